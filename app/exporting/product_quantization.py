@@ -35,9 +35,9 @@ def quantize(
     """
     if rows < CENTROIDS:
         raise UsageError(
-            f"--format=fasttext_quantized needs {CENTROIDS} rows of words and n-grams, and as many "
-            f"labels with --qout; here are {rows}; use --format=fasttext, or change --cutoff or "
-            "--qout if you gave them"
+            f"--format=fasttext_quantized needs {CENTROIDS} rows of words and n-grams, and labels "
+            f"with --qout; there are {rows}; use --format=fasttext, or change --cutoff or --qout "
+            "if you gave them"
         )
     block = next(iter(read_blocks()))
     if rows * -(-block.shape[1] // length) > _MOST_CODES:

@@ -7,7 +7,7 @@ import math
 from .. import __name__ as PACKAGE
 from ..config import Config, OptimizerConfig
 from ..config.settings import by_name, fields
-from ..system import devices
+from ..system.processor import has_fast_bfloat16
 from .changes import Change
 from .division import Division
 from .long_waits import LongWaits
@@ -125,7 +125,7 @@ def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
             "differently, so compare the scores"
         )
         changes.append(_change("optimizer", "rowwise_adagrad", 1 / (1 - update / 2), why))
-    is_slow = config.model.compute_dtype == "float32" and devices.has_fast_bfloat16()
+    is_slow = config.model.compute_dtype == "float32" and has_fast_bfloat16()
     if division.cpu_only and is_slow:
         why = f"products in bfloat16 made a step 1.3 times as fast ({_MEASURED})"
         changes.append(_change("compute_dtype", "auto", 1.32, why))

@@ -35,13 +35,12 @@ def train(
 ) -> bool:
     """Train from the newest checkpoint, or from the start if there is none, and save checkpoints.
 
-    SIGINT or SIGTERM end the run early, with a checkpoint. Nothing in the workdir is changed
-    before the newest checkpoint is loaded. Then the chief renames damaged newer checkpoints,
-    writes the flags and the job's files, and removes metrics and best checkpoints of later steps
-    (all best checkpoints without --patience). The staging of the job is closed at the end.
+    SIGINT or SIGTERM end the run early, with a checkpoint. Nothing is changed in the workdir before
+    the newest checkpoint is loaded. Then the chief renames damaged newer checkpoints, writes flags
+    and the job's files, and removes later metrics and best checkpoints (all without --patience).
 
     Args:
-        job: The job to train.
+        job: The job to train; its staging is closed at the end.
         settings: How to run it. Only the chief records profiles.
         workdir: Where checkpoints, scores, metrics and profiles are written, by the chief only.
         runner: Makes the steps; by default in this process.

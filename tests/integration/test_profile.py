@@ -82,7 +82,7 @@ def test_a_truncated_profile(tmp_path, profiled):
     line = refusal(fresh("app.profile", f"--workdir={copy}"), 1)
     assert line == (
         f"profile: {path} is truncated or no profile; delete it and record one with: "
-        "python -m app.train --profile_steps=START,STOP"
+        "python -m app.train --workdir=DIR --profile_steps=START,STOP"
     )
 
 

@@ -11,11 +11,11 @@ from app.config import (
     checks,
     settings,
 )
+from app.profiling import advice
 from app.profiling.advice import advise
 from app.profiling.division import Division
 from app.profiling.operations import Work
 from app.profiling.stages import Stage
-from app.system import devices
 
 SHARES = dict.fromkeys(
     ("input", "host_to_device", "host_compute", "launch", "device_compute", "other"), 0.0
@@ -102,10 +102,10 @@ def test_of_a_step_that_is_the_work(monkeypatch):
     assert asked(computing, plain, parts=updates) == []
     assert asked(computing, Config(model=OTHER_MODEL, optimizer=own), parts=updates) == []
     exact = Config(model=ModelConfig(dim=64, compute_dtype="float32"))
-    monkeypatch.setattr(devices, "has_fast_bfloat16", lambda: True)
+    monkeypatch.setattr(advice, "has_fast_bfloat16", lambda: True)
     assert asked(computing, exact) == [("--compute_dtype=auto", 1.32)]
     assert asked(divided(cpu_only=False, device_compute=0.8), exact) == []
-    monkeypatch.setattr(devices, "has_fast_bfloat16", lambda: False)
+    monkeypatch.setattr(advice, "has_fast_bfloat16", lambda: False)
     assert asked(computing, exact) == []
     assert asked(computing, Config()) == []
     assert asked(computing, None) == []

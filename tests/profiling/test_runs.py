@@ -125,7 +125,7 @@ def test_the_same_without_a_profile(config, sleeping):
 
 
 @pytest.mark.slow
-def test_a_cache_is_measured_once_it_is_full(config, sleeping):
-    cached = dataclasses.replace(config, input=dataclasses.replace(config.input, cache="memory"))
+def test_a_cache_on_disk_is_measured_once_it_is_full(config, sleeping):
+    cached = dataclasses.replace(config, input=dataclasses.replace(config.input, cache="disk"))
     found = live.measure(job(cached)[0], config.run.seed, seconds=0.3)
     assert found.input > 2 * found.first_epoch

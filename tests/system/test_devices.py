@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from app.config import ModelConfig, RunConfig
 from app.errors import UsageError
-from app.system import devices
+from app.system import devices, processor
 
 
 @pytest.fixture
@@ -60,12 +60,12 @@ def test_the_type_of_products():
 def test_bfloat16_is_automatic_where_the_processor_multiplies_it_faster(
     monkeypatch, tmp_path, vendor, flags, dtype
 ):
-    processor = tmp_path / "cpuinfo"
-    processor.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: {flags}\n")
-    monkeypatch.setattr(devices, "_PROCESSOR", processor)
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: {flags}\n")
+    monkeypatch.setattr(processor, "_PROCESSOR", path)
     assert devices.compute_dtype(ModelConfig(), "CPU:0") == dtype
 
 
 def test_a_processor_that_is_not_known_multiplies_float32(monkeypatch, tmp_path):
-    monkeypatch.setattr(devices, "_PROCESSOR", tmp_path / "missing")
+    monkeypatch.setattr(processor, "_PROCESSOR", tmp_path / "missing")
     assert devices.compute_dtype(ModelConfig(), "CPU:0") == tf.float32

@@ -1,0 +1,82 @@
+"""The parts that the estimators share: parameters, seed, training and error messages."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, check_random_state
+
+from ..checkpoints.workdir import Workdir
+from ..config import Config
+from ..config.checks import make_config
+from ..errors import UsageError
+from ..training.run import train_and_evaluate
+
+# Flags that an estimator sets, beside those of its parameters.
+_OWN = {"workdir", "plan_only", "heldout"}
+
+
+class TextEstimator(BaseEstimator):
+    """Has the tags of an estimator of texts, and trains a task."""
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return the tags: texts, and no table of numbers."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.one_d_array = True, True
+        tags.input_tags.two_d_array = False
+        return tags
+
+    def _config(self, task: str, corpus: Path, **values: Any) -> Config:
+        """Return the configuration of a run on a file, by the parameters and other settings.
+
+        Raises ValueError if a setting is one that the estimator sets, and UsageError for others.
+        """
+        values |= {"task": task, "corpus": str(corpus), "dim": self.dim, "epochs": self.epochs}
+        values |= {"learning_rate": self.learning_rate, "seed": self._seed()}
+        values |= {"tokenizer": self.tokenizer, "min_count": self.min_count, "audit": False}
+        if not isinstance(self.settings, Mapping | None):
+            raise ValueError(f"settings={self.settings!r}: give a dictionary, by names of flags")
+        for name in self.settings or {}:
+            if name in values or name in _OWN:
+                kind = type(self).__name__
+                raise ValueError(
+                    f"settings: {kind} sets {name!r} itself; use its parameter, if it has one"
+                )
+        return make_config(values | dict(self.settings or {}))
+
+    def _seed(self) -> Any:
+        """Return the seed of the run: a whole number as it is, else a number that is drawn."""
+        if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
+            return int(check_random_state(self.random_state).randint(2**31))
+        return self.random_state
+
+
+def train(config: Config, folder: str) -> Workdir:
+    """Train a run in a folder without printing, and return its workdir."""
+    path = Path(folder) / "run"
+    with contextlib.redirect_stdout(io.StringIO()):
+        train_and_evaluate(config, path)
+    return Workdir(path)
+
+
+@contextlib.contextmanager
+def argument_names(names: Mapping[str, str]) -> Iterator[None]:
+    """Raise each UsageError of the context with the names of arguments instead of flags.
+
+    Args:
+        names: Further texts to replace in the message, after `--` is removed from flags.
+    """
+    try:
+        yield
+    except UsageError as error:
+        text = re.sub(r"--(?=[a-z])", "", str(error))
+        for name, argument in {**names, "corpus=X": "X", "seed=": "random_state="}.items():
+            text = text.replace(name, argument)
+        raise UsageError(text) from error
