@@ -22,9 +22,9 @@ class KeptTokens:
 
     def __init__(self, limit_bytes: int):
         self._free = limit_bytes
-        self._blocks: list[np.ndarray] | None = []
+        # Whether a block has ids, and its tokens, as one item: threads read and replace it at once.
+        self._blocks: list[tuple[bool, np.ndarray]] | None = []
         self._ids: np.ndarray | None = None
-        self._identified: set[int] = set()
 
     @property
     def is_complete(self) -> bool:
@@ -44,7 +44,7 @@ class KeptTokens:
         if self._free < 0:
             self.give_up()
         if self._blocks is not None:
-            self._blocks.append(tokens_M)
+            self._blocks.append((False, tokens_M))
 
     def give_up(self) -> None:
         """Keep nothing from now on."""
@@ -74,10 +74,11 @@ class KeptTokens:
             number: The number of the block in the text.
         """
         assert self._blocks is not None and self._ids is not None
-        if number not in self._identified:
-            self._blocks[number] = _identify(self._blocks[number], self._ids)
-            self._identified.add(number)
-        return self._blocks[number]
+        has_ids, tokens_M = self._blocks[number]
+        if not has_ids:
+            tokens_M = _identify(tokens_M, self._ids)
+            self._blocks[number] = True, tokens_M
+        return tokens_M
 
 
 def _identify(tokens_M: np.ndarray, ids: np.ndarray) -> np.ndarray:

@@ -45,10 +45,6 @@ class Tally:
         self._counts_N[numbers_U] += counts_U
         return numbers_U
 
-    def tokens(self) -> list[bytes]:
-        """Return the token of each number."""
-        return [*self._numbers]
-
     def counts(self) -> dict[bytes, int]:
         """Return the count of each token, in the order of their numbers."""
         return dict(zip(self._numbers, self._counts_N.tolist(), strict=False))
