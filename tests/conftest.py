@@ -1,4 +1,8 @@
-"""What every test shares: quiet TensorFlow, and GPU tests skipped where there is no GPU."""
+"""What every test shares: quiet TensorFlow, on the CPU unless a GPU is asked for.
+
+On a GPU the order of sums changes from run to run, and Keras compiles by XLA by itself. So tests
+that compare bits, or ask for errors, hold on the CPU. CUDA_VISIBLE_DEVICES=0 runs them on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,9 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # The same products on every CPU, and those of the commands (see `app.cli.startup`).
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+# Products of float32 on a GPU, where it is asked for, have the precision that tests are made for.
+os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
 # Two test processes share one GPU: neither may take all of its memory at the start.
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 # XLA compiles twice as fast; the programs are small.

@@ -62,8 +62,13 @@ def _devices() -> str:
 
 
 def _warnings() -> list[str]:
-    """Return a warning line if there is an NVIDIA driver but TensorFlow finds no GPU, else []."""
-    if tf.config.list_physical_devices("GPU") or not os.path.exists(_NVIDIA_DRIVER):
+    """Return a warning line if there is an NVIDIA driver but TensorFlow finds no GPU, else [].
+
+    There is no warning if CUDA_VISIBLE_DEVICES hides all GPUs.
+    """
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    has_driver = os.path.exists(_NVIDIA_DRIVER)
+    if tf.config.list_physical_devices("GPU") or is_hidden or not has_driver:
         return []
     return [
         "            there is an NVIDIA driver, but TensorFlow finds no GPU: `make setup` again; "
