@@ -29,31 +29,28 @@ _SIGNATURE = tf.TensorSpec([None], tf.int32)
 _AUTO_BYTES = 1 << 30
 
 
-def make_kept(kind: str) -> KeptTokens | None:
+def make_kept(kind: str, share: Share) -> KeptTokens | None:
     """Return where to keep the tokens of a text while it is counted, for `read_kept`, or None.
 
     Args:
         kind: The value of --cache. With `memory` all tokens are kept, with `auto` at most 1 GiB,
             and none with `none` and `disk`.
+        share: The share of the text that this process counts.
     """
     limits = {"memory": sys.maxsize, "auto": _AUTO_BYTES}
-    return KeptTokens(limits[kind]) if kind in limits else None
+    return KeptTokens(limits[kind], share) if kind in limits else None
 
 
 def read_kept(kept: KeptTokens, share: Share) -> tf.data.Dataset:
     """Return a dataset of the blocks of a share, tokens (M,) int32.
 
     Args:
-        kept: The blocks of the whole text, with ids.
-        share: The blocks to return.
+        kept: The blocks, with ids.
+        share: The blocks to return, all of them kept (see `KeptTokens.covers`).
     """
-
-    def read() -> Iterator[np.ndarray]:
-        """Yield each block of the share."""
-        for number in range(share.number, kept.count, share.total):
-            yield kept.block(number)
-
-    blocks = tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE, name="cache")
+    blocks = tf.data.Dataset.from_generator(
+        lambda: kept.blocks(share), output_signature=_SIGNATURE, name="cache"
+    )
     return without_tuning_thread(blocks)
 
 

@@ -18,7 +18,7 @@ from ..config import Config
 from ..errors import UsageError
 from ..text.blocks import interleave_sources, map_in_order, raise_read_errors
 from ..text.reading import Progress
-from ..text.shares import ALL, Share, share_dataset
+from ..text.shares import ALL, Share, share_dataset, share_of
 from ..text.tokenize import Tokenizer, drop_long_tokens, make_splitter, warn_about_long_tokens
 from ..types import ALONE, Team
 from . import labelled_columns, labelled_parts, labelled_weights
@@ -72,8 +72,7 @@ def read(sources: tuple[str, ...], config: Config, team: Team = ALONE) -> Exampl
     if team is ALONE:
         blocks = _parse(sources, config, ALL)
     else:
-        share = Share(team.number, len(team.names))
-        blocks = labelled_parts.gather(lambda: _parse(sources, config, share), team)
+        blocks = labelled_parts.gather(lambda: _parse(sources, config, share_of(team)), team)
     words: dict[bytes, int] = {}
     labels: dict[str, int] = {}
     parts: list[tuple[np.ndarray, ...]] = []

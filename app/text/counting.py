@@ -19,7 +19,7 @@ from .meter import show_progress
 from .phrase_joiner import make_joiner
 from .phrase_table import Phrases
 from .reading import Progress
-from .shares import ALL, Share, share_dataset
+from .shares import ALL, Share, share_dataset, share_of
 from .token_counts import Tally, TokenCounts
 from .tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
 from .vocabulary import EOS, UNK, Vocabulary
@@ -58,8 +58,8 @@ def count_tokens(
         progress: State of the sources, by default a new one; updated during the pass.
         phrases: Phrases to join to a token.
         team: The processes that count the text together.
-        kept: Gets the blocks of the text, with the tokens of the result as their numbers. It gives
-            up if tokens are dropped from the counts. None for a team of several processes.
+        kept: Gets the blocks that this process counts, and their tokens. It gives up if tokens are
+            dropped from the counts.
 
     Raises:
         UsageError: There is no token, or no block of the text for a process of the team.
@@ -70,12 +70,13 @@ def count_tokens(
     if team is ALONE:
         counts = _count_share(*how, ALL, kept)
     else:
-        share = Share(team.number, len(team.names))
-        parts = token_counts.gather(lambda: _count_share(*how, share), team)
+        parts = token_counts.gather(lambda: _count_share(*how, share_of(team), kept), team)
         check_blocks([part.blocks for part in parts], corpus, settings, team)
         counts = token_counts.merge(parts)
         if counts.is_pruned or len(counts.tally) > memory_entries:
             warn_about_whole_pass(memory_entries)
+            if kept is not None:
+                kept.give_up()
             counts = _count_share(*how, ALL)
     for path, replaced in zip(sources, counts.replaced, strict=True):
         if replaced:
@@ -169,8 +170,10 @@ def _count_share(
                 if kept is not None:
                     kept.give_up()
             show(sum(progress.positions))
-    replaced = [*progress.replaced]
-    return TokenCounts(tally.counts(), total, blocks, too_long, replaced, threshold > 0)
+    replaced, counted = [*progress.replaced], tally.counts()
+    if kept is not None:
+        kept.finish([*counted])
+    return TokenCounts(counted, total, blocks, too_long, replaced, threshold > 0)
 
 
 def select_tokens(

@@ -24,7 +24,7 @@ from .pair_counts import PairCounts
 from .phrase_joiner import make_joiner
 from .phrase_table import JOINT, Phrases, PhraseTable
 from .reading import Progress
-from .shares import ALL, Share, share_dataset
+from .shares import ALL, Share, share_dataset, share_of
 from .tokenize import LONGEST_TOKEN, make_tokenizer
 
 
@@ -99,8 +99,7 @@ def count_pairs(
     how = sources, corpus, settings, memory_entries, phrases
     if team is ALONE:
         return _count_share(*how, ALL)
-    share = Share(team.number, len(team.names))
-    blocks, counts = pair_counts.gather(lambda: _count_share(*how, share), team)
+    blocks, counts = pair_counts.gather(lambda: _count_share(*how, share_of(team)), team)
     check_blocks(blocks, corpus, settings, team)
     if counts.is_pruned or counts.size > memory_entries:
         warn_about_whole_pass(memory_entries)

@@ -17,6 +17,7 @@ import tensorflow as tf
 from ..config import CorpusConfig, InputConfig
 from ..errors import RunError
 from ..system.files import BYTE_ORDER_MARK
+from ..types import Team
 from . import reading, spans
 from .blocks import block_dataset, interleave_sources, without_autograph
 
@@ -36,6 +37,15 @@ class Share(NamedTuple):
 
 
 ALL = Share()
+
+
+def share_of(team: Team) -> Share:
+    """Return the blocks that a process of a team reads.
+
+    Args:
+        team: The processes, of which this is number `team.number`.
+    """
+    return Share(team.number, len(team.names))
 
 
 @without_autograph

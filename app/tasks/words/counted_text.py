@@ -37,7 +37,7 @@ class Text:
         phrases: Phrases that are joined to a token (--phrases).
         new_ids_V: The new id of each word of the vocabulary before it grew (--grow_vocab); None if
             it has not grown.
-        kept: The tokens of the text, if they were kept in memory when it was counted; else None.
+        kept: The tokens that this process counted, if they were kept in memory; else None.
     """
 
     sources: tuple[str, ...]
@@ -95,7 +95,7 @@ def count_text(
     )
     words, counts, new_ids_V = _choose_words(tally, total, words, config, ends_documents, grows)
     if kept is not None and kept.is_complete:
-        kept.identify([*tally], words)
+        kept.identify(words)
     else:
         kept = None
     blocks = _count_blocks(sources, config)
@@ -114,11 +114,12 @@ def count_text(
 def _make_kept(config: Config, ends_documents: bool, team: Team) -> KeptTokens | None:
     """Return where to keep the tokens of a text while it is counted, or None to keep none.
 
-    None is kept for a language model, which needs unknown words, nor if other processes read the
-    text, or nobody does after this pass.
+    None is kept for a language model, which needs unknown words, nor if a service reads the text
+    for the training, or nobody does after this pass.
     """
-    is_read_here = team is ALONE and not config.input.data_service and not config.run.plan_only
-    return cache.make_kept(config.input.cache) if is_read_here and not ends_documents else None
+    if config.input.data_service or config.run.plan_only or ends_documents:
+        return None
+    return cache.make_kept(config.input.cache, shares.share_of(team))
 
 
 def _choose_words(

@@ -147,7 +147,7 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
         """Return a function from an epoch to the rows of a share, made here or by the service."""
         if settings.data_service:
             return service.make_epoch_rows(settings, *service_blocks(), progress, share)
-        if text.kept is not None:
+        if text.kept is not None and text.kept.covers(share):
             blocks = cache.read_kept(text.kept, share)
         else:
             tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary, text.phrases)
