@@ -9,6 +9,7 @@ once, however many replicas there are.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..system.unrolled import unroll
 from ..tables.base import Table
 from ..tables.marked import MarkedTable
 from ..tables.variable import VariableRows
@@ -131,11 +133,8 @@ class LocalSteps:
         marks = self._local_marks()
         tables = {n: MarkedTable(table, marks[n], "") for n, table in self._tables.items()}
         model, optimizer = self._job.model, self._job.optimizer
-        losses = [
-            train_step(model, tables, optimizer, batches, rate, first + index + 1)
-            for index, batches in enumerate(steps)
-        ]
-        return losses[0]
+        calls = [(batches, rate, first + index + 1) for index, batches in enumerate(steps)]
+        return unroll(functools.partial(train_step, model, tables, optimizer), calls)[0]
 
     def exchange(self, key: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
         """Exchange the changes of all marked rows in the replica that is traced now.

@@ -5,6 +5,7 @@ This is the one place where a model, its tables and an optimizer meet.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..losses.base import gather_from
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import update_rows
+from ..system.unrolled import unroll
 from ..tables.base import Table
 from ..tables.row_reads import join_groups
 from ..types import HOST, Batch, DisjointIds, LocatedData, UniqueIds
@@ -143,11 +145,9 @@ def train_function(
         """Make S steps, and return the loss and the number of examples of the first."""
         # The steps are unrolled. So the draws and lookups of a step run during the matrix products
         # of the step before.
-        losses = [
-            train_step(model, tables, optimizer, batches, rate, first + index + 1)
-            for index, batches in enumerate(split_steps(data_S, first, seed, micro_batches))
-        ]
-        return losses[0]
+        steps = split_steps(data_S, first, seed, micro_batches)
+        calls = [(batches, rate, first + index + 1) for index, batches in enumerate(steps)]
+        return unroll(functools.partial(train_step, model, tables, optimizer), calls)[0]
 
     return train
 
