@@ -81,8 +81,8 @@ class KeptTokens:
         Args:
             share: The share.
         """
-        parts, rest = divmod(share.total, self._share.total)
-        return parts > 0 and rest == 0 and share.number % self._share.total == self._share.number
+        total = self._share.total
+        return share.total % total == 0 and share.number % total == self._share.number
 
     def blocks(self, share: Share) -> Iterator[np.ndarray]:
         """Yield the blocks of a share that is covered, as tokens (M,) int32 (see `input.tokens`).
