@@ -126,7 +126,7 @@ def _key(event: Event) -> tuple[str, str, str] | None:
         name, colon, kind = label.rpartition(":")
         if not colon:
             return None
-    name = re.sub(r"_\d+(?=/|$)", "", name).removeprefix(_CALL)
+    name = re.sub(r"(_\d+)+(?=/|$)", "", name).removeprefix(_CALL)
     return name, kind, INPUT if _is_input(event) else _phase(name)
 
 

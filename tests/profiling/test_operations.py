@@ -14,7 +14,7 @@ def test_copies_of_an_operation_count_as_one_and_phases_sum():
         [
             operation("gather/ResourceGather:ResourceGather", 0, 10),
             operation("gather/ResourceGather_1:ResourceGather", 10, 10),
-            operation("gradient_tape/loss/MatMul_2/MatMul_1:_MklBatchMatMulV2", 20, 50),
+            operation("gradient_tape/loss/MatMul_2/MatMul_1_3:_MklBatchMatMulV2", 20, 50),
             operation("loss/MatMul_3:_MklBatchMatMulV2", 70, 20),
             operation("elsewhere/Add:AddV2", 90, 10),
         ]
