@@ -212,7 +212,7 @@ class OptimizerConfig:
         # The power and the accumulators change the scale of the steps (data/benchmarks/README.md).
         beside=(
             (_ROWWISE | {"learning_rate_power": -0.3, "model": "cbow"}, 0.4),
-            (_ROWWISE | {"learning_rate_power": -0.3}, 0.2),
+            (_ROWWISE | {"learning_rate_power": -0.3}, 0.15),
             (_ROWWISE | {"initial_accumulator": 0.001}, 0.16),
         ),
     )

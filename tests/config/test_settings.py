@@ -266,7 +266,7 @@ def test_an_earlier_default_is_allowed_where_it_has_no_effect():
 @pytest.mark.parametrize(
     ("values", "power", "rate", "accumulator"),
     [
-        ({}, -0.3, 0.2, 0.1),
+        ({}, -0.3, 0.15, 0.1),
         ({"model": "cbow"}, -0.3, 0.4, 0.1),
         ({"learning_rate_power": -0.4}, -0.3, 0.0, 0.1),
         ({"loss": "hierarchical_softmax"}, -0.5, 0.0, 0.1),
