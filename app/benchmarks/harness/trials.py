@@ -15,10 +15,11 @@ Job = TypeVar("Job")
 def alternate(
     sides: Sequence[str], repeats: int, run: Callable[[str, int], dict[str, Any]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Run every side several times, one after the other, and log the progress.
+    """Run every side several times, one after the other, and log the figures of each run.
 
     All sides run once in each repeat. Their order is reversed in every second repeat, so that a
-    drift of the machine favours no side.
+    drift of the machine favours no side. If a benchmark is stopped, its log has the figures of all
+    runs that ended.
 
     Args:
         sides: The names of the sides.
@@ -33,7 +34,19 @@ def alternate(
         for side in sides if repeat % 2 == 0 else reversed(sides):
             logging.info("run %d of %d: %s", repeat + 1, repeats, side)
             runs[side].append(run(side, repeat))
+            logging.info("  %s", _describe(runs[side][-1]))
     return runs
+
+
+def _describe(figures: Mapping[str, Any]) -> str:
+    """Return the single numbers among the figures of a run in one line, or why it was left out."""
+    if "left_out" in figures:
+        return f"left out: {figures['left_out']}"
+    return ", ".join(
+        f"{name} {value:,.0f}" if abs(value) >= 1000 else f"{name} {value:.4g}"
+        for name, value in figures.items()
+        if isinstance(value, int | float)
+    )
 
 
 def run_jobs(

@@ -18,6 +18,28 @@ def test_the_order_is_turned_round_at_each_repeat():
     assert runs["peer"] == [{"run": 2}, {"run": 3}, {"run": 6}]
 
 
+def test_the_figures_of_each_run_are_logged_as_it_ends(caplog):
+    figures = [
+        {"words_per_second": 851_275.4, "ws353": 0.66612, "wait": None, "scores": {"ws353": 0.6}},
+        {"left_out": "too little memory"},
+    ]
+
+    def run(side, repeat):
+        if repeat == len(figures):
+            raise KeyboardInterrupt
+        return figures[repeat]
+
+    with caplog.at_level("INFO"), pytest.raises(KeyboardInterrupt):
+        trials.alternate(["ours"], 3, run)
+    assert caplog.messages == [
+        "run 1 of 3: ours",
+        "  words_per_second 851,275, ws353 0.6661",
+        "run 2 of 3: ours",
+        "  left out: too little memory",
+        "run 3 of 3: ours",
+    ]
+
+
 def test_medians_are_by_value_and_unknown_where_a_run_has_none():
     runs = [{"a": 1.0, "b": 5.0}, {"a": 9.0, "b": None}, {"a": 2.0, "b": 5.0}]
     assert trials.medians(runs) == {"a": 2.0, "b": None}
