@@ -38,6 +38,7 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
         for place, count in memory_plan.totals(job.placed.memory).items()
     )
     whole = memory_plan.lines(job.placed.memory) if settings.run.plan_only else ()
+    epochs = "1 epoch" if settings.run.epochs == 1 else f"{settings.run.epochs} epochs"
     steps = settings.run.epochs * job.data.expected_batches * job.data.steps_per_batch
     return "\n".join(
         (
@@ -49,7 +50,7 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
             f"tables      {tables}",
             f"memory      {totals}",
             *whole,
-            f"plan        {settings.run.epochs} epochs, about {steps:,} steps of "
+            f"plan        {epochs}, about {steps:,} steps of "
             f"{settings.input.batch_tokens:,} {job.data.batch_unit}",
         )
     )

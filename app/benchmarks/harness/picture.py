@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ FORMATS = (".png", ".svg", ".pdf")
 
 _COLUMNS = 3
 _LINES_HEIGHT = 8  # in bars, if no panel has bars
+_TITLE_WIDTH = 9  # characters of the title for an inch
 _ROOM = 0.3  # for the numbers, as a share of the longest bar
 _OURS, _PEER, _INK = "#1f6fb4", "#b9bec4", "#333333"
 # Colours of lines that colour-blind readers can tell apart (Okabe and Ito 2008).
@@ -62,6 +64,7 @@ def draw(panels: Sequence[Panel | Lines], title: str, caption: str, path: str) -
     sides = max((len(panel.values) for panel in barred), default=_LINES_HEIGHT)
     size = (3.6 * columns, rows * (0.75 + 0.36 * sides) + 0.9)  # inches
     figure = Figure(figsize=size, layout="constrained")
+    title = textwrap.fill(title, int(_TITLE_WIDTH * size[0]))
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=_INK)
     if any(len(runs) > 1 for panel in barred for runs in panel.runs.values()):
         caption = f"Dots: single runs. {caption}"

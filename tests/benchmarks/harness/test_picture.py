@@ -85,3 +85,13 @@ def test_an_unknown_format_and_a_missing_matplotlib_are_one_line(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="--plot=bars.png: matplotlib is missing"):
         picture.check("bars.png")
+
+
+def test_a_long_title_takes_several_lines(tmp_path):
+    pytest.importorskip("matplotlib")
+    words = [f"setting{number}" for number in range(30)]
+    path = tmp_path / "bars.svg"
+    picture.draw([SPEED, SCORE, ZERO], " ".join(words), "the machine", str(path))
+    lines = [line for line in path.read_text().splitlines() if "setting" in line]
+    assert len(lines) >= 2 and all(line.count("setting") < 12 for line in lines)
+    assert all(any(word in line for line in lines) for word in words)
