@@ -29,7 +29,7 @@ def test_the_figures_of_each_run_are_logged_as_it_ends(caplog):
             raise KeyboardInterrupt
         return figures[repeat]
 
-    with caplog.at_level("INFO"), pytest.raises(KeyboardInterrupt):
+    with caplog.at_level("INFO", logger="absl"), pytest.raises(KeyboardInterrupt):
         trials.alternate(["ours"], 3, run)
     assert caplog.messages == [
         "run 1 of 3: ours",
