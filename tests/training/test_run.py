@@ -73,7 +73,7 @@ def test_a_plan_needs_no_workdir_and_makes_none(corpus, tmp_path, capsys, monkey
     config = small_config(corpus, plan_only=True)
     monkeypatch.chdir(tmp_path)
     assert train_and_evaluate(config, "") == ""
-    assert "plan        1 epochs" in capsys.readouterr().out
+    assert "plan        1 epoch, " in capsys.readouterr().out
     assert not [*tmp_path.iterdir()]
 
 
