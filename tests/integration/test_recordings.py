@@ -27,7 +27,7 @@ def test_a_line_for_every_logged_step(trained, rows):
     assert rows[-1]["words"] == 2 * json.loads((trained / "corpus.json").read_text())["words"]
     assert rows[-1]["loss"] < rows[0]["loss"]
     rates = [row["learning_rate"] for row in rows]
-    assert rates[0] == 0.2 and rates == sorted(rates, reverse=True) and 0 < rates[-1] < 0.02
+    assert rates[0] == 0.15 and rates == sorted(rates, reverse=True) and 0 < rates[-1] < 0.02
     assert all(0 <= row["input_wait"] <= 1 for row in rows)
 
 
