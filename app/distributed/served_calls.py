@@ -2,19 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
 
+from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import update_rows
 from ..tables.base import Table
 from ..tables.served import ServedTables
-from ..training.gradients import Lookups, compute_gradients, make_lookups, phase
+from ..training.gradients import (
+    Lookups,
+    StepGradients,
+    compute_gradients,
+    make_lookups,
+    phase,
+)
 from ..training.job import Job
 from ..training.step import clip_gradients, split_steps
 from ..types import Batch
 from .local_rows import CallRows, LocalRows
+
+
+class _CallTables:
+    """The tables of a call: some of them in the worker, the others on the servers.
+
+    Args:
+        served: The tables on the servers.
+        local: The tables in the worker, by name.
+    """
+
+    def __init__(self, served: ServedTables, local: Mapping[str, LocalRows]):
+        self._served, self._local = served, local
+
+    def gather(self, name: str, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return the rows (U, D) of the given ids of a table."""
+        if name in self._local:
+            return self._local[name].gather(ids_U)
+        return self._served.gather({name: ids_U})[name]
+
+    def update(
+        self, optimizer: Optimizer, gradients: StepGradients, rate: tf.Tensor, number: tf.Tensor
+    ) -> None:
+        """Update the rows of a step, in the worker and on the servers.
+
+        Args:
+            optimizer: The optimizer.
+            gradients: The result of `compute_gradients` for the step.
+            rate: The learning rate.
+            number: The number of the step, from 1.
+        """
+        with phase("gradient"):
+            clipped = clip_gradients(optimizer, gradients.gradients)
+        with phase("update"):
+            sent = {name: rows for name, rows in clipped.items() if name not in self._local}
+            if sent:
+                self._served.update(sent, rate)
+            for name, rows in clipped.items():
+                if name in self._local:
+                    table = cast(Table, self._local[name])  # for an update, it is one
+                    before_UD = gradients.rows.get(name)
+                    update_rows(optimizer.rule, table, *rows, rate, number, before_UD)
+            for name, rows in gradients.state.items():
+                self._local[name].assign(*rows)
 
 
 def make_train_function(
@@ -58,31 +108,14 @@ def make_train_function(
                 call_rows = CallRows(served, [*optimizer.slots], lookups, trained)
             local |= call_rows.tables
             lookups = call_rows.lookups
-
-        def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
-            """Return rows (U, D): those that the call has here, or from the parameter servers."""
-            if name in local:
-                return local[name].gather(ids_U)
-            return served.gather({name: ids_U})[name]
+        tables = _CallTables(served, local)
 
         def train_step(
             batches: Sequence[Batch], of_step: Sequence[Lookups], number: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor]:
             """Make a step, update the rows here and on the servers; return loss and examples."""
-            gradients = compute_gradients(model, gather, batches, anywhere, lookups=of_step)
-            with phase("gradient"):
-                clipped = clip_gradients(optimizer, gradients.gradients)
-            with phase("update"):
-                sent = {name: rows for name, rows in clipped.items() if name not in local}
-                if sent:
-                    served.update(sent, rate)
-                for name, rows in clipped.items():
-                    if name in local:
-                        table = cast(Table, local[name])  # for an update, it is one
-                        before_UD = gradients.rows.get(name)
-                        update_rows(optimizer.rule, table, *rows, rate, number, before_UD)
-                for name, rows in gradients.state.items():
-                    local[name].assign(*rows)
+            gradients = compute_gradients(model, tables.gather, batches, anywhere, lookups=of_step)
+            tables.update(optimizer, gradients, rate, number)
             return gradients.loss, gradients.examples
 
         results = [
