@@ -111,16 +111,8 @@ def run(options: RecommendOptions) -> Result:
 
         runs = trials.alternate(sides, options.repeats, run_one)
         left_out = _leave_out(options, data, train_flags, Path(options.keep or scratch), tops)
-    measures = _measures(tops)
-    table = report.make_table(runs, measures)
-    sizes = {
-        "users": len(data.split.users.tokens),
-        "items": len(data.split.items.tokens),
-        "pairs": len(data.split.train.users_N),
-        "heldout": len(data.split.heldout.users_N),
-        "heldout_left_out": data.split.left_out,
-    }
-    settings = {"dim": options.dim, "alpha": options.alpha, "train_flags": train_flags}
+    table = report.make_table(runs, _measures(tops))
+    sizes = _sizes(data)
     figures = {
         "data": sizes,
         "imports": {
@@ -130,7 +122,6 @@ def run(options: RecommendOptions) -> Result:
         **report.sides_record(table),
         **left_out,
     }
-    panels = report.make_panels(table)
     note = (
         f"{sizes['heldout']:,} held-out pairs, without {sizes['heldout_left_out']:,} of users or "
         "items that are not in training"
@@ -143,12 +134,24 @@ def run(options: RecommendOptions) -> Result:
         "recommend",
         title,
         described,
-        settings,
+        {"dim": options.dim, "alpha": options.alpha, "train_flags": train_flags},
         [table],
         figures,
-        panels,
+        report.make_panels(table),
         [note, *_describe_left_out(left_out, tops)],
     )
+
+
+def _sizes(data: Data) -> dict[str, int]:
+    """Return the numbers of users, items and pairs, by name."""
+    split = data.split
+    return {
+        "users": len(split.users.tokens),
+        "items": len(split.items.tokens),
+        "pairs": len(split.train.users_N),
+        "heldout": len(split.heldout.users_N),
+        "heldout_left_out": split.left_out,
+    }
 
 
 def _leave_out(
