@@ -139,6 +139,7 @@ def test_every_benchmark_runs(furnished, command):
     ends_well(command, furnished)
 
 
+@pytest.mark.slow
 def test_the_examples_for_keras_run(copy):
     programs = re.findall(r"```python\n(import .*?)```", KERAS, re.DOTALL)
     # The recipe above runs the one that goes on with its model.
@@ -150,6 +151,7 @@ def test_the_examples_for_keras_run(copy):
         assert ended.code == 0, ended.err
 
 
+@pytest.mark.slow
 def test_the_recipe_for_keras_runs(copy):
     """The model before and after the change, each on ids and labels that the guide leaves out."""
     (diff,) = re.findall(r"^```diff\n(.*?)^```", KERAS, re.DOTALL | re.MULTILINE)

@@ -78,6 +78,7 @@ def test_a_classifier(fitted):
     assert fitted.predict([]).shape == (0,)
 
 
+@pytest.mark.slow
 def test_a_fitted_classifier_is_pickled(fitted):
     texts, _ = make_texts()
     again = pickle.loads(pickle.dumps(fitted))
@@ -87,6 +88,7 @@ def test_a_fitted_classifier_is_pickled(fitted):
         clone(fitted).predict(texts)
 
 
+@pytest.mark.slow
 def test_labels_are_numbers_and_texts_hold_anything(fitted):
     texts = [
         'one "quoted",\n\nline',
@@ -100,6 +102,7 @@ def test_labels_are_numbers_and_texts_hold_anything(fitted):
     assert model.classes_.tolist() == [2, 7, 10]
 
 
+@pytest.mark.slow
 def test_weights_of_texts():
     texts, labels = ["one"] * 40, np.array(["a", "b"] * 20)
     weights = np.where(labels == "a", 3.0, 1.0)
@@ -129,6 +132,7 @@ def test_data_that_cannot_be_used(texts, labels, weights, message):
         TextClassifier(**SMALL).fit(texts, labels, sample_weight=weights)
 
 
+@pytest.mark.slow
 def test_texts_without_enough_words():
     for texts in ([], ["", " "]):
         with pytest.raises(ValueError, match="^X: no text has a word; give texts of words$"):
@@ -169,6 +173,7 @@ def test_sample_weights_that_cannot_be_used():
         TextClassifier(**SMALL).fit(texts, labels, only)
 
 
+@pytest.mark.slow
 def test_any_random_state_of_scikit_learn():
     texts, labels = make_texts()
     states = [None, np.random.RandomState(3), np.random.RandomState(3), np.random.RandomState(4)]
@@ -218,6 +223,7 @@ def test_vectors_are_trained_in_a_pipeline():
     np.testing.assert_array_equal(*unicode.transform(["FILM!", "film"])[:, None])
 
 
+@pytest.mark.slow
 def test_the_example_of_the_guide(capsys):
     guide = ROOT / "app/tasks/classify/README.md"
     (program,) = re.findall(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)

@@ -56,6 +56,7 @@ def ended(folder: pathlib.Path, *flags: str, corpus: str = "good") -> int:
     return code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "tasks"),
     [
@@ -81,6 +82,7 @@ def test_it_starts_all_and_ends_with_the_chief(tmp_path, flags, tasks):
     assert told == set(tasks)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_started_again(tmp_path):
     assert ended(tmp_path, "--workers=2", "--ps=1", "--kill_worker_after=0.1") == 0
     killed, again = (tmp_path / "err").read_text().splitlines()
@@ -90,6 +92,7 @@ def test_a_worker_that_is_killed_is_started_again(tmp_path):
     assert [counts.count(name) for name in ("worker-1", "worker-0", "ps-0")] == [2, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("corpus", "code", "last"),
     [
@@ -103,6 +106,7 @@ def test_what_goes_wrong_ends_all_of_it(tmp_path, corpus, code, last):
     assert (tmp_path / "err").read_text().splitlines()[-1] == last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_it_stops_with_all_of_it(tmp_path, number):
     with launched(tmp_path, "--workers=2", "--ps=1", corpus="endless") as process:
@@ -114,6 +118,7 @@ def test_it_stops_with_all_of_it(tmp_path, number):
     assert saved == (number != signal.SIGKILL) and not (tmp_path / "err").read_text()
 
 
+@pytest.mark.slow
 def test_a_chief_that_is_killed(tmp_path):
     with launched(tmp_path, "--workers=2", "--ps=1", corpus="endless") as process:
         until(lambda: "the chief trains" in (tmp_path / "out").read_text())

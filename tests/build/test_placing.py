@@ -68,6 +68,7 @@ def test_all_that_takes_memory_is_in_the_plan(memory):
     assert totals == {"CPU:0": 2 * WORDS * ROW, HOST: OTHERS}
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_with_flags_that_would_help(memory):
     memory(OTHERS + 2 * WORDS * ROW - 1)
     with pytest.raises(UsageError) as refused:
@@ -98,6 +99,7 @@ def test_no_step_is_drawn_where_no_place_of_the_tables_would_help(memory, monkey
         decide(config())
 
 
+@pytest.mark.slow
 def test_as_many_rows_are_hot_as_fit_the_device(memory):
     memory(1e9)
     sizes = []
@@ -117,6 +119,7 @@ def test_as_many_rows_are_hot_as_fit_the_device(memory):
         decide(config(table="host"), "GPU:0")
 
 
+@pytest.mark.slow
 def test_a_cache_larger_than_the_device_is_refused(memory):
     memory(1e9, WORDS * ROW)
     with pytest.raises(UsageError, match=r"hot rows 29,999 rows .*--hot_rows=auto"):
@@ -130,6 +133,7 @@ def test_fewer_steps_at_a_time_take_less_room(memory):
         decide(config(table="host", stage_steps=40, device_memory=(little + 60_000) / 1e9))
 
 
+@pytest.mark.slow
 def test_the_memory_of_the_device_can_be_told(memory):
     memory(1e9)
     found = decide(config(table="host", stage_steps=20, device_memory=WORDS * ROW / 1e9))
@@ -151,6 +155,7 @@ def test_places_of_each_kind(memory, tmp_path):
     assert memory_plan.totals(found.items)["CPU:0"] == 2 * WORDS * ROW
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["device", "host", "sharded", "file"])
 def test_tables_are_made_as_planned(memory, tmp_path, table):
     memory(1e9)
@@ -175,6 +180,7 @@ def test_tables_are_made_as_planned(memory, tmp_path, table):
     brought.close()
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_there_yet(memory, tmp_path):
     memory(1e9)
     path = str(Path(tmp_path / "new" / "rows"))

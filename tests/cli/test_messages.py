@@ -53,6 +53,7 @@ def test_a_standard_output_that_is_full(unbuffered):
     assert code == 1 and line == f"train: {FULL} elsewhere\n"
 
 
+@pytest.mark.slow
 def test_a_standard_output_that_is_closed():
     assert ended_help(">&-") == (0, "")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _START = """
 import gc
 from app.cli import startup
@@ -14,14 +16,18 @@ print(gc.isenabled(), gc.get_freeze_count() > 100_000, tensorflow.constant(3).nu
 """
 
 
+@pytest.mark.slow
 def test_the_garbage_collector_runs_but_leaves_tensorflow_alone():
     ended = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["True", "True", "3"], "")
 
 
+@pytest.mark.slow
 def test_keras_is_imported_only_where_it_is_used():
     use = """
 import sys
+
+import pytest
 print("keras" in sys.modules)
 import keras
 print(keras.optimizers.Adam().name, tensorflow.keras.layers.Dense(1).units)
@@ -30,6 +36,7 @@ print(keras.optimizers.Adam().name, tensorflow.keras.layers.Dense(1).units)
     assert (ended.returncode, ended.stdout.split()[3:]) == (0, ["False", "adam", "1"])
 
 
+@pytest.mark.slow
 def test_keras_stays_if_it_is_imported_first():
     use = "import sys; print('keras' in sys.modules, tensorflow.keras.layers.Dense(1).units)"
     program = f"import keras\n{_START}\n{use}"

@@ -93,6 +93,7 @@ def test_other_hosts(tmp_path):
     assert line.startswith("worker 1 (c:1) has TF_CONFIG with the cluster ")
 
 
+@pytest.mark.slow
 def test_the_note_of_an_earlier_start_does_not_count(tmp_path):
     settings = config(tmp_path, cluster_timeout=1.0)
     for start in ("first", chief_note.write_note(settings, CHIEF)):

@@ -60,6 +60,7 @@ def test_all_go_when_the_last_is_there(pool, settings, late):
     assert not ports.taken(port_of(hosts[0]))
 
 
+@pytest.mark.slow
 def test_who_is_missing_is_named_by_all_that_are_there(pool, settings):
     chief, here, *others = make_hosts(4)
     there = pool.submit(rendezvous.meet, settings(), here)
@@ -80,6 +81,7 @@ def test_a_chief_that_does_not_come_is_named(settings):
         rendezvous.meet(settings(0.5), worker)
 
 
+@pytest.mark.slow
 def test_it_says_for_whom_it_waits(settings, monkeypatch, caplog):
     monkeypatch.setattr(rendezvous, "_REPORT_SECONDS", 0.0)
     chief, worker = make_hosts(2)
@@ -127,6 +129,7 @@ def test_a_worker_that_leaves_is_waited_for_again(pool, settings):
     third.result(60)
 
 
+@pytest.mark.slow
 def test_a_chief_that_is_busy_with_the_run_before_is_waited_for(pool, settings):
     """Longer than for one that is not there at all."""
     chief, worker = make_hosts(2)

@@ -64,6 +64,7 @@ def made(runner, ids_SN, rows):
 IDS_SN = np.array([[3, 5, 3, 7, 7, 9], [5, 5, 5, 5, 5, 5]], np.int32)
 
 
+@pytest.mark.slow
 def test_a_replica_alone_does_what_one_device_does(strategy):
     (here, *one), (replicas, *other) = (
         made(runner, IDS_SN, 10) for runner in (Runner(), Replicas(strategy))
@@ -73,6 +74,7 @@ def test_a_replica_alone_does_what_one_device_does(strategy):
     assert not here.values()
 
 
+@pytest.mark.slow
 def test_bytes_exchanged_do_not_depend_on_the_rows_of_a_table(strategy):
     sent = []
     for rows in (100_000, 10_000_000):

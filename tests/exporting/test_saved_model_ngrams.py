@@ -10,6 +10,7 @@ from app.types import NgramRule, NgramVectors, WordVectors
 from tests.text.test_subwords import random_strings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buckets", [None, range(97), range(0, 97, 3), [96], []])
 def test_unseen_strings_get_the_mean_of_their_ngrams(tmp_path, buckets):
     random = np.random.default_rng(0)

@@ -67,6 +67,7 @@ def test_numbers_that_are_not_finite(tmp_path, binary):
         word2vec_reader.read(path)
 
 
+@pytest.mark.slow
 def test_spacy_loads_what_we_write(vectors, tmp_path):
     spacy = pytest.importorskip("spacy")
     word2vec.write(vectors, tmp_path / "vectors.txt.gz")

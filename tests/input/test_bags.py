@@ -168,6 +168,7 @@ def test_weights_of_texts_and_labels(all_labels):
     assert sorted(weights) == (sorted(examples.weights_E.tolist()) if all_labels else [])
 
 
+@pytest.mark.slow
 def test_few_examples_have_small_steps():
     features = Features(WORDS, 1, BUCKETS)
     # Older workdirs, with the former defaults of 4,096 and 8,192, have 50 and 25 steps, and resume

@@ -161,6 +161,7 @@ def test_a_damaged_cache_is_made_anew(tmp_path, damage, name, caplog):
     assert source.passes in (1, 2)  # a flip is found by reading: one epoch of the text, one to keep
 
 
+@pytest.mark.slow
 def test_a_cache_that_is_cut_short_while_it_is_read(tmp_path, caplog):
     blocks = [[number] * 300_000 for number in range(9)]  # more than is read ahead
     path, _ = made(tmp_path, blocks)

@@ -46,6 +46,7 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.slow
 def test_lines(tmp_path):
     found = labelled_files.read(written(tmp_path / "a.txt", LINES), config())
     assert shown(found) == EXPECTED
@@ -61,6 +62,7 @@ def test_lines_compressed_and_of_windows(tmp_path, text):
     assert shown(labelled_files.read(written(tmp_path / name, text), config())) == EXPECTED
 
 
+@pytest.mark.slow
 def test_many_blocks_of_many_files_are_one_text(tmp_path):
     draw = np.random.default_rng(0)
     sources, expected = (), []
@@ -74,6 +76,7 @@ def test_many_blocks_of_many_files_are_one_text(tmp_path):
     assert shown(found) == expected
 
 
+@pytest.mark.slow
 def test_a_tokenizer_does_not_see_labels(tmp_path):
     text = "Fine,\u00a0__label__Good-one FILM!\n__label__bad Awful\n"
     given = written(tmp_path / "a.txt", text)
@@ -85,6 +88,7 @@ def test_a_tokenizer_does_not_see_labels(tmp_path):
     assert words_M.numpy().tolist() == [b"fine", b"day"] and owners_M.numpy().tolist() == [1, 1]
 
 
+@pytest.mark.slow
 def test_another_prefix_and_a_label_twice(tmp_path):
     found = labelled_files.read(
         written(tmp_path / "a.txt", "#x #y.+ #x w #\n"), config(label_prefix="#")
@@ -92,6 +96,7 @@ def test_another_prefix_and_a_label_twice(tmp_path):
     assert shown(found) == [(["w", "#"], ["x", "y.+"])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["\\E", "\\Q", ".", "[", " #", "\u00e9-", "$^"])
 def test_a_prefix_is_no_pattern(tmp_path, prefix):
     text = f"{prefix.strip()}x w\n"
@@ -101,6 +106,7 @@ def test_a_prefix_is_no_pattern(tmp_path, prefix):
     assert shown(found) == [(["w"], ["x"])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -135,6 +141,7 @@ def test_long_cells_are_read_a_few_at_a_time():
     assert [[len(row.text) for row in group] for group in found] == [[1, 2, 9], [1, 10], [1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["whitespace", "unicode"])
 def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, tokenizer):
     given = written(tmp_path / "a.txt", f"__label__a one {'x' * 1001}\n__label__b {'y' * 1001}\n")
@@ -187,6 +194,7 @@ def test_a_quote_that_is_not_closed_is_not_kept_in_memory(tmp_path, monkeypatch)
         list(rows)
 
 
+@pytest.mark.slow
 def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
     text = "review\tkind\n" + "one two\ta| b |\n" * 5000 + "x " * 100_000 + "\tc\n"
     given = written(tmp_path / "a.tsv.gz", gzip.compress(text.encode()))
@@ -217,6 +225,7 @@ def test_columns_that_are_not_there(tmp_path, text, told):
     assert told.format(path=path) in str(error.value)
 
 
+@pytest.mark.slow
 def test_columns_are_refused_in_one_line(tmp_path, capfd):
     for text, told in (("a,b\n1,2\n", "has the columns a, b"), ("review,kind\n", "no example in")):
         with pytest.raises(UsageError, match=told):
@@ -236,6 +245,7 @@ def test_examples_are_chosen_cut_and_renamed(tmp_path):
     assert renamed.label_counts_E.tolist() == [1, 2, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_word_at_the_end_of_each_text_and_words_without_an_id(tmp_path):
     found = labelled_files.read(written(tmp_path / "a.txt", LINES), config())
     ended = found.with_last_word("</s>")

@@ -30,6 +30,7 @@ def assert_equal(found, expected):
         np.testing.assert_array_equal(getattr(found, field.name), getattr(expected, field.name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_team_reads_the_texts_of_one_process(tmp_path, workers):
     lines, columns = tmp_path / "a.txt", tmp_path / "a.csv"
@@ -47,6 +48,7 @@ def test_a_team_reads_the_texts_of_one_process(tmp_path, workers):
             assert_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_a_wrong_line_in_the_share_of_one_is_told_by_all(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n".join([*LINES[:300], "no label", *LINES[300:]]))

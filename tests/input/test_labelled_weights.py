@@ -33,6 +33,7 @@ def shown(examples):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["whitespace", "unicode"])
 def test_weights_in_lines(tmp_path, tokenizer):
     text = (
@@ -50,6 +51,7 @@ def test_weights_in_lines(tmp_path, tokenizer):
     assert split(["__weight__7 one __label__x two"])[0].numpy().tolist() == [b"one", b"two"]
 
 
+@pytest.mark.slow
 def test_a_prefix_can_be_turned_off(tmp_path):
     text = "__label__a __weight__x one\n"
     assert shown(read(tmp_path / "a.txt", text, weight_prefix="")) == [
@@ -57,6 +59,7 @@ def test_a_prefix_can_be_turned_off(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_weights_of_labels(tmp_path):
     text = (
         "__label__good:0.75 __label__bad:0.25 one\n__label__a:b:1 __label__c __label__c:0.5 two\n"
@@ -81,6 +84,7 @@ def test_columns(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_texts_and_labels_of_weight_0_are_left_out(tmp_path):
     text = (
         "__label__a one\n__weight__0 __label__x two\n__label__b:0 __label__c:0.5 three\n"
@@ -92,6 +96,7 @@ def test_texts_and_labels_of_weight_0_are_left_out(tmp_path):
         read(tmp_path / "a.txt", "__label__a __weight__0 one\n")
 
 
+@pytest.mark.slow
 def test_examples_keep_their_weights_when_they_are_chosen(tmp_path):
     text = "".join(f"__label__l{n}:0.{n} __label__k __weight__{n} w{n}\n" for n in range(1, 6))
     found = read(tmp_path / "a.txt", text, label_weights=True)
@@ -103,6 +108,7 @@ def test_examples_keep_their_weights_when_they_are_chosen(tmp_path):
     assert shown(found.with_names(found.words, found.labels)) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", ["-1", "nan", "inf", "1_0", "x", "1e9", "0,5"])
 def test_weights_that_are_wrong_are_named_with_their_line(tmp_path, weight):
     lines = f"__label__a one\n\n__label__b __weight__{weight} two\n"
@@ -117,6 +123,7 @@ def test_weights_that_are_wrong_are_named_with_their_line(tmp_path, weight):
         read(tmp_path / "a.txt", label, label_weights=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "values", "told"),
     [
@@ -130,6 +137,7 @@ def test_other_faults(tmp_path, text, values, told):
         read(tmp_path / "a.txt", text, **values)
 
 
+@pytest.mark.slow
 def test_an_empty_cell_and_a_missing_column(tmp_path):
     columns = {"text_column": "review", "label_column": "kind", "weight_column": "w"}
     with pytest.raises(UsageError, match="line 2: the weight '' is not a number"):
@@ -138,6 +146,7 @@ def test_an_empty_cell_and_a_missing_column(tmp_path):
         read(tmp_path / "a.csv", "review,kind\none,a\n", **columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "flags", "remedy"),
     [

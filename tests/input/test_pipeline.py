@@ -79,6 +79,7 @@ BLOCKS = [
 ]
 
 
+@pytest.mark.slow
 def test_every_token_is_a_centre_once_between_its_true_neighbours():
     found = batches(BLOCKS)
     np.testing.assert_array_equal(rows(found), sum(map(framed, BLOCKS), []))
@@ -110,6 +111,7 @@ def test_shuffling_permutes_the_rows_of_a_block_and_nothing_else():
     assert sorted(found[50:56]) == sorted(framed(BLOCKS[0]))
 
 
+@pytest.mark.slow
 def test_a_seed_and_an_epoch_give_the_same_batches_at_any_parallelism():
     random = np.random.default_rng(0)
     blocks = [block(random.integers(0, 50, size=size)) for size in (500, 0, 300, 900, 7) * 4]
@@ -135,6 +137,7 @@ def test_equal_blocks_are_subsampled_differently():
     assert kept[:half].tolist() != kept[half:].tolist()
 
 
+@pytest.mark.slow
 def test_ids_are_kept_as_often_as_asked():
     keep = np.array([0.0, 0.01, 0.3, 0.9, 1.0], np.float32)
     size = 40_000
@@ -242,6 +245,7 @@ def test_text_becomes_known_ids_with_marks_where_documents_start(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_block_without_known_words_is_an_empty_block(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("dog\n" * 300 + "cat\n" * 300)
@@ -250,6 +254,7 @@ def test_a_block_without_known_words_is_an_empty_block(tmp_path):
     assert all(first for tokens in found for _, first in tokens)
 
 
+@pytest.mark.slow
 def test_several_files_come_in_one_order_and_share_no_block(tmp_path):
     paths = [tmp_path / f"{word}.txt" for word in WORDS[:3]]
     for path, lines in zip(paths, (900, 300, 0), strict=True):

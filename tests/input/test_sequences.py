@@ -77,6 +77,7 @@ def test_streams_go_on_from_batch_to_batch_and_begin_anew_with_a_block():
     assert (found[rows, 2] == PAD).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
 def test_what_is_held_out_is_the_end_of_every_block_and_nothing_else(share):
     blocks = [np.arange(size, dtype=np.int32) + 100 * size for size in (30, 9, 1)]
@@ -101,6 +102,7 @@ def test_what_is_held_out_is_the_end_of_every_block_and_nothing_else(share):
         assert [before[token] for token in tokens] == sum((known for _, known in streams), [])
 
 
+@pytest.mark.slow
 def test_batches_are_about_as_many_as_expected():
     blocks = [np.zeros(size, np.int32) for size in (200, 200, 130)]
     for share in (0.0, 0.2):
@@ -116,6 +118,7 @@ TOKENS = ["the", EOS, UNK, "cat", "sat"]
 VOCABULARY = Vocabulary(TOKENS, np.array([5, 4, 3, 2, 1], np.int64), 15)
 
 
+@pytest.mark.slow
 def test_text_becomes_ids_of_all_its_tokens(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("dog the cat\n\n \nnone of them\n<unk> sat\n")

@@ -127,6 +127,7 @@ def test_no_row_is_lost_or_doubled(tmp_path, plain, place, caplog, impatient, ki
         assert caplog.text.count("has not sent block") <= len(EPOCHS)
 
 
+@pytest.mark.slow
 def test_a_worker_that_comes_later_goes_on(tmp_path, plain, place, caplog, monkeypatch):
     monkeypatch.setattr(block_receiver, "SILENCE_SECONDS", 1e9)
     expected = arrays(batches(plain, place)(EPOCHS, 0))
@@ -141,6 +142,7 @@ def test_a_worker_that_comes_later_goes_on(tmp_path, plain, place, caplog, monke
     assert "is gone" not in caplog.text
 
 
+@pytest.mark.slow
 def test_text_that_changes_meanwhile_is_told(tmp_path, plain, place):
     with running(tmp_path) as servers:
         found = batches(served(plain, servers.address), place)(EPOCHS, 0)
@@ -165,6 +167,7 @@ def test_an_address_where_no_service_answers(tmp_path):
             service.check_service(servers.address, ())
 
 
+@pytest.mark.slow
 def test_compressed_text_is_refused(tmp_path):
     with running(tmp_path, workers=1) as servers:
         service.check_service(servers.address, ("a.txt",))

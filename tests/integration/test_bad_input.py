@@ -75,6 +75,7 @@ def test_flags(tmp_path, corpus, flag, message):
     assert not workdir.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "code", "message"), BY_FILES, ids=[name for name, *_ in BY_FILES]
 )
@@ -85,6 +86,7 @@ def test_text(tmp_path, name, content, code, message):
     assert {file.name for file in (tmp_path / "run").iterdir()} == {"lock"}
 
 
+@pytest.mark.slow
 def test_bytes_that_are_not_utf8_are_replaced_and_counted(tmp_path):
     path = write(tmp_path / "a.txt", b"one two one\xff two\xfe\xfe one two\n" * 9)
     ended = done(tmp_path, *train(tmp_path / "run", path, "--subsample=0"))
@@ -92,6 +94,7 @@ def test_bytes_that_are_not_utf8_are_replaced_and_counted(tmp_path):
     assert "one\N{REPLACEMENT CHARACTER}" in trained_vectors.load(tmp_path / "run").tokens
 
 
+@pytest.mark.slow
 def test_lines_of_one_word_have_no_examples(tmp_path):
     path = tmp_path / "words.txt"
     path.write_text("\n".join("abcde" * 40) + "\n")
@@ -124,6 +127,7 @@ def test_a_workdir_that_is_a_file(tmp_path, corpus):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "when", ["--log_seconds=0", pytest.param("--log_seconds=1e7", marks=pytest.mark.slow)]
 )
@@ -142,6 +146,7 @@ def test_a_loss_that_is_not_finite(tmp_path, corpus, when):
     assert np.isfinite(trained_vectors.load(workdir).matrix).all()
 
 
+@pytest.mark.slow
 def test_a_text_of_one_word(tmp_path):
     path = write(tmp_path / "a.txt", b"word " * 50)
     line = refusal(run(tmp_path, *train(tmp_path / "run", path)))
@@ -149,6 +154,7 @@ def test_a_text_of_one_word(tmp_path):
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_plan_needs_no_workdir_and_leaves_nothing(tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "a.txt")
     ended = done(tmp_path, *train("", corpus, "--plan_only"))

@@ -67,6 +67,7 @@ def make_tensorboard(folder: pathlib.Path):
         process.wait(SECONDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("logdir", "run"), [(".", "tensorboard"), ("..", "run/tensorboard")])
 def test_the_projector_finds_the_words_of_a_run_and_of_several(trained, logdir, run):
     found = ask_tensorboard((trained / logdir).resolve(), "/runs")

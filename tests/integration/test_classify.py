@@ -120,6 +120,7 @@ def test_from_texts_to_predictions(tmp_path):
     assert ended.out.startswith(f"{tmp_path}/words: {words} vectors of ")
 
 
+@pytest.mark.slow
 def test_texts_of_weight_0_change_nothing(tmp_path):
     corpus = write_lines(tmp_path / "a.txt", make_texts(60))
     more = tmp_path / "b.txt"
@@ -149,6 +150,7 @@ def test_probabilities_of_labels_are_learned(tmp_path, loss):
         assert json.loads(line) == pytest.approx(wanted, abs=0.05)
 
 
+@pytest.mark.slow
 def test_wrong_weights_are_told_in_one_line(tmp_path):
     corpus = tmp_path / "a.txt"
     corpus.write_text("__label__a one\n__label__b __weight__-2 two\n")
@@ -253,6 +255,7 @@ def test_what_cannot_be(tmp_path, flag, told):
     assert not (tmp_path / "run" / "flags.cfg").exists()
 
 
+@pytest.mark.slow
 def test_odd_texts(tmp_path):
     """Empty ones, a label only to be scored on, one of a single text, one of too many words."""
     texts = make_texts() + [(["neg"], []), (["rare"], ["hapax"]), (["neg"], ["bad"] * 200)]

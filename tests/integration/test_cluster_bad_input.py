@@ -86,6 +86,7 @@ def test_a_port_that_is_in_use(tmp_path, corpus, task):
     assert what in line and "Address already in use; end the process that listens there" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [0, 1])
 def test_processes_that_do_not_arrive(tmp_path, corpus, servers):
     hosts = hosts_of(3, servers)
@@ -95,6 +96,7 @@ def test_processes_that_do_not_arrive(tmp_path, corpus, servers):
     assert f"{absent} did not arrive within --cluster_timeout=1 s; start them with the" in line
 
 
+@pytest.mark.slow
 def test_workers_that_differ(tmp_path, corpus):
     hosts = hosts_of(2, 0)
     other = as_task(hosts, "worker", 1)
@@ -118,6 +120,7 @@ def test_workers_that_differ(tmp_path, corpus):
         assert f"{hosts.name('worker', 1)} {message}" in first and second == first
 
 
+@pytest.mark.slow
 def test_a_server_with_other_flags(tmp_path, corpus):
     hosts = hosts_of(1, 1)
     servers = [

@@ -11,6 +11,7 @@ from tests.integration.commands import Command, done, logged, refusal, run, tens
 from tests.services import running
 
 
+@pytest.mark.slow
 def test_a_run_whose_worker_is_killed(tmp_path, corpus, trained):
     workdir = tmp_path / "run"
     with running(tmp_path) as service:
@@ -38,6 +39,7 @@ def test_a_run_goes_on_without_its_service(tmp_path, corpus, trained):
     assert tensors(workdir) == tensors(trained)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, corpus):
     workdir, packed = tmp_path / "run", tmp_path / "a.txt.gz"
     packed.write_bytes(gzip.compress(b"ba be bu\n" * 9))

@@ -41,6 +41,7 @@ def labelled(tmp_path_factory):
     return write_lines(tmp_path_factory.mktemp("texts") / "a.txt", make_texts(several=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ngrams",
     [pytest.param((), marks=pytest.mark.slow, id="words"), pytest.param(NGRAMS, id="ngrams")],
@@ -92,6 +93,7 @@ def served(folder, texts):
     ]
 
 
+@pytest.mark.slow
 def test_what_fasttext_cannot_have(tmp_path, labelled):
     workdir = tmp_path / "run"
     done(tmp_path, *train(workdir, labelled, "--word_ngrams=2", "--buckets=50", "--epochs=1"))
@@ -107,6 +109,7 @@ def test_what_fasttext_cannot_have(tmp_path, labelled):
     assert message in refusal(run(tmp_path, export[0], f"--workdir={other}", *export[2:]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "one_vs_all", "hierarchical_softmax"])
 def test_training_goes_on_from_a_model_of_fasttext(tmp_path, labelled, loss):
     """Almost without steps, the run predicts as the model that it began with."""
@@ -129,6 +132,7 @@ def test_training_goes_on_from_a_model_of_fasttext(tmp_path, labelled, loss):
     done(tmp_path, *resumed)
 
 
+@pytest.mark.slow
 def test_a_tree_that_we_wrote_is_trained_on(tmp_path, labelled):
     first, second, texts = tmp_path / "first", tmp_path / "second", texts_to_predict()
     flags = ("--loss=hierarchical_softmax", "--fasttext_features")
@@ -143,6 +147,7 @@ def test_a_tree_that_we_wrote_is_trained_on(tmp_path, labelled):
         assert labels == pytest.approx(other, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_models_that_cannot_be_trained_on(tmp_path, labelled):
     plain = fasttext_peer.train(tmp_path, "supervised", wordNgrams=2)
     given = train(tmp_path / "run", labelled, f"--initial_model={plain}")
@@ -160,6 +165,7 @@ def test_models_that_cannot_be_trained_on(tmp_path, labelled):
         assert message in refusal(run(tmp_path, *flags))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["skipgram", "supervised"])
 def test_a_file_where_vectors_are_wanted(tmp_path, labelled, kind):
     path = fasttext_peer.train(tmp_path, kind, minn=2, maxn=4)
@@ -188,6 +194,7 @@ def test_a_model_or_a_workdir(tmp_path):
     assert "does not begin as a file of fastText" in refusal(run(tmp_path, given[0], given[2]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["skipgram", "cbow"])
 def test_unseen_words_have_the_same_vectors_elsewhere(tmp_path, corpus, model):
     workdir, path = tmp_path / "run", tmp_path / "model.bin"

@@ -100,6 +100,7 @@ def draw(strategy, count, check):
     seed(_SEED)(drawn)() if "LEXROW_FUZZ_SEED" in os.environ else drawn()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "count"),
     [

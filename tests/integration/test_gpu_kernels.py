@@ -106,6 +106,7 @@ def on_a_gpu(monkeypatch):
     pretend(monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("values", "expected", "count"), OFTEN, ids=named)
 def test_a_step_on_a_gpu(data, tmp_path, values, expected, count):
     report = traced(data, tmp_path, values)
@@ -148,6 +149,7 @@ def writer(optimizer, table):
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("device", "sharded")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["slots of a map", *SLOW])
 def test_every_rule_on_every_table_of_every_dtype(kind):
     # A step reads and writes its rows in the same way, whatever task, model and loss need them.
@@ -162,6 +164,7 @@ def test_every_rule_on_every_table_of_every_dtype(kind):
             assert not report.lacking, (name, dtype, rounding)
 
 
+@pytest.mark.slow
 def test_ids_to_stage_are_looked_up_without_the_device(data, tmp_path):
     report = traced(data, tmp_path, WORDS, lookups=True)
     assert not report.lacking and not report.copies

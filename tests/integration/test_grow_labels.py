@@ -27,6 +27,7 @@ def write_texts(path, labels, words, seed, lines=200):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", pytest.param("one_vs_all", marks=pytest.mark.slow)])
 def test_a_classifier_gets_new_labels_and_words(tmp_path, loss):
     first = write_texts(tmp_path / "a.txt", ["good", "bad"], WORDS, 1)
@@ -57,6 +58,7 @@ def test_a_classifier_gets_new_labels_and_words(tmp_path, loss):
     assert "odd" in found.out
 
 
+@pytest.mark.slow
 def test_a_classifier_of_ngrams_does_not_grow(tmp_path):
     first = write_texts(tmp_path / "a.txt", ["good", "bad"], WORDS, 1)
     second = write_texts(tmp_path / "b.txt", ["odd", "bad", "new"], [*NEW[:40], *WORDS], 2)

@@ -73,6 +73,7 @@ def rows_by_name(folder, tokens, table, slot=""):
     return dict(zip(tokens, read_rows(folder, table, slot).tolist(), strict=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [{}, {"table": "host"}, {"max_vocab_size": 70}])
 def test_rows_and_slots_go_on_and_counts_are_merged(tmp_path, trained, more, flags):
     workdir = make_copy(trained, tmp_path)
@@ -109,6 +110,7 @@ def test_rows_and_slots_go_on_and_counts_are_merged(tmp_path, trained, more, fla
     assert not place.grown.exists() and not list(workdir.glob(".*"))
 
 
+@pytest.mark.slow
 def test_new_words_start_unlike_any_word_before(tmp_path, trained, more):
     workdir, corpus = tmp_path / "run", stored_in(trained)["corpus"]
     first = {}
@@ -151,6 +153,7 @@ QUICK = (5, 6)
 KILLS = [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in range(11)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", KILLS)
 def test_a_kill_leaves_the_old_or_the_new_workdir(tmp_path, trained, more, number):
     workdir = make_copy(trained, tmp_path)
@@ -210,6 +213,7 @@ def test_growth_that_is_refused(tmp_path, trained, more, flags, told):
     np.testing.assert_array_equal(after.matrix, before.matrix)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
@@ -237,6 +241,7 @@ def test_an_unfinished_run_and_a_dynamic_table_do_not_grow(tmp_path, trained, co
         assert "--table=dynamic: a table that gets rows as keys come cannot grow" in refusal(ended)
 
 
+@pytest.mark.slow
 def test_a_first_run_with_the_flag_is_as_without(tmp_path, trained, corpus):
     done(tmp_path, *train(tmp_path / "run", corpus, "--grow_vocab"))
     assert tensors(tmp_path / "run") == tensors(trained)

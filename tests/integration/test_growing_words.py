@@ -15,6 +15,7 @@ def train(workdir, corpus, *more):
     return commands.train(workdir, corpus, *DYNAMIC, *more)
 
 
+@pytest.mark.slow
 def test_it_trains_and_is_used_as_any_run(tmp_path, corpus):
     workdir = tmp_path / "run"
     ended = done(tmp_path, *train(workdir, corpus))

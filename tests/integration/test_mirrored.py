@@ -36,6 +36,7 @@ def test_a_run_goes_on_with_another_strategy(folder, name):
     assert_same(folder / "none-none", folder / name)
 
 
+@pytest.mark.slow
 def test_what_replicas_send_is_reported(tmp_path):
     write_data(tmp_path)
     trained(tmp_path, f"adagrad,none,1,{tmp_path}/run", f"adagrad,mirrored,2,{tmp_path}/run")
@@ -56,6 +57,7 @@ def test_every_task_trains_as_on_one_device(tmp_path):
         assert_same(tmp_path / f"{case}-none", tmp_path / f"{case}-mirrored")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cases", [("adagrad_apart",), pytest.param(sorted(APART), marks=pytest.mark.slow)]
 )

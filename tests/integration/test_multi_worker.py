@@ -43,6 +43,7 @@ def test_workers_equal_one_device(tmp_path, cases):
             assert len({path.read_bytes() for path in files}) == min(len(files), 1), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cases",
     [
@@ -169,6 +170,7 @@ def test_a_worker_that_does_not_come_back_is_named(tmp_path, corpus):
     assert "did not arrive within --cluster_timeout=15 s" in last
 
 
+@pytest.mark.slow
 def test_processes_without_a_common_workdir_are_told(tmp_path, corpus):
     """The note of the chief is not there."""
     configs, commands = cluster(2), []

@@ -95,6 +95,7 @@ def test_the_projector_gets_its_files(tmp_path, trained):
     assert (tmp_path / "projector/projector_config.pbtxt").exists()
 
 
+@pytest.mark.slow
 def test_scores_are_the_same_from_the_workdir_and_from_files(tmp_path, trained, exported):
     pairs, analogies, record = (tmp_path / name for name in ("pairs", "analogies", "out.json"))
     pairs.write_text("ba\tbe\t3\nda\tde\t5\nfa\tfe\t1\nga\tstrange\t9\n")

@@ -125,6 +125,7 @@ def test_all_calls_are_accounted_for_and_bytes_reported(tmp_path):
     assert all(line["calls_again"] == 0 < line["exchanged_bytes"] for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 def test_a_worker_that_is_killed_is_done_without_and_then_taken_back(tmp_path):
     corpus, workdir = write_corpus(tmp_path / "a.txt", 3000), tmp_path / "run"

@@ -46,6 +46,7 @@ def joined(tmp_path_factory, text):
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_phrases_are_words_of_the_run(joined, text, tmp_path):
     tokens = vocabulary.load(str(joined / "vocab.tsv")).tokens
     assert {"new_york", "new_york_city", "los_angeles"} < set(tokens)
@@ -81,6 +82,7 @@ def test_a_saved_model_knows_phrases(joined, tmp_path):
     assert (found["vectors"][0] == found["vectors"][1]).numpy().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["none", pytest.param("disk", marks=pytest.mark.slow)])
 def test_a_killed_run_ends_bit_for_bit(tmp_path, joined, text, cache):
     workdir, last = tmp_path / "run", newest_step(joined)
@@ -93,6 +95,7 @@ def test_a_killed_run_ends_bit_for_bit(tmp_path, joined, text, cache):
     assert tensors(workdir) == tensors(joined)
 
 
+@pytest.mark.slow
 def test_another_table_or_other_flags_are_refused(tmp_path, joined):
     workdir = shutil.copytree(joined, tmp_path / "run")
     table = workdir / "phrases.tsv"
@@ -119,6 +122,7 @@ def test_another_table_or_other_flags_are_refused(tmp_path, joined):
     assert f"--phrases=1: --workdir={workdir} was made with 0; give that, or" in told
 
 
+@pytest.mark.slow
 def test_a_vocabulary_that_grows_keeps_its_phrases(tmp_path, joined, text):
     workdir, more = shutil.copytree(joined, tmp_path / "run"), tmp_path / "more.txt"
     more.write_text("new york city has bagels\nlos angeles has stars and bagels\n" * 50)

@@ -38,6 +38,7 @@ def test_what_it_says_and_writes(tmp_path, profiled):
         assert change["what"] in ended.out and change["speedup"] > 1
 
 
+@pytest.mark.slow
 def test_two_runs_beside_one_another(tmp_path, profiled):
     pytest.importorskip("matplotlib")
     argv = ("app.profile", f"--workdir={profiled}", f"--before={profiled}")
@@ -48,6 +49,7 @@ def test_two_runs_beside_one_another(tmp_path, profiled):
     assert found.pop("before") == found
 
 
+@pytest.mark.slow
 def test_few_calls_are_called_too_short(tmp_path, corpus):
     workdir = tmp_path / "run"
     done(tmp_path, *train(workdir, corpus, "--profile_steps=4,10"))
@@ -56,6 +58,7 @@ def test_few_calls_are_called_too_short(tmp_path, corpus):
     assert json.loads((tmp_path / "o.json").read_text())["trusted"] is False
 
 
+@pytest.mark.slow
 def test_live_leaves_the_workdir_as_it_is(tmp_path, profiled):
     before = sorted(path for path in profiled.rglob("*"))
     argv = ("app.profile", f"--workdir={profiled}", "--live", "--seconds=0.2")
@@ -94,6 +97,7 @@ def test_damaged_flags(tmp_path, profiled):
     assert "flags.cfg: --epochs=many: " in line and "mend it" in line
 
 
+@pytest.mark.slow
 def test_any_folder_above_a_profile_is_that_run(tmp_path, profiled):
     whole = done(tmp_path, "app.profile", f"--workdir={profiled}").out
     assert " calls of 2 steps" in whole
@@ -120,6 +124,7 @@ def test_bad_input(tmp_path, flags, message):
     assert message.format(tmp=tmp_path) in refusal(run(tmp_path, "app.profile", *given))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("windows", "message"),
     [
@@ -134,6 +139,7 @@ def test_a_window_that_the_run_has_no_steps_for(tmp_path, corpus, windows, messa
     assert [path.name for path in workdir.iterdir()] == ["lock"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_knows_the_window_that_is_behind(tmp_path, corpus, profiled):
     copy = shutil.copytree(profiled, tmp_path / "run")
     end = logged(copy)[-1]["step"]

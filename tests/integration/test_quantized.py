@@ -47,6 +47,7 @@ def test_fasttext_predicts_as_we_do(tmp_path, workdir, cutoff):
     assert sum(best) > 0.9 * len(best)
 
 
+@pytest.mark.slow
 def test_a_small_model_is_filled_up_with_zeros(tmp_path):
     corpus = write_lines(tmp_path / "a.txt", make_texts(20))
     done(tmp_path, *train(tmp_path / "run", corpus, *NGRAMS))
@@ -60,6 +61,7 @@ def test_a_small_model_is_filled_up_with_zeros(tmp_path):
         assert labels == pytest.approx(fasttext_peer.predict(peer, text), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_too_few_rows(tmp_path, workdir):
     export = ("app.export", f"--workdir={workdir}", "--format=fasttext_quantized")
     for option in ("--cutoff=255", "--qout"):

@@ -122,6 +122,7 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
     assert vectors.read_text().startswith(f"{len(item_keys)} 6\n{item_keys[0]} ")
 
 
+@pytest.mark.slow
 def test_the_example_of_the_guide_ranks_as_the_model(tmp_path, trained, capsys):
     guide = (ROOT / "app/tasks/recommend/README.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
@@ -146,6 +147,7 @@ def test_items_in_formats_of_word_vectors(tmp_path, trained, name):
     assert "no format of --task=recommend" in line
 
 
+@pytest.mark.slow
 def test_who_is_not_known(tmp_path, trained):
     ended = run(tmp_path, "app.recommend", f"--workdir={trained}", "user3", "nobody", "--k=2")
     assert ended.code == 2 and len(ended.out.splitlines()) == 3
@@ -166,6 +168,7 @@ def test_who_is_not_known(tmp_path, trained):
     assert "no run of --task=recommend there" in refusal(ended)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["host", "sharded"])
 def test_rows_elsewhere_end_as_those_on_the_device(tmp_path, pairs, trained, table):
     more = ("--hot_rows=7", "--stage_steps=4") if table == "host" else ()
@@ -175,6 +178,7 @@ def test_rows_elsewhere_end_as_those_on_the_device(tmp_path, pairs, trained, tab
         np.testing.assert_array_equal(found, expected[name])
 
 
+@pytest.mark.slow
 def test_the_configuration_trains(tmp_path, pairs):
     """On what is in its comment, and without vectors where there are layers."""
     config = ("app.train", f"--flagfile={ROOT}/configs/recommend.cfg", f"--corpus={pairs}")

@@ -82,6 +82,7 @@ def test_stopped_while_counting(tmp_path, corpus):
     assert ended.err.endswith(": interrupted\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallelism", [1, 4])
 def test_parallel_maps_change_nothing(tmp_path, corpus, trained, parallelism):
     workdir = tmp_path / "run"
@@ -89,6 +90,7 @@ def test_parallel_maps_change_nothing(tmp_path, corpus, trained, parallelism):
     assert tensors(workdir) == tensors(trained)
 
 
+@pytest.mark.slow
 def test_the_flags_of_a_run_rerun_it(tmp_path, trained):
     workdir = tmp_path / "run"
     done(tmp_path, "app.train", f"--flagfile={trained}/flags.cfg", f"--workdir={workdir}")
@@ -97,6 +99,7 @@ def test_the_flags_of_a_run_rerun_it(tmp_path, trained):
     assert [line for line in flags if line not in former] == [f"--workdir={workdir}"]
 
 
+@pytest.mark.slow
 def test_a_finished_run_has_nothing_to_do(tmp_path, trained):
     workdir = shutil.copytree(trained, tmp_path / "run")
     kept = {path: path.stat().st_mtime_ns for path in checkpoint(workdir).iterdir()}
@@ -105,6 +108,7 @@ def test_a_finished_run_has_nothing_to_do(tmp_path, trained):
     assert steps_logged(workdir) == steps_logged(trained)
 
 
+@pytest.mark.slow
 def test_half_written_files_are_swept_and_never_read(tmp_path, trained):
     workdir = shutil.copytree(trained, tmp_path / "run")
     left = [workdir / f".{name}.new-0123abcd" for name in ("flags.cfg", "vocab.tsv", "corpus.json")]

@@ -75,6 +75,7 @@ def with_subwords(tmp_path_factory, corpus):
     return folder / "run"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["skipgram", pytest.param("cbow", marks=pytest.mark.slow)])
 def test_unseen_inflections_land_by_their_stems(tmp_path, morphology, model):
     path, families = morphology
@@ -91,6 +92,7 @@ def test_unseen_inflections_land_by_their_stems(tmp_path, morphology, model):
         assert "unknown word" in refusal(ended)
 
 
+@pytest.mark.slow
 def test_vectors_are_means_of_the_rows(with_subwords):
     vectors = trained_vectors.load(with_subwords)
     stored = read_rows(checkpoint(with_subwords), "input")
@@ -103,6 +105,7 @@ def test_vectors_are_means_of_the_rows(with_subwords):
         np.testing.assert_allclose(vectors.matrix[number], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_words_that_were_never_seen_get_answers(tmp_path, with_subwords):
     workdir = f"--workdir={with_subwords}"
     ended = done(tmp_path, "app.neighbors", workdir, "baba", "x" * 10_000, "--k=2")
@@ -119,12 +122,14 @@ def test_words_that_were_never_seen_get_answers(tmp_path, with_subwords):
     assert lookup(words=tf.constant(["baba"]))["vectors"].numpy().any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["", "  ", "two words", "\udcff"])
 def test_a_query_that_is_no_word(tmp_path, with_subwords, query):
     ended = run(tmp_path, "app.neighbors", f"--workdir={with_subwords}", query)
     assert "is no word" in refusal(ended)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(tmp_path, corpus, with_subwords):
     workdir, half = tmp_path / "run", newest_step(with_subwords) // 2
     command = Command(tmp_path, *train(workdir, corpus, *SUBWORDS, "--checkpoint_minutes=0"))
@@ -133,6 +138,7 @@ def test_killed_and_resumed(tmp_path, corpus, with_subwords):
     assert tensors(workdir) == tensors(with_subwords)
 
 
+@pytest.mark.slow
 def test_staged_rows_end_as_those_on_the_device(tmp_path, corpus, with_subwords):
     done(tmp_path, *train(tmp_path / "run", corpus, *SUBWORDS, *STAGED))
     assert tensors(tmp_path / "run") == tensors(with_subwords)
@@ -167,6 +173,7 @@ def test_every_loss_and_optimizer_trains(tmp_path, corpus, model, flags):
     assert np.isfinite(trained_vectors.load(tmp_path / "run").matrix).all()
 
 
+@pytest.mark.slow
 def test_a_plan_has_the_rows_of_the_buckets(tmp_path, corpus):
     ended = done(tmp_path, *train(tmp_path / "run", corpus, *SUBWORDS, "--plan_only"))
     buckets = np.unique(hash_words(WORDS, NgramRule(2, 4, 500)).buckets_N)

@@ -35,6 +35,7 @@ def contents(folder):
     }
 
 
+@pytest.mark.slow
 def test_more_epochs_on_a_finished_run(tmp_path, workdir, trained):
     last = newest_step(trained)
     done(tmp_path, "app.train", f"--workdir={workdir}", "--epochs=3")
@@ -92,6 +93,7 @@ def test_a_flag_that_would_change_what_is_stored(tmp_path, workdir):
     assert contents(workdir) == before
 
 
+@pytest.mark.slow
 def test_fewer_epochs_than_are_trained(tmp_path, workdir):
     before = contents(workdir)
     line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}", "--epochs=1"))
@@ -108,6 +110,7 @@ def test_damaged_flags(tmp_path, workdir):
     assert f"cannot read {flags}: " in refusal(run(tmp_path, "app.train", f"--workdir={workdir}"))
 
 
+@pytest.mark.slow
 def test_another_job_in_the_workdir(tmp_path, workdir):
     before = contents(workdir)
     with open(workdir / "lock") as lock:
@@ -135,6 +138,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, workdir, tra
     assert "damaged" not in done(tmp_path, "app.evaluate", f"--workdir={workdir}").err
 
 
+@pytest.mark.slow
 def test_all_checkpoints_damaged(tmp_path, workdir):
     for path in (workdir / "checkpoints").iterdir():
         (path / "state.json").write_text("{")
@@ -147,6 +151,7 @@ def test_all_checkpoints_damaged(tmp_path, workdir):
     assert contents(workdir / "checkpoints") == before
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_saving(tmp_path, corpus):
     workdir = tmp_path / "run"
     done(tmp_path, *train(workdir, corpus, "--dim=300", "--epochs=1"))
@@ -171,6 +176,7 @@ def test_a_full_disk_while_caching(tmp_path, corpus):
     assert list((tmp_path / "run/cache").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_logging(tmp_path, corpus):
     ended = run(tmp_path, *train(tmp_path / "run", corpus), file_limit=3_000)
     assert ended.code == 1 and "Traceback" not in ended.err

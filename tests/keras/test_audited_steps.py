@@ -37,6 +37,7 @@ def step_of(model, optimizer):
     return step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_function_is_audited_like_a_model(compiled):
     step = tf.function(step_of(*parts()), jit_compile=compiled)
@@ -55,6 +56,7 @@ def test_a_step_function_is_audited_like_a_model(compiled):
     assert "model/words/embeddings" in {finding.variable for finding in findings}
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_step_are_found_wherever_it_names_them():
     class Trainer:
         def __init__(self, model, optimizer):
@@ -110,6 +112,7 @@ def test_what_is_no_step_or_has_other_arguments_is_refused():
         audit(step_of(*parts()), (*BATCH, *BATCH))
 
 
+@pytest.mark.slow
 def test_the_example_of_the_guide_runs(capsys):
     guide = (pathlib.Path(ours.__file__).parent / "README.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
@@ -122,6 +125,7 @@ def test_the_example_of_the_guide_runs(capsys):
     names["step"](*BATCH)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["host", "file", "sharded", "dynamic"])
 @pytest.mark.filterwarnings("error")
 def test_tables_outside_of_variables_are_named_and_no_whole_read_is_found(
@@ -169,6 +173,7 @@ def recurrent(embedding, optimizer, **options):
     return model
 
 
+@pytest.mark.slow
 def test_a_look_up_in_an_rnn_is_to_move_before_it():
     findings = audit(recurrent(ours.RowEmbedding, ours.LazyAdam(0.1)), least_bytes=LEAST)
     [(cause, instead)] = causes(findings).items()
@@ -184,6 +189,7 @@ def test_a_look_up_in_an_rnn_is_to_move_before_it():
     assert audit(unrolled, least_bytes=LEAST) == ()
 
 
+@pytest.mark.slow
 def test_a_look_up_in_an_rnn_of_a_table_without_dense_gradients_is_refused():
     model = recurrent(functools.partial(ours.RowEmbedding, table="host"), ours.LazyAdam(0.1))
     refused = "words/embeddings is looked up inside a loop or RNN.* before the loop"
@@ -194,6 +200,7 @@ def test_a_look_up_in_an_rnn_of_a_table_without_dense_gradients_is_refused():
     assert model.predict_on_batch(batch[0]).shape == (3, 1)
 
 
+@pytest.mark.slow
 def test_a_look_up_and_its_update_in_one_loop_are_by_row():
     model, optimizer = parts(functools.partial(ours.RowEmbedding, table="host"))
     other, _ = parts(optimizer=optimizer)

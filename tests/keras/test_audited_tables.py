@@ -53,6 +53,7 @@ def reported(findings):
     return [note.split(" are not in a variable")[0] for note in findings.notes]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", MODELS)
 def test_no_whole_table_is_found(case, tmp_path, monkeypatch):
@@ -71,6 +72,7 @@ def test_no_whole_table_is_found(case, tmp_path, monkeypatch):
         assert reported(audit(model, batches, LEAST)) == words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("options", [{}, {"table": "host"}, HOT])
 def test_no_option_of_the_optimizer_is_taken_for_a_whole_table(optimizer, options):

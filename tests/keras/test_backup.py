@@ -21,6 +21,7 @@ class _Stop(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "string", *slow])
 def test_a_stopped_fit_ends_as_if_it_had_never_stopped(kind, tmp_path):
     def make():

@@ -43,6 +43,7 @@ def refuse(model, batches):
     assert state(model) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["device", *models.KINDS])
 def test_wrong_ids_are_refused_before_a_step(kind, tmp_path):
     model = make_model(kind, tmp_path)
@@ -51,6 +52,7 @@ def test_wrong_ids_are_refused_before_a_step(kind, tmp_path):
     models.fit(model, check_inputs(models.data(), model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["host", "file"])
 def test_prefetched_batches_are_checked_as_well(kind, tmp_path):
     model = make_model(kind, tmp_path, hot_rows=40)
@@ -59,6 +61,7 @@ def test_prefetched_batches_are_checked_as_well(kind, tmp_path):
     models.fit(model, prefetch_rows(models.data(), model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wrong", "nearest"), [(models.ROWS, models.ROWS - 1), (-3, 0)])
 def test_without_the_check_xla_reads_another_row_and_trains_none(wrong, nearest, tmp_path):
     """The reason for the check."""
@@ -90,6 +93,7 @@ def test_batches_are_those_of_the_dataset(form, tmp_path):
         tf.nest.map_structure(np.testing.assert_array_equal, ours, theirs)
 
 
+@pytest.mark.slow
 def test_every_input_and_layer_is_checked():
     left, right = (keras.Input((3,), dtype="int32", name=name) for name in ("left", "right"))
     words = RowEmbedding(5, 2, name="words")

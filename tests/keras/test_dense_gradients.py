@@ -87,6 +87,7 @@ def test_a_table_of_few_bits(name):
     )
 
 
+@pytest.mark.slow
 def test_a_model_of_tied_embeddings_trains():
     """By the optimizer that failed where their gradient was dense."""
     keras.utils.set_random_seed(0)

@@ -62,6 +62,7 @@ def test_a_look_up_makes_no_row():
     assert model.count_params() == models.LENGTH * models.COLUMNS + 1
 
 
+@pytest.mark.slow
 def test_keys_get_a_row_when_they_were_trained_often_enough():
     model = make_model(min_count=3)
     batch = np.array([[1, 1, 2, 3]]), np.zeros((1, 1))
@@ -70,6 +71,7 @@ def test_keys_get_a_row_when_they_were_trained_often_enough():
         assert len(model.layers[0].key_map) == expected
 
 
+@pytest.mark.slow
 def test_survivors_of_an_eviction_keep_their_rows_and_slots():
     model = make_model(capacity=8, optimizer=LazyAdam(0.1))
     for _ in range(3):  # keys that are seen often
@@ -82,6 +84,7 @@ def test_survivors_of_an_eviction_keep_their_rows_and_slots():
     np.testing.assert_array_equal(layer(np.arange(4)), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("eviction", "kept"), [("lfu", [0, 1]), ("lru", [6, 7])])
 def test_the_rule_of_eviction(eviction, kept, tmp_path):
     """Keys 0 and 1 are seen in the most steps, 6 and 7 in the last one."""
@@ -122,6 +125,7 @@ def test_a_table_takes_the_bytes_that_it_may(key_dtype, min_count):
     assert DynamicEmbedding(16, max_bytes=allowed, capacity=9).capacity == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key_dtype", ["int64", "string"])
 def test_a_saved_model_goes_on_as_if_it_had_never_stopped(key_dtype, tmp_path):
     model = make_model(key_dtype, embeddings_initializer="uniform", min_count=2)
@@ -136,6 +140,7 @@ def test_a_saved_model_goes_on_as_if_it_had_never_stopped(key_dtype, tmp_path):
     assert models.state(loaded) == models.state(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key_dtype", ["int64", "string"])
 def test_a_checkpoint_has_the_keys(key_dtype, tmp_path):
     model, other = make_model(key_dtype), make_model(key_dtype)
@@ -149,6 +154,7 @@ def test_a_checkpoint_has_the_keys(key_dtype, tmp_path):
     assert models.state(other) == models.state(model)
 
 
+@pytest.mark.slow
 def test_weights_of_more_keys_than_rows(tmp_path):
     model, small = make_model(), make_model(capacity=3)
     models.fit(model)
@@ -171,6 +177,7 @@ def test_ragged_keys():
     np.testing.assert_array_equal(rows.values, layer(tf.constant(["a", "b", "c"])))
 
 
+@pytest.mark.slow
 def test_a_batch_with_more_keys_than_rows():
     model = make_model(capacity=3)
     with pytest.raises(tf.errors.OpError, match="rows are full .*: give a greater capacity"):
@@ -195,6 +202,7 @@ def test_bad_arguments():
         layer(tf.constant([1]))
 
 
+@pytest.mark.slow
 def test_rows_of_other_keys_are_refused():
     layer = DynamicEmbedding(models.COLUMNS, capacity=4)
     model = models.make_model(layer)

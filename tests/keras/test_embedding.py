@@ -194,6 +194,7 @@ def test_low_rank_adaptation(policy):
 
 
 # Keras' quantizer makes numpy arrays in a way that NumPy 2 warns of.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
 @pytest.mark.parametrize(
     ("mode", "block_size", "lora_rank"),

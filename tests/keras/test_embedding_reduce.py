@@ -89,6 +89,7 @@ def test_one_id_for_each_example(combiner):
     assert padded(np.zeros(0, np.int64)).shape == (0, COLUMNS)
 
 
+@pytest.mark.slow
 def test_it_trains_in_a_functional_model_and_is_saved(tmp_path):
     inputs = keras.Input((None,), dtype="int64")
     layer = RowEmbeddingReduce(ROWS, COLUMNS, table="host", combiner="sqrtn")

@@ -48,6 +48,7 @@ def test_a_process_without_this_package_answers_as_the_model(kind, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "answers.npy"), model(tf.constant(inputs)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", models.KINDS)
 def test_each_export_has_the_rows_of_its_moment(kind, tmp_path):
     model = models.make_model(models.make_layer(kind, tmp_path))
@@ -58,6 +59,7 @@ def test_each_export_has_the_rows_of_its_moment(kind, tmp_path):
         np.testing.assert_array_equal(loaded.serve(tf.constant(models.IDS)), model(models.IDS))
 
 
+@pytest.mark.slow
 def test_a_model_that_was_exported_can_be_deleted(tmp_path):
     layer = models.make_layer("file", tmp_path)
     model = models.make_model(layer)
@@ -85,6 +87,7 @@ class Subclassed(keras.Model):
         return super().get_config() | {"key_dtype": self.key_dtype}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key_dtype", ["int64", "string"])
 def test_a_subclassed_model_is_saved_and_exported(key_dtype, tmp_path):
     model = Subclassed(key_dtype)

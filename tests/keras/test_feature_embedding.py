@@ -94,6 +94,7 @@ def test_a_table_without_a_combiner_gives_a_vector_for_each_id():
         layer(DATA["texts"][0], WEIGHTS["texts"][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, pytest.param({"jit_compile": True}, marks=pytest.mark.slow), {"run_eagerly": True}],
@@ -128,6 +129,7 @@ def make_separate(layer, weighted, **compiled):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["file", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("host", "sharded"))]
 )
@@ -146,6 +148,7 @@ def test_kinds_of_tables_train_alike_and_are_saved(kind, tmp_path):
     assert fit(loaded) == fit(device)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_and_weights_have_all_tables(tmp_path):
     model, other, third = (make_model(configs()) for _ in range(3))
     fit(model)
@@ -169,6 +172,7 @@ def test_the_configuration_has_each_table_once():
     assert again(DATA)["texts"][1].shape == (BATCH, COLUMNS)
 
 
+@pytest.mark.slow
 def test_a_table_with_an_optimizer_of_its_own():
     """As the refusal of `TableConfig.optimizer` says."""
     model = make_model(configs(table="host"))
@@ -182,6 +186,7 @@ def test_a_table_with_an_optimizer_of_its_own():
     assert 0 < change["words"] < 1e-3 and change["users"] > 0.1
 
 
+@pytest.mark.slow
 def test_a_saved_model_serves(tmp_path):
     model = make_model(configs(table="host"))
     model.export(tmp_path / "serving", verbose=False)
@@ -190,11 +195,13 @@ def test_a_saved_model_serves(tmp_path):
     np.testing.assert_allclose(loaded.serve(ids), model(ids), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_no_step_touches_a_whole_table():
     report = audit(make_model(configs()))
     assert "no operation on a whole table" in str(report)
 
 
+@pytest.mark.slow
 def test_cached_rows_are_prefetched():
     model, device = make_model(configs(table="host", hot_rows=38)), make_model(configs())
     x = tuple(keras.tree.flatten(DATA))

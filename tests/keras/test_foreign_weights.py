@@ -28,6 +28,7 @@ def train(model):
     models.fit(model, models.data(models.strings() if strings else models.IDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("saved", "other"), list(itertools.permutations(["host", "int64", "string"], 2))
 )
@@ -42,6 +43,7 @@ def test_weights_of_another_kind(saved, other, tmp_path):
     assert other.layers[0].embeddings.numpy().tobytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", [{"capacity": 50}, {"capacity": 30}, {"min_count": 2}, {"output_dim": 5}]
 )

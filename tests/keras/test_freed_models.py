@@ -44,6 +44,7 @@ def some(names, fast):
     return [pytest.param(name, marks=[] if name in fast else pytest.mark.slow) for name in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(EMBEDDINGS, ["host", "reduce"]))
 def test_the_tables_of_a_deleted_model_are_freed(name):
     def train():
@@ -58,6 +59,7 @@ def test_the_tables_of_a_deleted_model_are_freed(name):
     assert freed(train)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(OUTPUTS, ["classes"]))
 def test_the_tables_of_a_deleted_output_layer_are_freed(name):
     def train():

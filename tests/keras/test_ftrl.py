@@ -77,6 +77,7 @@ def test_rows_and_slots_are_those_of_the_paper(options, sparse):
     assert idle.any() and found[idle].tobytes() == before[idle].tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", models.KINDS)
 def test_tables_of_all_kinds_are_trained_alike(kind, tmp_path):
     states = []
@@ -88,6 +89,7 @@ def test_tables_of_all_kinds_are_trained_alike(kind, tmp_path):
     assert states[0] == states[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["device", "host"])
 @pytest.mark.parametrize("l1", [0.0, 0.01])
 def test_a_saved_model_goes_on_as_if_it_had_never_stopped(kind, l1, tmp_path):

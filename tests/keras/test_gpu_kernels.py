@@ -56,6 +56,7 @@ def test_a_step_of_a_keras_model(name):
     check(trained(embedded(getattr(app.keras, name)(0.1))), {REFUSED})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("far_host")
 def test_a_step_waits_for_rows_only_if_it_writes_rows_that_are_not_cached():
     model = embedded(LazyAdam(0.1), table="host", hot_rows=20)
@@ -88,6 +89,7 @@ MASKED = {
 NONE = set(), set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("name", ["samples", *SLOW])
 def test_an_output_layer(name, mask):

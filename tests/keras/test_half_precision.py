@@ -41,6 +41,7 @@ def after_small_updates(optimizer, kind, folder, **compiled):
     return rows[2].mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "compiled"), [("device", {}), ("device", {"jit_compile": True}), ("file", {})]
 )
@@ -60,6 +61,7 @@ def trained(kind, folder, dtype, optimizer=LazyAdam, **compiled):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("kind", models.KINDS)
 def test_tables_of_all_kinds_draw_alike(kind, dtype, tmp_path):
@@ -67,6 +69,7 @@ def test_tables_of_all_kinds_draw_alike(kind, dtype, tmp_path):
     assert models.state(trained(kind, tmp_path, dtype)) == models.state(device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", HALVES)
 def test_a_table_on_the_host_draws_alike_under_xla(dtype, tmp_path):
     host, device = (
@@ -76,6 +79,7 @@ def test_a_table_on_the_host_draws_alike_under_xla(dtype, tmp_path):
     assert models.state(host) == models.state(device)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_draws_as_if_it_had_never_stopped(tmp_path):
     model = trained("device", tmp_path, "bfloat16")
     model.save(tmp_path / "model.keras")
@@ -142,6 +146,7 @@ def peak_memory(name):
     return max(samples) - before, layer.weights[0].dtype
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_takes_the_memory_of_its_table_alone(name):
     # A process of its own: TensorFlow may keep memory that it freed, and use it again.

@@ -46,6 +46,7 @@ def weights(model):
     return {variable.path: variable.numpy().copy() for variable in variables}
 
 
+@pytest.mark.slow
 def test_the_report_on_stock_adam_tells_every_pass_over_the_table_and_the_remedy():
     findings = audit(make(STOCK["adam"]()), least_bytes=LEAST)
     # Of Adam's lines: g and g^2 made dense (2), m += (g - m)(1 - b1) (8), v likewise (8), and
@@ -76,16 +77,19 @@ def test_the_report_on_stock_adam_tells_every_pass_over_the_table_and_the_remedy
     assert "13 operations" in str(findings) and "app.keras.LazyAdam" in str(findings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OURS)
 def test_ours_touch_no_whole_table(optimizer):
     assert audit(make(OURS[optimizer](), ours.RowEmbedding), BATCH, LEAST) == ()
 
 
+@pytest.mark.slow
 def test_nor_do_they_under_xla():
     model = make(OURS["lazy_adam"](), ours.RowEmbedding, compiled=True)
     assert audit(model, BATCH, LEAST) == ()
 
 
+@pytest.mark.slow
 def test_a_stock_embedding_is_copied_once_rows_are_written():
     for optimizer in (STOCK["sgd"](), OURS["lazy_adam"]()):
         findings = audit(make(optimizer), least_bytes=LEAST)
@@ -95,6 +99,7 @@ def test_a_stock_embedding_is_copied_once_rows_are_written():
         assert tables(findings) == 2 and findings[0].instead == "app.keras.RowEmbedding"
 
 
+@pytest.mark.slow
 def test_xla_spares_stock_sgd_the_copy_and_adam_nothing():
     assert audit(make(STOCK["sgd"](), compiled=True), least_bytes=LEAST) == ()
     assert tables(audit(make(STOCK["adam"](), compiled=True), least_bytes=LEAST)) == 30
@@ -120,12 +125,14 @@ def test_regularizers_and_constraints_are_named():
         assert [cause.partition(" ")[0] for cause in found] == ["SGD"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", ["clipnorm", "global_clipnorm"])
 def test_clipping_a_stock_optimizer_is_laid_to_it(clip):
     findings = audit(make(keras.optimizers.Adam(0.1, **{clip: 1.0})), least_bytes=LEAST)
     assert tables(findings) >= 30 and all(f.cause.startswith("Adam") for f in findings)
 
 
+@pytest.mark.slow
 def test_the_loss_scale_of_mixed_precision_is_found_and_so_is_what_it_wraps():
     model = make(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.1)))
     found = causes(audit(model, least_bytes=LEAST))
@@ -179,6 +186,7 @@ class Subclassed(keras.Model):
         return self.dense(tf.reduce_mean(both, axis=1))
 
 
+@pytest.mark.slow
 def test_a_subclassed_model_is_traced_on_data():
     ids = np.zeros((3, LENGTH), np.int64)
     batch = {"a": ids, "b": ids}, BATCH[1], np.ones(3, np.float32)
@@ -198,6 +206,7 @@ def test_a_subclassed_model_is_traced_on_data():
     assert "tf.gather" in findings[0].instead
 
 
+@pytest.mark.slow
 def test_nothing_is_trained_and_nothing_of_the_model_changes():
     model = make(STOCK["adam"]())
     model.train_on_batch(*BATCH)
@@ -209,6 +218,7 @@ def test_nothing_is_trained_and_nothing_of_the_model_changes():
         assert values.tobytes() == after[name].tobytes(), name
 
 
+@pytest.mark.slow
 def test_smaller_tables_are_left_out():
     model = make(STOCK["adam"]())
     assert audit(model, least_bytes=TABLE + 1) == () == audit(model)
@@ -226,6 +236,7 @@ def test_sparse_and_ragged_inputs_are_traced_without_data():
         assert audit(model, least_bytes=LEAST) == ()
 
 
+@pytest.mark.slow
 def test_a_replica_is_searched():
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = make(STOCK["adam"]())

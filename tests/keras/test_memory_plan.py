@@ -62,6 +62,7 @@ def train(layer, optimizer):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_slots_are_those_that_the_optimizer_makes(optimizer, tmp_path):
     make, columns = OPTIMIZERS[optimizer]
@@ -74,6 +75,7 @@ def test_slots_are_those_that_the_optimizer_makes(optimizer, tmp_path):
     assert memory_plan(model).tables == (planned,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_plan_of_every_kind_is_what_its_table_takes(kind, tmp_path):
     layer = make_layer(kind, tmp_path)
@@ -93,6 +95,7 @@ def test_the_plan_of_every_kind_is_what_its_table_takes(kind, tmp_path):
         assert 0 < (tmp_path / "new" / "rows.bin").stat().st_size - taken < 100_000
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_cache_is_what_it_takes(tmp_path):
     layer = make_layer("hot", tmp_path)
     (planned,) = memory_plan(layer, LazyAdam()).tables
@@ -105,6 +108,7 @@ def test_the_plan_of_a_cache_is_what_it_takes(tmp_path):
     assert planned.map_bytes == sum(array.nbytes for array in maps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key_dtype", ["int64", "string"])
 def test_a_dynamic_table_counts_with_all_rows_in_use(key_dtype):
     layer = DynamicEmbedding(COLUMNS, key_dtype, capacity=ROWS)
@@ -185,6 +189,7 @@ def test_a_dynamic_table_that_does_not_fit(little):
         DynamicEmbedding(COLUMNS, capacity=ROWS, name="words").build()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_replaced_makes_room_for_the_new_one(little, tmp_path):
     layer = make_layer("file", tmp_path)
     layer.build()
@@ -195,6 +200,7 @@ def test_a_file_that_is_replaced_makes_room_for_the_new_one(little, tmp_path):
     RowEmbedding.from_config(config).build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_slots_that_do_not_fit_are_refused_before_one_is_made(kind, little, monkeypatch, tmp_path):
     monkeypatch.setattr(slot_memory, "LARGE", TABLE // 2)

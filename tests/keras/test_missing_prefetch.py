@@ -23,6 +23,7 @@ def lines(caplog):
     return lambda: [r.message for r in caplog.records if r.name.endswith("table_warnings")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["host", "file"])
 @pytest.mark.parametrize("train", [models.fit, models.fit_in_tape, models.fit_batches])
 def test_without_prefetch_rows_one_line_names_it(kind, train, lines, tmp_path):
@@ -34,6 +35,7 @@ def test_without_prefetch_rows_one_line_names_it(kind, train, lines, tmp_path):
     assert "keras.prefetch_rows(dataset, model)" in line
 
 
+@pytest.mark.slow
 def test_one_line_names_all_tables_of_a_model(lines):
     inputs = keras.Input((3,), dtype="int64")
     layers = [RowEmbedding(9, 2, table="host", hot_rows=5, name=name) for name in ("one", "two")]
@@ -45,6 +47,7 @@ def test_one_line_names_all_tables_of_a_model(lines):
     assert line.startswith("one/embeddings, two/embeddings: ")
 
 
+@pytest.mark.slow
 def test_nothing_is_said_with_prefetch_rows_or_without_a_cache(lines, tmp_path):
     model = models.make_model(models.make_layer("host", tmp_path, hot_rows=40))
     models.fit(model, prefetch_rows(models.data(), model))

@@ -29,6 +29,7 @@ def first_batch():
     return (left[:BATCH], right[:BATCH]), y[:BATCH]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [pytest.param("float16", marks=pytest.mark.slow), "bfloat16"])
 def test_the_state_of_a_narrow_table_is_float32(dtype):
     """float16 has no second moment this small, and bfloat16 cannot let it fall."""
@@ -55,6 +56,7 @@ def held(model):
     return {v.path: v.numpy() for v in (*model.variables, *model.optimizer.variables)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
@@ -75,6 +77,7 @@ def test_it_trains_as_the_dense_model_in_the_same_precision(policy):
     np.testing.assert_allclose(*losses, rtol=1e-2)
 
 
+@pytest.mark.slow
 @half
 def test_a_step_with_a_loss_scale_makes_nothing_as_large_as_a_table(policy):
     model = make_model(LossScaleOptimizer(LazyAdam(0.1)), words=97)
@@ -84,6 +87,7 @@ def test_a_step_with_a_loss_scale_makes_nothing_as_large_as_a_table(policy):
     assert as_large_as(traced, 97) == []
 
 
+@pytest.mark.slow
 @half
 @pytest.mark.parametrize("run_eagerly", [False, True])
 def test_a_step_that_overflows_is_skipped_and_halves_the_scale(policy, run_eagerly):
@@ -117,6 +121,7 @@ def test_overflow_in_one_table_alone_is_seen(policy):
         assert moved == [number == 2] * 2
 
 
+@pytest.mark.slow
 @half
 def test_keras_own_loss_scale_trains_the_same(policy):
     ours, theirs = (

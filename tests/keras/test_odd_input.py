@@ -84,6 +84,7 @@ def test_other_arguments_of_a_table_of_keys():
             DynamicEmbedding(3, embeddings_initializer=initializer, name="users")
 
 
+@pytest.mark.slow
 def test_a_cache_with_room_for_more_rows_than_there_are(tmp_path):
     ours, device = (
         models.make_model(models.make_layer(kind, tmp_path, **options))
@@ -94,6 +95,7 @@ def test_a_cache_with_room_for_more_rows_than_there_are(tmp_path):
     assert models.state(ours) == models.state(device)
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("compiled", [{}, {"run_eagerly": True}, {"jit_compile": True}])
 def test_an_empty_batch_trains_nothing(kind, compiled, tmp_path):
@@ -102,6 +104,7 @@ def test_an_empty_batch_trains_nothing(kind, compiled, tmp_path):
     check_empty(models.make_model(models.make_layer(kind, tmp_path), **compiled), np.int64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key_dtype", ["int64", "string"])
 def test_an_empty_batch_of_keys_trains_nothing(key_dtype):
     layer = DynamicEmbedding(models.COLUMNS, key_dtype, capacity=5)
@@ -119,6 +122,7 @@ def check_empty(model, dtype):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_an_empty_batch_is_prefetched(tmp_path):
     model = models.make_model(models.make_layer("host", tmp_path, hot_rows=9))
     empty = tf.data.Dataset.from_tensors((models.IDS[:0], models.TARGETS[:0]))

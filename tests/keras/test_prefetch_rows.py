@@ -63,6 +63,7 @@ def state_on_the_device(optimizer, way):
     return models.state(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["host", "file"])
 @pytest.mark.parametrize(
     ("optimizer", "way"),
@@ -95,6 +96,7 @@ def test_host_memory_has_no_cache_without_a_gpu(tmp_path, monkeypatch):
     assert prefetch_rows(dataset, model) is dataset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefetched", [True, False])
 def test_a_table_on_the_host_compiles_by_xla(prefetched, tmp_path):
     ours, device = (make_model(k, tmp_path, jit_compile=True) for k in ("host", "device"))
@@ -112,6 +114,7 @@ def test_steps_find_their_rows_in_the_cache(tmp_path):
     assert table.version() == before
 
 
+@pytest.mark.slow
 def test_metrics_of_the_caches(tmp_path, monkeypatch):
     monkeypatch.setattr(row_sparse, "_LARGE", 1)  # no warning says that the table is read whole
     folder, steps = tmp_path / "logs", len(list(data()))
@@ -135,6 +138,7 @@ def test_metrics_of_the_caches(tmp_path, monkeypatch):
     assert "cache_rows" not in device.fit(data(), callbacks=callbacks, shuffle=False).history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["host", "file"])
 def test_other_steps_in_between(kind, tmp_path):
     """Validation, training without prefetching, and a loop that is left in the middle."""
@@ -161,6 +165,7 @@ def test_other_steps_in_between(kind, tmp_path):
     assert models.state(ours) == models.state(device)
 
 
+@pytest.mark.slow
 def test_two_datasets_of_one_model_take_turns(tmp_path):
     ours, device = (make_model(k, tmp_path) for k in ("host", "device"))
     for model in (ours, device):
@@ -174,6 +179,7 @@ def test_two_datasets_of_one_model_take_turns(tmp_path):
     assert models.state(ours) == models.state(device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["host", "file"])
 def test_a_model_saved_and_loaded_in_the_middle_of_an_epoch(kind, tmp_path):
     ours, device = (make_model(k, tmp_path) for k in (kind, "device"))
@@ -211,6 +217,7 @@ def test_a_model_without_hot_rows_needs_no_prefetching(tmp_path):
     assert prefetch_rows(dataset, model) is dataset
 
 
+@pytest.mark.slow
 def test_a_cache_too_small_for_a_step(tmp_path):
     model = make_model("host", tmp_path, hot_rows=3)
     message = "embeddings: the 1 steps of one call need 1[0-9] rows, and hot_rows=3; give the layer"
@@ -218,6 +225,7 @@ def test_a_cache_too_small_for_a_step(tmp_path):
         models.fit(model, batches_of(model))
 
 
+@pytest.mark.slow
 def test_batches_of_another_form(tmp_path):
     model = make_model("host", tmp_path)
     named = data().map(lambda ids, targets: {"ids": ids, "targets": targets})

@@ -68,6 +68,7 @@ def trained(kind, folder, make=LazyAdam, way=models.fit, **compiled):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [models.fit, models.fit_in_tape])
 @pytest.mark.parametrize("kind", models.KINDS)
 def test_tables_of_all_kinds_are_trained_alike(kind, way, tmp_path):
@@ -75,12 +76,14 @@ def test_tables_of_all_kinds_are_trained_alike(kind, way, tmp_path):
     assert models.state(ours) == models.state(device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [{"run_eagerly": True}, {"steps_per_execution": 2}], ids=str)
 def test_ways_to_compile(compiled, tmp_path):
     ours, usual = (trained("device", tmp_path, **each) for each in (compiled, {}))
     near([ours.get_weights()[0]], [usual.get_weights()[0]])
 
 
+@pytest.mark.slow
 def test_under_a_loss_scale(tmp_path):
     def scaled(rate, **options):
         return LossScaleOptimizer(LazyAdam(rate, **options), initial_scale=8.0)
@@ -88,6 +91,7 @@ def test_under_a_loss_scale(tmp_path):
     near(*(trained("device", tmp_path, make).get_weights() for make in (scaled, LazyAdam)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saved", ["keras", "checkpoint"])
 def test_a_run_saved_between_updates_goes_on(saved, tmp_path):
     model = trained("device", tmp_path, way=models.fit_batches)  # 5 batches: one is accumulated
@@ -104,6 +108,7 @@ def test_a_run_saved_between_updates_goes_on(saved, tmp_path):
     assert models.state(loaded) == models.state(model)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_accumulated_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"embeddings, which XLA cannot compile; use .*=False"):
         trained("device", tmp_path, jit_compile=True)

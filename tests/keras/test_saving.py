@@ -48,6 +48,7 @@ def held(model):
     return [v.numpy().tobytes() for v in (*model.variables, *model.optimizer.variables)]
 
 
+@pytest.mark.slow
 @every
 def test_a_saved_model_goes_on_as_if_it_had_never_stopped(name, tmp_path):
     model = make_model(OPTIMIZERS[name](), run_eagerly=True)
@@ -76,6 +77,7 @@ def test_optimizers_are_made_again_from_their_config(name):
     assert type(made) is type(OPTIMIZERS[name]())
 
 
+@pytest.mark.slow
 @every
 def test_checkpoints_hold_every_slot(name, tmp_path):
     model = make_model(OPTIMIZERS[name](), run_eagerly=True)

@@ -49,6 +49,7 @@ def test_only_rows_of_touched_classes_change():
     assert classes.all() and 0 < output.sum() < WORDS / 2
 
 
+@pytest.mark.slow
 def test_sample_weights_scale_the_loss_of_each_word():
     x, y = planted()
     weights = np.random.default_rng(0).random(x.shape)
@@ -71,6 +72,7 @@ def test_sample_weights_scale_the_loss_of_each_word():
 
 
 # Keras writes its variables to files in a way that NumPy 2 warns of.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 @pytest.mark.parametrize("name", ["classes", "tree", "adaptive", "samples"])
 def test_a_saved_model_goes_on_as_if_it_had_never_stopped(name, tmp_path):
@@ -88,6 +90,7 @@ def test_a_saved_model_goes_on_as_if_it_had_never_stopped(name, tmp_path):
     assert loaded.get_layer("out").get_config() == model.get_layer("out").get_config()
 
 
+@pytest.mark.slow
 def test_checkpoints_have_what_the_layer_needs(tmp_path):
     models = [make_model("classes", LazyAdam(0.1))[0] for _ in range(2)]
     models[1].set_weights([weight + 1 for weight in models[1].get_weights()])
@@ -110,6 +113,7 @@ def test_exports_have_what_the_layer_needs(name, tmp_path):
     np.testing.assert_allclose(loaded.serve([x, y]), model([x, y]), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", ["mixed_float16", pytest.param("bfloat16", marks=pytest.mark.slow)]
 )

@@ -34,6 +34,7 @@ def make_layer(kind, folder, rows, **options):
     return RowEmbedding(models.ROWS, models.COLUMNS, StoredRows(rows), table=kind, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["device", *models.KINDS])
 def test_tables_start_with_the_rows_of_a_file(kind, stored, tmp_path):
     model = models.make_model(make_layer(kind, tmp_path, str(stored)))
@@ -77,6 +78,7 @@ def test_it_serves_the_layer_of_keras(stored):
     np.testing.assert_array_equal(layer(models.IDS), models.WEIGHTS[models.IDS])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["nothing", "removed", "other shape", "an array"])
 def test_a_saved_model_has_the_trained_rows(change, stored, tmp_path, caplog):
     rows = models.WEIGHTS if change == "an array" else stored
@@ -96,6 +98,7 @@ def test_a_saved_model_has_the_trained_rows(change, stored, tmp_path, caplog):
     assert ("initial rows are zeros until weights are loaded" in caplog.text) != is_there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["device", "host", "file"])
 def test_there_is_no_second_copy(kind, tmp_path):
     rows = np.lib.format.open_memmap(tmp_path / "v.npy", "w+", np.float32, (500_000, 128))

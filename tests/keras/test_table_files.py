@@ -50,6 +50,7 @@ def test_a_model_of_another_process_does_not_take_the_file(tmp_path):
     np.testing.assert_array_equal(layer.get_weights()[0], models.WEIGHTS)
 
 
+@pytest.mark.slow
 def test_a_file_that_was_cut_short_is_not_replaced(tmp_path):
     layer = models.make_layer("file", tmp_path)
     config = layer.get_config()

@@ -59,6 +59,7 @@ def test_rows_and_slots_are_those_of_the_device_bit_for_bit(kind, way, optimizer
     np.testing.assert_array_equal(np.flatnonzero(changed), used)
 
 
+@pytest.mark.slow
 @host_and_slow_kinds
 @pytest.mark.parametrize("optimizer", MORE)
 def test_further_optimizers(kind, optimizer, tmp_path):
@@ -66,6 +67,7 @@ def test_further_optimizers(kind, optimizer, tmp_path):
     assert models.state(ours) == models.state(device)
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("compiled", [{"run_eagerly": True}, {"steps_per_execution": 3}])
 def test_ways_to_compile(kind, compiled, tmp_path):
@@ -73,11 +75,13 @@ def test_ways_to_compile(kind, compiled, tmp_path):
     assert models.state(ours) == models.state(device)
 
 
+@pytest.mark.slow
 def test_a_table_on_the_host_of_a_cpu_compiles_by_xla(tmp_path):
     ours, device = (trained(k, tmp_path, LazyAdam, jit_compile=True) for k in ("host", "device"))
     assert models.state(ours) == models.state(device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "sharded"])
 def test_keras_leaves_out_xla_where_a_table_cannot_be_compiled(kind, tmp_path):
     with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
@@ -85,6 +89,7 @@ def test_keras_leaves_out_xla_where_a_table_cannot_be_compiled(kind, tmp_path):
     assert not model.jit_compile
 
 
+@pytest.mark.slow
 @host_and_slow_kinds
 def test_half_precision_computes_as_on_the_device(kind, tmp_path):
     keras.mixed_precision.set_global_policy("mixed_float16")
@@ -95,6 +100,7 @@ def test_half_precision_computes_as_on_the_device(kind, tmp_path):
     assert models.state(ours) == models.state(device)
 
 
+@pytest.mark.slow
 @host_and_slow_kinds
 def test_one_table_behind_two_inputs(kind, tmp_path):
     def make(kind):
@@ -114,6 +120,7 @@ def test_one_table_behind_two_inputs(kind, tmp_path):
     assert models.state(make(kind)) == models.state(make("device"))
 
 
+@pytest.mark.slow
 @host_and_slow_kinds
 def test_a_stock_optimizer_for_the_dense_layers(kind, tmp_path):
     def optimizer():
@@ -141,6 +148,7 @@ def test_sizes_are_those_of_all_rows(kind, tmp_path):
     assert model.layers[0].count_params() == models.ROWS * models.COLUMNS
 
 
+@pytest.mark.slow
 @every_kind
 def test_a_saved_model_goes_on_as_if_it_had_never_stopped(kind, tmp_path):
     model = trained(kind, tmp_path, LazyAdam)
@@ -158,6 +166,7 @@ def test_a_saved_model_goes_on_as_if_it_had_never_stopped(kind, tmp_path):
     assert models.state(loaded) == after
 
 
+@pytest.mark.slow
 @host_and_slow_kinds
 @pytest.mark.parametrize("to_device", [True, False])
 def test_weights_and_checkpoints_fit_every_kind(kind, to_device, tmp_path):
@@ -197,6 +206,7 @@ def test_a_table_is_not_read_as_a_whole(kind, tmp_path):
         layer.enable_lora(2)
 
 
+@pytest.mark.slow
 @host_and_slow_kinds
 def test_a_constraint_holds_for_the_rows_that_are_trained(kind, tmp_path):
     def make(kind):
@@ -208,6 +218,7 @@ def test_a_constraint_holds_for_the_rows_that_are_trained(kind, tmp_path):
     assert models.state(make(kind)) == models.state(make("device"))
 
 
+@pytest.mark.slow
 @host_and_slow_kinds
 def test_no_warning_of_a_large_table(kind, tmp_path):
     options = {"table_file": str(tmp_path / "rows.bin")} if kind == "file" else {}

@@ -13,6 +13,7 @@ from tests.keras import table_models as models
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options"),
     [*((kind, {}) for kind in ["device", *models.KINDS]), ("host", {"hot_rows": 4})],

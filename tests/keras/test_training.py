@@ -100,6 +100,7 @@ def test_every_way_to_train_gives_the_numbers_of_the_dense_model(run, compiled):
     near(model, trained_by_keras())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "other", "options"),
     [
@@ -115,6 +116,7 @@ def test_every_optimizer_fits_as_that_of_keras(kind, other, options):
     assert history[1] < history[0]
 
 
+@pytest.mark.slow
 def test_predictions_and_scores_are_those_of_keras():
     x, y = make_data()
     ours, theirs = make_model(SGD(0.1)), make_model("sgd", keras.layers.Embedding)
@@ -123,6 +125,7 @@ def test_predictions_and_scores_are_those_of_keras():
 
 
 # Keras reads its variable in a way that NumPy 2 warns of.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
 def test_callbacks_set_the_learning_rate():
     def callback():
@@ -135,6 +138,7 @@ def test_callbacks_set_the_learning_rate():
     near(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -160,6 +164,7 @@ def test_a_step_of_keras_does_make_something_as_large_as_a_table():
     assert as_large_as(step, 97)
 
 
+@pytest.mark.slow
 def test_row_wise_adagrad_keeps_one_number_a_row():
     model = make_model(RowwiseAdagrad(0.1, name="a"), run_eagerly=True)
     fit(model)
@@ -179,6 +184,7 @@ def test_slots_are_named_as_by_keras():
     assert paths[0] == paths[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("constraint", "run_eagerly"),
     [
@@ -204,12 +210,14 @@ def test_constraints_are_kept_by_the_rows_of_the_batch(constraint, run_eagerly):
     assert (table.numpy()[1] != before[1]).any()
 
 
+@pytest.mark.slow
 def test_a_plain_embedding_is_trained_right():
     model = make_model(Adagrad(0.05), keras.layers.Embedding)
     fit(model)
     near(model, trained_by_keras(keras.optimizers.Adagrad, epsilon=1e-7))
 
 
+@pytest.mark.slow
 def test_a_plain_embedding_keeps_a_constraint_on_columns():
     constraint = keras.constraints.UnitNorm(axis=0)
     models = [
@@ -224,6 +232,7 @@ def test_a_plain_embedding_keeps_a_constraint_on_columns():
     near(*models)
 
 
+@pytest.mark.slow
 def test_one_dense_use_of_a_shared_table_makes_it_dense_and_right():
     """The table that gives the inputs is also the output layer's kernel."""
     ends = []

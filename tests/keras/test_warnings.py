@@ -79,6 +79,7 @@ def large_for_keras(large, monkeypatch):
     return large
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Adam", "SGD", "Adagrad"])
 def test_a_stock_optimizer_of_a_large_table_is_warned_of_once(kind, large_for_keras):
     model = make_model(getattr(keras.optimizers, kind)(0.1))
@@ -110,11 +111,13 @@ def test_a_stock_optimizer_in_a_loop_or_a_loss_scale_is_warned_of(large_for_kera
         only({str(each.message) for each in caught}, large_for_keras, "keras.optimizers.Adam ")
 
 
+@pytest.mark.slow
 def test_plain_sgd_under_xla_is_not_warned_of(monkeypatch):
     monkeypatch.setattr(table_warnings, "LARGE", 1)
     assert step(make_model(keras.optimizers.SGD(0.1), jit_compile=True)) == set()
 
 
+@pytest.mark.slow
 def test_ours_say_nothing_of_large_tables(large, large_for_keras):
     assert step(make_model(LazyAdam(0.1))) == set()
     assert step(make_model(LossScaleOptimizer(LazyAdam(0.1)))) == set()
@@ -129,21 +132,25 @@ def test_a_large_table_of_a_plain_embedding_is_warned_of(large):
     only(step(model), large, "words/embeddings (208 bytes)", "RowEmbedding", "audit")
 
 
+@pytest.mark.slow
 def test_compiled_by_xla_it_is_not_as_nothing_is_copied(monkeypatch):
     monkeypatch.setattr(row_sparse, "_LARGE", 1)
     assert step(make_model(SGD(0.1), keras.layers.Embedding, jit_compile=True)) == set()
 
 
+@pytest.mark.slow
 def test_so_it_is_under_a_loss_scale(large):
     model = make_model(LossScaleOptimizer(SGD(0.1)), keras.layers.Embedding)
     only(step(model), large, "words/embeddings", "208 bytes", "RowEmbedding")
 
 
+@pytest.mark.slow
 def test_keras_own_loss_scale_is_warned_of(large):
     model = make_model(keras.optimizers.LossScaleOptimizer(LazyAdam(0.1)))
     only(step(model), large, "words/embeddings", "app.keras.LossScaleOptimizer(LazyAdam(...))")
 
 
+@pytest.mark.slow
 def test_the_loss_scale_that_compile_adds_is_warned_of(monkeypatch):
     monkeypatch.setattr(row_sparse, "_LARGE", 1)
     before = keras.config.dtype_policy()
@@ -197,6 +204,7 @@ def test_gradients_without_variables_are_refused_as_by_keras():
         optimizer.apply([None])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(keras.optimizers, "MultiOptimizer"), reason="Keras 3.12 has none")
 def test_an_optimizer_of_several_is_no_loss_scale(monkeypatch):
     monkeypatch.setattr(row_sparse, "_LARGE", 1)

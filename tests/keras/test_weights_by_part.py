@@ -70,6 +70,7 @@ def refuse_copies(monkeypatch):
     monkeypatch.setattr(TableVariable, "numpy", refuse)
 
 
+@pytest.mark.slow
 @every_kind
 def test_a_weights_file_is_written_and_read_by_part_as_keras_would_write_it(
     kind, tmp_path, monkeypatch, small_parts
@@ -112,6 +113,7 @@ def test_stores_that_are_no_file_of_hdf5_have_arrays(tmp_path):
     np.testing.assert_array_equal(layer.get_weights()[0], models.WEIGHTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["host", "file", "hot", "half"])
 def test_a_checkpoint_is_written_without_a_copy(kind, tmp_path, monkeypatch):
     model, other = make_model(kind, tmp_path), make_model(kind, tmp_path)

@@ -66,6 +66,7 @@ def test_half_precision(path):
     np.testing.assert_array_equal(layer.get_weights()[0], expected(zeros).astype(np.float16))
 
 
+@pytest.mark.slow
 def test_bad_vectors_and_vocabularies(path, tmp_path):
     layer = RowEmbedding(models.ROWS, models.COLUMNS + 1, name="words")
     with pytest.raises(ValueError, match="words: .*vectors of 6 numbers, .* give .* output_dim=6"):

@@ -67,6 +67,7 @@ def test_of_no_weight_there_is_no_gradient_at_all():
     assert not by_item[2:4].numpy().any()
 
 
+@pytest.mark.slow
 def test_samples_estimate_the_softmax_over_all_items():
     """The mean normalizer over many draws is the sum over all items."""
     counts, scores = np.array([50, 20, 9, 4, 1]), drawn(5)

@@ -32,6 +32,7 @@ def test_cumulative_is_of_counts_to_the_power_in_float64():
     assert (np.diff(sampling.cumulative_distribution(np.array([10**12, 1, 1]), 1.0)) > 0).all()
 
 
+@pytest.mark.slow
 def test_frequencies_follow_counts_to_the_power():
     found = np.bincount(draws(COUNTS, 0.75, 2, 3, 4000).ravel(), minlength=len(COUNTS))
     expected = COUNTS**0.75 / (COUNTS**0.75).sum() * found.sum()

@@ -160,6 +160,7 @@ def test_weights_of_texts_and_labels(name, of_labels):
         np.testing.assert_allclose(change, -RATE * gradient, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax", "one_vs_all"])
 def test_a_text_of_weight_2_is_the_text_twice(name):
     is_softmax = name == "softmax"
@@ -178,6 +179,7 @@ def test_a_text_of_weight_2_is_the_text_twice(name):
         np.testing.assert_allclose(ended[0][3][table], ended[1][3][table], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_micro_batches_of_two_groups():
     halves = [make_bags(texts, groups=2) for texts in (TEXTS[:2], TEXTS[2:])]
     both = Bags(

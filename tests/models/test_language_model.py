@@ -99,6 +99,7 @@ def expected(cell, values, batches):
     return found, states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", CELLS)
 def test_losses_are_those_of_a_model_that_reads_token_by_token(cell):
     trained = Trained(cell)
@@ -112,6 +113,7 @@ def test_losses_are_those_of_a_model_that_reads_token_by_token(cell):
     np.testing.assert_allclose(trained.tables["state"].values[0], states[0], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_step_changes_what_it_read_and_the_gradient_is_that_of_the_whole():
     trained = Trained(rate=1e-3)
     before = trained.values()
@@ -126,6 +128,7 @@ def test_a_step_changes_what_it_read_and_the_gradient_is_that_of_the_whole():
     assert loss - less == pytest.approx(square, rel=0.05)
 
 
+@pytest.mark.slow
 def test_initial_values():
     model = Trained().model
     initial = {

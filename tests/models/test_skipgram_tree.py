@@ -18,6 +18,7 @@ SIZE, DIM = 30, 6
 COUNTS = np.arange(SIZE, 0, -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [2, 8, 16])
 def test_each_pair_predicts_its_centre_once(group):
     with tf.device("CPU:0"):

@@ -37,6 +37,7 @@ def test_the_weights_of_pairs_are_those_of_the_reference(step):
     assert found.numpy().any()
 
 
+@pytest.mark.slow
 def test_pairs_are_drawn_as_often_as_their_weights_say():
     tokens = decode(make_batch(make_tokens(range(1, 9), seed=1)).data)
     drawn = [draw_contexts(tokens, WINDOW, tf.constant([1, step])) for step in range(2_000)]

@@ -84,6 +84,7 @@ def following(change, config):
     return settings.from_names(values | changed)
 
 
+@pytest.mark.slow
 def test_a_stage_that_sleeps_is_named_and_the_advice_removes_it(config, sleeping):
     found = diagnosed(config)
     assert found.division.trusted
@@ -101,6 +102,7 @@ def test_a_stage_that_sleeps_is_named_and_the_advice_removes_it(config, sleeping
     assert mended.division.milliseconds < found.division.milliseconds / 1.25
 
 
+@pytest.mark.slow
 def test_a_normal_run_does_not_wait_for_its_input(config):
     """Its steps have enough to do that other work on the machine does not change the verdict."""
     model = dataclasses.replace(config.model, dim=400)
@@ -112,6 +114,7 @@ def test_a_normal_run_does_not_wait_for_its_input(config):
     assert sum(found.division.shares.values()) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_the_same_without_a_profile(config, sleeping):
     made, place = job(config)
     found = live.measure(made, config.run.seed, seconds=0.5)

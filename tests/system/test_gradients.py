@@ -30,6 +30,7 @@ def doubled(decorator):
     return double
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decorator", [custom_gradient, tf.custom_gradient])
 def test_a_deleted_function_does_not_keep_its_variables(decorator):
     def call_once():
@@ -52,6 +53,7 @@ def test_a_deleted_function_does_not_keep_its_variables(decorator):
     assert (handle() is None) == (decorator is custom_gradient)
 
 
+@pytest.mark.slow
 def test_a_gradient_can_be_taken_after_the_function_is_deleted():
     double = tf.function(doubled(custom_gradient), autograph=False)
     concrete = double.get_concrete_function(tf.TensorSpec([2]))

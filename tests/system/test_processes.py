@@ -11,6 +11,7 @@ from app.errors import RunError, UsageError
 from app.system import processes
 
 
+@pytest.mark.slow
 def test_time_and_peak_memory_are_of_the_process_alone(tmp_path):
     ours = bytearray(b"x" * (200 << 20))  # Linux would count this in a child started directly
     before = time.time()

@@ -78,6 +78,7 @@ def through(sizes, stage_steps=STAGED):
     return way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize(
     "sizes",
@@ -115,6 +116,7 @@ def test_what_a_call_of_more_ids_than_the_cache_holds_has_no_plan():
         trained(optimizer, through({"input": cache_size_of(0, 3)}), lambda *_: None)
 
 
+@pytest.mark.slow
 def test_rows_that_are_needed_again_are_not_loaded_again():
     optimizer, model_tables = rowwise_adagrad(), {}
 

@@ -49,6 +49,7 @@ def contents(table):
     return [t.gather(ALL).numpy().tobytes() for t in (table, *table.slots.values())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "xla"])
 def test_rows_are_those_of_a_table_on_the_device_bit_for_bit(table, jit):
     if jit and isinstance(table.backing, FileTable):

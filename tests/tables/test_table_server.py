@@ -64,6 +64,7 @@ def test_gradients_of_zeros_stay_at_home():
     assert np.flatnonzero((after != before).any(axis=1)).tolist() == [7, 12]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [rowwise_adagrad(), adagrad()])
 def test_the_steps_of_a_call_change_rows_as_one_by_one(optimizer):
     """Ids repeat within the call; a second worker changes a row meanwhile; one row is idle."""

@@ -227,6 +227,7 @@ def check(run: Run, file: str, damages, caplog, act) -> None:
     assert not bad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "flags"),
     [

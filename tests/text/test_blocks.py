@@ -46,6 +46,7 @@ def test_the_dataset_is_of_string_scalars(tmp_path):
     assert dataset.element_spec == tf.TensorSpec([], tf.string)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("documents", ["line", "file", "none"])
 def test_sources_are_interleaved_in_one_order_and_never_share_a_block(tmp_path, documents):
     sources = write(tmp_path, a=b"a " * 40, b=b"b " * 9, c=b"c " * 20)

@@ -52,6 +52,7 @@ def test_counts_are_those_of_a_counter(tmp_path, words):
         assert found.total == len(words)
 
 
+@pytest.mark.slow
 def test_min_count_and_max_vocab_size(tmp_path):
     source = write(tmp_path, "a.txt", "b b b a a a c c d")
     assert count(source, min_count=2).tokens == ["a", "b", "c"]
@@ -59,6 +60,7 @@ def test_min_count_and_max_vocab_size(tmp_path):
     assert (found.tokens, found.counts.tolist(), found.total) == (["a"], [3], 9)
 
 
+@pytest.mark.slow
 def test_unicode_tokens(tmp_path):
     source = write(tmp_path, "a.txt", "The the, THE\n\u5b57 3\n")
     assert count(source, corpus={"tokenizer": "unicode"}).tokens == ["the", "3", "\u5b57"]
@@ -119,6 +121,7 @@ def test_a_damaged_source_stops_the_count(tmp_path):
         count(source)
 
 
+@pytest.mark.slow
 def test_other_text_is_counted_for_a_vocabulary(tmp_path):
     vocabulary = count(write(tmp_path, "a.txt", "b b b a a \u00e9"))
     source = write(tmp_path, "b.txt", "\u00e9 b \u00e9 x\ny b")
@@ -127,6 +130,7 @@ def test_other_text_is_counted_for_a_vocabulary(tmp_path):
     assert (counts.tolist(), counts.dtype, total) == ([2, 0, 2], np.int64, 6)
 
 
+@pytest.mark.slow
 def test_a_vocabulary_without_a_token_of_the_text_is_refused(tmp_path):
     vocabulary = count(write(tmp_path, "a.txt", "a b"))
     source = write(tmp_path, "b.txt", "x y z")
@@ -138,6 +142,7 @@ def closed(*sources, **settings):
     return count(*sources, close=True, **settings)
 
 
+@pytest.mark.slow
 def test_a_closed_vocabulary_has_an_id_for_every_token(tmp_path):
     source = write(tmp_path, "a.txt", "b b a\n\n \nc a b\nd b\n")  # 8 words in 3 documents
     found = closed(source, max_vocab_size=4)
@@ -150,6 +155,7 @@ def test_a_closed_vocabulary_has_an_id_for_every_token(tmp_path):
     assert found.counts.tolist() == [4, 2, 1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_marks_in_the_text_are_taken_for_what_they_stand_for(tmp_path):
     source = write(tmp_path, "a.txt", "<unk> b <unk> b <unk> <eos> c\n")
     found = closed(source, min_count=2)
@@ -162,6 +168,7 @@ def test_marks_in_the_text_are_taken_for_what_they_stand_for(tmp_path):
         closed(source, min_count=3)
 
 
+@pytest.mark.slow
 def test_a_closed_vocabulary_counts_other_text(tmp_path):
     vocabulary = closed(write(tmp_path, "a.txt", "a a a b b\n"))
     other = write(tmp_path, "b.txt", "b b x <unk>\ny b\n")

@@ -49,6 +49,7 @@ def vocabulary(sources, team=ALONE, entries=10**6, close=False, **limits):
     return found.tokens, found.counts.tolist(), found.total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [PLAIN, MIXED])
 def test_a_team_counts_what_one_process_does(texts, names, caplog):
     count = functools.partial(vocabulary, sources_of(texts, *names))
@@ -60,6 +61,7 @@ def test_a_team_counts_what_one_process_does(texts, names, caplog):
         assert set(caplog.messages) == alone
 
 
+@pytest.mark.slow
 def test_a_team_whose_memory_is_short_drops_what_one_process_does(texts, caplog):
     sources = sources_of(texts, *PLAIN)
     expected = vocabulary(sources, entries=300, min_count=1)
@@ -77,6 +79,7 @@ def test_a_team_whose_memory_is_short_drops_what_one_process_does(texts, caplog)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("entries", "score"), [(10**6, "word2phrase"), (1500, "npmi")])
 def test_a_team_finds_the_phrases_of_one_process(texts, monkeypatch, entries, score):
     monkeypatch.setattr(pair_counts, "_BUFFERED", 1000)
@@ -93,6 +96,7 @@ def test_a_team_finds_the_phrases_of_one_process(texts, monkeypatch, entries, sc
             np.testing.assert_array_equal(table.scores, alone.scores)
 
 
+@pytest.mark.slow
 def test_a_process_without_text_is_named(tmp_path):
     path = tmp_path / "short.txt"
     path.write_text("few words\n")

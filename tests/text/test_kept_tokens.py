@@ -47,6 +47,7 @@ def sources(tmp_path):
     return tuple(map(str, paths))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [ALL, Share(1, 3)])
 @pytest.mark.parametrize("documents", ["line", "file", "none"])
 @pytest.mark.parametrize("phrases", [(), (B_A,)])
@@ -63,6 +64,7 @@ def test_kept_blocks_are_those_that_are_read(sources, documents, share, phrases)
         assert all(block.dtype == np.int32 for block in blocks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_process_of_a_team_keeps_its_share(sources, parts):
     corpus = CorpusConfig()
@@ -81,6 +83,7 @@ def test_a_process_of_a_team_keeps_its_share(sources, parts):
         assert not any(map(kept.covers, [ALL, Share(process, 2), Share(process, 4)]))
 
 
+@pytest.mark.slow
 def test_a_team_keeps_nothing_when_counts_are_dropped(sources):
     tokens = len(keep(sources, CorpusConfig())[1])
     # Too few entries for a share, too few for all shares together, and enough.
@@ -90,6 +93,7 @@ def test_a_team_keeps_nothing_when_counts_are_dropped(sources):
         assert found == [keeps, keeps]
 
 
+@pytest.mark.slow
 def test_a_given_vocabulary_gives_the_ids(sources):
     corpus, vocabulary = CorpusConfig(), Vocabulary(["c", "unseen", "a"], np.array([3, 2, 1]), 6)
     kept, _, _ = keep(sources, corpus)
@@ -99,6 +103,7 @@ def test_a_given_vocabulary_gives_the_ids(sources):
     assert [block.tolist() for block in blocks] == [block.tolist() for block in expected]
 
 
+@pytest.mark.slow
 def test_too_many_tokens_are_not_kept(sources):
     tokens = keep(sources, CorpusConfig())[2]
     assert keep(sources, CorpusConfig(), limit=4 * tokens)[0].is_complete

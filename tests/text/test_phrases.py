@@ -96,6 +96,7 @@ def test_a_later_pass_joins_phrases_of_an_earlier_one():
     assert found == [["new_york_times_square"], ["new_york_city"], ["new", "jersey"]]
 
 
+@pytest.mark.slow
 def test_joined_text_is_that_of_an_oracle():
     draw = random.Random(5)
     words = [*"abcdefgh", "\u00e9", "\u4e2d\u6587"]
@@ -106,6 +107,7 @@ def test_joined_text_is_that_of_an_oracle():
         assert found == [join_by_hand(document, pairs) for document in documents]
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_formulas(tmp_path):
     draw = random.Random(6)
     documents = [draw.choices("abcdef", [9, 5, 3, 2, 1, 1], k=draw.randrange(9)) for _ in range(99)]
@@ -144,6 +146,7 @@ def by_words(worda_count, wordb_count, bigram_count, len_vocab, min_count, corpu
     return (bigram_count - min_count) / (worda_count * wordb_count) * corpus_word_count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("score", "scoring", "threshold"), [(WORD2PHRASE, by_words, 20.0), (NPMI, "npmi", 0.4)]
 )
@@ -178,6 +181,7 @@ def test_default_scores_follow_the_default_thresholds():
     assert VocabularyConfig(phrases=1, phrase_score=NPMI).score_threshold == 0.5
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_and_frequent_phrases_are_found(corpus, caplog, monkeypatch):
     monkeypatch.setattr(pair_counts, "_BUFFERED", 1000)
     flags = {"phrase_min_count": 30, "phrase_threshold": 10.0, "block_bytes": 4096}
@@ -206,6 +210,7 @@ def test_pair_counts_never_hold_more_than_the_limit():
     assert len(pairs) == len(set(pairs)) == len(counts_P)
 
 
+@pytest.mark.slow
 def test_a_text_without_pairs_has_no_phrases(tmp_path, caplog):
     path = tmp_path / "text.txt"
     path.write_text("a\n\nb\n" * 100)
@@ -216,6 +221,7 @@ def test_a_text_without_pairs_has_no_phrases(tmp_path, caplog):
     assert find([path]) == ()
 
 
+@pytest.mark.slow
 def test_documents_decide_which_words_are_adjacent(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("a b\nc d\n" * 50)
@@ -236,6 +242,7 @@ def test_tokens_that_are_too_long_are_neither_parts_nor_phrases(tmp_path):
     assert as_lists(split(tf.constant([f"a {long} b"]))) == [["a_b"]]
 
 
+@pytest.mark.slow
 def test_tables_are_saved_and_loaded(tmp_path, corpus):
     phrases = find([corpus], phrases=2, phrase_threshold=20.0)
     path = tmp_path / "phrases.tsv"

@@ -21,6 +21,7 @@ def blocks_of(sources, share, **settings):
         return list(dataset.as_numpy_iterator()), progress
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("documents", ["line", "file"])
 @pytest.mark.parametrize("damaged", [False, True])
 def test_shares_are_the_blocks_of_the_whole_text_dealt_in_turn(tmp_path, documents, damaged):
@@ -36,6 +37,7 @@ def test_shares_are_the_blocks_of_the_whole_text_dealt_in_turn(tmp_path, documen
         assert list(map(sum, replaced)) == progress.replaced
 
 
+@pytest.mark.slow
 def test_long_lines_and_words_are_cut_at_the_same_places(tmp_path, monkeypatch):
     monkeypatch.setattr(shares, "_TAIL_BYTES", 8)
     text = b"a" * 100 + b"\n" + "\u00e9".encode() * 90 + b" b\n" + b"word " * 50 + b"\n\n"

@@ -41,6 +41,7 @@ def index_of(sources, documents, size, invalid_utf8="replace"):
     return spans.build_index(sources, corpus, InputConfig(block_bytes=size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("documents", ["line", "file"])
 @pytest.mark.parametrize("damaged", [False, True])
 def test_blocks_by_number_are_those_of_the_dataset(tmp_path, documents, damaged):

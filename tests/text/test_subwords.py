@@ -96,6 +96,7 @@ def test_any_bytes_have_the_buckets_of_the_reference():
         assert mine.tolist() == reference(word, RULE)
 
 
+@pytest.mark.slow
 def test_a_graph_hashes_raw_strings():
     words = random_strings(1000)
     graph = tf.function(lambda words_M: subwords.hash_strings(words_M, RULE), autograph=False)

@@ -36,6 +36,7 @@ def test_all_fail_by_the_error_of_one(error, kind):
     assert sorted(told) == [0, 1]
 
 
+@pytest.mark.slow
 def test_text_that_only_one_reads_fails_all(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"some words\n" * 10 + b"\xff\n")

@@ -29,16 +29,19 @@ def test_whitespace_splits_at_any_white_space_and_nowhere_else():
     ]
 
 
+@pytest.mark.slow
 def test_unicode_defaults_fold_and_drop_punctuation():
     expected = "the don t 1,000 3.14 x 2 fine strasse \u4e2d\u6587 abc 5 \u0661"
     assert tokens([TEXT, "", "--"], tokenizer="unicode") == [expected.split(), [], []]
 
 
+@pytest.mark.slow
 def test_unicode_without_numbers():
     expected = "the don t x fine strasse \u4e2d\u6587 abc"
     assert tokens([TEXT], tokenizer="unicode", drop_numbers=True) == [expected.split()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drop_numbers", [False, True])
 def test_unicode_keeps_case_and_punctuation_if_asked(drop_numbers):
     found = tokens(
@@ -52,6 +55,7 @@ def test_unicode_keeps_case_and_punctuation_if_asked(drop_numbers):
     assert found == [["Wait", "...", *number, "U", ".", "S", "."]]
 
 
+@pytest.mark.slow
 def test_white_space_always_splits():
     draw = random.Random(4)
     alphabet = "ab1 2.,$\u00e9\u4e2d\u30fc\u3042\u0661\u0301\u2028\u0085\n\t\v\f\r"
@@ -74,6 +78,7 @@ def test_whitespace_is_the_same_in_any_locale(monkeypatch, safe):
     assert found.to_list() == [["\u00e0".encode(), b"b", b"c", "\u00e0".encode()], []]
 
 
+@pytest.mark.slow
 def test_normalisation_joins_accents():
     assert tokens(["cafe\u0301", "\uff21\uff22"], tokenizer="unicode") == [["caf\u00e9"], ["ab"]]
 

@@ -15,6 +15,7 @@ from app.training.step import train_function
 from tests.reference.batches import MODELS, make_model, make_tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_deleted_train_function_does_not_keep_its_tables(name):
     def train_once():

@@ -39,6 +39,7 @@ def on_the_cpu():
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["skipgram", "cbow"])
 @pytest.mark.parametrize("micro", [2, 3])
 def test_micro_batches_equal_dense_autodiff_of_them_all(name, micro):

@@ -99,6 +99,7 @@ def make_table(capacity, **policy):
     return DynamicTable(KeyMap(capacity, **policy), COLUMNS, INITIAL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro", [1, 2, 4])
 @pytest.mark.parametrize("policy", [{}, {"max_age": 12}], ids=["rarest", "oldest"])
 def test_a_training_step_is_one_step_of_the_map(micro, policy):
@@ -126,6 +127,7 @@ def contents(table):
     return {key: rest for key, *rest in zip(*(part.tolist() for part in parts), strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "micro"),
     [
@@ -169,6 +171,7 @@ def job_of(folder, **values):
     return config, workdir, recommend_job.make_job(config, workdir, False)
 
 
+@pytest.mark.slow
 def test_the_loop_counts_a_batch_when_it_is_trained(tmp_path, monkeypatch):
     """A checkpoint between drawing it and training it has not seen it."""
     values = {"loss": "in_batch_softmax", "table": "dynamic", "epochs": 2, "micro_batches": 2}

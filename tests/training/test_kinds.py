@@ -52,6 +52,7 @@ def expected():
     return trained(DeviceTable)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_ends_with_the_rows_of_a_table_on_the_device(kind, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

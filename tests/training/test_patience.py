@@ -55,6 +55,7 @@ def test_patience_ends_a_run_and_keeps_its_best_epoch(tmp_path, monkeypatch):
     assert [path.name for path in run.place.best.iterdir()] == [f"step-{50:012d}"]
 
 
+@pytest.mark.slow
 def test_the_best_epoch_is_that_of_a_run_without_a_stop(tmp_path):
     scores = [1.0, 3.0, 2.0, 4.0, 1.0]
     whole = watched(Run(tmp_path / "whole"), scores)

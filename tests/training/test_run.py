@@ -69,6 +69,7 @@ def test_the_program_of_the_readme(corpus, tmp_path, monkeypatch, capsys):
     assert newest_position(tmp_path / "data/runs/python/checkpoints").epoch == 1
 
 
+@pytest.mark.slow
 def test_a_plan_needs_no_workdir_and_makes_none(corpus, tmp_path, capsys, monkeypatch):
     config = small_config(corpus, plan_only=True)
     monkeypatch.chdir(tmp_path)

@@ -131,6 +131,7 @@ def test_steps_equal_dense_autodiff_and_dense_adagrad(name):
             np.testing.assert_allclose(slot, accumulators[table], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("optimizer", [sgd(), adagrad(0.01), rowwise_adagrad(0.01)])
 def test_rows_that_no_one_asks_for_stay_as_they_are_bit_for_bit(name, optimizer):
@@ -215,6 +216,7 @@ def trained(name, tokens_SBL, calls, size=SIZE, dim=DIM, counts=COUNTS, first=0)
     return contents(tables), losses[0]
 
 
+@pytest.mark.slow
 @both
 def test_steps_in_one_call_equal_the_same_steps_one_by_one_bit_for_bit(name):
     tokens_SBL = np.stack([make_tokens(USED, seed=number) for number in range(4)])
@@ -242,6 +244,7 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(name):
     assert_same_bits(*runs)
 
 
+@pytest.mark.slow
 @both
 def test_only_the_first_steps_loss_is_computed(name):
     model, optimizer = make_model(name, COUNTS), sgd()
@@ -258,6 +261,7 @@ def test_only_the_first_steps_loss_is_computed(name):
     assert operations.count("ResourceScatterUpdate") == 2 * 5
 
 
+@pytest.mark.slow
 @both
 def test_training_learns_which_words_come_together(name):
     """Every document is one of eleven pairs of words."""

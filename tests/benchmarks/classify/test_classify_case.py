@@ -139,6 +139,7 @@ def check(took, given):
     assert 0 <= classify_case.accuracy(given.predictions, given.split.labels) <= 1
 
 
+@pytest.mark.slow
 def test_fasttext_trains_and_predicts(corpus, tmp_path):
     pytest.importorskip("fasttext")
     given = job(corpus, tmp_path)

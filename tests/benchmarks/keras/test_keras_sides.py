@@ -81,6 +81,7 @@ def test_no_batch_comes_twice_before_all_were_used():
 SIDES = [side for side in (*OURS, *PEERS) if side not in ("sharded", "keras_rs")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["two_tower", pytest.param("dlrm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "side",

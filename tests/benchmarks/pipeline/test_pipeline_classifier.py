@@ -25,6 +25,7 @@ def test_there_is_a_program_for_every_side():
     assert set(pipeline_classifier.SIDES) == set(pipeline_case.SIDES["classifier"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "side",
     ["prefetch"]
@@ -56,6 +57,7 @@ def test_accuracy_is_the_share_that_gets_its_label():
         assert found == np.mean(examples.labels_N == (bias > 0))
 
 
+@pytest.mark.slow
 def test_ours_does_what_keras_does_where_every_word_comes_once_a_step():
     # Keras' Adam takes the gradients of a word that comes twice for those of two.
     random = np.random.default_rng(5)

@@ -37,6 +37,7 @@ def test_a_word_comes_as_often_as_its_rank_says():
     np.testing.assert_allclose(counts[:8] / counts[0], 1 / np.arange(1, 9), rtol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "size"),
     [
@@ -59,6 +60,7 @@ def test_a_peer_gets_every_example_once_an_epoch_in_an_order_of_its_own(examples
     assert not np.array_equal(*orders)
 
 
+@pytest.mark.slow
 def test_ours_gives_the_same_ids_and_fills_up_the_last_call(examples):
     calls = list(pipelines.ours(examples, epochs=3, steps=2, seed=1).as_numpy_iterator())
     assert [call.shape for call in calls] == [(2, pipelines.BATCH, 21)] * 6  # 300 of 512 a epoch
@@ -69,6 +71,7 @@ def test_ours_gives_the_same_ids_and_fills_up_the_last_call(examples):
     assert not np.array_equal(epochs[0], epochs[1]) and not np.array_equal(epochs[1], epochs[2])
 
 
+@pytest.mark.slow
 def test_ours_tokenises_once(examples, monkeypatch):
     calls = []
     heavy = pipelines.heavy(examples)

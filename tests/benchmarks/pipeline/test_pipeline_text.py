@@ -32,6 +32,7 @@ def test_there_is_a_program_for_every_side():
     assert set(pipeline_text.SIDES) == set(pipeline_case.SIDES["text"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tokenizer", ["whitespace", pytest.param("unicode", marks=pytest.mark.slow)]
 )

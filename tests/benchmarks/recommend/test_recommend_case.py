@@ -110,6 +110,7 @@ def check(values, given):
     assert 0 <= found["recall@1"] <= found["recall@5"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["als", "bpr"])
 def test_implicit_trains_on_the_pairs(files, tmp_path, model):
     pytest.importorskip("implicit")

@@ -107,6 +107,7 @@ def trained(ran):
     return [arguments for name, arguments in ran if name in ("app.train", "app.cluster")]
 
 
+@pytest.mark.slow
 def test_every_side_trains_alike_and_by_turns(corpus, ran):
     given = {"sync_steps": "", "train_flags": "--negatives=3"}
     scaling_case.run(ScalingOptions(corpus=corpus, repeats=2, dim=7, **given))
@@ -123,6 +124,7 @@ def test_every_side_trains_alike_and_by_turns(corpus, ran):
     assert [values_of(arguments).get("ps") for arguments in trained(ran)[3:5]] == ["2", "2"]
 
 
+@pytest.mark.slow
 def test_replicas_on_gpus_are_a_side_where_there_are_several(corpus, ran, monkeypatch):
     options = ScalingOptions(corpus=corpus, workers="", vocabularies="", modelled="")
     scaling_case.run(options)
@@ -131,6 +133,7 @@ def test_replicas_on_gpus_are_a_side_where_there_are_several(corpus, ran, monkey
     assert [side_of(arguments) for arguments in trained(ran)] == ["none", "none", "mirrored"]
 
 
+@pytest.mark.slow
 def test_the_record_is_whole(corpus, ran):
     sizes = "20,1000,100000"
     given = {"vocabularies": sizes, "modelled": "2,4,8", "sync_steps": ""}
@@ -165,6 +168,7 @@ def test_the_record_is_whole(corpus, ran):
     assert len(report.panels) == 4 - 2 + 1 + 3  # no scores of analogies, no processor time
 
 
+@pytest.mark.slow
 def test_workers_that_exchange_changes_have_a_batch_each(corpus, ran):
     options = ScalingOptions(corpus=corpus, sync_steps="32", servers=0, vocabularies="")
     report = scaling_case.run(options)
@@ -221,6 +225,7 @@ def test_what_cannot_be_is_refused_before_any_work(corpus, ran, options, message
     assert ran == []
 
 
+@pytest.mark.slow
 def test_runs_that_were_kept_are_not_trained_on(corpus, ran, tmp_path):
     options = ScalingOptions(
         corpus=corpus, workers="2", sync_steps="", keep=str(tmp_path), modelled=""

@@ -64,6 +64,7 @@ def run_before(tmp_path):
     return str(place.path)
 
 
+@pytest.mark.slow
 def test_the_programs_take_the_settings_of_the_run(run_before):
     config = scaling_programs.read_config(run_before, batch_tokens=128, steps=3, micro_batches=4)
     assert (config.model.window, config.input.subsample, config.run.audit) == (2, 0.05, True)
@@ -81,6 +82,7 @@ def test_the_programs_take_the_settings_of_the_run(run_before):
             assert int(tf.reduce_max(ids)) < own  # no word is drawn that the text does not have
 
 
+@pytest.mark.slow
 def test_more_words_in_use_are_more_rows_up_to_all_tokens(run_before):
     config = scaling_programs.read_config(run_before, batch_tokens=256, steps=3, micro_batches=2)
     found = [scaling_programs.zipf_bytes(config, size, 8, 4) for size in (20, 2000, 200_000)]

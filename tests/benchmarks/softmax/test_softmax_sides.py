@@ -38,6 +38,7 @@ def values(side, name):
     return side.tables[name].values.numpy()
 
 
+@pytest.mark.slow
 def test_a_copy_for_each_target_does_what_grouping_does(tens):
     copies, copies_losses = trained("copies")
     ours, losses = trained("ours", **IN_FLOAT32)
@@ -81,6 +82,7 @@ def test_batches_are_new_at_each_step_and_the_same_for_every_side():
     assert 900 < first.numpy().max() < 1000 and case.counts_V[-1] == 10
 
 
+@pytest.mark.slow
 def test_what_a_step_moves_is_count_traffic(tens):
     case = softmax_sides.make_case(WORDS, TARGETS, DIM, seed=5)
     side = softmax_sides.SIDES["ours"](case, ModelConfig(**IN_FLOAT32))
@@ -105,6 +107,7 @@ def job(**changes):
     return values | changes
 
 
+@pytest.mark.slow
 def test_a_side_returns_its_figures():
     values = softmax_sides.measure(job())
     assert len(values["steps_ms"]) == 3

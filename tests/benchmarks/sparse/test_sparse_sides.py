@@ -61,11 +61,13 @@ def slow_but(fast, optimizers):
 
 
 # Not ftrl: ours lets a row start where it is, TensorFlow's from 0.
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", slow_but("lazy_adam", sparse_sides.IN_FIT))
 def test_ours_do_what_is_done_by_hand(optimizer):
     agree(["hand", "table", "fit"], optimizer, repeated_and_idle())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", slow_but("ftrl", sparse_sides.IN_KERAS))
 def test_keras_does_the_same_where_every_row_is_touched(optimizer):
     agree(["hand", "keras", "keras_jit"], optimizer, all_rows_once())

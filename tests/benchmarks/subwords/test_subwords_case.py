@@ -46,6 +46,7 @@ def jobs(monkeypatch):
     return given
 
 
+@pytest.mark.slow
 def test_every_side_gets_the_same_text_and_settings(corpus, jobs):
     report = subwords_case.run(SubwordsOptions(corpus=corpus, dim=7, train_flags="--prefetch=3"))
     assert [side for side, _ in jobs] == ["lexrow", WITHOUT, "fasttext"]

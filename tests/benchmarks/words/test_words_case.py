@@ -56,6 +56,7 @@ def sides(monkeypatch):
     return jobs
 
 
+@pytest.mark.slow
 def test_both_sides_get_the_same_text_and_settings(corpus, sides):
     words_case.run(
         WordsOptions(corpus=corpus, repeats=2, dim=7, train_flags="--prefetch=3 --readers=2")
@@ -69,6 +70,7 @@ def test_both_sides_get_the_same_text_and_settings(corpus, sides):
     assert len({job.vectors for job in jobs}) == 4
 
 
+@pytest.mark.slow
 def test_the_record_is_whole(corpus, sides, tmp_path):
     options = WordsOptions(corpus=corpus, repeats=3, epochs=4, keep=str(tmp_path))
     report = words_case.run(options)
@@ -96,6 +98,7 @@ def test_ours_alone_needs_no_peer(corpus, sides):
     assert to_json(report)["sides"].keys() == {"lexrow"} and to_json(report)["compared"] == {}
 
 
+@pytest.mark.slow
 def test_a_side_that_skips_text_has_no_speed(corpus, sides, monkeypatch):
     monkeypatch.setitem(words_case.SIDES, "gensim", stand_in(6.0, trained=0.1))
     with pytest.raises(RunError, match="gensim trained on 1,000 words, not on the 10,000"):
@@ -131,6 +134,7 @@ def test_a_corpus_without_words_is_refused(tmp_path, sides):
         words_case.run(WordsOptions(corpus=str(tmp_path / "text")))
 
 
+@pytest.mark.slow
 def test_gensim_trains_on_every_word(tmp_path):
     pytest.importorskip("gensim")
     random = np.random.default_rng(0)

@@ -195,6 +195,7 @@ def test_tables_and_what_they_start_as():
         assert not tables[name].initial((5, 5)).numpy().any()
 
 
+@pytest.mark.slow
 def test_training_from_the_start_learns_the_rare_words_too():
     loss = AdaptiveSoftmax(COUNTS, COLUMNS, (4, 10, 30))
     tables = {

@@ -122,6 +122,7 @@ def test_a_group_is_all_its_pairs(kind):
     np.testing.assert_allclose(total, loss.loss(singles, {"output": rows})[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 @samplers
 def test_samples_come_as_often_as_expected(sampler):
     loss = SampledSoftmax(COUNTS, DIM, SAMPLES, sampler)

@@ -88,6 +88,7 @@ def test_probabilities_of_all_words_sum_to_one(counts, depths, make, monkeypatch
     np.testing.assert_allclose(found_NV, expected_NV, atol=2e-5)
 
 
+@pytest.mark.slow
 @every_tree
 @pytest.mark.parametrize("way", [WAYS["at once"], WAYS["tiles"]], ids=["at once", "tiles"])
 def test_log_probability_and_gradients_equal_dense_autodiff(counts, way, make):
@@ -117,6 +118,7 @@ def test_log_probability_and_gradients_equal_dense_autodiff(counts, way, make):
     assert not by_rows["output"][off_paths].any()
 
 
+@pytest.mark.slow
 @every_way
 def test_a_group_is_all_its_pairs(way, make):
     loss, tables = make(COUNTS["zipf"], way)
@@ -141,6 +143,7 @@ def test_a_group_is_all_its_pairs(way, make):
     np.testing.assert_allclose(by_rows["output"], expected_rows["output"], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [0, 20, 40])
 def test_gradients_of_a_long_batch_equal_dense_autodiff(groups, make):
     """Lengths that are padded, runs of pairs that end with their block, more columns than lanes."""
@@ -168,6 +171,7 @@ def test_gradients_of_a_long_batch_equal_dense_autodiff(groups, make):
     np.testing.assert_allclose(by_rows["output"], dense_rows, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 @every_way
 def test_unique_vectors_have_the_gradients_of_all_their_occurrences(way, make):
     loss, tables = make(COUNTS["zipf"], way)
@@ -188,6 +192,7 @@ def test_unique_vectors_have_the_gradients_of_all_their_occurrences(way, make):
     np.testing.assert_allclose(by_rows["output"], expected_rows["output"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_products_in_bfloat16_come_close(make):
     loss, tables = make(COUNTS["zipf"], (2, 1 << 20), columns=32)
     random = np.random.default_rng(0)
@@ -231,6 +236,7 @@ def test_top_k_leaves_unlikely_subtrees_out(make, monkeypatch):
     assert len(read) == above + 3  # all nodes of the first depths, and one subtree of two more
 
 
+@pytest.mark.slow
 def test_the_number_of_predictions_need_not_be_known(make):
     loss, tables = make(COUNTS["zipf"], WAYS["deep"])
 
@@ -246,6 +252,7 @@ def test_the_number_of_predictions_need_not_be_known(make):
         np.testing.assert_allclose(function(*given), expected_N, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_columns_of_gradients_are_known_when_traced():
     """Replicas pack the gradients by them."""
     loss = HierarchicalSoftmax(toy.counts(40), DIM)

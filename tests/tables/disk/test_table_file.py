@@ -136,6 +136,7 @@ def recovered(folder):
     return run
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_anywhere_goes_on_from_its_checkpoint(tmp_path):
     folder, images = tmp_path / "run", tmp_path / "images"
     folder.mkdir()
@@ -149,6 +150,7 @@ def test_a_run_that_stops_anywhere_goes_on_from_its_checkpoint(tmp_path):
         assert_same(recovered(image).rows(), after(run.step // EVERY * EVERY))
 
 
+@pytest.mark.slow
 def test_a_revert_that_stops_anywhere_is_made_again(tmp_path):
     folder, images = tmp_path / "run", tmp_path / "images"
     folder.mkdir()
@@ -240,6 +242,7 @@ def train_for_ever(folder):
     run.train(sys.maxsize)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, kills):
     command = (

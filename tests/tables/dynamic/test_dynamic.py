@@ -103,6 +103,7 @@ def train_steps(table, slot, batches):
         slot.assign(keys_U, state * 0.7 + 1.0)
 
 
+@pytest.mark.slow
 def test_a_graph_does_as_eager_code_step_after_step():
     """With far more keys than rows, and steps of one call that TensorFlow could run at once."""
     random = np.random.default_rng(0)
@@ -192,6 +193,7 @@ def test_memory_is_that_of_rows_that_were_in_use():
 HALF = {"dtype": tf.bfloat16, "rounding": "stochastic", "slot_dtype": tf.bfloat16}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "storage"), [(INT64, {}), (STRING, {}), (INT64, HALF)])
 def test_all_goes_on_after_a_revert_as_it_would_have(kind, storage, tmp_path):
     random = np.random.default_rng(0)

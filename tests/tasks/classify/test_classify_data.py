@@ -28,6 +28,7 @@ def data(tmp_path, lines, finished=False, **values):
 LINES = [f"__label__{'ab'[number % 2]} w{number} the" for number in range(40)]
 
 
+@pytest.mark.slow
 def test_a_share_is_held_out(tmp_path):
     found, other = (data(tmp_path, LINES, heldout_share=0.25, seed=seed) for seed in (1, 2))
     assert (len(found.training), len(found.heldout)) == (30, 10)
@@ -39,6 +40,7 @@ def test_a_share_is_held_out(tmp_path):
     assert again.words.tokens == found.words.tokens
 
 
+@pytest.mark.slow
 def test_names_stay_as_they_were(tmp_path):
     found = data(tmp_path, LINES)
     features = text_features.make_features(Config(), found.words)
@@ -50,6 +52,7 @@ def test_names_stay_as_they_were(tmp_path):
     assert len(found.training) == 8
 
 
+@pytest.mark.slow
 def test_words_of_a_file(tmp_path):
     (tmp_path / "vocab.txt").write_text("the\t9\nw3\t1\n")
     found = data(tmp_path, LINES, vocab=str(tmp_path / "vocab.txt"))
@@ -57,6 +60,7 @@ def test_words_of_a_file(tmp_path):
     assert found.training.lengths_E.tolist() == [1, 1, 1, 2] + [1] * 36
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "values", "told"),
     [

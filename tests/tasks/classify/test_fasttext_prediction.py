@@ -38,6 +38,7 @@ def path(request, tmp_path):
     return fasttext_peer.train(tmp_path, "supervised", **dict(request.param))
 
 
+@pytest.mark.slow
 def test_probabilities_are_those_of_fasttext(path):
     texts, peer = make_texts(), fasttext_peer.load(path)
     model = model_file.load(path, is_supervised=True)
@@ -60,6 +61,7 @@ def test_probabilities_are_those_of_fasttext(path):
     assert near.all() if model.args.loss != 4 else near.mean() > 0.999
 
 
+@pytest.mark.slow
 def test_the_best_labels_above_a_threshold(tmp_path):
     for loss in ("softmax", "ova", "hs"):
         path = fasttext_peer.train(tmp_path, "supervised", loss=loss, lr=0.5, epoch=20)

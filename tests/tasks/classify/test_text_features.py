@@ -25,6 +25,7 @@ def fitted(tmp_path, lines, finished=False, **values):
     return config, data, *found
 
 
+@pytest.mark.slow
 def test_a_new_run_has_a_row_for_each_bucket_that_occurs(tmp_path):
     config, data, features, texts = fitted(tmp_path, LINES)
     assert len(data.words.tokens) == 9
@@ -51,6 +52,7 @@ def test_a_new_run_has_a_row_for_each_bucket_that_occurs(tmp_path):
         text_features.load_features(config, data.words, workdir)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_its_record_was_whole_is_new(tmp_path):
     config, data, features, _ = fitted(tmp_path, LINES)
     classify_data.record(data, features, workdir := Workdir(tmp_path))
@@ -59,11 +61,13 @@ def test_a_run_that_was_killed_before_its_record_was_whole_is_new(tmp_path):
     np.testing.assert_array_equal(again.buckets_N, features.buckets_N)
 
 
+@pytest.mark.slow
 def test_texts_of_one_word_have_a_bucket(tmp_path):
     *_, features, texts = fitted(tmp_path, ["__label__a one", "__label__b two"])
     assert features.buckets_N.tolist() == [0] and texts.ids_F.tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_version_keeps_all_buckets(tmp_path):
     config, data, *_ = fitted(tmp_path, LINES)
     every = text_features.make_features(config, data.words)
@@ -73,6 +77,7 @@ def test_a_run_of_an_earlier_version_keeps_all_buckets(tmp_path):
     assert not Workdir(tmp_path).ngrams.exists()
 
 
+@pytest.mark.slow
 def test_single_words_have_no_buckets(tmp_path):
     *_, features, texts = fitted(tmp_path, LINES, word_ngrams=1)
     assert features.buckets_N is None and features.rows == texts.rows == 9

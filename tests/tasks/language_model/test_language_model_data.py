@@ -129,6 +129,7 @@ def whole(tmp_path_factory, corpus):
     return run
 
 
+@pytest.mark.slow
 def test_a_planted_text_is_learned_to_its_entropy(whole):
     assert sorted(whole.text.vocabulary.tokens) == ["<eos>", "<unk>", "a", "b", "c", "d"]
     rows = whole.heldout()
@@ -188,6 +189,7 @@ def by_hand(run):
     return total, tokens
 
 
+@pytest.mark.slow
 def test_the_perplexity_is_that_of_the_model_token_by_token(whole):
     total, tokens = by_hand(whole)
     found = whole.heldout()[-1]
@@ -195,6 +197,7 @@ def test_the_perplexity_is_that_of_the_model_token_by_token(whole):
     assert found["heldout_loss"] == pytest.approx(total / tokens, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_scoring_changes_nothing(whole):
     before = whole.state()
     expected = {name: value for name, value in whole.heldout()[-1].items() if "heldout" in name}
@@ -228,6 +231,7 @@ def test_to_score_needs_no_file_of_rows(tmp_path, whole):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_nothing_to_score(tmp_path, whole):
     def heldout(**given):
         settings = dataclasses.replace(whole.config.input, **given)
@@ -246,6 +250,7 @@ def test_nothing_to_score(tmp_path, whole):
     assert heldout(heldout_share=0.0) is None
 
 
+@pytest.mark.slow
 def test_a_vocabulary_needs_its_marks(tmp_path, corpus):
     path, place = tmp_path / "vocab.tsv", Workdir(tmp_path / "run")
     settings = config(corpus, place.path, vocab=str(path))

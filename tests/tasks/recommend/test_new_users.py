@@ -39,6 +39,7 @@ def sampled_items():
     return SampledItems(Unigram(counts, 3), start, temperature=TEMPERATURE)
 
 
+@pytest.mark.slow
 def test_a_row_is_at_the_minimum_of_the_softmax_over_all_items():
     model, tables, ranker = recommender(ItemBiased(DIM, True, TEMPERATURE), sampled_items())
     rows = solve_rows(model, tables, ranker, CHOSEN)
@@ -61,6 +62,7 @@ def test_a_row_is_at_the_minimum_of_the_softmax_over_all_items():
     assert not set(ids[0]) & {1, 4} and not set(ids[1]) & {0, 4, 7}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scorer", [MatrixFactorization(DIM), Mlp(DIM, (5, 3))])
 def test_any_model_that_ranks_has_rows_for_new_users(scorer):
     """Their items are more probable than by a row of zeros."""

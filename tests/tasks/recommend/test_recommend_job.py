@@ -64,6 +64,7 @@ def blocks():
     return "\n".join(pairs) + "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [
@@ -79,6 +80,7 @@ def test_blocks_are_found(tmp_path, values):
     assert found["recall@9"] == 1 and found["ndcg@9"] > 0.99, found
 
 
+@pytest.mark.slow
 def test_ratings_of_low_rank_are_found(tmp_path):
     random = np.random.default_rng(0)
     users, items = random.normal(size=(USERS, 2)), random.normal(size=(ITEMS, 2))
@@ -121,6 +123,7 @@ def test_scoring_makes_no_rows(tmp_path):
     assert [job.placed.tables[name].key_map.used for name in ("users", "items")] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_bias_is_no_direction(tmp_path):
     """Neighbours of items, and vectors for other programs, are without it; lists are not."""
     config = config_of(tmp_path, blocks(), loss="bpr", epochs=1, dim=3)
@@ -171,6 +174,7 @@ def test_another_corpus_is_refused(tmp_path):
         recommend_job.make_job(config, Workdir(config.run.workdir), True)
 
 
+@pytest.mark.slow
 def test_rows_of_other_users_are_not_gone_on_with(tmp_path):
     config = config_of(tmp_path, "u1 a\nu1 b\nu2 a\nu2 b\n", heldout_share=0.0, loss="bpr")
     workdir = Workdir(config.run.workdir)

@@ -53,6 +53,7 @@ def test_more_columns_than_the_matrix_has():
     assert inner[is_pair].min() > inner[~is_pair].max() + 0.5
 
 
+@pytest.mark.slow
 def test_vectors_are_computed_when_a_row_is_made_first():
     made = []
 

@@ -99,6 +99,7 @@ def test_the_text_comes_word_for_word(tmp_path, text):
     np.testing.assert_array_equal(run.stores[1].gather(run.keys.in_use()), np.zeros_like(first))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "block_bytes", [pytest.param(40, marks=pytest.mark.slow), 700]
 )  # far less than a batch, and more
@@ -112,6 +113,7 @@ def test_words_keep_their_rows_until_they_are_trained(tmp_path, text, block_byte
     assert found == text.split() * 2
 
 
+@pytest.mark.slow
 def test_negatives_are_drawn_by_the_counts_so_far(tmp_path, text):
     run = Run(tmp_path, text, capacity=45)
     for _ in run.batches():
@@ -125,6 +127,7 @@ def test_negatives_are_drawn_by_the_counts_so_far(tmp_path, text):
     )
 
 
+@pytest.mark.slow
 def test_rare_words_are_left_out_until_they_are_admitted(tmp_path, text):
     run = Run(tmp_path, text, sightings=3)
     found = [word for _, batch in run.batches() for word in run.words(batch)]
@@ -136,6 +139,7 @@ def test_rare_words_are_left_out_until_they_are_admitted(tmp_path, text):
     assert 0.8 < len(found) / len(text.split()) < 1
 
 
+@pytest.mark.slow
 def test_frequent_words_are_left_out_by_chance(tmp_path, text):
     run = Run(tmp_path, text, subsample=0.02)
     found = [word for _, batch in run.batches() for word in run.words(batch)]
@@ -202,6 +206,7 @@ def test_it_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, text):
         assert number + 1 == calls and contents(run) == expected, moment
 
 
+@pytest.mark.slow
 def test_the_words_are_kept_with_a_checkpoint(tmp_path, text):
     run = Run(tmp_path, text)
     list(run.batches())
@@ -222,6 +227,7 @@ def test_the_words_are_kept_with_a_checkpoint(tmp_path, text):
         run.stream.restore(tmp_path / "step" / "stream")
 
 
+@pytest.mark.slow
 def test_how_long_the_text_is_is_guessed_by_its_beginning(tmp_path, text):
     run = Run(tmp_path, text * 5, shuffle=True)
     words, batches = growing_words.estimate_size(run.sources, run.config, 1)
@@ -235,6 +241,7 @@ def test_how_long_the_text_is_is_guessed_by_its_beginning(tmp_path, text):
         list(rare.batches())
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_ends_the_run(tmp_path, text):
     run = Run(tmp_path, text)
     batches = run.batches()

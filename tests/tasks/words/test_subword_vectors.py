@@ -86,6 +86,7 @@ def newest(place):
     return checkpoint.list_checkpoints(place.checkpoints)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [{}, {"table": "host"}, {"table": "sharded"}, {"file": True}])
 def test_a_run_of_an_earlier_version_keeps_a_row_for_each_bucket(tmp_path, earlier, flags):
     if flags.pop("file", False):
@@ -102,6 +103,7 @@ def test_a_run_of_an_earlier_version_keeps_a_row_for_each_bucket(tmp_path, earli
     assert len(vectors.ngrams.rows_ND) == RULE.buckets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_earlier", [True, False])
 def test_rows_of_words_and_buckets_stay_when_the_vocabulary_grows(tmp_path, earlier, is_earlier):
     if not is_earlier:
@@ -127,6 +129,7 @@ def test_rows_of_words_and_buckets_stay_when_the_vocabulary_grows(tmp_path, earl
 ROWS = ("", "accumulator")
 
 
+@pytest.mark.slow
 def test_a_file_for_fasttext_has_zeros_for_the_other_buckets(tmp_path):
     place = make_run(tmp_path)
     EXPORTS["fasttext"](settings(tmp_path), place, str(tmp_path / "model.bin"))

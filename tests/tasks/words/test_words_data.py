@@ -64,6 +64,7 @@ def test_a_corpus_is_counted_once(place, corpus):
     assert (again.words, again.batches) == (found.words, found.batches)
 
 
+@pytest.mark.slow
 def test_batches_are_about_as_many_as_expected(place, corpus):
     for subsample in (0.0, 0.05):
         settings = config(corpus, subsample=subsample)
@@ -72,6 +73,7 @@ def test_batches_are_about_as_many_as_expected(place, corpus):
         assert len(of_epoch(batches, 0)) == pytest.approx(found.batches, abs=1)
 
 
+@pytest.mark.slow
 def test_a_vocabulary_of_other_text(place, corpus, tmp_path):
     other = tmp_path / "words.tsv"
     other.write_text("b\t9000\nc\t5000\nz\t4000\n")
@@ -83,6 +85,7 @@ def test_a_vocabulary_of_other_text(place, corpus, tmp_path):
     assert found.batches == pytest.approx(counted.batches / 2, abs=1)
 
 
+@pytest.mark.slow
 def test_other_text_for_a_finished_run_only(place, corpus, tmp_path, caplog):
     words_data.record(words_data.load_text(config(corpus), place, finished=False), place)
     longer = tmp_path / "b.txt"
@@ -128,6 +131,7 @@ def test_a_corpus_edited_in_place_is_refused_in_the_middle_of_a_run(place, long_
         words_data.load_text(settings, place, finished=False)
 
 
+@pytest.mark.slow
 def test_a_corpus_edited_in_place_gets_a_new_cache(place, long_corpus):
     settings = config(str(long_corpus), cache="disk", block_bytes=1 << 20, batch_tokens=4096)
     found = words_data.load_text(settings, place, finished=False)
@@ -139,6 +143,7 @@ def test_a_corpus_edited_in_place_gets_a_new_cache(place, long_corpus):
     assert np.isin(after, (0, ~0)).sum() < np.isin(before, (0, ~0)).sum()
 
 
+@pytest.mark.slow
 def test_copies_of_a_corpus_have_one_digest(place, corpus, tmp_path):
     found = words_data.load_text(config(corpus), place, finished=False)
     (tmp_path / "copy").mkdir()
@@ -149,6 +154,7 @@ def test_copies_of_a_corpus_have_one_digest(place, corpus, tmp_path):
     assert words_data.compute_digest(copied) == words_data.compute_digest(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cache",
     ["none", *(pytest.param(cache, marks=pytest.mark.slow) for cache in ("memory", "disk"))],
@@ -166,6 +172,7 @@ def test_an_epoch_can_be_entered_anywhere(place, corpus, cache):
     assert [epoch for epoch, _ in several] == [0] * len(expected[0][1:]) + [1] * len(expected[1])
 
 
+@pytest.mark.slow
 def test_the_digest_tells_texts_and_vocabularies_apart(place, corpus, tmp_path):
     found = words_data.load_text(config(corpus), place, finished=False)
     assert words_data.compute_digest(found) == words_data.compute_digest(
@@ -225,6 +232,7 @@ def test_micro_batches_share_the_blocks_of_the_text(place, tmp_path, cache, micr
         assert of_text(rows_of(mine, 0, 1)) == of_text(rows_of(together[2:], part, micro))
 
 
+@pytest.mark.slow
 def test_the_disk_cache_is_that_of_the_text_and_its_vocabulary(place, corpus):
     settings = config(corpus, cache="disk")
     found = words_data.load_text(settings, place, finished=False)
@@ -237,6 +245,7 @@ def test_the_disk_cache_is_that_of_the_text_and_its_vocabulary(place, corpus):
     assert len(list(place.cache.glob("*.int32"))) == 2
 
 
+@pytest.mark.slow
 def test_a_team_loads_what_one_process_does(place, corpus):
     settings = config(corpus, block_bytes=100)
     expected = words_data.load_text(settings, place, finished=False)
@@ -257,6 +266,7 @@ def test_a_team_loads_what_one_process_does(place, corpus):
         assert found.fingerprint == expected.fingerprint
 
 
+@pytest.mark.slow
 def test_a_vocabulary_of_a_single_word_has_nothing_to_learn(place, tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("one " * 12)
