@@ -57,7 +57,6 @@ def test_every_task_trains_as_on_one_device(tmp_path):
         assert_same(tmp_path / f"{case}-none", tmp_path / f"{case}-mirrored")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "cases", [("adagrad_apart",), pytest.param(sorted(APART), marks=pytest.mark.slow)]
 )

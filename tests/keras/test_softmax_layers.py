@@ -98,7 +98,6 @@ def dense_classes(tables, hidden_ND):
     return tf.gather(ranked_NV, np.argsort(np.argsort(-COUNTS, kind="stable")), axis=1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_class_softmax_is_that_of_a_dense_construction(compiled):
     layer, hidden, targets = built("classes"), vectors((9,)), words((9,))
@@ -117,7 +116,6 @@ def test_class_softmax_is_that_of_a_dense_construction(compiled):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_nothing_as_large_as_the_table_is_made():
     layer = built("classes")
 

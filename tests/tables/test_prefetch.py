@@ -78,7 +78,6 @@ def through(sizes, stage_steps=STAGED):
     return way
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize(
     "sizes",

@@ -70,7 +70,6 @@ def dense_loss(name, batch, tables, starts):
     return -tf.reduce_sum(tf.cast(tf.reshape(around_BT1, [-1]) > 0, tf.float32) * log_N)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "levels", "tile"),
     [("skipgram", 2, 3), ("cbow", 1, 0), ("cbow", 1, 7), ("cbow", 2, 0), ("cbow", 3, 0)],
