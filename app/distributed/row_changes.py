@@ -18,8 +18,7 @@ from ..tables.base import Slot, Table
 from ..tables.row_reads import unique
 from ..tables.variable import VariableRows
 from ..types import HOST
-
-_COMMON = 0.25  # the part of a common change that is taken from each of two changes
+from .damped_sum import damped_sum, has_changed
 
 
 class Block(NamedTuple):
@@ -117,70 +116,38 @@ def write(
 def merge(parts: Sequence[Changes], layout: Sequence[Block]) -> Changes:
     """Return the changes of several replicas as one change for each row.
 
-    Rows are added by `adaptive_sum`, in a tree over the replicas, slots by `Block.merge`.
+    Rows are added by `damped_sum`, slots by `Block.merge`.
 
     Args:
         parts: The changes of each replica.
         layout: The blocks of the table.
     """
     with tf.device(HOST):
-        sizes = [tf.size(part.ids_U) for part in parts]
         ids_M, inverse_N = unique(tf.concat([part.ids_U for part in parts], axis=0))
-        count, inverses = tf.size(ids_M), tf.split(inverse_N, sizes)
+        count = tf.size(ids_M)
 
-    def total(values: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Return the sum over the replicas, (M, width)."""
-        return tf.math.unsorted_segment_sum(tf.concat(values, axis=0), inverse_N, count)
+    def total(values_ND: tf.Tensor) -> tf.Tensor:
+        """Return the sum over the replicas, (M, D)."""
+        return tf.math.unsorted_segment_sum(values_ND, inverse_N, count)
 
-    def merged(values: Sequence[tf.Tensor], kind: str) -> tf.Tensor:
-        """Return the merged changes of a block, (M, width), from its changes in each part."""
+    def merged(values_ND: tf.Tensor, kind: str) -> tf.Tensor:
+        """Return the merged changes of a block, (M, D), from those of all replicas."""
         if kind == "sum":
-            return total(values)
+            return total(values_ND)
         if kind == "mean":
-            return tf.math.divide_no_nan(total(values), total([_changed(one) for one in values]))
+            return tf.math.divide_no_nan(total(values_ND), total(has_changed(values_ND)))
         if kind == "largest":
-            return tf.math.unsorted_segment_max(tf.concat(values, axis=0), inverse_N, count)
-        both = zip(values, inverses, strict=True)
-        aligned = [tf.math.unsorted_segment_sum(*one, count) for one in both]
-        while len(aligned) > 1:
-            pairs = [aligned[at : at + 2] for at in range(0, len(aligned), 2)]
-            aligned = [adaptive_sum(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        return aligned[0]
+            return tf.math.unsorted_segment_max(values_ND, inverse_N, count)
+        return damped_sum(values_ND, inverse_N, count)
 
     by_block = zip(*(part.values for part in parts), strict=True)
     return Changes(
         ids_M,
-        [merged(values, block.merge) for values, block in zip(by_block, layout, strict=True)],
+        [
+            merged(tf.concat(values, axis=0), block.merge)
+            for values, block in zip(by_block, layout, strict=True)
+        ],
     )
-
-
-def _changed(values_UD: tf.Tensor) -> tf.Tensor:
-    """Return 1.0 for each row that has changed, and 0.0 for one that was only looked up, (U, 1)."""
-    return tf.cast(tf.reduce_any(tf.not_equal(values_UD, 0.0), axis=1, keepdims=True), tf.float32)
-
-
-def adaptive_sum(one_MD: tf.Tensor, other_MD: tf.Tensor) -> tf.Tensor:
-    """Return the sum of two changes of each row less a quarter of what they have in common.
-
-    Adasum of Maleki et al. 2021, section 3, for each row, but with a quarter in place of their
-    half: orthogonal changes are added, equal ones give three quarters of their sum. So rare rows
-    move as far as in one replica that trains on all data, and frequent rows, which came close to
-    their optimum in every replica, move less far beyond it. For the choice see
-    data/benchmarks/README.md.
-
-    Args:
-        one_MD: The changes in a replica; 0 for a row that it has not changed.
-        other_MD: The changes in another one.
-    """
-    product_M1 = tf.reduce_sum(one_MD * other_MD, axis=1, keepdims=True)
-
-    def share(values_MD: tf.Tensor) -> tf.Tensor:
-        """Return the factor of a change, (M, 1)."""
-        # The norm writes no squares of the values.
-        norm_M1 = tf.math.reduce_euclidean_norm(values_MD, axis=1, keepdims=True)
-        return 1.0 - _COMMON * tf.math.divide_no_nan(product_M1, tf.square(norm_M1))
-
-    return share(one_MD) * one_MD + share(other_MD) * other_MD
 
 
 def packed_size(ids: Mapping[str, tf.Tensor], layouts: Layouts) -> tf.Tensor:

@@ -33,20 +33,20 @@ def trained(tmp_path_factory):
     return np.load(folder / "rows.npz"), json.loads(out.splitlines()[-1])
 
 
-def adasum(one, other):
-    """Maleki et al. 2021, equation 4, for one row, with 4 in place of their 2."""
-    product, squares = one @ other, (one @ one, other @ other)
-    return sum(
-        (1 - (product / (4 * square) if square else 0)) * change
-        for square, change in zip(squares, (one, other), strict=True)
-    )
+def damped_sum(changes):
+    """The changes of rows, all of one owner: (replicas, rows, columns) to (rows, columns).
 
-
-def merged_rows(changes):
-    """The change of a row, of its change in each replica."""
-    while len(changes) > 1:
-        changes = [adasum(*changes[n : n + 2]) for n in range(0, len(changes), 2)]
-    return changes[0]
+    The sum, with what the replicas have in common counted once, by least squares.
+    """
+    sums = changes.sum(axis=0)
+    is_shared = changes.any(axis=2).sum(axis=0) > 1
+    if not is_shared.any():
+        return sums
+    shared = changes[:, is_shared]
+    each = np.einsum("rmi,rmj->ij", shared, shared)
+    both = sums[is_shared].T @ sums[is_shared]
+    prior = np.trace(each) / is_shared.sum() * np.eye(len(each))
+    return np.where(is_shared[:, None], sums @ np.linalg.inv(both + prior) @ (each + prior), sums)
 
 
 MERGES = {
@@ -54,8 +54,26 @@ MERGES = {
     "momentum": lambda changes, touched: sum(changes) / max(1, sum(touched)),
     "velocity": lambda changes, touched: sum(changes) / max(1, sum(touched)),
     "last_step": lambda changes, touched: max(changes, key=lambda change: change[0]),
-    "rows": lambda changes, touched: merged_rows(changes),
 }
+
+
+def exchange(case, base, own, touched, due):
+    """Merge the first `due` rows of all replicas, owner by owner."""
+    for name, values in base.items():
+        narrow = case.sync_dtype == "float32" or values.shape[1] == 1
+        rounded = (lambda change: change) if narrow else half
+        changes = np.stack([rounded(of_replica[name][:due] - values[:due]) for of_replica in own])
+        for owner in range(case.replicas):
+            rows = slice(owner, due, case.replicas)
+            if name == "rows":
+                merged = damped_sum(changes[:, rows].astype(np.float64))
+            else:
+                of_rows = zip(changes[:, rows].swapaxes(0, 1), touched[:, rows].T, strict=True)
+                merged = [MERGES[name](list(of_row), by) for of_row, by in of_rows]
+            values[rows] += rounded(np.reshape(merged, values[rows].shape).astype(np.float32))
+        for of_replica in own:
+            of_replica[name][:due] = values[:due]
+    touched[:, :due] = False
 
 
 def expected(case):
@@ -75,16 +93,10 @@ def expected(case):
             train(data, tf.constant(FIRST + step, tf.int64), tf.constant(RATE))
             own[replica] = {name: part.numpy() for name, part in parts.items()}
             touched[replica, ids_RN[replica]] = True
-        is_full = (step + 1) % case.sync_steps == 0 or step + 1 == len(ids)
-        for row in range(ROWS if is_full else case.frequent):
-            for name, values in base.items():
-                narrow = case.sync_dtype == "float32" or values.shape[1] == 1
-                rounded = (lambda change: change) if narrow else half
-                changes = [rounded(of_replica[name][row] - values[row]) for of_replica in own]
-                values[row] += rounded(MERGES[name](changes, touched[:, row]))
-                for of_replica in own:
-                    of_replica[name][row] = values[row]
-            touched[:, row] = False
+        exchange(
+            case, base, own, touched, ROWS if (step + 1) % case.sync_steps == 0 else case.frequent
+        )
+    exchange(case, base, own, touched, ROWS)
     return base
 
 
