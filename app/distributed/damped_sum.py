@@ -11,6 +11,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 _TINY = 1e-20  # keeps a matrix of zeros invertible; far below the square of any change
+_SAMPLE = 4096  # rows are enough to know the directions of some hundred columns
 
 
 def damped_sum(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
@@ -36,23 +37,34 @@ def damped_sum(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> 
         The changes (M, D). If any change is not finite, it is the plain sum.
     """
     sums_MD = tf.math.unsorted_segment_sum(values_ND, inverse_N, count)
-    changed_N1 = has_changed(values_ND)
-    replicas_M1 = tf.math.unsorted_segment_sum(changed_N1, inverse_N, count)
-    is_shared_M1 = tf.cast(replicas_M1 > 1.0, tf.float32)
-    of_shared_ND = values_ND * tf.gather(is_shared_M1, inverse_N)
-    shared_MD = sums_MD * is_shared_M1
-    of_parts_DD = tf.matmul(of_shared_ND, of_shared_ND, transpose_a=True)
-    of_sums_DD = tf.matmul(shared_MD, shared_MD, transpose_a=True)
+    replicas_M1 = tf.math.unsorted_segment_sum(has_changed(values_ND), inverse_N, count)
+    shared_S = tf.cast(tf.where(replicas_M1[:, 0] > 1.0)[:, 0], tf.int32)
+    sample_S = shared_S[:: 1 + tf.size(shared_S) // _SAMPLE]
+    is_sampled_M = tf.scatter_nd(sample_S[:, tf.newaxis], tf.ones_like(sample_S), [count]) > 0
+    parts_ND = tf.boolean_mask(values_ND, tf.gather(is_sampled_M, inverse_N))
+    filter_DD = _damping(tf.gather(sums_MD, sample_S), parts_ND)
+    damped_SD = tf.matmul(tf.gather(sums_MD, shared_S), filter_DD)
+    return tf.tensor_scatter_nd_update(sums_MD, shared_S[:, tf.newaxis], damped_SD)
 
-    rows = tf.maximum(tf.reduce_sum(is_shared_M1), 1.0)
-    identity_DD = tf.eye(tf.shape(values_ND)[1])
+
+def _damping(sums_MD: tf.Tensor, parts_ND: tf.Tensor) -> tf.Tensor:
+    """Return the matrix (D, D) to multiply sums with; see `damped_sum`.
+
+    Args:
+        sums_MD: The sum of the changes of each row.
+        parts_ND: The changes of each replica, those of all replicas together.
+    """
+    of_sums_DD = tf.matmul(sums_MD, sums_MD, transpose_a=True)
+    of_parts_DD = tf.matmul(parts_ND, parts_ND, transpose_a=True)
+    identity_DD = tf.eye(tf.shape(parts_ND)[1])
+    rows = tf.cast(tf.maximum(tf.shape(sums_MD)[0], 1), tf.float32)
     prior_DD = (tf.linalg.trace(of_parts_DD) / rows + _TINY) * identity_DD
-    # A solver raises an error for a matrix that is not finite; the caller reports the loss.
+    # The solver raises an error for a matrix that is not finite. Here, the sums show what is wrong.
     is_finite = tf.reduce_all(tf.math.is_finite(of_sums_DD + of_parts_DD))
-    of_parts_DD = tf.where(is_finite, of_parts_DD + prior_DD, identity_DD)
-    of_sums_DD = tf.where(is_finite, of_sums_DD + prior_DD, identity_DD)
-    damped_MD = tf.matmul(shared_MD, tf.linalg.solve(of_sums_DD, of_parts_DD))
-    return tf.where(is_shared_M1 > 0.0, damped_MD, sums_MD)
+    return tf.linalg.solve(
+        tf.where(is_finite, of_sums_DD + prior_DD, identity_DD),
+        tf.where(is_finite, of_parts_DD + prior_DD, identity_DD),
+    )
 
 
 def has_changed(values_ND: tf.Tensor) -> tf.Tensor:

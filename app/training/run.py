@@ -33,10 +33,6 @@ from . import banner, grown_tables, loop, profile_hooks, progress
 from .job import Job
 from .runner import Runner
 
-# Of four replicas with one exchange in an epoch of a classifier, one of two runs lost 11 points of
-# accuracy; with two exchanges none did. See data/benchmarks/README.md.
-_EXCHANGES = 2  # the exchanges in an epoch below which replicas are warned of
-
 
 def train_and_evaluate(config: Config, workdir: str | os.PathLike[str]) -> str:
     """Train from the newest checkpoint of a workdir, or from the start, then score the result.
@@ -108,7 +104,6 @@ def _train_and_finish(
     if runner.chief:
         trainers = strategies.describe(job_config, hosts, runner.replicas)
         print(banner.banner(config, job, trainers), flush=True)
-        warn_of_few_exchanges(job, settings)
     if settings.plan_only:
         return ""
     if job.growth is not None:
@@ -157,7 +152,7 @@ def check_flags(
             f"--patience={settings.patience} saves the tables of the best epoch beside the newest "
             "checkpoint, but a table in a file exists only once; leave out --patience"
         )
-    epoch = _epoch_steps(job)
+    epoch = job.data.expected_batches * job.data.steps_per_batch
     if settings.sync_steps > max(epoch, 1):
         raise UsageError(
             f"--sync_steps={settings.sync_steps}: an epoch has about {epoch} steps, and its end is "
@@ -169,21 +164,3 @@ def check_flags(
         left = (settings.epochs - position.done) * position.batches * job.data.steps_per_batch
         last = position.step + round(left)
         profile_hooks.check(settings, position.step, job.data.steps_per_batch, last)
-
-
-def warn_of_few_exchanges(job: Job, settings: RunConfig) -> None:
-    """Log a warning where replicas exchange their changes so seldom that scores may suffer."""
-    epoch = _epoch_steps(job)
-    if settings.sync_steps > 1 and settings.sync_steps * _EXCHANGES > epoch:
-        logging.warning(
-            "--sync_steps=%d: an epoch has about %d steps, which is fewer than %d exchanges; "
-            "scores may be worse for it; give less",
-            settings.sync_steps,
-            epoch,
-            _EXCHANGES,
-        )
-
-
-def _epoch_steps(job: Job) -> int:
-    """Return about how many steps an epoch has."""
-    return job.data.expected_batches * job.data.steps_per_batch

@@ -15,7 +15,7 @@ from app.config import RunConfig
 from app.errors import UsageError
 from app.training import loop, progress
 from app.training.job import Evaluator
-from app.training.run import check_flags, warn_of_few_exchanges
+from app.training.run import check_flags
 from app.training.runner import Runner
 from tests.training.test_loop import Run
 
@@ -112,15 +112,3 @@ def test_an_exchange_must_come_within_an_epoch(tmp_path):
     message = f"^--sync_steps={steps + 1}: an epoch has about {steps} steps, and its end is an"
     with pytest.raises(UsageError, match=message):
         check_flags(run.job, RunConfig(sync_steps=steps + 1))
-
-
-def test_few_exchanges_in_an_epoch_are_warned_of(tmp_path, caplog):
-    run = Run(tmp_path)
-    steps = run.job.data.expected_batches * run.job.data.steps_per_batch
-    for sync_steps in (1, steps // 2):
-        warn_of_few_exchanges(run.job, RunConfig(sync_steps=sync_steps))
-    assert caplog.messages == []
-    warn_of_few_exchanges(run.job, RunConfig(sync_steps=steps // 2 + 1))
-    (line,) = caplog.messages
-    assert line.startswith(f"--sync_steps={steps // 2 + 1}: an epoch has about {steps} steps, ")
-    assert line.endswith("; give less")
