@@ -36,8 +36,8 @@ train: setup  ## train word vectors, or go on where the last run stopped (WORKDI
 test: setup  ## run the tests but the slow ones (ARGS="-k name")
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
-test-slow: setup  ## run the slow tests
-	$(BIN)/python -m pytest -m slow $(ARGS)
+test-slow: setup  ## run the slow tests, an hour on two cores (ARGS=tests/keras)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow $(ARGS)
 
 lint: setup  ## check style, formatting and types
 	$(BIN)/ruff check .

@@ -1,9 +1,9 @@
-"""Add the changes that several replicas made to the same rows, without moving them too far.
+"""Add the changes that several replicas made to the same rows, without moving the rows too far.
 
-Replicas that train alone all move the rows along a few directions that the whole table shares, such
-as the mean of the output rows, until the loss is lowest along these. The sum of R such changes goes
-R times as far, and diverges for R = 4. Changes in all other directions come from the examples of a
-single replica. They have to be added, as in one replica that trains on all examples.
+Replicas that train alone all move the rows along a few directions that the whole table shares, for
+instance the mean of the output rows, until the loss is lowest along these. The sum of R such
+changes goes R times as far. All other changes come from the examples of one replica: they have to
+be added, as if one replica had trained on all examples.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from __future__ import annotations
 import tensorflow as tf
 
 _TINY = 1e-20  # keeps a matrix of zeros invertible; far below the square of any change
-_SAMPLE = 4096  # rows are enough to know the directions of some hundred columns
+# The matrix is made of at most this many rows for each column. With 100 columns, all of 12,000 rows
+# took twice as long and gave the same scores.
+_SAMPLE = 40
 
 
 def damped_sum(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Return the sum of the changes of each row, damped in directions that replicas share.
+    """Return the sum of the changes of each row, with what replicas have in common counted once.
 
-    With D_r for the changes in replica r, one row for each row of the table, and Z for their sum,
-    the result is Z (Z'Z)^-1 (sum of D_r'D_r). In a direction in which the changes of R replicas are
-    equal, it is their mean; in one in which they are independent, so that the matrices are equal,
-    it is their sum. This is the Wiener filter (Wiener 1949) for Z with the equal part as noise, or
-    the Adasum of Maleki et al. 2021 with a matrix in place of the factor of a tensor. For what was
-    measured, see data/benchmarks/README.md.
+    Suppose that the change in each of R replicas is a common part and a part of its own, which is
+    independent of the others. The best linear estimate of the common part plus all other parts, by
+    least squares from the sum Z of the changes D_r, is Z (Z'Z)^-1 (D_1'D_1 + ... + D_R'D_R). This
+    is the mean in a direction in which the changes are equal, and the sum in one in which they are
+    independent. Adasum (Maleki et al. 2021, section 3) has one factor for a tensor in place of this
+    matrix. For what was measured, see data/benchmarks/README.md.
 
-    A few rows show a direction badly. So each direction counts as one more row, with the mean
-    square of the rows, in which the changes are independent. A row that only one replica has
-    changed is neither damped nor counted.
+    Few rows are little evidence. So one row is added for each direction, as large as the mean of
+    the rows, in which the changes are independent. A row that only one replica has changed is
+    neither damped nor counted.
 
     Args:
         values_ND: The changes of all replicas; a replica has at most one for a row.
@@ -39,7 +41,7 @@ def damped_sum(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> 
     sums_MD = tf.math.unsorted_segment_sum(values_ND, inverse_N, count)
     replicas_M1 = tf.math.unsorted_segment_sum(has_changed(values_ND), inverse_N, count)
     shared_S = tf.cast(tf.where(replicas_M1[:, 0] > 1.0)[:, 0], tf.int32)
-    sample_S = shared_S[:: 1 + tf.size(shared_S) // _SAMPLE]
+    sample_S = shared_S[:: 1 + tf.size(shared_S) // (_SAMPLE * tf.shape(values_ND)[1])]
     is_sampled_M = tf.scatter_nd(sample_S[:, tf.newaxis], tf.ones_like(sample_S), [count]) > 0
     parts_ND = tf.boolean_mask(values_ND, tf.gather(is_sampled_M, inverse_N))
     filter_DD = _damping(tf.gather(sums_MD, sample_S), parts_ND)
