@@ -15,7 +15,6 @@ from typing import Any
 from absl import flags as absl_flags
 from absl import logging
 
-from . import __name__ as PACKAGE
 from .cli import flags, startup
 from .errors import UsageError
 from .system.files import BYTE_ORDER_MARK, LONGEST_LINE
@@ -75,13 +74,7 @@ def _load_predictor(
         if loaded.args.max_ngram > 0:
             startup.start_tensorflow()  # which hashes n-grams of characters
         return fasttext_prediction.make_predictor(loaded)
-    stored = flags.stored_in(workdir)
-    if stored.get("task") != "classify":
-        raise UsageError(
-            f"--workdir={workdir}: no trained classifier there; train one with "
-            f"python -m {PACKAGE}.train --task=classify"
-        )
-    run = startup.start_run(workdir, stored)
+    run = startup.start_run(workdir, flags.stored_in(workdir), "classify")
     from .tasks.classify import classify_model
 
     return classify_model.make_predictor(*run)

@@ -42,10 +42,7 @@ def main(users: Sequence[str]) -> None:
     """
     values = absl_flags.FLAGS
     new_items = _new_items(users)
-    stored = flags.stored_in(values.workdir)
-    if stored.get("task") != "recommend":
-        raise UsageError(f"--workdir={values.workdir}: no run of --task=recommend there")
-    run = startup.start_run(values.workdir, stored)
+    run = startup.start_run(values.workdir, flags.stored_in(values.workdir), "recommend")
     from .tasks.recommend import new_users, recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
 

@@ -167,16 +167,22 @@ class Workdir:
                     f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
                 ) from error
             self._move_grown()  # a kill may have come before this
-            for path in self._files():  # refuse before anything is trained or changed
+            # Refuse before anything is trained or changed.
+            for path in self._files():
                 if path.exists() and not path.is_file():
-                    raise UsageError(
-                        f"{path} is a folder or a device, not a file; remove it, or choose another "
-                        "--workdir"
-                    )
+                    raise _wrong_kind(path, "a folder or a device, not a file")
+            for path in self._folders():
+                if path.exists() and not path.is_dir():
+                    raise _wrong_kind(path, "no folder")
             whole = (*self._files(), self.grown, self.checkpoints)
             for path in (*whole, *(folder / "*" for folder in self._folders())):
                 sweep(path)
             yield
+
+
+def _wrong_kind(path: Path, kind: str) -> UsageError:
+    """Return the error for a path of a run that has something else."""
+    return UsageError(f"{path} is {kind}; remove it, or choose another --workdir")
 
 
 def read_flags(path: Path) -> dict[str, str]:

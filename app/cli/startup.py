@@ -9,8 +9,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
 from ..config import Config, settings
+from ..errors import UsageError
 from ..system.console import hide_stderr
 
 
@@ -60,7 +62,7 @@ def _refuse_import(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
-def start_run(path: str, stored: dict[str, Any]) -> tuple[Config, workdir.Workdir]:
+def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config, workdir.Workdir]:
     """Start TensorFlow as the run of a workdir does; return its configuration and the workdir.
 
     TensorFlow gets the threads of the run (see `threads.use_machine`). No file is read.
@@ -68,10 +70,18 @@ def start_run(path: str, stored: dict[str, Any]) -> tuple[Config, workdir.Workdi
     Args:
         path: The workdir.
         stored: The result of `flags.stored_in`; a setting that is missing has its default.
+        task: The task that the run must have; empty for any, or no run.
 
     Raises:
-        UsageError: The --device of the run is not a device of this machine.
+        UsageError: The workdir has no run of the task, or the --device of the run is not a device
+            of this machine.
     """
+    if task and stored.get("task") != task:
+        other = f", but one of --task={stored['task']}" if "task" in stored else ""
+        raise UsageError(
+            f"--workdir={path}: no run of --task={task} there{other}; give another workdir, or "
+            f"train one with python -m {PACKAGE}.train --task={task}"
+        )
     start_tensorflow()
     from ..build import threads
 

@@ -29,6 +29,15 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_changes(tmp_
     assert place.metrics.is_dir()
 
 
+def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path):
+    place = Workdir(tmp_path)
+    place.tensorboard.write_text("mine")
+    message = f"^{place.tensorboard} is no folder; remove it, or choose another --workdir$"
+    with pytest.raises(UsageError, match=message), place.lock():
+        pass
+    assert place.tensorboard.read_text() == "mine"
+
+
 def test_an_error_within_lets_go(tmp_path):
     place = Workdir(tmp_path)
     with pytest.raises(BlockingIOError, match="mine"), place.lock():

@@ -165,7 +165,10 @@ def test_who_is_not_known(tmp_path, trained):
     ended = run(tmp_path, "app.recommend", f"--workdir={trained}", f"--items_file={tmp_path}/odd")
     assert len(refusal(ended)) < len(str(trained)) + 200
     ended = run(tmp_path, "app.recommend", f"--workdir={tmp_path}", "user3")
-    assert "no run of --task=recommend there" in refusal(ended)
+    assert "no run of --task=recommend there; give another workdir, or train" in refusal(ended)
+    ended = run(tmp_path, "app.predict", f"--workdir={trained}", stdin="text")
+    said = "no run of --task=classify there, but one of --task=recommend; give another workdir"
+    assert said in refusal(ended)
 
 
 @pytest.mark.slow

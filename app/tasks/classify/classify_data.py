@@ -206,9 +206,12 @@ def parse_class_weights(value: str, labels: Vocabulary) -> np.ndarray:
     """
     if value == "balanced":
         return (labels.total / (len(labels.tokens) * labels.counts)).astype(np.float32)
-    weights = dict.fromkeys(labels.tokens, 1.0)
+    weights, given = dict.fromkeys(labels.tokens, 1.0), set()
     for part in value.split(",") if value != "none" else ():
         label, _, number = (piece.strip() for piece in part.rpartition("="))
+        if label in given:
+            raise UsageError(f"--class_weights={value}: {label!r} has two weights; give one")
+        given.add(label)
         if label not in weights:
             raise UsageError(
                 f"--class_weights={value}: {label!r} is not a label; give `none`, `balanced`, or "

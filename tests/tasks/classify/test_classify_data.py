@@ -107,6 +107,7 @@ def test_weights(given, expected):
         ("a=nan", "'nan' of 'a' is not a number from 1e-06 to 1e+06"),
         ("a=two", "'two' of 'a' is not a number from 1e-06 to 1e+06"),
         ("a=", "'' of 'a' is not a number from 1e-06 to 1e+06"),
+        ("a=1,b c=2,a=2", "'a' has two weights; give one"),
     ],
 )
 def test_weights_that_are_none(given, told):
