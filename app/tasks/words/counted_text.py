@@ -145,9 +145,8 @@ def _choose_words(
     else:
         counts = counting.look_up_counts(tally, total, words, config.corpus, ends_documents)
     if len(words.tokens) == 1 and not ends_documents:
-        limits = config.vocabulary
-        lower = f"give more text, or lower --min_count={limits.min_count}"
-        remedy = "raise --max_vocab_size=1" if limits.max_vocab_size == 1 else lower
+        lower = f"give more text, or lower --min_count={config.vocabulary.min_count}"
+        remedy = "raise --max_vocab_size=1" if config.vocabulary.max_vocab_size == 1 else lower
         raise UsageError(
             f"--corpus={config.corpus.corpus}: the vocabulary has a single word, "
             f"{words.tokens[0]!r}, so no word has another one in its context, and there is nothing "
