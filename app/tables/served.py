@@ -52,8 +52,14 @@ class ServedTables:
             server.updates.assign(updates)
 
     def exchanged_bytes(self) -> tf.Tensor:
-        """Return the bytes of all messages of this trace since the last call, a float32 scalar."""
-        sizes = [size for server in self._servers for size in server.take_sizes()]
+        """Return the bytes of all messages of this trace since the last call, a float32 scalar.
+
+        Messages within a loop, which read rows of a streamed loss, are left out: the sizes of their
+        messages cannot be used outside of it.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        taken = [size for server in self._servers for size in server.take_sizes()]
+        sizes = [size for size in taken if size.graph is graph]
         return tf.cast(tf.add_n(sizes), tf.float32)
 
     def gather(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

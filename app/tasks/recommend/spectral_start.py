@@ -44,9 +44,12 @@ class SpectralStart:
         """Return the vectors of the tables `users` and `items`, by name."""
         if not self._vectors:
             began = time.perf_counter()
-            users_UK, items_VK = self._compute()
+            # A table on a parameter server is made in the scope of a device of the server. There,
+            # TensorFlow refuses products with a sparse matrix.
+            with tf.device(None):
+                users_UK, items_VK = self._compute()
             self.digest = zlib.crc32(items_VK.tobytes(), zlib.crc32(users_UK.tobytes()))
-            with tf.device(HOST):
+            with tf.device(None), tf.device(HOST):
                 self._vectors = {"users": tf.constant(users_UK), "items": tf.constant(items_VK)}
             self.seconds = time.perf_counter() - began
         return self._vectors
