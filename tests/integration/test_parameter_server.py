@@ -111,7 +111,8 @@ def train_case(folder, case, exchange):
     ("case", "exchange"),
     [
         *((case, "step") for case in sorted(CASES.keys() - {"rounded"})),
-        *((case, "call") for case in sorted(CASES.keys() - {"rounded", "adam", "adagrad"})),
+        # The optimizer of a recommender is lazy_adam, whose state is no sum.
+        *((c, "call") for c in sorted(CASES.keys() - {"rounded", "adam", "adagrad", "recommend"})),
     ],
 )
 def test_every_task_trains_as_in_one_process(tmp_path, case, exchange):
