@@ -36,7 +36,7 @@ train: setup  ## train word vectors, or go on where the last run stopped (WORKDI
 test: setup  ## run the tests but the slow ones (ARGS="-k name")
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
-test-slow: setup  ## run the slow tests, an hour on two cores (ARGS=tests/keras)
+test-slow: setup  ## run the slow tests (ARGS=tests/keras)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow $(ARGS)
 
 lint: setup  ## check style, formatting and types

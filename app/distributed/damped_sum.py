@@ -11,8 +11,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 _TINY = 1e-20  # keeps a matrix of zeros invertible; far below the square of any change
-# The matrix is made of at most this many rows for each column. With 100 columns, all of 12,000 rows
-# took twice as long and gave the same scores.
+# The matrix is made of about this many rows for each column. With 100 columns, all rows of an
+# exchange took twice as long. For the scores see data/benchmarks/README.md.
 _SAMPLE = 40
 
 

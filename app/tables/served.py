@@ -54,8 +54,8 @@ class ServedTables:
     def exchanged_bytes(self) -> tf.Tensor:
         """Return the bytes of all messages of this trace since the last call, a float32 scalar.
 
-        Messages within a loop, which read rows of a streamed loss, are left out: the sizes of their
-        messages cannot be used outside of it.
+        Messages that read rows of a streamed loss within a loop are left out, because their sizes
+        cannot be used outside of the loop.
         """
         graph = tf.compat.v1.get_default_graph()
         taken = [size for server in self._servers for size in server.take_sizes()]
