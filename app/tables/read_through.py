@@ -127,13 +127,15 @@ class ReadThroughTable(CachedTable):
         """Replace rows as `assign` does, in a step that XLA compiles.
 
         Each row is given to both tables, to one of them at an index out of range: XLA drops that.
+        An id that is no row (see `row_reads.unique`) is out of range in both.
         """
-        is_cached_U = located.rows >= 0
+        is_row_U = located.ids_U < tf.cast(self.rows, located.ids_U.dtype)
+        is_cached_U = tf.logical_and(is_row_U, located.rows >= 0)
         self._cache.assign(tf.where(is_cached_U, located.rows, self._cache.rows), rows_UD)
         self.backing.assign(
             tf.where(is_cached_U, tf.cast(self.rows, located.ids_U.dtype), located.ids_U), rows_UD
         )
-        missed = tf.logical_not(tf.reduce_all(is_cached_U))
+        missed = tf.reduce_any(tf.not_equal(is_row_U, is_cached_U))
         self._writes.assign_add(tf.cast(missed, tf.int64))
 
     def _cache_slot(self, slot: Table) -> CachedTable:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla  # no public way to remove a dynamic size
 
 from ..system.gradients import custom_gradient
 from ..types import HOST, DisjointIds, Rows, UniqueIds
+from .python_calls import under_xla
 
 # The size of the parts in which a whole table is read: small beside a table, large beside the cost
 # of a call.
@@ -36,16 +38,48 @@ def unique(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     Both results are in host memory, whatever the device. Every later shape depends on U, so a step
     would have to wait for a GPU that counted the ids.
 
+    Under XLA the results are on the device of the step, and U is known when it compiles: the unique
+    ids ascend, and are followed by the largest number of their dtype. This is no row. XLA reads
+    another row for it, which nothing uses, and drops a row that is written to it.
+
     Args:
         ids: Integers or strings of any shape, N in all.
 
     Returns:
-        unique_ids: (U,), dtype of the ids, in order of first appearance.
+        unique_ids: (U,), dtype of the ids, in order of first appearance, but see above.
         inverse: (N,) int32, such that `unique_ids[inverse]` are the flat ids.
     """
+    if under_xla():
+        return _unique_by_sorting(tf.reshape(ids, [-1]))
     with tf.device(HOST):
         ids_U, inverse_N = tf.unique(tf.reshape(ids, [-1]))
         return ids_U, inverse_N
+
+
+def _unique_by_sorting(ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return what `unique` returns under XLA.
+
+    XLA compiles `tf.unique` to a loop over the ids, of which an iteration took 17 microseconds on a
+    GPU (NVIDIA H100). This has no loop.
+
+    Args:
+        ids_N: The ids, integers. XLA may know only a bound of their number.
+    """
+    if ids_N.dtype.size < tf.int32.size:
+        ids_N = tf.cast(ids_N, tf.int32)  # whose largest number is no row of any table
+    count, no_row, shape = tf.size(ids_N), ids_N.dtype.max, ids_N.shape
+    ids_N = tf.ensure_shape(xla.remove_dynamic_dimension_size(ids_N, 0), shape)
+    ids_N = tf.where(tf.range(tf.size(ids_N)) < count, ids_N, no_row)
+    order_N = tf.argsort(ids_N)
+    sorted_N = tf.gather(ids_N, order_N)
+    is_first_N = tf.concat(
+        [tf.ones_like(sorted_N[:1], tf.bool), sorted_N[1:] != sorted_N[:-1]], axis=0
+    )
+    index_N = tf.cumsum(tf.cast(is_first_N, tf.int32)) - 1
+    inverse_N = tf.tensor_scatter_nd_update(index_N, order_N[:, tf.newaxis], index_N)
+    ids_U = tf.fill(tf.shape(ids_N), no_row)
+    ids_U = tf.tensor_scatter_nd_min(ids_U, index_N[:, tf.newaxis], sorted_N)
+    return ids_U, inverse_N[:count]
 
 
 def split_groups(

@@ -168,4 +168,5 @@ def check(report, expected) -> None:
     assert not report.lacking
     assert waits(report) == expected, waits(report)
     for function in report.compiled.values():
-        assert "ENTRY" in gpu.lowered(function)
+        hlo = gpu.lowered(function)
+        assert "ENTRY" in hlo and gpu.LOOP not in hlo

@@ -11,6 +11,7 @@ from app.keras import LazyAdam, LossScaleOptimizer
 from app.tables.variable import ON_HOST
 from tests.integration.gpu_jobs import GPU, JOINED, check, report_of
 from tests.keras.softmax_models import LAYERS, SAMPLED, built, make_model, vectors, words
+from tests.reference.gpu import LOOP
 from tests.reference.gpu_calls import recorded
 
 REFUSED = ("If", "Reshape")  # of the branch that refuses an id out of range
@@ -74,6 +75,22 @@ def test_a_step_with_a_loss_scale(half, name):
     check(trained(embedded(LossScaleOptimizer(made(0.1)))), {REFUSED, *SCALED})
     report = trained(embedded(keras.optimizers.LossScaleOptimizer(made(0.1))))
     assert report.lacking.keys() == {WHOLE}
+
+
+@pytest.mark.parametrize(
+    "name", ["LazyAdam", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
+@pytest.mark.parametrize("layer", [app.keras.RowEmbedding, app.keras.RowEmbeddingReduce])
+def test_a_compiled_step_has_no_loop(layer, name):
+    inputs = keras.Input((5,), dtype="int32")
+    rows = keras.layers.Flatten()(layer(50, 8)(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(3)(rows))
+    model.compile(getattr(app.keras, name)(0.1, global_clipnorm=1.0), "mse", jit_compile=True)
+    model.optimizer.build(model.trainable_variables)
+    step = tf.function(lambda x, y: model.train_step((x, y)), autograph=False, jit_compile=True)
+    batch = tf.zeros([16, 5], tf.int32), tf.zeros([16, 3])
+    hlo = step.experimental_get_compiler_ir(*batch)(stage="hlo")
+    assert "scatter(" in hlo and LOOP not in hlo
 
 
 SPEC = tf.TensorSpec([4, 6], tf.int32)

@@ -27,6 +27,7 @@ from tensorflow.python.framework import kernels
 from app.auditing.graphs import CALLS, executed
 
 HOST, DEVICE = "host", "device"
+LOOP = " while("  # in what XLA makes of a function; on a GPU each iteration is launched by itself
 _XLA = "_XlaMustCompile"
 _NO_KERNEL = ("Placeholder",)  # the arguments of a function
 _LOOPS = ("While", "StatelessWhile")

@@ -18,6 +18,45 @@ def test_distinct_ids_come_in_order_of_appearance_with_everyones_place(dtype):
     np.testing.assert_array_equal(ids_U.numpy()[inverse_N], IDS.ravel())
 
 
+@tf.function(autograph=False, jit_compile=True, input_signature=[tf.TensorSpec([None], tf.int64)])
+def compiled_unique(ids_N):
+    """Those of all ids, of these once more, and of the positive ids, whose number XLA lacks."""
+    ids_U, inverse_N = unique(ids_N)
+    positive_P = tf.boolean_mask(ids_N, ids_N > 0)
+    return (ids_U, inverse_N), unique(ids_U), (positive_P, *unique(positive_P))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 50])
+def test_xla_pads_distinct_ids_with_a_number_that_is_no_row(size):
+    ids = np.random.default_rng(size).integers(-5, 20, size)
+    (ids_U, inverse_N), (again_U, again_N), (positive_P, known_U, known_P) = [
+        [each.numpy() for each in part] for part in compiled_unique(tf.constant(ids))
+    ]
+    expected = np.unique(ids)
+    padding = np.full(size - len(expected), tf.int64.max)
+    np.testing.assert_array_equal(ids_U, [*expected, *padding])
+    np.testing.assert_array_equal(ids_U[inverse_N], ids)
+    np.testing.assert_array_equal(again_U, ids_U)
+    np.testing.assert_array_equal(again_U[again_N], ids_U)
+    np.testing.assert_array_equal(positive_P, ids[ids > 0])
+    np.testing.assert_array_equal(known_U[: len(np.unique(positive_P))], np.unique(positive_P))
+    np.testing.assert_array_equal(known_U[known_P], positive_P)
+
+
+@pytest.mark.parametrize("size", [None, 6])
+def test_static_shapes_stay_static_under_xla(size):
+    run = tf.function(unique, autograph=False, jit_compile=True)
+    traced = run.get_concrete_function(tf.TensorSpec([size], tf.int32))
+    assert [each.shape.as_list() for each in traced.outputs] == [[size], [size]]
+
+
+def test_short_ids_under_xla():
+    run = tf.function(unique, autograph=False, jit_compile=True)
+    ids_U, inverse_N = run(tf.constant([127, 3, 127], tf.int8))
+    np.testing.assert_array_equal(ids_U, [3, 127, tf.int32.max])
+    np.testing.assert_array_equal(inverse_N, [1, 0, 1])
+
+
 @pytest.mark.parametrize("repeats", [1, 20])
 def test_the_gradient_is_that_of_dense_autodiff(repeats):
     random = np.random.default_rng(0)
