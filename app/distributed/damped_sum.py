@@ -16,7 +16,9 @@ _TINY = 1e-20  # keeps a matrix of zeros invertible; far below the square of any
 _SAMPLE = 40
 
 
-def damped_sum(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+def damped_sum(
+    values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor, steps: tf.Tensor
+) -> tf.Tensor:
     """Return the sum of the changes of each row, with what replicas have in common counted once.
 
     Suppose that the change in each of R replicas is a common part and a part of its own, which is
@@ -26,6 +28,9 @@ def damped_sum(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> 
     independent. Adasum (Maleki et al. 2021, section 3) has one factor for a tensor in place of this
     matrix. For what was measured, see data/benchmarks/README.md.
 
+    After a single step, the sum is exact: it is the step of one batch of all examples. After S
+    steps no direction may be at its lowest loss yet, so 2 / (S + 1) of the result is the sum.
+
     Few rows are little evidence. So one row is added for each direction, as large as the mean of
     the rows, in which the changes are independent. A row that only one replica has changed is
     neither damped nor counted.
@@ -34,6 +39,7 @@ def damped_sum(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> 
         values_ND: The changes of all replicas; a replica has at most one for a row.
         inverse_N: The index of the row of each change, below `count`.
         count: The number of rows, M.
+        steps: The number of steps that each replica made alone, an int32 scalar, at least 1.
 
     Returns:
         The changes (M, D). If any change is not finite, it is the plain sum.
@@ -45,6 +51,8 @@ def damped_sum(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> 
     is_sampled_M = tf.scatter_nd(sample_S[:, tf.newaxis], tf.ones_like(sample_S), [count]) > 0
     parts_ND = tf.boolean_mask(values_ND, tf.gather(is_sampled_M, inverse_N))
     filter_DD = _damping(tf.gather(sums_MD, sample_S), parts_ND)
+    summed = 2.0 / (tf.cast(steps, tf.float32) + 1.0)
+    filter_DD += summed * (tf.eye(tf.shape(values_ND)[1]) - filter_DD)
     damped_SD = tf.matmul(tf.gather(sums_MD, shared_S), filter_DD)
     return tf.tensor_scatter_nd_update(sums_MD, shared_S[:, tf.newaxis], damped_SD)
 

@@ -136,13 +136,14 @@ class LocalSteps:
         calls = [(batches, rate, first + index + 1) for index, batches in enumerate(steps)]
         return unroll(functools.partial(train_step, model, tables, optimizer), calls)[0]
 
-    def exchange(self, key: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
+    def exchange(self, key: tf.Tensor, most: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
         """Exchange the changes of all marked rows in the replica that is traced now.
 
         Args:
             key: The first of `OPERATIONS` keys.
             most: Exchange only ids below this number, an int32 scalar, and only of tables that give
                 lower ids to what is more frequent or have no more rows; `ALL_ROWS` for all rows.
+            steps: The number of steps since the last exchange of these ids, an int32 scalar.
 
         Returns:
             The float32 numbers that this replica sent to each other one, an int32 scalar.
@@ -153,7 +154,7 @@ class LocalSteps:
         (size,) = exchange.largest([tf.reduce_max(sizes)], keys)
         vectors = [row_changes.pack(self._read(of_owner), self._layouts, size) for of_owner in ids]
         received = tf.reshape(exchange.distribute(tf.stack(vectors), next(keys)), [-1])
-        merged = self._merge(received, size)
+        merged = self._merge(received, size, steps)
 
         owned = {name: part.ids_U for name, part in merged.items()}
         (merged_size,) = exchange.largest([row_changes.packed_size(owned, self._layouts)], keys)
@@ -196,16 +197,18 @@ class LocalSteps:
             for name, ids_U in ids.items()
         }
 
-    def _merge(self, received: tf.Tensor, size: tf.Tensor) -> dict[str, Changes]:
+    def _merge(
+        self, received: tf.Tensor, size: tf.Tensor, steps: tf.Tensor
+    ) -> dict[str, Changes]:
         """Return the merged changes of the rows that this replica owns, by table.
 
-        `received` has the vectors of all replicas, each of length `size`.
+        `received` has the vectors of all replicas, each of length `size`, after `steps` steps.
         """
         parts = [
             row_changes.unpack(received, number * size, self._layouts)
             for number in range(self._exchange.replicas)
         ]
         return {
-            name: row_changes.merge([part[name] for part in parts], layout)
+            name: row_changes.merge([part[name] for part in parts], layout, steps)
             for name, layout in self._layouts.items()
         }

@@ -113,7 +113,7 @@ def write(
         base.assign(ids_U, stored.gather(ids_U) if is_rounded else new_UD)
 
 
-def merge(parts: Sequence[Changes], layout: Sequence[Block]) -> Changes:
+def merge(parts: Sequence[Changes], layout: Sequence[Block], steps: tf.Tensor) -> Changes:
     """Return the changes of several replicas as one change for each row.
 
     Rows are added by `damped_sum`, slots by `Block.merge`.
@@ -121,6 +121,7 @@ def merge(parts: Sequence[Changes], layout: Sequence[Block]) -> Changes:
     Args:
         parts: The changes of each replica.
         layout: The blocks of the table.
+        steps: The number of steps that each replica made alone, an int32 scalar.
     """
     with tf.device(HOST):
         ids_M, inverse_N = unique(tf.concat([part.ids_U for part in parts], axis=0))
@@ -138,7 +139,7 @@ def merge(parts: Sequence[Changes], layout: Sequence[Block]) -> Changes:
             return tf.math.divide_no_nan(total(values_ND), total(has_changed(values_ND)))
         if kind == "largest":
             return tf.math.unsorted_segment_max(values_ND, inverse_N, count)
-        return damped_sum(values_ND, inverse_N, count)
+        return damped_sum(values_ND, inverse_N, count, steps)
 
     by_block = zip(*(part.values for part in parts), strict=True)
     return Changes(

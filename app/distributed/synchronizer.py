@@ -105,24 +105,25 @@ class Synchronizer:
         if self.waiting:
             self._exchange(0)
 
-    def _exchange_function(self) -> Callable[[tf.Tensor, tf.Tensor], Any]:
-        """Return a `tf.function` from a key and a number of rows to the numbers that are sent.
+    def _exchange_function(self) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Any]:
+        """Return a `tf.function` that exchanges changes and returns how many numbers are sent.
 
         Its arguments are those of `LocalSteps.exchange`. One function serves all levels, because
         TensorFlow takes about a second to trace and optimize it.
         """
 
         @tf.function(autograph=False)
-        def exchange(key: tf.Tensor, most: tf.Tensor) -> Any:
+        def exchange(key: tf.Tensor, most: tf.Tensor, steps: tf.Tensor) -> Any:
             """Exchange the changes of all replicas."""
-            return self._strategy.run(self._local.exchange, args=(key, most))
+            return self._strategy.run(self._local.exchange, args=(key, most, steps))
 
         return exchange
 
     def _exchange(self, level: int) -> None:
         """Exchange the rows of a level, which include those of the levels after it, and wait."""
         began = time.perf_counter()
-        numbers = self._function(self._keys(OPERATIONS), tf.constant(self._rows[level]))
+        of_level = tf.constant(self._rows[level]), tf.constant(self._waiting[level])
+        numbers = self._function(self._keys(OPERATIONS), *of_level)
         self._sent += _FLOAT_BYTES * int(self._strategy.experimental_local_results(numbers)[0])
         self._waiting[level:] = [0] * (len(self._waiting) - level)
         self._seconds += time.perf_counter() - began

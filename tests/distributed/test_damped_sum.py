@@ -11,11 +11,15 @@ from app.distributed.damped_sum import damped_sum, has_changed
 ROWS, COLUMNS = 2000, 8
 
 
-def summed(changes):
-    """The damped sum of changes (R, M, D), as each replica sends its own rows."""
+def summed(changes, steps=2**20):
+    """The damped sum of changes (R, M, D), as each replica sends its own rows.
+
+    After so many steps, the sum has no part in it.
+    """
     replicas, rows, columns = changes.shape
     flat = tf.constant(changes.reshape(-1, columns), tf.float32)
-    return damped_sum(flat, tf.tile(tf.range(rows), [replicas]), tf.constant(rows)).numpy()
+    inverse_N, count = tf.tile(tf.range(rows), [replicas]), tf.constant(rows)
+    return damped_sum(flat, inverse_N, count, tf.constant(steps)).numpy()
 
 
 def drawn(shape, seed=1):
@@ -44,6 +48,14 @@ def test_only_the_direction_in_common_is_damped():
     apart -= (apart @ direction)[..., None] * direction
     error = summed(along + apart) - (along + apart.sum(axis=0))
     assert np.square(error).mean() < 0.04 * np.square(apart.sum(axis=0)).mean()
+
+
+@pytest.mark.parametrize(("steps", "share"), [(1, 1.0), (2, 2 / 3), (7, 1 / 4)])
+def test_after_few_steps_a_share_is_the_plain_sum(steps, share):
+    changes = drawn((3, ROWS, COLUMNS)) + drawn((ROWS, COLUMNS), seed=2)
+    damped, plain = summed(changes), changes.sum(axis=0)
+    expected = share * plain + (1 - share) * damped
+    np.testing.assert_allclose(summed(changes, steps), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_a_row_that_one_replica_changed_is_kept():

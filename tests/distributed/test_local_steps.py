@@ -33,10 +33,11 @@ def trained(tmp_path_factory):
     return np.load(folder / "rows.npz"), json.loads(out.splitlines()[-1])
 
 
-def damped_sum(changes):
+def damped_sum(changes, steps):
     """The changes of rows, all of one owner: (replicas, rows, columns) to (rows, columns).
 
-    The sum, with what the replicas have in common counted once, by least squares.
+    The sum, with what the replicas have in common counted once, by least squares; and 2 in
+    (steps + 1) parts of the plain sum.
     """
     sums = changes.sum(axis=0)
     is_shared = changes.any(axis=2).sum(axis=0) > 1
@@ -46,7 +47,9 @@ def damped_sum(changes):
     each = np.einsum("rmi,rmj->ij", shared, shared)
     both = sums[is_shared].T @ sums[is_shared]
     prior = np.trace(each) / is_shared.sum() * np.eye(len(each))
-    return np.where(is_shared[:, None], sums @ np.linalg.inv(both + prior) @ (each + prior), sums)
+    damped = sums @ np.linalg.inv(both + prior) @ (each + prior)
+    share = 2 / (steps + 1)
+    return np.where(is_shared[:, None], share * sums + (1 - share) * damped, sums)
 
 
 MERGES = {
@@ -57,8 +60,8 @@ MERGES = {
 }
 
 
-def exchange(case, base, own, touched, due):
-    """Merge the first `due` rows of all replicas, owner by owner."""
+def exchange(case, base, own, touched, due, steps):
+    """Merge the first `due` rows of all replicas after so many steps, owner by owner."""
     for name, values in base.items():
         narrow = case.sync_dtype == "float32" or values.shape[1] == 1
         rounded = (lambda change: change) if narrow else half
@@ -66,7 +69,7 @@ def exchange(case, base, own, touched, due):
         for owner in range(case.replicas):
             rows = slice(owner, due, case.replicas)
             if name == "rows":
-                merged = damped_sum(changes[:, rows].astype(np.float64))
+                merged = damped_sum(changes[:, rows].astype(np.float64), steps)
             else:
                 of_rows = zip(changes[:, rows].swapaxes(0, 1), touched[:, rows].T, strict=True)
                 merged = [MERGES[name](list(of_row), by) for of_row, by in of_rows]
@@ -85,6 +88,7 @@ def expected(case):
     base = {name: part.numpy() for name, part in parts.items()}
     own = [{name: values.copy() for name, values in base.items()} for _ in replicas]
     touched = np.zeros((case.replicas, ROWS), bool)
+    since = 0
     for step, ids_RN in enumerate(ids):
         for replica in replicas:
             for name, part in parts.items():
@@ -93,10 +97,13 @@ def expected(case):
             train(data, tf.constant(FIRST + step, tf.int64), tf.constant(RATE))
             own[replica] = {name: part.numpy() for name, part in parts.items()}
             touched[replica, ids_RN[replica]] = True
-        exchange(
-            case, base, own, touched, ROWS if (step + 1) % case.sync_steps == 0 else case.frequent
-        )
-    exchange(case, base, own, touched, ROWS)
+        since += 1
+        if since == case.sync_steps:
+            exchange(case, base, own, touched, ROWS, since)
+            since = 0
+        else:
+            exchange(case, base, own, touched, case.frequent, 1)
+    exchange(case, base, own, touched, ROWS, since)
     return base
 
 

@@ -33,7 +33,7 @@ def by_id(part, block):
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_slots_merge_as_they_say(count):
     parts = [changes(ids, seed) for seed, ids in enumerate([[4, 2, 9], [2], [], [9, 2, 5]])][:count]
-    merged = row_changes.merge(parts, LAYOUT)
+    merged = row_changes.merge(parts, LAYOUT, tf.constant(4))
     assert sorted(merged.ids_U.numpy()) == sorted({i for p in parts for i in p.ids_U.numpy()})
     for block, make in ((1, np.sum), (2, np.mean), (3, np.max)):
         known = [by_id(part, block) for part in parts]
@@ -45,7 +45,7 @@ def test_slots_merge_as_they_say(count):
 def test_a_replica_that_only_looked_a_row_up_does_not_count():
     one = changes([3], 1)
     idle = Changes(one.ids_U, [tf.zeros_like(values) for values in one.values])
-    merged = row_changes.merge([one, idle], LAYOUT)
+    merged = row_changes.merge([one, idle], LAYOUT, tf.constant(4))
     np.testing.assert_array_equal(merged.values[0], one.values[0])
     np.testing.assert_array_equal(merged.values[2], one.values[2])
 
