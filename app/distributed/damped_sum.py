@@ -19,7 +19,7 @@ _SAMPLE = 40
 def damped_sum(
     values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor, steps: tf.Tensor
 ) -> tf.Tensor:
-    """Return the sum of the changes of each row, with what replicas have in common counted once.
+    """Return the sum of the changes of each row, with what the replicas have in common damped.
 
     Suppose that the change in each of R replicas is a common part and a part of its own, which is
     independent of the others. The best linear estimate of the common part plus all other parts, by
@@ -28,8 +28,9 @@ def damped_sum(
     independent. Adasum (Maleki et al. 2021, section 3) has one factor for a tensor in place of this
     matrix. For what was measured, see data/benchmarks/README.md.
 
-    After a single step, the sum is exact: it is the step of one batch of all examples. After S
-    steps no direction may be at its lowest loss yet, so 2 / (S + 1) of the result is the sum.
+    With plain SGD, the sum after a single step is the step of one batch of all examples. After few
+    steps, the loss may not be lowest along any direction yet. So a share of 2 / (S + 1) of the
+    result is the sum.
 
     Few rows are little evidence. So one row is added for each direction, as large as the mean of
     the rows, in which the changes are independent. A row that only one replica has changed is
@@ -39,7 +40,7 @@ def damped_sum(
         values_ND: The changes of all replicas; a replica has at most one for a row.
         inverse_N: The index of the row of each change, below `count`.
         count: The number of rows, M.
-        steps: The number of steps that each replica made alone, an int32 scalar, at least 1.
+        steps: The number of steps since the last exchange, S, an int32 scalar, at least 1.
 
     Returns:
         The changes (M, D). If any change is not finite, it is the plain sum.

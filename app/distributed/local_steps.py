@@ -143,7 +143,8 @@ class LocalSteps:
             key: The first of `OPERATIONS` keys.
             most: Exchange only ids below this number, an int32 scalar, and only of tables that give
                 lower ids to what is more frequent or have no more rows; `ALL_ROWS` for all rows.
-            steps: The number of steps since the last exchange of these ids, an int32 scalar.
+            steps: The number of steps since the last exchange with this value of `most` or a higher
+                one, an int32 scalar.
 
         Returns:
             The float32 numbers that this replica sent to each other one, an int32 scalar.
@@ -197,9 +198,7 @@ class LocalSteps:
             for name, ids_U in ids.items()
         }
 
-    def _merge(
-        self, received: tf.Tensor, size: tf.Tensor, steps: tf.Tensor
-    ) -> dict[str, Changes]:
+    def _merge(self, received: tf.Tensor, size: tf.Tensor, steps: tf.Tensor) -> dict[str, Changes]:
         """Return the merged changes of the rows that this replica owns, by table.
 
         `received` has the vectors of all replicas, each of length `size`, after `steps` steps.

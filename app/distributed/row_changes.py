@@ -121,7 +121,7 @@ def merge(parts: Sequence[Changes], layout: Sequence[Block], steps: tf.Tensor) -
     Args:
         parts: The changes of each replica.
         layout: The blocks of the table.
-        steps: The number of steps that each replica made alone, an int32 scalar.
+        steps: The number of steps since the last exchange, an int32 scalar.
     """
     with tf.device(HOST):
         ids_M, inverse_N = unique(tf.concat([part.ids_U for part in parts], axis=0))

@@ -38,9 +38,10 @@ def unique(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     Both results are in host memory, whatever the device. Every later shape depends on U, so a step
     would have to wait for a GPU that counted the ids.
 
-    Under XLA the results are on the device of the step, and U is known when it compiles: the unique
-    ids ascend, and are followed by the largest number of their dtype. This is no row. XLA reads
-    another row for it, which nothing uses, and drops a row that is written to it.
+    Under XLA the results are on the device of the step, and U equals N: the unique ids ascend, and
+    are followed by the largest number of their dtype, which is not the id of a row. XLA drops a row
+    that is written to it. So under XLA these ids are only for writing in the same compiled
+    function; for reading see `rows_to_read`.
 
     Args:
         ids: Integers or strings of any shape, N in all.
@@ -49,25 +50,26 @@ def unique(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         unique_ids: (U,), dtype of the ids, in order of first appearance, but see above.
         inverse: (N,) int32, such that `unique_ids[inverse]` are the flat ids.
     """
+    ids_N = tf.reshape(ids, [-1])
     if under_xla():
-        return _unique_by_sorting(tf.reshape(ids, [-1]))
+        return _unique_by_sorting(ids_N)
     with tf.device(HOST):
-        ids_U, inverse_N = tf.unique(tf.reshape(ids, [-1]))
+        ids_U, inverse_N = tf.unique(ids_N)
         return ids_U, inverse_N
 
 
 def _unique_by_sorting(ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return what `unique` returns under XLA.
+    """Return the unique ids and the inverse by a sort, for XLA (see `unique`).
 
-    XLA compiles `tf.unique` to a loop over the ids, of which an iteration took 17 microseconds on a
-    GPU (NVIDIA H100). This has no loop.
+    XLA compiles `tf.unique` to a loop over the ids. An iteration took 17 microseconds on a GPU
+    (NVIDIA H100). This function has no loop.
 
     Args:
-        ids_N: The ids, integers. XLA may know only a bound of their number.
+        ids_N: The ids. XLA may know only a bound of their number.
     """
     if ids_N.dtype.size < tf.int32.size:
-        ids_N = tf.cast(ids_N, tf.int32)  # whose largest number is no row of any table
-    count, no_row, shape = tf.size(ids_N), ids_N.dtype.max, ids_N.shape
+        ids_N = tf.cast(ids_N, tf.int32)  # whose largest number is not the id of a row
+    count, shape, no_row = tf.size(ids_N), ids_N.shape, tf.constant(ids_N.dtype.max, ids_N.dtype)
     ids_N = tf.ensure_shape(xla.remove_dynamic_dimension_size(ids_N, 0), shape)
     ids_N = tf.where(tf.range(tf.size(ids_N)) < count, ids_N, no_row)
     order_N = tf.argsort(ids_N)
@@ -80,6 +82,24 @@ def _unique_by_sorting(ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     ids_U = tf.fill(tf.shape(ids_N), no_row)
     ids_U = tf.tensor_scatter_nd_min(ids_U, index_N[:, tf.newaxis], sorted_N)
     return ids_U, inverse_N[:count]
+
+
+def rows_to_read(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the ids of the rows to read and, for each given id, its index among them.
+
+    Each row is read once. Under XLA, which has to know the number of rows, the rows are those of
+    all ids, repeated ids included.
+
+    Args:
+        ids: Ids of any shape, N in all.
+
+    Returns:
+        The ids (U,), and the indices (N,) int32.
+    """
+    if not under_xla():
+        return unique(ids)
+    ids_N = tf.reshape(ids, [-1])
+    return ids_N, tf.range(tf.size(ids_N))
 
 
 def split_groups(
@@ -120,18 +140,18 @@ def join_groups(ids: tf.Tensor | UniqueIds | DisjointIds) -> tf.Tensor | UniqueI
 def gather_unique(
     lookups: Mapping[str, tf.Tensor], gather: Callable[[str, tf.Tensor], tf.Tensor]
 ) -> dict[str, Rows]:
-    """Return the rows of the given ids, each row once, by the name of the table.
+    """Return the rows of the given ids, each row once but under XLA, by the name of the table.
 
     Args:
         lookups: Ids of any shape, by the name of the table.
         gather: Reads rows: takes the name of a table and ids (U,), returns rows (U, D) float32.
 
     Returns:
-        `Rows` with the unique rows, the index of each id among them, and the unique ids.
+        `Rows` with the rows, the index of each id among them, and their ids (see `rows_to_read`).
     """
     rows = {}
     for name, ids in lookups.items():
-        ids_U, inverse_N = unique(ids)
+        ids_U, inverse_N = rows_to_read(ids)
         rows[name] = Rows(gather(name, ids_U), inverse_N, ids_U)
     return rows
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import LazyAdam, RowEmbeddingReduce
+from app.keras import SGD, LazyAdam, RowEmbeddingReduce
 
 ROWS, COLUMNS = 30, 5
 # Keras writes its variables to files in a way that NumPy 2 warns of.
@@ -52,6 +52,38 @@ def test_vectors_and_gradients_equal_dense_autodiff(combiner, jit):
     dense = [vectors, *map(tf.convert_to_tensor, tape.gradient(loss, [rows, weights]))]
     for one, other in zip(ours(), dense, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_gradients_that_xla_computed_are_applied_outside_of_it(jit):
+    layer, optimizer = make_layer("sum"), SGD(0.1)
+
+    @tf.function(jit_compile=jit, autograph=False)
+    def gradient():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(IDS) ** 2)
+        return tape.gradient(loss, layer.embeddings.value)
+
+    rows = layer.get_weights()[0]
+    with tf.GradientTape() as tape:
+        tape.watch(rows := tf.constant(rows))
+        loss = tf.reduce_sum(tf.reduce_sum(tf.gather(rows, IDS), axis=1) ** 2)
+    changed = rows - 0.1 * tf.convert_to_tensor(tape.gradient(loss, rows))
+    optimizer.apply([gradient()], layer.trainable_variables)
+    np.testing.assert_allclose(layer.get_weights()[0], changed, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "int16"])
+def test_ids_of_other_dtypes_in_a_compiled_step(dtype):
+    rows = {}
+    for jit in (False, True):
+        keras.utils.set_random_seed(1)
+        inputs = keras.Input((7,), dtype=dtype)
+        model = keras.Model(inputs, RowEmbeddingReduce(ROWS, COLUMNS)(inputs))
+        model.compile(LazyAdam(0.1), "mse", jit_compile=jit)
+        model.fit(IDS.astype(dtype), np.zeros((4, COLUMNS)), epochs=2, verbose=0)
+        rows[jit] = model.get_weights()[0]
+    np.testing.assert_allclose(rows[True], rows[False], atol=1e-5)
 
 
 def test_the_forms_of_ids_agree():

@@ -13,7 +13,16 @@ import pytest
 import tensorflow as tf
 
 from app.keras import LazyAdam, LossScaleOptimizer, RowwiseAdagrad
-from tests.keras.softmax_models import LAYERS, WORDS, draw_again, make_model, planted
+from tests.keras.softmax_models import (
+    DIM,
+    LAYERS,
+    WORDS,
+    draw_again,
+    make_model,
+    planted,
+    vectors,
+    words,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -35,6 +44,29 @@ def test_fit_learns_a_planted_problem_and_the_mask_is_left_out(name):
     assert (ids[real][:, 0] == y[real]).mean() > right
     log_p = layer.log_probability(predictor(x), np.maximum(y, 0))
     np.testing.assert_allclose(log_p[real], -losses[real], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["samples", "noise", "softmax"])
+def test_gradients_that_xla_computed_are_of_rows(name):
+    """XLA draws other samples, so the values are compared where there are none."""
+    layer = LAYERS[name](name="out")
+    layer.build((None, DIM))
+    dense = {}
+    for jit in (False, True):
+
+        @tf.function(jit_compile=jit, autograph=False)
+        def run():
+            with tf.GradientTape() as tape:
+                losses = layer(vectors(), words(), training=True)
+            return tape.gradient(losses, layer.trainable_variables)
+
+        gradients = run()
+        for gradient in gradients:
+            assert 0 <= min(gradient.indices.numpy()) and max(gradient.indices.numpy()) < WORDS
+        dense[jit] = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    if name == "softmax":
+        for one, other in zip(dense[True], dense[False], strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_only_rows_of_touched_classes_change():

@@ -20,7 +20,7 @@ def test_distinct_ids_come_in_order_of_appearance_with_everyones_place(dtype):
 
 @tf.function(autograph=False, jit_compile=True, input_signature=[tf.TensorSpec([None], tf.int64)])
 def compiled_unique(ids_N):
-    """Those of all ids, of these once more, and of the positive ids, whose number XLA lacks."""
+    """Return `unique` of all ids, of its result, and of the positive ids."""
     ids_U, inverse_N = unique(ids_N)
     positive_P = tf.boolean_mask(ids_N, ids_N > 0)
     return (ids_U, inverse_N), unique(ids_U), (positive_P, *unique(positive_P))
@@ -50,10 +50,14 @@ def test_static_shapes_stay_static_under_xla(size):
     assert [each.shape.as_list() for each in traced.outputs] == [[size], [size]]
 
 
-def test_short_ids_under_xla():
+@pytest.mark.parametrize(
+    "dtype", [tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int64, tf.uint64]
+)
+def test_ids_of_every_dtype_under_xla(dtype):
     run = tf.function(unique, autograph=False, jit_compile=True)
-    ids_U, inverse_N = run(tf.constant([127, 3, 127], tf.int8))
-    np.testing.assert_array_equal(ids_U, [3, 127, tf.int32.max])
+    ids_U, inverse_N = run(tf.constant([127, 3, 127], dtype))
+    no_row = max(tf.int32.max, dtype.max)
+    assert ids_U.numpy().tolist() == [3, 127, no_row]
     np.testing.assert_array_equal(inverse_N, [1, 0, 1])
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ...system.gradients import custom_gradient
 from ...tables.id_checks import require
 from ...tables.python_calls import under_xla
-from ...tables.row_reads import unique
+from ...tables.row_reads import rows_to_read
 from ...types import HOST
 from .embedding import RowEmbedding
 
@@ -84,7 +84,7 @@ class RowEmbeddingReduce(RowEmbedding):
         ids_N, weights_N, groups_N, shape = self._flatten(inputs, weights, mask)
         if self.mask_zero:
             weights_N = tf.where(ids_N == 0, 0.0, weights_N)
-        ids_U, inverse_N = unique(ids_N)
+        ids_U, inverse_N = rows_to_read(ids_N)
         rows_UD = tf.cast(self._look_up(ids_U), tf.float32)
         groups = tf.reduce_prod(shape)
         sums_BD = _weighted_sums(rows_UD, inverse_N, groups_N, weights_N, groups)

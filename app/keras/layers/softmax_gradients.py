@@ -11,6 +11,7 @@ from ...losses import inference, stream
 from ...losses.base import Gather, NormalizedLoss, Predictions
 from ...losses.sampled.sampled import SampledLoss
 from ...system.gradients import custom_gradient
+from ...tables.python_calls import under_xla
 from ...tables.row_reads import gather_unique
 from ...tables.variable import VariableRows
 from ...types import HOST
@@ -132,10 +133,10 @@ def _slices(
 ) -> tf.IndexedSlices:
     """Return float32 gradients of rows, pairs of ids and values, as one gradient of the table.
 
-    One pair becomes a `Merged`. With several pairs, rows may repeat.
+    One pair becomes a `Merged`. With several pairs, or under XLA, rows may repeat.
     """
     shape = tf.constant(table.shape.as_list(), tf.int64)
-    if len(gradients) == 1:  # the ids of one pair are unique
+    if len(gradients) == 1 and not under_xla():  # where ids to read are unique
         ((ids_U, by_rows),) = gradients
         return Merged(by_rows, ids_U, shape)
     ids, values = zip(*gradients, strict=True)
