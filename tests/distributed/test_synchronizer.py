@@ -25,11 +25,12 @@ class Exchanges(Synchronizer):
     def __init__(self, sync_steps):
         exchange = types.SimpleNamespace(keys=lambda count: None)
         super().__init__(Strategy(), exchange, None, sync_steps)
-        self.made, self.done = [], 0
+        self.made, self.alone, self.done = [], [], 0
 
     def _exchange_function(self):
-        def exchange(key, most):
+        def exchange(key, most, steps):
             rows = int(most)
+            self.alone.append(int(steps))
             self.made.append(("all" if rows == ALL_ROWS else rows, self.done))
             return 0
 
@@ -63,6 +64,19 @@ def test_no_level_is_exchanged_more_often_than_after_each_call():
     replicas = Exchanges(128)
     replicas.done = 256
     assert replicas.run(32, 384) == [(MANY, 320), ("all", 384)]
+
+
+def test_an_exchange_is_told_the_steps_since_the_last_one_of_its_level():
+    replicas = Exchanges(256)
+    replicas.done = 512
+    replicas.run(32, 800)
+    replicas.synchronize()
+    assert replicas.made == [
+        *((MANY, done) for done in (576, 640, 704)),
+        ("all", 768),
+        ("all", 800),
+    ]
+    assert replicas.alone == [64, 64, 64, 256, 32]
 
 
 def test_replicas_exchange_sooner_at_the_start():

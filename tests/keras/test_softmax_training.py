@@ -62,7 +62,7 @@ def test_gradients_that_xla_computed_are_of_rows(name):
 
         gradients = run()
         for gradient in gradients:
-            assert 0 <= min(gradient.indices.numpy()) and max(gradient.indices.numpy()) < WORDS
+            assert min(gradient.indices.numpy()) >= 0 and max(gradient.indices.numpy()) < WORDS
         dense[jit] = [tf.convert_to_tensor(gradient) for gradient in gradients]
     if name == "softmax":
         for one, other in zip(dense[True], dense[False], strict=True):
