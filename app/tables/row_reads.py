@@ -87,8 +87,8 @@ def _unique_by_sorting(ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def rows_to_read(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the ids of the rows to read and, for each given id, its index among them.
 
-    Each row is read once. Under XLA, which has to know the number of rows, the rows are those of
-    all ids, repeated ids included.
+    They are the result of `unique`, but all are ids of rows: under XLA, the first id is repeated
+    after the unique ones. No index refers to the repetitions, so their gradients are 0.
 
     Args:
         ids: Ids of any shape, N in all.
@@ -96,10 +96,10 @@ def rows_to_read(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     Returns:
         The ids (U,), and the indices (N,) int32.
     """
-    if not under_xla():
-        return unique(ids)
-    ids_N = tf.reshape(ids, [-1])
-    return ids_N, tf.range(tf.size(ids_N))
+    ids_U, inverse_N = unique(ids)
+    if under_xla():
+        ids_U = tf.where(ids_U == ids_U.dtype.max, ids_U[:1], ids_U)
+    return ids_U, inverse_N
 
 
 def split_groups(
@@ -148,6 +148,7 @@ def gather_unique(
 
     Returns:
         `Rows` with the rows, the index of each id among them, and their ids (see `rows_to_read`).
+        Equal ids have equal indices.
     """
     rows = {}
     for name, ids in lookups.items():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.tables.row_reads import take, unique
+from app.tables.row_reads import rows_to_read, take, unique
 from app.types import Rows
 
 IDS = np.array([[7, 2, 7], [5, 2, 7]], np.int32)
@@ -41,6 +41,15 @@ def test_xla_pads_distinct_ids_with_a_number_that_is_no_row(size):
     np.testing.assert_array_equal(positive_P, ids[ids > 0])
     np.testing.assert_array_equal(known_U[: len(np.unique(positive_P))], np.unique(positive_P))
     np.testing.assert_array_equal(known_U[known_P], positive_P)
+
+
+@pytest.mark.parametrize("ids", [[7, 2, 7, 5], [1], []])
+def test_ids_to_read_are_those_of_rows_under_xla(ids):
+    run = tf.function(rows_to_read, autograph=False, jit_compile=True)
+    ids_U, inverse_N = run(tf.constant(ids, tf.int32))
+    assert set(ids_U.numpy()) == set(ids)
+    np.testing.assert_array_equal(ids_U.numpy()[inverse_N], ids)
+    assert len(set(inverse_N.numpy())) == len(set(ids))
 
 
 @pytest.mark.parametrize("size", [None, 6])
