@@ -73,6 +73,7 @@ def test_gradients_that_xla_computed_are_applied_outside_of_it(jit):
     np.testing.assert_allclose(layer.get_weights()[0], changed, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["uint32", "int16"])
 def test_ids_of_other_dtypes_in_a_compiled_step(dtype):
     rows = {}

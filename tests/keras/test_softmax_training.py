@@ -47,7 +47,9 @@ def test_fit_learns_a_planted_problem_and_the_mask_is_left_out(name):
     np.testing.assert_allclose(log_p[real], -losses[real], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["samples", "noise", "softmax"])
+@pytest.mark.parametrize(
+    "name", ["samples", *(pytest.param(n, marks=pytest.mark.slow) for n in ("noise", "softmax"))]
+)
 def test_xla_computes_the_same_loss_and_gradients_of_rows(name, monkeypatch):
     # Otherwise XLA would draw other samples. Some of these are words to predict.
     monkeypatch.setattr(
