@@ -52,8 +52,8 @@ def damped_sum(
     is_sampled_M = tf.scatter_nd(sample_S[:, tf.newaxis], tf.ones_like(sample_S), [count]) > 0
     parts_ND = tf.boolean_mask(values_ND, tf.gather(is_sampled_M, inverse_N))
     filter_DD = _damping(tf.gather(sums_MD, sample_S), parts_ND)
-    summed = 2.0 / (tf.cast(steps, tf.float32) + 1.0)
-    filter_DD += summed * (tf.eye(tf.shape(values_ND)[1]) - filter_DD)
+    share = 2.0 / (tf.cast(steps, tf.float32) + 1.0)
+    filter_DD += share * (tf.eye(tf.shape(values_ND)[1]) - filter_DD)
     damped_SD = tf.matmul(tf.gather(sums_MD, shared_S), filter_DD)
     return tf.tensor_scatter_nd_update(sums_MD, shared_S[:, tf.newaxis], damped_SD)
 

@@ -140,7 +140,9 @@ def join_groups(ids: tf.Tensor | UniqueIds | DisjointIds) -> tf.Tensor | UniqueI
 def gather_unique(
     lookups: Mapping[str, tf.Tensor], gather: Callable[[str, tf.Tensor], tf.Tensor]
 ) -> dict[str, Rows]:
-    """Return the rows of the given ids, each row once but under XLA, by the name of the table.
+    """Read each row of the given ids once, and return the rows by the name of the table.
+
+    Under XLA the first row is read more than once (see `rows_to_read`).
 
     Args:
         lookups: Ids of any shape, by the name of the table.

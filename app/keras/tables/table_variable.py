@@ -22,7 +22,7 @@ from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
 from ...tables.read_through import ReadThroughTable
-from ...tables.row_reads import row_slices, unique
+from ...tables.row_reads import row_slices, rows_to_read
 from .checkpoint_rows import rows_to_save
 from .exported_rows import current_export, export_rows, keep_with_graph
 
@@ -98,7 +98,7 @@ class TableVariable(keras.Variable):
         @custom_gradient
         def gather(_: tf.Tensor):
             """Return the rows (N, D); a gradient by the ignored argument is row-sparse."""
-            ids_U, inverse_N = unique(ids_N)
+            ids_U, inverse_N = rows_to_read(ids_N)
             rows_ND = tf.gather(self._readable.gather(ids_U), inverse_N)
 
             def gradient(upstream_ND: tf.Tensor) -> tf.IndexedSlices:
