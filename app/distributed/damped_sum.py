@@ -8,18 +8,32 @@ be added, as if one replica had trained on all examples.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 _TINY = 1e-20  # keeps a matrix of zeros invertible; far below the square of any change
-# The matrix is made of about this many rows for each column. With 100 columns, all rows of an
-# exchange took twice as long. For the scores see data/benchmarks/README.md.
-_SAMPLE = 40
 
 
-def damped_sum(
-    values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor, steps: tf.Tensor
-) -> tf.Tensor:
+def damped_sum(parts_RMD: Sequence[tf.Tensor], filter_DD: tf.Tensor) -> tf.Tensor:
     """Return the sum of the changes of each row, with what the replicas have in common damped.
+
+    A row that only one replica has changed is not damped.
+
+    Args:
+        parts_RMD: The changes of the same rows by each replica, float32; 0 where a replica has not
+            changed a row.
+        filter_DD: The result of `damping` for these rows, or for a sample of them.
+
+    Returns:
+        The changes (M, D).
+    """
+    sums_MD = tf.add_n(parts_RMD)
+    return tf.where(_is_shared(parts_RMD), tf.matmul(sums_MD, filter_DD), sums_MD)
+
+
+def damping(parts_RMD: Sequence[tf.Tensor], steps: tf.Tensor) -> tf.Tensor:
+    """Return the matrix to multiply the sums of changes with.
 
     Suppose that the change in each of R replicas is a common part and a part of its own, which is
     independent of the others. The best linear estimate of the common part plus all other parts, by
@@ -33,51 +47,43 @@ def damped_sum(
     result is the sum.
 
     Few rows are little evidence. So one row is added for each direction, as large as the mean of
-    the rows, in which the changes are independent. A row that only one replica has changed is
-    neither damped nor counted.
+    the rows, in which the changes are independent. A row that only one replica has changed is not
+    counted.
 
     Args:
-        values_ND: The changes of all replicas; a replica has at most one for a row.
-        inverse_N: The index of the row of each change, below `count`.
-        count: The number of rows, M.
+        parts_RMD: The changes of the same rows by each replica, float32, as in `damped_sum`.
         steps: The number of steps since the last exchange, S, an int32 scalar, at least 1.
 
     Returns:
-        The changes (M, D). If any change is not finite, it is the plain sum.
+        The matrix (D, D). If any change is not finite, it is the identity matrix.
     """
-    sums_MD = tf.math.unsorted_segment_sum(values_ND, inverse_N, count)
-    replicas_M1 = tf.math.unsorted_segment_sum(has_changed(values_ND), inverse_N, count)
-    shared_S = tf.cast(tf.where(replicas_M1[:, 0] > 1.0)[:, 0], tf.int32)
-    sample_S = shared_S[:: 1 + tf.size(shared_S) // (_SAMPLE * tf.shape(values_ND)[1])]
-    is_sampled_M = tf.scatter_nd(sample_S[:, tf.newaxis], tf.ones_like(sample_S), [count]) > 0
-    parts_ND = tf.boolean_mask(values_ND, tf.gather(is_sampled_M, inverse_N))
-    filter_DD = _damping(tf.gather(sums_MD, sample_S), parts_ND)
-    share = 2.0 / (tf.cast(steps, tf.float32) + 1.0)
-    filter_DD += share * (tf.eye(tf.shape(values_ND)[1]) - filter_DD)
-    damped_SD = tf.matmul(tf.gather(sums_MD, shared_S), filter_DD)
-    return tf.tensor_scatter_nd_update(sums_MD, shared_S[:, tf.newaxis], damped_SD)
-
-
-def _damping(sums_MD: tf.Tensor, parts_ND: tf.Tensor) -> tf.Tensor:
-    """Return the matrix (D, D) to multiply sums with; see `damped_sum`.
-
-    Args:
-        sums_MD: The sum of the changes of each row.
-        parts_ND: The changes of each replica, those of all replicas together.
-    """
-    of_sums_DD = tf.matmul(sums_MD, sums_MD, transpose_a=True)
-    of_parts_DD = tf.matmul(parts_ND, parts_ND, transpose_a=True)
-    identity_DD = tf.eye(tf.shape(parts_ND)[1])
-    rows = tf.cast(tf.maximum(tf.shape(sums_MD)[0], 1), tf.float32)
-    prior_DD = (tf.linalg.trace(of_parts_DD) / rows + _TINY) * identity_DD
+    is_shared_M1 = _is_shared(parts_RMD)
+    parts = [tf.where(is_shared_M1, part_MD, 0.0) for part_MD in parts_RMD]
+    of_sums_DD = _square(tf.add_n(parts))
+    of_parts_DD = tf.add_n([_square(part_MD) for part_MD in parts])
+    identity_DD = tf.eye(of_sums_DD.shape[0])
+    rows = tf.reduce_sum(tf.cast(is_shared_M1, tf.float32))
+    prior_DD = (tf.linalg.trace(of_parts_DD) / tf.maximum(rows, 1.0) + _TINY) * identity_DD
     # The solver raises an error for a matrix that is not finite. Here, the sums show what is wrong.
     is_finite = tf.reduce_all(tf.math.is_finite(of_sums_DD + of_parts_DD))
-    return tf.linalg.solve(
+    filter_DD = tf.linalg.solve(
         tf.where(is_finite, of_sums_DD + prior_DD, identity_DD),
         tf.where(is_finite, of_parts_DD + prior_DD, identity_DD),
     )
+    share = 2.0 / (tf.cast(steps, tf.float32) + 1.0)
+    return filter_DD + share * (identity_DD - filter_DD)
 
 
-def has_changed(values_ND: tf.Tensor) -> tf.Tensor:
-    """Return 1.0 for each row that has changed, and 0.0 for one that was only looked up, (N, 1)."""
-    return tf.cast(tf.reduce_any(tf.not_equal(values_ND, 0.0), axis=1, keepdims=True), tf.float32)
+def has_changed(values_MD: tf.Tensor) -> tf.Tensor:
+    """Return 1.0 for each row that has changed, and 0.0 for one that was only looked up, (M, 1)."""
+    return tf.cast(tf.reduce_any(tf.not_equal(values_MD, 0.0), axis=1, keepdims=True), tf.float32)
+
+
+def _is_shared(parts_RMD: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return whether several replicas have changed a row, (M, 1)."""
+    return tf.add_n([has_changed(part_MD) for part_MD in parts_RMD]) > 1.0
+
+
+def _square(values_MD: tf.Tensor) -> tf.Tensor:
+    """Return the product with itself, (D, D)."""
+    return tf.matmul(values_MD, values_MD, transpose_a=True)

@@ -39,7 +39,7 @@ class Exchange:
         self.replicas = strategy.num_replicas_in_sync
         self._group = next(_GROUPS)
         devices = strategy.extended.worker_devices
-        self._is_gpu = "GPU" in devices[0]
+        self.is_gpu = "GPU" in devices[0]
         self._used = 0
         # A token for each device orders the operations on that device only. Without tokens, a graph
         # would order the operations of all devices.
@@ -68,6 +68,8 @@ class Exchange:
 
     def gather(self, values_N: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         """Return the vectors of all replicas, joined in the order of the replicas.
+
+        They may have further dimensions.
 
         Only a function that `Strategy.run` traces can call this, unless there is one replica.
 
@@ -121,5 +123,5 @@ class Exchange:
             "group_key": self._group,
             "instance_key": key,
             "ordering_token": [token.handle],
-            "communication_hint": "auto" if self._is_gpu else "ring",
+            "communication_hint": "auto" if self.is_gpu else "ring",
         }

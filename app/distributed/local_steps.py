@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -27,9 +27,10 @@ from ..types import HOST, Batch
 from . import row_changes
 from .calls import FLAGS, Made
 from .exchange import Exchange, replica_number
-from .row_changes import Changes
+from .merged_changes import Places, find_places, merge
+from .row_changes import NO_ID, Changes, Layout, fill
+from .sent_changes import operations, row_bytes, send
 
-OPERATIONS = 4  # the collective operations of an exchange
 ALL_ROWS = 2**31 - 1  # the largest int32
 
 
@@ -54,7 +55,7 @@ class LocalSteps:
     ):
         self._job, self._tables, self._exchange = job, tables, exchange
         self._layouts = {
-            name: row_changes.blocks(table, job.optimizer.slots, is_half)
+            name: row_changes.make_layout(table, job.optimizer.slots, is_half, exchange.is_gpu)
             for name, table in tables.items()
         }
         with tf.device(HOST):
@@ -66,6 +67,11 @@ class LocalSteps:
                 for _ in range(replicas)
             ]
         self._before: dict[str, dict[str, VariableRows]] = {}
+
+    @property
+    def operations(self) -> int:
+        """Return the number of collective operations of `exchange`."""
+        return 2 * (1 + operations(self._layouts))
 
     @property
     def has_copies(self) -> bool:
@@ -80,7 +86,7 @@ class LocalSteps:
         """
         for name, table in self._tables.items():
             self._before[name] = {}
-            for block in self._layouts[name]:
+            for block in self._layouts[name].blocks:
                 stored = block.table(table)
                 assert isinstance(stored, VariableRows), "--strategy allows no other kind"
                 values = stored.values
@@ -140,41 +146,31 @@ class LocalSteps:
         """Exchange the changes of all marked rows in the replica that is traced now.
 
         Args:
-            key: The first of `OPERATIONS` keys.
+            key: The first of `operations` keys.
             most: Exchange only ids below this number, an int32 scalar, and only of tables that give
                 lower ids to what is more frequent or have no more rows; `ALL_ROWS` for all rows.
             steps: The number of steps since the last exchange with this value of `most` or a higher
                 one, an int32 scalar.
 
         Returns:
-            The float32 numbers that this replica sent to each other one, an int32 scalar.
+            The bytes that this replica sent to each other one, a float32 scalar.
         """
-        exchange, keys = self._exchange, (key + index for index in itertools.count())
-        ids = self._marked_ids(most)
-        sizes = [row_changes.packed_size(of_owner, self._layouts) for of_owner in ids]
-        (size,) = exchange.largest([tf.reduce_max(sizes)], keys)
-        vectors = [row_changes.pack(self._read(of_owner), self._layouts, size) for of_owner in ids]
-        received = tf.reshape(exchange.distribute(tf.stack(vectors), next(keys)), [-1])
-        merged = self._merge(received, size, steps)
+        keys = (key + index for index in itertools.count())
+        distribute, gather = self._exchange.distribute, self._exchange.gather
+        changes, to_owner = self._read(most, keys)
+        received = send(changes, self._layouts, distribute, keys, self._exchange.replicas)
+        merged, to_all = self._merge(received, steps, keys)
+        for name, part in send(merged, self._layouts, gather, keys, 1).items():
+            row_changes.write(*self._stored(name), part)
+        return to_owner + to_all
 
-        owned = {name: part.ids_U for name, part in merged.items()}
-        (merged_size,) = exchange.largest([row_changes.packed_size(owned, self._layouts)], keys)
-        vector = row_changes.pack(merged, self._layouts, merged_size)
-        gathered = exchange.gather(vector, next(keys))
-        for number in range(exchange.replicas):
-            changes = row_changes.unpack(gathered, number * merged_size, self._layouts)
-            for name, table in self._tables.items():
-                of_table = self._before[name], self._layouts[name], changes[name]
-                row_changes.write(table, *of_table)
-        return size + merged_size
-
-    def _marked_ids(self, most: tf.Tensor) -> list[dict[str, tf.Tensor]]:
-        """Return for each owner the marked ids (U,) int32 by table, and remove their marks.
+    def _marked_ids(self, most: tf.Tensor) -> dict[str, list[tf.Tensor]]:
+        """Return by table the marked ids (U,) int32 of each owner, and remove their marks.
 
         For `most` see `exchange`.
         """
         replicas, specs = self._exchange.replicas, self._job.model.tables()
-        by_owner: list[dict[str, tf.Tensor]] = [{} for _ in range(replicas)]
+        ids = {}
         with tf.device(HOST):
             for name, marks_V in self._local_marks().items():
                 rows = self._tables[name].rows
@@ -182,32 +178,55 @@ class LocalSteps:
                 rows = tf.where(rows > most, of_frequent, rows)
                 marked_V = tf.identity(marks_V)
                 ids_U = tf.cast(tf.reshape(tf.where(marked_V[:rows]), [-1]), tf.int32)
-                parts = tf.dynamic_partition(ids_U, ids_U % replicas, replicas)
-                for of_owner, part_U in zip(by_owner, parts, strict=True):
-                    of_owner[name] = part_U
+                ids[name] = tf.dynamic_partition(ids_U, ids_U % replicas, replicas)
                 with tf.control_dependencies([ids_U]):
                     marks_V.assign(tf.concat([tf.zeros([rows], tf.bool), marked_V[rows:]], axis=0))
-        return by_owner
+        return ids
 
-    def _read(self, ids: Mapping[str, tf.Tensor]) -> dict[str, Changes]:
-        """Return the changes of the rows of the given ids, by table."""
-        return {
-            name: row_changes.read(
-                self._tables[name], self._before[name], self._layouts[name], ids_U
-            )
-            for name, ids_U in ids.items()
-        }
+    def _read(
+        self, most: tf.Tensor, keys: Iterator[tf.Tensor]
+    ) -> tuple[dict[str, Changes], tf.Tensor]:
+        """Return the changes of marked rows by table, and the bytes that each owner is to get.
 
-    def _merge(self, received: tf.Tensor, size: tf.Tensor, steps: tf.Tensor) -> dict[str, Changes]:
-        """Return the merged changes of the rows that this replica owns, by table.
-
-        `received` has the vectors of all replicas, each of length `size`, after `steps` steps.
+        Every owner gets as many changes of a table. For `most` see `exchange`.
         """
-        parts = [
-            row_changes.unpack(received, number * size, self._layouts)
-            for number in range(self._exchange.replicas)
-        ]
-        return {
-            name: row_changes.merge([part[name] for part in parts], layout, steps)
-            for name, layout in self._layouts.items()
-        }
+        ids = self._marked_ids(most)
+        counts = [tf.stack([tf.size(ids_U) for ids_U in by_owner]) for by_owner in ids.values()]
+        sizes, sent = self._largest(counts, keys)
+        changes = {}
+        for (name, by_owner), size in zip(ids.items(), sizes, strict=True):
+            ids_N = tf.concat([fill(ids_U, size, NO_ID) for ids_U in by_owner], axis=0)
+            changes[name] = row_changes.read(*self._stored(name), ids_N)
+        return changes, sent
+
+    def _merge(
+        self, received: Mapping[str, Changes], steps: tf.Tensor, keys: Iterator[tf.Tensor]
+    ) -> tuple[dict[str, Changes], tf.Tensor]:
+        """Return the merged changes of the rows of this replica by table, and their bytes.
+
+        Every replica returns as many changes of a table. For `steps` see `exchange`.
+        """
+        places = [find_places(part.ids_N, self._exchange.replicas) for part in received.values()]
+        sizes, sent = self._largest([tf.size(of_table.ids_M) for of_table in places], keys)
+        merged = {}
+        for (name, part), of_table, size in zip(received.items(), places, sizes, strict=True):
+            filled = Places(fill(of_table.ids_M, size, NO_ID), fill(of_table.places_MR, size, 0))
+            merged[name] = merge(part, filled, self._layouts[name], steps)
+        return merged, sent
+
+    def _largest(
+        self, counts: Sequence[tf.Tensor], keys: Iterator[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Return the largest number of rows of each table in any replica, and the bytes of these.
+
+        It is at least 1, so that no operation has nothing to send. `counts` has one or several
+        numbers for each table.
+        """
+        most = [tf.maximum(tf.reduce_max(of_table), 1) for of_table in counts]
+        sizes = self._exchange.largest(most, keys)
+        of_rows = zip(sizes, map(row_bytes, self._layouts.values()), strict=True)
+        return sizes, tf.add_n([tf.cast(size, tf.float32) * each for size, each in of_rows])
+
+    def _stored(self, name: str) -> tuple[Table, dict[str, VariableRows], Layout]:
+        """Return a table, its copy of the last exchange, and the layout of its changes."""
+        return self._tables[name], self._before[name], self._layouts[name]

@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from .exchange import Exchange
-from .local_steps import ALL_ROWS, OPERATIONS, LocalSteps
-
-_FLOAT_BYTES = 4
+from .local_steps import ALL_ROWS, LocalSteps
 
 
 class Frequent(NamedTuple):
@@ -67,7 +65,7 @@ class Synchronizer:
             *(max(sync_steps // level.times, level.least_steps) for level in FREQUENT_ROWS),
         ]
         self._waiting = [0] * len(self._rows)
-        self._sent, self._seconds, self._since = 0, 0.0, time.perf_counter()
+        self._sent, self._seconds, self._since = 0.0, 0.0, time.perf_counter()
 
     @property
     def waiting(self) -> int:
@@ -106,7 +104,7 @@ class Synchronizer:
             self._exchange(0)
 
     def _exchange_function(self) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Any]:
-        """Return a `tf.function` that exchanges changes and returns how many numbers are sent.
+        """Return a `tf.function` that exchanges changes and returns how many bytes are sent.
 
         Its arguments are those of `LocalSteps.exchange`. One function serves all levels, because
         TensorFlow takes about a second to trace and optimize it.
@@ -123,12 +121,12 @@ class Synchronizer:
         """Exchange the rows of a level, which include those of the levels after it, and wait."""
         began = time.perf_counter()
         of_level = tf.constant(self._rows[level]), tf.constant(self._waiting[level])
-        numbers = self._function(self._keys(OPERATIONS), *of_level)
-        self._sent += _FLOAT_BYTES * int(self._strategy.experimental_local_results(numbers)[0])
+        sent = self._function(self._keys(self._local.operations), *of_level)
+        self._sent += float(self._strategy.experimental_local_results(sent)[0])
         self._waiting[level:] = [0] * (len(self._waiting) - level)
         self._seconds += time.perf_counter() - began
 
-    def values(self) -> tuple[int, float]:
+    def values(self) -> tuple[float, float]:
         """Return the costs since the last call of this method.
 
         Returns:
@@ -137,5 +135,5 @@ class Synchronizer:
         """
         now = time.perf_counter()
         values = self._sent, self._seconds / max(now - self._since, 1e-9)
-        self._sent, self._seconds, self._since = 0, 0.0, now
+        self._sent, self._seconds, self._since = 0.0, 0.0, now
         return values

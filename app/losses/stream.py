@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from ..system.loops import join, loop, make_arrays, write
 from .base import Gather, Part
 
 # Writes rows: takes the name of a table, ids (U,), rows (U, D) and their gradients (U, D).
@@ -130,11 +131,11 @@ def _visit_blocks(
     specs = [*summed, *joined]
     arrays = loop(
         part.groups,
-        lambda group, *arrays: _write(arrays, group, visit_group(group)),
-        _arrays(specs, part.groups),
+        lambda group, *arrays: write(arrays, group, visit_group(group)),
+        make_arrays(specs, part.groups),
     )
     return [
-        _join(array, spec) if spec.shape.rank else tf.reduce_sum(array.stack())
+        join(array, spec) if spec.shape.rank else tf.reduce_sum(array.stack())
         for array, spec in zip(arrays, specs, strict=True)
     ]
 
@@ -183,55 +184,14 @@ def _visit_group(
         """Add the results of one tile to the sums, and write the joined ones to their arrays."""
         values = visit_tile(tile, visit, carry_M)
         sums = map(tf.add, carried[:count], values)
-        return [*sums, *_write(carried[count:], tile, values[count:])]
+        return [*sums, *write(carried[count:], tile, values[count:])]
 
     zeros = [
         tf.zeros([vectors if size is None else size for size in spec.shape], spec.dtype)
         for spec in summed
     ]
-    carried = loop(tiles, body, [*zeros, *_arrays(joined, tiles)])
-    return [*carried[:count], *map(_join, carried[count:], joined)]
-
-
-def _arrays(specs: Sequence[tf.TensorSpec], size: int | tf.Tensor) -> list[tf.TensorArray]:
-    """Make an array of `size` empty places for each spec."""
-    return [
-        tf.TensorArray(spec.dtype, size, infer_shape=False, element_shape=spec.shape)
-        for spec in specs
-    ]
-
-
-def _write(
-    arrays: Sequence[tf.TensorArray], index: tf.Tensor, values: Sequence[tf.Tensor]
-) -> list[tf.TensorArray]:
-    """Return the arrays with one value written to each, at the given index."""
-    return [array.write(index, value) for array, value in zip(arrays, values, strict=True)]
-
-
-def _join(array: tf.TensorArray, spec: tf.TensorSpec) -> tf.Tensor:
-    """Join the pieces of an array along their first dimension; no pieces make an empty tensor."""
-    if tf.executing_eagerly() and not int(array.size()):  # eager TensorFlow cannot join no pieces
-        return tf.zeros([0, *spec.shape[1:]], spec.dtype)
-    return array.concat()
-
-
-def loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:
-    """Return `carried` after `carried = body(index, *carried)` for each index below `count`.
-
-    One index comes after the other, also where TensorFlow could run several at once.
-
-    Args:
-        count: The number of indices, an int32 scalar.
-        body: Function from an index, an int32 scalar, and the values to the next values.
-        carried: The values before the first index.
-    """
-    _, *carried = tf.while_loop(
-        lambda index, *_: index < count,
-        lambda index, *carried: (index + 1, *body(index, *carried)),
-        (tf.constant(0), *carried),
-        parallel_iterations=1,
-    )
-    return carried
+    carried = loop(tiles, body, [*zeros, *make_arrays(joined, tiles)])
+    return [*carried[:count], *map(join, carried[count:], joined)]
 
 
 def _sum_by_vector(part: Part, values: tf.Tensor) -> tf.Tensor:

@@ -6,20 +6,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.distributed.damped_sum import damped_sum, has_changed
+from app.distributed.damped_sum import damped_sum, damping, has_changed
 
 ROWS, COLUMNS = 2000, 8
 
 
 def summed(changes, steps=2**20):
-    """The damped sum of changes (R, M, D), as each replica sends its own rows.
+    """The damped sum of changes (R, M, D).
 
     After so many steps, the sum has no part in it.
     """
-    replicas, rows, columns = changes.shape
-    flat = tf.constant(changes.reshape(-1, columns), tf.float32)
-    inverse_N, count = tf.tile(tf.range(rows), [replicas]), tf.constant(rows)
-    return damped_sum(flat, inverse_N, count, tf.constant(steps)).numpy()
+    parts = [tf.constant(part, tf.float32) for part in changes]
+    return damped_sum(parts, damping(parts, tf.constant(steps))).numpy()
 
 
 def drawn(shape, seed=1):

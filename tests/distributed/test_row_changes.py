@@ -2,67 +2,124 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.distributed import row_changes
-from app.distributed.row_changes import Block, Changes
+from app.distributed.merged_changes import Places, find_places, merge
+from app.distributed.row_changes import NO_ID, Block, Changes, Layout, fill
+from app.distributed.sent_changes import operations, row_bytes, send
 
-LAYOUT = [
-    Block("", 5, "", False),
-    Block("sum", 1, "sum", False),
-    Block("mean", 5, "mean", False),
-    Block("largest", 1, "largest", False),
+BLOCKS = [
+    Block("", 5, "", tf.float32),
+    Block("sum", 1, "sum", tf.float32),
+    Block("mean", 5, "mean", tf.float32),
+    Block("largest", 1, "largest", tf.float32),
 ]
-HALF = [block._replace(is_half=block.width > 1) for block in LAYOUT]
+LAYOUT = Layout(BLOCKS, part=2)
+HALF = Layout([b._replace(dtype=tf.bfloat16) if b.width > 1 else b for b in BLOCKS], part=2)
 
 
-def changes(ids, seed):
-    """Random changes of some rows."""
+def changes(ids, seed, layout=LAYOUT):
+    """Random changes of some rows; those of the block "largest" are positive."""
     draw = np.random.default_rng(seed)
-    values = [draw.normal(size=(len(ids), b.width)).astype(np.float32) for b in LAYOUT]
-    return Changes(tf.constant(ids, tf.int32), [tf.constant(v) for v in values])
+    values = [draw.normal(size=(len(ids), b.width)).astype(np.float32) for b in layout.blocks]
+    values[3] = np.abs(values[3])
+    every = [tf.cast(v, b.dtype) for v, b in zip(values, layout.blocks, strict=True)]
+    return Changes(tf.constant(ids, tf.int32), every)
+
+
+def filled(part, size):
+    """Changes filled up to a size, with numbers that mean nothing."""
+    return Changes(fill(part.ids_N, size, NO_ID), [fill(v, size, 7) for v in part.values])
+
+
+def joined(parts):
+    """The changes of several replicas, as one gets them."""
+    size = max([1, *(len(part.ids_N) for part in parts)])
+    every = [filled(part, size) for part in parts]
+    values = zip(*(part.values for part in every), strict=True)
+    return Changes(
+        tf.concat([part.ids_N for part in every], axis=0), [tf.concat(v, axis=0) for v in values]
+    )
+
+
+def merged(parts, layout, spare=0):
+    """The merged changes of several replicas, and so many places more."""
+    changes = joined(parts)
+    places = find_places(changes.ids_N, len(parts))
+    size = tf.size(places.ids_M) + spare
+    places = Places(fill(places.ids_M, size, NO_ID), fill(places.places_MR, size, 0))
+    return merge(changes, places, layout, tf.constant(4))
 
 
 def by_id(part, block):
     """The change of each id."""
-    return dict(zip(part.ids_U.numpy().tolist(), part.values[block].numpy(), strict=True))
+    pairs = zip(part.ids_N.numpy().tolist(), part.values[block].numpy(), strict=True)
+    return {number: change for number, change in pairs if number != NO_ID}
 
 
+@pytest.mark.parametrize("part", [0, 1, 2, 9])
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_slots_merge_as_they_say(count):
+def test_slots_merge_as_they_say(count, part):
     parts = [changes(ids, seed) for seed, ids in enumerate([[4, 2, 9], [2], [], [9, 2, 5]])][:count]
-    merged = row_changes.merge(parts, LAYOUT, tf.constant(4))
-    assert sorted(merged.ids_U.numpy()) == sorted({i for p in parts for i in p.ids_U.numpy()})
+    result = merged(parts, LAYOUT._replace(part=part), spare=3)
+    assert result.ids_N[-3:].numpy().tolist() == [NO_ID] * 3
+    assert sorted(by_id(result, 0)) == sorted({i for p in parts for i in p.ids_N.numpy()})
     for block, make in ((1, np.sum), (2, np.mean), (3, np.max)):
         known = [by_id(part, block) for part in parts]
-        for row, change in by_id(merged, block).items():
+        for row, change in by_id(result, block).items():
             expected = make([of_part[row] for of_part in known if row in of_part], axis=0)
             np.testing.assert_allclose(change, expected, rtol=1e-6)
 
 
+def test_no_changes_at_all():
+    result = merged([changes([], 1), changes([], 2)], LAYOUT, spare=1)
+    assert result.ids_N.numpy().tolist() == [NO_ID]
+    assert [values.shape for values in result.values] == [(1, 5), (1, 1), (1, 5), (1, 1)]
+
+
 def test_a_replica_that_only_looked_a_row_up_does_not_count():
     one = changes([3], 1)
-    idle = Changes(one.ids_U, [tf.zeros_like(values) for values in one.values])
-    merged = row_changes.merge([one, idle], LAYOUT, tf.constant(4))
-    np.testing.assert_array_equal(merged.values[0], one.values[0])
-    np.testing.assert_array_equal(merged.values[2], one.values[2])
+    idle = Changes(one.ids_N, [tf.zeros_like(values) for values in one.values])
+    result = merged([one, idle], LAYOUT)
+    np.testing.assert_array_equal(result.values[0], one.values[0])
+    np.testing.assert_array_equal(result.values[2], one.values[2])
 
 
 @pytest.mark.parametrize("layout", [LAYOUT, HALF])
-def test_what_is_packed_is_unpacked(layout):
-    sent = {"one": changes([7, 3, 2**31 - 1], 1), "none": changes([], 2), "two": changes([0], 3)}
-    layouts = dict.fromkeys(sent, layout)
-    size = row_changes.packed_size({n: part.ids_U for n, part in sent.items()}, layouts)
-    assert size == 3 + 4 * (1 + (8 if layout is HALF else 12))
-    vector = row_changes.pack(sent, layouts, size + 2)
-    assert vector.shape == [size + 2]
-    back = row_changes.unpack(tf.concat([tf.zeros([4]), vector], axis=0), 4, layouts)
-    assert list(back) == list(sent)
-    for name, part in sent.items():
-        np.testing.assert_array_equal(back[name].ids_U, part.ids_U)
-        for block, before, after in zip(layout, part.values, back[name].values, strict=True):
-            if block.is_half:
-                before = tf.cast(tf.cast(before, tf.bfloat16), tf.float32)
-            np.testing.assert_array_equal(after, before)
+def test_what_is_sent_is_received(layout):
+    """Two replicas of which each has changes for both."""
+    ids = {"one": [7, 3, 2**31 - 1, NO_ID], "two": [0, NO_ID]}
+    by_replica = [
+        {name: changes(of_table, seed, layout) for name, of_table in ids.items()} for seed in (1, 2)
+    ]
+    layouts = dict.fromkeys(ids, layout)
+    sent = [[], []]
+
+    def note(replica):
+        """An operation that notes what this replica sends to each."""
+        return lambda values_RK, key: sent[replica].append(values_RK) or values_RK
+
+    for replica, of_tables in enumerate(by_replica):
+        send(of_tables, layouts, note(replica), itertools.count(), receivers=2)
+    assert len(sent[0]) == operations(layouts) == 1 + 2 * 2
+
+    def distribute(values_RK, key):
+        """The operation of replica 1: it gets row 1 of all."""
+        return tf.stack([of_replica[key][1] for of_replica in sent])
+
+    received = send(by_replica[1], layouts, distribute, itertools.count(), receivers=2)
+    for name, part in received.items():
+        half = len(ids[name]) // 2
+        expected = [of_tables[name] for of_tables in by_replica]
+        np.testing.assert_array_equal(part.ids_N, [*ids[name][half:]] * 2)
+        for block, values in enumerate(part.values):
+            assert values.dtype == layout.blocks[block].dtype
+            np.testing.assert_array_equal(
+                values, tf.concat([of_replica.values[block][half:] for of_replica in expected], 0)
+            )
+    rows = sum(tf.size(tensor) * tensor.dtype.size for tensor in sent[0])
+    assert rows == row_bytes(layout) * sum(map(len, ids.values()))

@@ -24,7 +24,7 @@ class Exchanges(Synchronizer):
 
     def __init__(self, sync_steps):
         exchange = types.SimpleNamespace(keys=lambda count: None)
-        super().__init__(Strategy(), exchange, None, sync_steps)
+        super().__init__(Strategy(), exchange, types.SimpleNamespace(operations=8), sync_steps)
         self.made, self.alone, self.done = [], [], 0
 
     def _exchange_function(self):
