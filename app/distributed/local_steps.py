@@ -1,7 +1,7 @@
 """Train several steps in each replica alone, then exchange the changes of rows (--sync_steps).
 
-Local SGD (Stich 2019), for tables: a replica writes its own copy of the rows and marks them. At an
-exchange each row that any replica has marked has an owner, the replica of number id modulo R. Every
+Local SGD (Stich 2019), for tables: a replica writes its own copy of the rows and marks them. Every
+row has an owner, one of the replicas; these take turns by blocks of ids. At an exchange, every
 replica sends the changes of its marked rows to their owners, the owners merge them, and send the
 merged changes to all. So all copies are equal again. A replica sends a change once and receives it
 once, however many replicas there are.
@@ -27,11 +27,14 @@ from ..types import HOST, Batch
 from . import row_changes
 from .calls import FLAGS, Made
 from .exchange import Exchange, replica_number
-from .merged_changes import Places, find_places, merge
+from .merged_changes import fill_places, find_places, merge
 from .row_changes import NO_ID, Changes, Layout, fill
 from .sent_changes import operations, row_bytes, send
 
 ALL_ROWS = 2**31 - 1  # the largest int32
+# The rows of a block of ids, which has one owner. Blocks of neighbours are read faster: a row of
+# 100 columns in 150 ns, in 185 where every second row has the same owner (AMD EPYC, Zen 3).
+BLOCK_ROWS = 256
 
 
 class LocalSteps:
@@ -178,7 +181,7 @@ class LocalSteps:
                 rows = tf.where(rows > most, of_frequent, rows)
                 marked_V = tf.identity(marks_V)
                 ids_U = tf.cast(tf.reshape(tf.where(marked_V[:rows]), [-1]), tf.int32)
-                ids[name] = tf.dynamic_partition(ids_U, ids_U % replicas, replicas)
+                ids[name] = tf.dynamic_partition(ids_U, ids_U // BLOCK_ROWS % replicas, replicas)
                 with tf.control_dependencies([ids_U]):
                     marks_V.assign(tf.concat([tf.zeros([rows], tf.bool), marked_V[rows:]], axis=0))
         return ids
@@ -210,8 +213,7 @@ class LocalSteps:
         sizes, sent = self._largest([tf.size(of_table.ids_M) for of_table in places], keys)
         merged = {}
         for (name, part), of_table, size in zip(received.items(), places, sizes, strict=True):
-            filled = Places(fill(of_table.ids_M, size, NO_ID), fill(of_table.places_MR, size, 0))
-            merged[name] = merge(part, filled, self._layouts[name], steps)
+            merged[name] = merge(part, fill_places(of_table, size), self._layouts[name], steps)
         return merged, sent
 
     def _largest(

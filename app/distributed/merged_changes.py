@@ -10,7 +10,7 @@ import tensorflow as tf
 from ..tables.row_reads import unique
 from ..types import HOST
 from .damped_sum import damped_sum, damping, has_changed
-from .row_changes import Changes, Layout, changed, in_parts
+from .row_changes import NO_ID, Changes, Layout, changed, fill, in_parts
 
 # The matrix of `damping` is made of about this many rows for each column. With 100 columns, all
 # rows of an exchange took twice as long. For the scores see data/benchmarks/README.md.
@@ -21,13 +21,16 @@ class Places(NamedTuple):
     """Where the changes of rows are, among those of all replicas.
 
     Attributes:
-        ids_M: The unique ids of the rows, int32, or `NO_ID`.
-        places_MR: The index of the change of a row by each of R replicas, int32, counted from 1;
-            0 if there is none.
+        ids_M: The unique ids of the rows, int32, or `NO_ID`: first those of the rows that several
+            replicas have changed.
+        places_SR: For each row that several have changed, the index of the change by each of R
+            replicas, int32, counted from 1; 0 if there is none.
+        places_O: For each other row, the index of its change, int32; any index for `NO_ID`.
     """
 
     ids_M: tf.Tensor
-    places_MR: tf.Tensor
+    places_SR: tf.Tensor
+    places_O: tf.Tensor
 
 
 def find_places(ids_N: tf.Tensor, replicas: int) -> Places:
@@ -41,13 +44,32 @@ def find_places(ids_N: tf.Tensor, replicas: int) -> Places:
         indices_U = changed(ids_N)
         ids_M, inverse_U = unique(tf.gather(ids_N, indices_U))
         cells_U2 = tf.stack([inverse_U, indices_U // (tf.size(ids_N) // replicas)], axis=1)
-        return Places(ids_M, tf.scatter_nd(cells_U2, indices_U + 1, [tf.size(ids_M), replicas]))
+        places_MR = tf.scatter_nd(cells_U2, indices_U + 1, [tf.size(ids_M), replicas])
+        is_shared_M = tf.math.count_nonzero(places_MR, axis=1, dtype=tf.int32) > 1
+        others_OR, places_SR = tf.dynamic_partition(places_MR, tf.cast(is_shared_M, tf.int32), 2)
+        others_O, shared_S = tf.dynamic_partition(ids_M, tf.cast(is_shared_M, tf.int32), 2)
+        places_O = tf.reduce_max(others_OR, axis=1) - 1
+        return Places(tf.concat([shared_S, others_O], axis=0), places_SR, places_O)
+
+
+def fill_places(places: Places, size: tf.Tensor) -> Places:
+    """Return places filled up with `NO_ID` to a number of rows.
+
+    Args:
+        places: The places.
+        size: The number of rows, an int32 scalar.
+    """
+    others = size - tf.shape(places.places_SR)[0]
+    return Places(
+        fill(places.ids_M, size, NO_ID), places.places_SR, fill(places.places_O, others, 0)
+    )
 
 
 def merge(changes: Changes, places: Places, layout: Layout, steps: tf.Tensor) -> Changes:
     """Return the changes of several replicas as one change for each row.
 
-    Rows are added by `damped_sum`, slots by `Block.merge`.
+    Rows are added by `damped_sum`, slots by `Block.merge`. The change of a row that one replica has
+    changed stays as it is.
 
     Args:
         changes: The changes of all replicas.
@@ -55,10 +77,10 @@ def merge(changes: Changes, places: Places, layout: Layout, steps: tf.Tensor) ->
         layout: The layout of the changes of the table.
         steps: The number of steps since the last exchange, an int32 scalar.
     """
-    filter_DD = damping(_take(changes.values[0], _sample(places, layout)), steps)
+    filter_DD = damping(_take(changes.values[0], _sample(places.places_SR, layout)), steps)
 
     def merged(places_PR: tf.Tensor) -> list[tf.Tensor]:
-        """Return the merged change of each block, of a part of the rows."""
+        """Return the merged change of each block, of rows that several replicas have changed."""
         rows, *slots = (_take(values_ND, places_PR) for values_ND in changes.values)
         kinds = (block.merge for block in layout.blocks[1:])
         every = [
@@ -67,30 +89,36 @@ def merge(changes: Changes, places: Places, layout: Layout, steps: tf.Tensor) ->
         ]
         return [tf.cast(v, block.dtype) for v, block in zip(every, layout.blocks, strict=True)]
 
-    return Changes(places.ids_M, in_parts(merged, [places.places_MR], layout))
+    def same(places_P: tf.Tensor) -> list[tf.Tensor]:
+        """Return the change of each block, of rows that one replica has changed."""
+        return [tf.gather(values_ND, places_P) for values_ND in changes.values]
+
+    stages = [(merged, [places.places_SR]), (same, [places.places_O])]
+    return Changes(places.ids_M, in_parts(stages, layout))
 
 
-def _sample(places: Places, layout: Layout) -> tf.Tensor:
-    """Return the places of some of the rows that several replicas have changed, (S, R)."""
+def _sample(places_SR: tf.Tensor, layout: Layout) -> tf.Tensor:
+    """Return some of the places, at even distances."""
     with tf.device(HOST):
-        counts_M = tf.reduce_sum(tf.cast(places.places_MR > 0, tf.int32), axis=1)
-        shared_S = tf.where(counts_M > 1)[:, 0]
-        each = 1 + tf.size(shared_S) // (_SAMPLE * layout.blocks[0].width)
-        sample_S = tf.gather(shared_S, tf.range(0, tf.size(shared_S), each))
-        return tf.gather(places.places_MR, sample_S)
+        count = tf.shape(places_SR)[0]
+        each = 1 + count // (_SAMPLE * layout.blocks[0].width)
+        return tf.gather(places_SR, tf.range(0, count, each))
 
 
 def _take(values_ND: tf.Tensor, places_PR: tf.Tensor) -> list[tf.Tensor]:
-    """Return the changes of some rows by each replica, (P, D) float32 each; 0 where there is none.
+    """Return the changes of shared rows by each replica, (P, D) float32.
 
     Args:
         values_ND: The changes of all replicas.
-        places_PR: Where each replica has the change of a row (see `Places`).
+        places_PR: Where they are (see `Places`). Where there is none, the change is 0.
     """
+    by_replica = tf.unstack(places_PR, axis=1)
     changes = []
-    for places_P in tf.unstack(places_PR, axis=1):
+    for places_P in by_replica:
         values_PD = tf.cast(tf.gather(values_ND, tf.maximum(places_P - 1, 0)), tf.float32)
-        changes.append(tf.where(places_P[:, tf.newaxis] > 0, values_PD, 0.0))
+        if len(by_replica) > 2:  # of two replicas, both have changed the row
+            values_PD = tf.where(places_P[:, tf.newaxis] > 0, values_PD, 0.0)
+        changes.append(values_PD)
     return changes
 
 

@@ -115,7 +115,7 @@ def read(
             values.append(tf.cast(now_PD - then_PD, block.dtype))
         return values
 
-    return Changes(ids_N, in_parts(changes, [tf.maximum(ids_N, 0)], layout))
+    return Changes(ids_N, in_parts([(changes, [tf.maximum(ids_N, 0)])], layout))
 
 
 def write(
@@ -141,7 +141,7 @@ def write(
             base.assign(ids_P, stored.gather(ids_P) if is_rounded else new_PD)
         return []
 
-    in_parts(add, [changed(changes.ids_N)], layout, has_results=False)
+    in_parts([(add, [changed(changes.ids_N)])], layout, has_results=False)
 
 
 def changed(ids_N: tf.Tensor) -> tf.Tensor:
@@ -164,20 +164,20 @@ def fill(values: tf.Tensor, size: tf.Tensor, value: int) -> tf.Tensor:
 
 
 def in_parts(
-    function: Callable[..., Sequence[tf.Tensor]],
-    inputs: Sequence[tf.Tensor],
+    stages: Sequence[tuple[Callable[..., Sequence[tf.Tensor]], Sequence[tf.Tensor]]],
     layout: Layout,
     has_results: bool = True,
 ) -> Sequence[tf.Tensor]:
-    """Return `function(*inputs)`, computed for some rows at a time.
+    """Return the joined results of `function(*inputs)`, computed for some rows at a time.
 
     Args:
-        function: Function from the same rows of each input to the changes of each block.
-        inputs: Tensors (U, ...).
+        stages: Functions with their inputs, as for `map_parts`. A function returns the changes of
+            each block.
         layout: The layout of the changes.
-        has_results: Whether the function returns changes; if not, it returns nothing.
+        has_results: Whether the functions return changes; if not, they return nothing.
     """
     if not layout.part:
-        return function(*inputs)
+        results = [function(*inputs) for function, inputs in stages]
+        return [tf.concat(values, axis=0) for values in zip(*results, strict=True)]
     specs = [tf.TensorSpec([None, block.width], block.dtype) for block in layout.blocks]
-    return map_parts(function, inputs, specs if has_results else [], layout.part)
+    return map_parts(stages, specs if has_results else [], layout.part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -65,27 +66,35 @@ def join(array: tf.TensorArray, spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def map_parts(
-    function: Callable[..., Sequence[tf.Tensor]],
-    inputs: Sequence[tf.Tensor],
+    stages: Sequence[tuple[Callable[..., Sequence[tf.Tensor]], Sequence[tf.Tensor]]],
     specs: Sequence[tf.TensorSpec],
     rows: int,
 ) -> list[tf.Tensor]:
-    """Return `function(*inputs)`, computed for some rows of the inputs at a time.
+    """Return the joined results of `function(*inputs)`, computed for some rows at a time.
 
     Args:
-        function: Function from the same rows of each input to results with a row for each of them.
-        inputs: Tensors (N, ...).
-        specs: The shape (None, ...) and the dtype of each result.
-        rows: The number of rows of a part; the last part may have fewer.
+        stages: Functions with their inputs, one after the other. The inputs of a function are
+            tensors (N, ...). It takes the same rows of each, and returns a row of each result for
+            each of them.
+        specs: The shape (None, ...) and the dtype of each result, the same for all functions.
+        rows: The number of rows of a part; the last part of a function may have fewer.
 
     Returns:
-        The results, (N, ...) each.
+        The results of the first function, then those of the next: tensors (N_1 + N_2 + ..., ...).
     """
 
-    def part(index: tf.Tensor, *arrays: tf.TensorArray) -> Sequence[tf.TensorArray]:
-        """Compute the results of one part, and write them to the arrays."""
+    def part(
+        function: Callable, inputs: Sequence[tf.Tensor], done: tf.Tensor, index: tf.Tensor, *arrays
+    ) -> Sequence[tf.TensorArray]:
+        """Compute the results of one part, and write them to the arrays after those `done`."""
         start = index * rows
-        return write(arrays, index, function(*(values[start : start + rows] for values in inputs)))
+        results = function(*(values[start : start + rows] for values in inputs))
+        return write(arrays, done + index, results)
 
-    count = -(-tf.shape(inputs[0])[0] // rows)
-    return list(map(join, loop(count, part, make_arrays(specs, count)), specs))
+    counts = [-(-tf.shape(inputs[0])[0] // rows) for _, inputs in stages]
+    arrays: Sequence[tf.TensorArray] = make_arrays(specs, tf.add_n(counts))
+    done = tf.constant(0)
+    for (function, inputs), count in zip(stages, counts, strict=True):
+        arrays = loop(count, functools.partial(part, function, inputs, done), arrays)
+        done += count
+    return list(map(join, arrays, specs))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.distributed import synchronizer
+from app.distributed import local_steps, synchronizer
 from app.distributed.replicas import Replicas
 from app.models.base import Outcome
 from app.optimizers import adagrad, adam, sgd
@@ -23,6 +23,7 @@ from app.tables.row_reads import take
 from app.training.job import Job, PlacedTables, TrainingData
 
 ROWS, COLUMNS, RATE = 13, 3, 0.1
+BLOCK_ROWS = 2  # rows with one owner
 FIRST = 100  # steps of the run before these; at its start replicas exchange sooner
 OPTIMIZERS = {
     "sgd": sgd.sgd,
@@ -116,6 +117,7 @@ def main() -> None:
     """Train all cases."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
+    local_steps.BLOCK_ROWS = BLOCK_ROWS
     arrays, metrics = {}, {}
     for name, case in CASES.items():
         strategy = tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(case.replicas)])

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from app.training.step import train_function
 from tests.distributed.local_replicas import (
+    BLOCK_ROWS,
     CASES,
     FIRST,
     OPTIMIZERS,
@@ -67,7 +68,7 @@ def exchange(case, base, own, touched, due, steps):
         rounded = (lambda change: change) if narrow else half
         changes = np.stack([rounded(of_replica[name][:due] - values[:due]) for of_replica in own])
         for owner in range(case.replicas):
-            rows = slice(owner, due, case.replicas)
+            rows = np.flatnonzero(np.arange(due) // BLOCK_ROWS % case.replicas == owner)
             if name == "rows":
                 merged = damped_sum(changes[:, rows].astype(np.float64), steps)
             else:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.distributed.merged_changes import Places, find_places, merge
+from app.distributed.merged_changes import fill_places, find_places, merge
 from app.distributed.row_changes import NO_ID, Block, Changes, Layout, fill
 from app.distributed.sent_changes import operations, row_bytes, send
 
@@ -50,8 +50,7 @@ def merged(parts, layout, spare=0):
     """The merged changes of several replicas, and so many places more."""
     changes = joined(parts)
     places = find_places(changes.ids_N, len(parts))
-    size = tf.size(places.ids_M) + spare
-    places = Places(fill(places.ids_M, size, NO_ID), fill(places.places_MR, size, 0))
+    places = fill_places(places, tf.size(places.ids_M) + spare)
     return merge(changes, places, layout, tf.constant(4))
 
 
