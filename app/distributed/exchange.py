@@ -8,14 +8,21 @@ two processes, and 1.5 times as long for 1.2 MB.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from ..types import HOST
+
 # Keys of groups. Strategies number their own groups from 1.
 _GROUPS = itertools.count(1 << 20)
 _KEYS = 1 << 31  # keys of operations are int32
+# Sizes are rounded up to so many binary digits, by 3 % at most. So there are few between two powers
+# of 2, and an operation has a key for each size.
+_DIGITS = 6
+_OF_POWER = 1 << (_DIGITS - 1)
+_SIZES = 32 * _OF_POWER
 
 
 def replica_number() -> int:
@@ -24,6 +31,36 @@ def replica_number() -> int:
     Only a function that `Strategy.run` traces can call this.
     """
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
+
+
+def round_up(size: tf.Tensor) -> tf.Tensor:
+    """Return the next size that a key is known for (see `key_of_size`), an int32 scalar.
+
+    Args:
+        size: A number of rows or numbers, an int32 scalar below 2^30.
+    """
+    with tf.device(HOST):
+        unit = tf.bitwise.left_shift(1, _spare_digits(size))
+        return -(-size // unit) * unit
+
+
+def key_of_size(key: int, size: tf.Tensor) -> tf.Tensor:
+    """Return the key of an operation for vectors of a size, an int32 scalar.
+
+    Args:
+        key: The key of the operation, see `Exchange.keys`.
+        size: A result of `round_up`: the number of rows, if all rows have the same number of
+            columns, or of numbers.
+    """
+    with tf.device(HOST):
+        digits = _spare_digits(size)
+        return key + digits * _OF_POWER + tf.bitwise.right_shift(size, digits)
+
+
+def _spare_digits(size: tf.Tensor) -> tf.Tensor:
+    """Return how many of the binary digits of a size are more than `_DIGITS`, an int32 scalar."""
+    powers = [1 << digits for digits in range(_DIGITS, 31)]
+    return tf.math.count_nonzero(size >= tf.constant(powers), dtype=tf.int32)
 
 
 class Exchange:
@@ -48,25 +85,24 @@ class Exchange:
             with tf.device(device):
                 self._tokens.append(tf.Variable(0.0, trainable=False))
 
-    def keys(self, count: int) -> tf.Tensor:
-        """Reserve keys, one for each operation of a call, and return the first.
+    def keys(self, count: int) -> range:
+        """Reserve keys for some operations of a function.
 
         Operations that may run at the same time need different keys. An operation has the same key
-        in all processes if all make the same calls of this method. After 2^31 keys they start at 0
-        again.
+        in all processes if all make the same calls of this method. The vectors of a key have one
+        size only: if they differ from call to call, see `key_of_size`. A key is used again in the
+        next call of the function, because TensorFlow keeps about 1 kB for each, and asks the other
+        processes before its first use.
 
         Args:
-            count: The number of operations of the call.
-
-        Returns:
-            The first key, int32; the others follow it.
+            count: The number of operations.
         """
-        if self._used + count > _KEYS:
+        if self._used + count * _SIZES > _KEYS:
             self._used = 0
-        self._used += count
-        return tf.constant(self._used - count, tf.int32)
+        self._used += count * _SIZES
+        return range(self._used - count * _SIZES, self._used, _SIZES)
 
-    def gather(self, values_N: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    def gather(self, values_N: tf.Tensor, key: tf.Tensor | int) -> tf.Tensor:
         """Return the vectors of all replicas, joined in the order of the replicas.
 
         They may have further dimensions.
@@ -84,7 +120,7 @@ class Exchange:
             return values_N
         return tf.raw_ops.CollectiveGatherV2(input=values_N, **self._options(key))
 
-    def distribute(self, values_RN: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    def distribute(self, values_RN: tf.Tensor, key: tf.Tensor | int) -> tf.Tensor:
         """Send row r to replica r, and return the rows that the replicas sent to this one.
 
         Only a function that `Strategy.run` traces can call this, unless there is one replica.
@@ -100,22 +136,20 @@ class Exchange:
             return values_RN
         return tf.raw_ops.CollectiveAllToAllV2(input=values_RN, **self._options(key))
 
-    def largest(self, numbers: Sequence[tf.Tensor], keys: Iterator[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the maximum over all replicas of each number, by one operation.
+    def largest(self, numbers: Sequence[tf.Tensor], key: int) -> list[tf.Tensor]:
+        """Return the maximum over all replicas of each number, rounded up for `key_of_size`.
 
         Args:
             numbers: int32 scalars of this replica.
-            keys: The keys of the call; the next one is taken.
+            key: The key of the operation, see `keys`.
 
         Returns:
             int32 scalars.
         """
-        numbers_RN = tf.reshape(
-            self.gather(tf.stack(numbers), next(keys)), [self.replicas, len(numbers)]
-        )
-        return tf.unstack(tf.reduce_max(numbers_RN, axis=0), num=len(numbers))
+        numbers_RN = tf.reshape(self.gather(tf.stack(numbers), key), [self.replicas, len(numbers)])
+        return list(map(round_up, tf.unstack(tf.reduce_max(numbers_RN, axis=0), num=len(numbers))))
 
-    def _options(self, key: tf.Tensor) -> dict[str, Any]:
+    def _options(self, key: tf.Tensor | int) -> dict[str, Any]:
         """Return the arguments that all collective operations of the traced replica have."""
         token = self._tokens[replica_number() % len(self._tokens)]
         return {

@@ -10,7 +10,6 @@ once, however many replicas there are.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -69,12 +68,8 @@ class LocalSteps:
                 }
                 for _ in range(replicas)
             ]
+        self._keys = exchange.keys(2 * (1 + operations(self._layouts)))
         self._before: dict[str, dict[str, VariableRows]] = {}
-
-    @property
-    def operations(self) -> int:
-        """Return the number of collective operations of `exchange`."""
-        return 2 * (1 + operations(self._layouts))
 
     @property
     def has_copies(self) -> bool:
@@ -105,7 +100,7 @@ class LocalSteps:
         """Return a `tf.function` that trains S steps in each replica alone.
 
         Its arguments are the data of S steps, the number of steps before them, the learning rate,
-        the flags, and a key. It returns `Made` for each replica, with the sums of all replicas.
+        and the flags. It returns `Made` for each replica, with the sums of all replicas.
 
         Args:
             strategy: The strategy of the replicas.
@@ -114,10 +109,9 @@ class LocalSteps:
         """
         micro, replicas = self._job.placed.micro_batches, self._exchange.replicas
         each = micro // replicas
+        (key,) = self._exchange.keys(1)
 
-        def replica(
-            data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key
-        ) -> Made:
+        def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
             """Train the steps of a call in one replica, on its share of the micro-batches."""
             mine = range(replica_number() * each, (replica_number() + 1) * each)
             steps = list(split_steps(data_S, first, seed, micro, mine, held))
@@ -129,9 +123,9 @@ class LocalSteps:
             return Made(sums_N[0], sums_N[1], sums_N[2:], tf.constant((2 + FLAGS) / len(steps)))
 
         @tf.function(autograph=False)
-        def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
+        def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
             """Run `replica` in each replica; return the fields of `Made` as per-replica values."""
-            return strategy.run(replica, args=(data_S, first, rate, flags_F, key))
+            return strategy.run(replica, args=(data_S, first, rate, flags_F))
 
         return train
 
@@ -145,11 +139,10 @@ class LocalSteps:
         calls = [(batches, rate, first + index + 1) for index, batches in enumerate(steps)]
         return unroll(functools.partial(train_step, model, tables, optimizer), calls)[0]
 
-    def exchange(self, key: tf.Tensor, most: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+    def exchange(self, most: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
         """Exchange the changes of all marked rows in the replica that is traced now.
 
         Args:
-            key: The first of `operations` keys.
             most: Exchange only ids below this number, an int32 scalar, and only of tables that give
                 lower ids to what is more frequent or have no more rows; `ALL_ROWS` for all rows.
             steps: The number of steps since the last exchange with this value of `most` or a higher
@@ -158,8 +151,8 @@ class LocalSteps:
         Returns:
             The bytes that this replica sent to each other one, a float32 scalar.
         """
-        keys = (key + index for index in itertools.count())
         distribute, gather = self._exchange.distribute, self._exchange.gather
+        keys = iter(self._keys)
         changes, to_owner = self._read(most, keys)
         received = send(changes, self._layouts, distribute, keys, self._exchange.replicas)
         merged, to_all = self._merge(received, steps, keys)
@@ -186,9 +179,7 @@ class LocalSteps:
                     marks_V.assign(tf.concat([tf.zeros([rows], tf.bool), marked_V[rows:]], axis=0))
         return ids
 
-    def _read(
-        self, most: tf.Tensor, keys: Iterator[tf.Tensor]
-    ) -> tuple[dict[str, Changes], tf.Tensor]:
+    def _read(self, most: tf.Tensor, keys: Iterator[int]) -> tuple[dict[str, Changes], tf.Tensor]:
         """Return the changes of marked rows by table, and the bytes that each owner is to get.
 
         Every owner gets as many changes of a table. For `most` see `exchange`.
@@ -203,7 +194,7 @@ class LocalSteps:
         return changes, sent
 
     def _merge(
-        self, received: Mapping[str, Changes], steps: tf.Tensor, keys: Iterator[tf.Tensor]
+        self, received: Mapping[str, Changes], steps: tf.Tensor, keys: Iterator[int]
     ) -> tuple[dict[str, Changes], tf.Tensor]:
         """Return the merged changes of the rows of this replica by table, and their bytes.
 
@@ -217,7 +208,7 @@ class LocalSteps:
         return merged, sent
 
     def _largest(
-        self, counts: Sequence[tf.Tensor], keys: Iterator[tf.Tensor]
+        self, counts: Sequence[tf.Tensor], keys: Iterator[int]
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Return the largest number of rows of each table in any replica, and the bytes of these.
 
@@ -225,7 +216,7 @@ class LocalSteps:
         numbers for each table.
         """
         most = [tf.maximum(tf.reduce_max(of_table), 1) for of_table in counts]
-        sizes = self._exchange.largest(most, keys)
+        sizes = self._exchange.largest(most, next(keys))
         of_rows = zip(sizes, map(row_bytes, self._layouts.values()), strict=True)
         return sizes, tf.add_n([tf.cast(size, tf.float32) * each for size, each in of_rows])
 

@@ -191,7 +191,7 @@ class Workers(Replicas):
 
         `mine_N` is the vector of each replica of this process.
         """
-        joined = self._gather_function(mine_N, self.exchange.keys(1))
+        joined = self._gather_function(mine_N, tf.constant(self.exchange.keys(1)[0]))
         gathered = self.strategy.experimental_local_results(joined)[0]
         return gathered.numpy().reshape(self.replicas, -1)
 

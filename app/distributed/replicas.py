@@ -11,7 +11,6 @@ With --sync_steps above 1 each replica trains some steps alone instead; see `loc
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -33,7 +32,7 @@ from ..training.runner import Runner
 from ..training.step import apply_gradients, split_steps
 from ..types import HOST
 from .calls import FLAGS, Made
-from .exchange import Exchange, replica_number
+from .exchange import Exchange, key_of_size, replica_number
 from .local_steps import LocalSteps
 from .packing import pack, packed_size, unpack
 from .synchronizer import Synchronizer
@@ -90,12 +89,9 @@ class Replicas(Runner):
         if self._sync_steps > 1 and self.replicas > 1:
             devices = self.strategy.extended.worker_devices
             local = LocalSteps(job, tables, self.exchange, len(devices), self._is_half)
-            self._operations = 1
             self._function = local.train_function(self.strategy, self.micro_batches(job), seed)
-            self._synchronizer = Synchronizer(self.strategy, self.exchange, local, self._sync_steps)
+            self._synchronizer = Synchronizer(self.strategy, local, self._sync_steps)
             return
-        # The most collective operations of a call: the vectors of each step and their sizes.
-        self._operations = 2 * job.data.steps_per_batch
         self._function = _train_function(self, job, tables, seed)
 
     def micro_batches(self, job: Job) -> range:
@@ -108,7 +104,7 @@ class Replicas(Runner):
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """See `Runner`; for all replicas of this process."""
-        inputs = data, first, rate, self.flags_F(), tf.constant(0)
+        inputs = data, first, rate, self.flags_F()
         return audit(self._function, self._tables, inputs)
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
@@ -116,8 +112,7 @@ class Replicas(Runner):
         if self._synchronizer is not None:
             self._synchronizer.begin(self.scope)
         with table_errors():
-            key = self.exchange.keys(self._operations)
-            results = self._function(data, first, rate, self.flags_F(), key)
+            results = self._function(data, first, rate, self.flags_F())
         local = self.strategy.experimental_local_results
         result = Made._make([local(part)[0] for part in results])
         self._exchanged.append(result.numbers)
@@ -188,8 +183,8 @@ def mirrored(sync_steps: int = 1, sync_dtype: str = "float32") -> Replicas:
 def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], seed: int) -> Any:
     """Return a `tf.function` that trains S steps in all replicas; see `train_function`.
 
-    Its arguments are the data of S steps, the number of steps before them, the learning rate, the
-    flags, and the first of two keys for each step. It returns `Made` for each replica.
+    Its arguments are the data of S steps, the number of steps before them, the learning rate, and
+    the flags. It returns `Made` for each replica.
 
     Args:
         runner: The replicas of this process, with the micro-batches that it reads.
@@ -201,6 +196,8 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
     each = job.placed.micro_batches // exchange.replicas
     here = dict.fromkeys(tables, "")  # rows that are streamed come from the replica's own copy
     model, gather = job.model, gather_from(tables)
+    # The most operations of a call: the vectors of each step and their sizes.
+    reserved = exchange.keys(2 * job.data.steps_per_batch)
 
     def lookup_size(lookups: Sequence[Lookups]) -> tf.Tensor:
         """Return the length of the packed vector of a step; rows that batches share count once.
@@ -215,7 +212,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
         columns = [tables[name].columns for name in rows]
         return packed_size(columns, [tf.size(rows_U) for rows_U in unique_rows], FLAGS)
 
-    def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
+    def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
         """Train the steps of a call in one replica, on its share of the micro-batches.
 
         The loss, examples and flags of the result are those of the first step, over all replicas.
@@ -223,7 +220,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
         mine = range(replica_number() * each, (replica_number() + 1) * each)
         steps = list(split_steps(data_S, first, seed, job.placed.micro_batches, mine, held))
         lookups = [[make_lookups(model, batch) for batch in batches] for batches in steps]
-        keys = (key + index for index in itertools.count())
+        keys = iter(reserved)
         sizes: list[tf.Tensor] = []
         made = []
         for index, batches in enumerate(steps):
@@ -231,11 +228,12 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
             if index:  # this loss is not used, so the graph leaves out its computation
                 gradients = gradients._replace(loss=tf.zeros([]), examples=tf.zeros([]))
             if gradients.is_streamed:
-                sizes += exchange.largest([_size(gradients)], keys)
+                sizes += exchange.largest([_size(gradients)], next(keys))
             elif not sizes:  # the lookups of a call are known before its first step
-                sizes = exchange.largest([lookup_size(of_step) for of_step in lookups], keys)
+                sizes = exchange.largest(list(map(lookup_size, lookups)), next(keys))
             size = sizes[index]
-            vectors = exchange.gather(pack(gradients, flags_F, size), next(keys))
+            key = key_of_size(next(keys), size)
+            vectors = exchange.gather(pack(gradients, flags_F, size), key)
             merged, sums_F = unpack(vectors, exchange.replicas, gradients, FLAGS, size)
             apply_gradients(tables, job.optimizer, merged, rate, first + index + 1)
             made.append(Made(merged.loss, merged.examples, sums_F, tf.cast(size, tf.float32)))
@@ -243,10 +241,10 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
         return made[0]._replace(numbers=numbers)
 
     @tf.function(autograph=False)
-    def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor, key) -> Made:
+    def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
         """Run `replica` in each replica; return the fields of `Made` as per-replica values."""
         # The steps are unrolled: the draws and lookups of a step run during the exchange before it.
-        return strategy.run(replica, args=(data_S, first, rate, flags_F, key))
+        return strategy.run(replica, args=(data_S, first, rate, flags_F))
 
     return train
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
+from .exchange import key_of_size, round_up
 from .row_changes import Changes, Layout
 
 # The dtype that carries the bits of another: one of the collective operations lacks bfloat16.
@@ -34,7 +35,7 @@ def send(
     changes: Mapping[str, Changes],
     layouts: Mapping[str, Layout],
     operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-    keys: Iterator[tf.Tensor],
+    keys: Iterator[int],
     receivers: int,
 ) -> dict[str, Changes]:
     """Send changes to other replicas, and return by table the changes that these send.
@@ -42,7 +43,8 @@ def send(
     Ids and blocks of one column go together, every other block by an operation of its own.
 
     Args:
-        changes: The changes by table: as many of a table for each receiver, and in each replica.
+        changes: The changes by table. Every replica has as many of a table for every receiver, a
+            result of `round_up`.
         layouts: The layout of the changes of each table.
         operation: A collective operation of `Exchange`. It takes (receivers, K) and a key, and
             returns what each of R replicas has sent, (R, K).
@@ -52,16 +54,20 @@ def send(
     heads = {name: _head(part, layouts[name]) for name, part in changes.items()}
     by_receiver = [tf.reshape(head_NC, [receivers, -1]) for head_NC in heads.values()]
     sizes = [tf.shape(head)[1] for head in by_receiver]
-    joined = operation(tf.concat(by_receiver, axis=1), next(keys))
+    size = round_up(tf.add_n(sizes))
+    filling = tf.zeros([receivers, size - tf.add_n(sizes)], tf.int32)
+    joined = operation(tf.concat([*by_receiver, filling], axis=1), key_of_size(next(keys), size))
+    *received_heads, _ = tf.split(joined, [*sizes, -1], axis=1)
     received = {}
-    for (name, head_NC), head in zip(heads.items(), tf.split(joined, sizes, axis=1), strict=True):
-        columns = head_NC.shape[1]
+    for (name, head_NC), head in zip(heads.items(), received_heads, strict=True):
+        columns, rows = head_NC.shape[1], tf.shape(head_NC)[0] // receivers
         ids_N1, *narrow = tf.split(tf.reshape(head, [-1, columns]), columns, axis=1)
         values = []
         for block, values_ND in zip(layouts[name].blocks, changes[name].values, strict=True):
             if block.is_wide:
                 carried = tf.bitcast(values_ND, _CARRIED[block.dtype])
-                sent = operation(tf.reshape(carried, [receivers, -1]), next(keys))
+                key = key_of_size(next(keys), rows)
+                sent = operation(tf.reshape(carried, [receivers, -1]), key)
                 values.append(tf.bitcast(tf.reshape(sent, [-1, block.width]), block.dtype))
             else:
                 values.append(tf.bitcast(narrow.pop(0), block.dtype))

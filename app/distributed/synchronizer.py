@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from .exchange import Exchange
 from .local_steps import ALL_ROWS, LocalSteps
 
 
@@ -29,9 +28,9 @@ class Frequent(NamedTuple):
 
 # As in Ji et al. 2016, section 4.2. For the choice see data/benchmarks/README.md.
 FREQUENT_ROWS = (Frequent(8192, 4, least_steps=64),)
-# At the start rows move far, so replicas exchange sooner: when a third of the steps of the run so
-# far was made alone.
-_PART = 3
+# At the start rows move far, so frequent rows are exchanged sooner: when a sixth of the steps of the
+# run so far was made alone.
+_PART = 6
 
 
 class Synchronizer:
@@ -39,11 +38,10 @@ class Synchronizer:
 
     All processes count alike, so they exchange after the same call. Between two exchanges of all
     rows, the rows of the most frequent ids are exchanged alone (see `FREQUENT_ROWS`), and with them
-    all rows of smaller tables. A level whose period is shorter than a call is left out.
+    all rows of smaller tables. No level is exchanged more often than once in a call.
 
     Args:
         strategy: The strategy of the replicas.
-        exchange: The collective operations of the replicas.
         local: The steps of the replicas.
         sync_steps: The steps between two exchanges of all rows.
     """
@@ -51,11 +49,10 @@ class Synchronizer:
     def __init__(
         self,
         strategy: tf.distribute.Strategy,
-        exchange: Exchange,
         local: LocalSteps,
         sync_steps: int,
     ):
-        self._strategy, self._keys, self._local = strategy, exchange.keys, local
+        self._strategy, self._local = strategy, local
         self._function = self._exchange_function()
         # One entry for each level, from all rows to the fewest: the number of rows, the steps
         # between two exchanges, and the steps since the last one.
@@ -90,11 +87,11 @@ class Synchronizer:
         """
         self._waiting = [waiting + steps for waiting in self._waiting]
         of_all, *of_frequent = self._periods
-        if self.waiting >= min(of_all, done // _PART):
+        if self.waiting >= of_all:
             self._exchange(0)
             return
         for level, period in enumerate(of_frequent, 1):
-            if self._waiting[level] >= period >= steps:
+            if self._waiting[level] >= min(period, done // _PART):
                 self._exchange(level)
                 return
 
@@ -103,7 +100,7 @@ class Synchronizer:
         if self.waiting:
             self._exchange(0)
 
-    def _exchange_function(self) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Any]:
+    def _exchange_function(self) -> Callable[[tf.Tensor, tf.Tensor], Any]:
         """Return a `tf.function` that exchanges changes and returns how many bytes are sent.
 
         Its arguments are those of `LocalSteps.exchange`. One function serves all levels, because
@@ -111,9 +108,9 @@ class Synchronizer:
         """
 
         @tf.function(autograph=False)
-        def exchange(key: tf.Tensor, most: tf.Tensor, steps: tf.Tensor) -> Any:
+        def exchange(most: tf.Tensor, steps: tf.Tensor) -> Any:
             """Exchange the changes of all replicas."""
-            return self._strategy.run(self._local.exchange, args=(key, most, steps))
+            return self._strategy.run(self._local.exchange, args=(most, steps))
 
         return exchange
 
@@ -121,7 +118,7 @@ class Synchronizer:
         """Exchange the rows of a level, which include those of the levels after it, and wait."""
         began = time.perf_counter()
         of_level = tf.constant(self._rows[level]), tf.constant(self._waiting[level])
-        sent = self._function(self._keys(self._local.operations), *of_level)
+        sent = self._function(*of_level)
         self._sent += float(self._strategy.experimental_local_results(sent)[0])
         self._waiting[level:] = [0] * (len(self._waiting) - level)
         self._seconds += time.perf_counter() - began

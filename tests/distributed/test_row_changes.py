@@ -105,10 +105,11 @@ def test_what_is_sent_is_received(layout):
     for replica, of_tables in enumerate(by_replica):
         send(of_tables, layouts, note(replica), itertools.count(), receivers=2)
     assert len(sent[0]) == operations(layouts) == 1 + 2 * 2
+    both = iter(zip(*sent, strict=True))
 
     def distribute(values_RK, key):
         """The operation of replica 1: it gets row 1 of all."""
-        return tf.stack([of_replica[key][1] for of_replica in sent])
+        return tf.stack([of_replica[1] for of_replica in next(both)])
 
     received = send(by_replica[1], layouts, distribute, itertools.count(), receivers=2)
     for name, part in received.items():
@@ -120,5 +121,5 @@ def test_what_is_sent_is_received(layout):
             np.testing.assert_array_equal(
                 values, tf.concat([of_replica.values[block][half:] for of_replica in expected], 0)
             )
-    rows = sum(tf.size(tensor) * tensor.dtype.size for tensor in sent[0])
-    assert rows == row_bytes(layout) * sum(map(len, ids.values()))
+    sent_bytes = sum(int(tf.size(tensor)) * tensor.dtype.size for tensor in sent[0])
+    assert sent_bytes == row_bytes(layout) * sum(map(len, ids.values()))

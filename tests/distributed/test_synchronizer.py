@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import types
-
 import pytest
 
 from app.distributed.local_steps import ALL_ROWS
@@ -23,12 +21,11 @@ class Exchanges(Synchronizer):
     """Notes how many rows it would exchange, and after how many steps."""
 
     def __init__(self, sync_steps):
-        exchange = types.SimpleNamespace(keys=lambda count: None)
-        super().__init__(Strategy(), exchange, types.SimpleNamespace(operations=8), sync_steps)
+        super().__init__(Strategy(), None, sync_steps)
         self.made, self.alone, self.done = [], [], 0
 
     def _exchange_function(self):
-        def exchange(key, most, steps):
+        def exchange(most, steps):
             rows = int(most)
             self.alone.append(int(steps))
             self.made.append(("all" if rows == ALL_ROWS else rows, self.done))
@@ -49,8 +46,8 @@ class Exchanges(Synchronizer):
     [
         (4, 96, [("all", 100), ("all", 104)]),
         (6, 96, [("all", 102), ("all", 108)]),
-        (64, 128, [("all", 192)]),
-        (128, 256, [(MANY, 320), ("all", 384)]),
+        (64, 384, [("all", 448)]),
+        (128, 384, [(MANY, 448), ("all", 512)]),
         (1024, 2048, [(MANY, 2304), (MANY, 2560), (MANY, 2816), ("all", 3072)]),
     ],
 )
@@ -62,8 +59,10 @@ def test_frequent_rows_are_exchanged_more_often(sync_steps, start, expected):
 
 def test_no_level_is_exchanged_more_often_than_after_each_call():
     replicas = Exchanges(128)
-    replicas.done = 256
-    assert replicas.run(32, 384) == [(MANY, 320), ("all", 384)]
+    replicas.done = 384
+    assert replicas.run(32, 512) == [(MANY, 448), ("all", 512)]
+    replicas = Exchanges(4)
+    assert replicas.run(8, 24) == [("all", 8), ("all", 16), ("all", 24)]
 
 
 def test_an_exchange_is_told_the_steps_since_the_last_one_of_its_level():
@@ -79,9 +78,13 @@ def test_an_exchange_is_told_the_steps_since_the_last_one_of_its_level():
     assert replicas.alone == [64, 64, 64, 256, 32]
 
 
-def test_replicas_exchange_sooner_at_the_start():
-    # A third of 12 steps is 4; from 18 steps on it is all 6.
-    assert [done for _, done in Exchanges(6).run(2, 26)] == [2, 4, 6, 8, 12, 18, 24]
+def test_frequent_rows_are_exchanged_sooner_at_the_start():
+    """A sixth of 24 steps is 4; from 384 steps on it is all 64."""
+    made = Exchanges(256).run(4, 1024)
+    assert [done for kind, done in made if kind == "all"] == [256, 512, 768, 1024]
+    frequent = [done for kind, done in made if kind == MANY]
+    assert frequent[:13] == [4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 56]
+    assert [done for done in frequent if done > 512] == [576, 640, 704, 832, 896, 960]
 
 
 def test_an_end_exchanges_what_is_left_once():
