@@ -28,8 +28,8 @@ class Frequent(NamedTuple):
 
 # As in Ji et al. 2016, section 4.2. For the choice see data/benchmarks/README.md.
 FREQUENT_ROWS = (Frequent(8192, 4, least_steps=64),)
-# At the start rows move far, so frequent rows are exchanged sooner: when a sixth of the steps so far
-# was made alone.
+# At the start rows move far, so frequent rows are exchanged sooner: when a sixth of the steps so
+# far was made alone.
 _PART = 6
 
 
