@@ -18,7 +18,7 @@ from ..types import HOST
 # Rows are read, merged and written in parts of about this many bytes, which stay in the cache of a
 # core. With 100 columns all rows at once took more than twice as long, half of that to get memory
 # from the system (AMD EPYC, Zen 3).
-_PART_BYTES = 1 << 20
+PART_BYTES = 1 << 20
 _FLOAT_BYTES = 4
 NO_ID = -1
 
@@ -92,7 +92,7 @@ def make_layout(
         for name, columns, merge in parts
     ]
     row_bytes = _FLOAT_BYTES * sum(block.width for block in blocks)
-    return Layout(blocks, 0 if is_gpu else max(1, _PART_BYTES // row_bytes))
+    return Layout(blocks, 0 if is_gpu else max(1, PART_BYTES // row_bytes))
 
 
 def read(
@@ -132,7 +132,8 @@ def write(
 
     def add(places_P: tf.Tensor) -> list[tf.Tensor]:
         """Write a part of the rows, given their indices among the changes; return nothing."""
-        ids_P = tf.gather(changes.ids_N, places_P)
+        with tf.device(HOST):
+            ids_P = tf.gather(changes.ids_N, places_P)
         for block, values_ND in zip(layout.blocks, changes.values, strict=True):
             stored, base = block.table(table), before[block.slot]
             new_PD = base.gather(ids_P) + tf.cast(tf.gather(values_ND, places_P), tf.float32)
@@ -150,17 +151,15 @@ def changed(ids_N: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.where(ids_N != NO_ID)[:, 0], tf.int32)
 
 
-def fill(values: tf.Tensor, size: tf.Tensor, value: int) -> tf.Tensor:
-    """Return numbers filled up to a size with a value, along the first dimension.
+def fill(numbers_N: tf.Tensor, size: tf.Tensor, value: int) -> tf.Tensor:
+    """Return numbers filled up to a size with a value.
 
     Args:
-        values: The numbers, at most `size`.
+        numbers_N: The numbers, at most `size`.
         size: The size, an int32 scalar.
         value: The value.
     """
-    missing = size - tf.shape(values)[0]
-    others = [[0, 0]] * (len(values.shape) - 1)
-    return tf.pad(values, [[0, missing], *others], constant_values=value)
+    return tf.pad(numbers_N, [[0, size - tf.size(numbers_N)]], constant_values=value)
 
 
 def in_parts(

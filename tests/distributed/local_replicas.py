@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.distributed import local_steps, synchronizer
+from app.distributed import local_steps, row_changes, synchronizer
 from app.distributed.replicas import Replicas
 from app.models.base import Outcome
 from app.optimizers import adagrad, adam, sgd
@@ -24,6 +24,7 @@ from app.training.job import Job, PlacedTables, TrainingData
 
 ROWS, COLUMNS, RATE = 13, 3, 0.1
 BLOCK_ROWS = 2  # rows with one owner
+PART_BYTES = 40  # of rows that are read, merged or written at a time: one row or two
 FIRST = 100  # steps of the run before these; at its start replicas exchange sooner
 OPTIMIZERS = {
     "sgd": sgd.sgd,
@@ -42,15 +43,16 @@ class Case(NamedTuple):
     dtype: str = "float32"
     rounding: str = "nearest"
     frequent: int = 0  # rows that are exchanged after every step
+    whole: bool = False  # whether all rows are read, merged and written at a time, as on a GPU
 
 
 CASES = {
     **{name: Case(optimizer=name) for name in OPTIMIZERS},
     "four": Case(replicas=4),
     "often": Case(sync_steps=8, frequent=6),
-    "half": Case(sync_dtype="bfloat16"),
+    "half": Case(sync_dtype="bfloat16", whole=True),
     "half_adam": Case(optimizer="adam", sync_dtype="bfloat16"),
-    "rounded": Case(replicas=4, dtype="bfloat16", rounding="stochastic"),
+    "rounded": Case(dtype="bfloat16", rounding="stochastic"),
 }
 
 
@@ -117,12 +119,13 @@ def main() -> None:
     """Train all cases."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
-    local_steps.BLOCK_ROWS = BLOCK_ROWS
+    local_steps.BLOCK_ROWS, row_changes.PART_BYTES = BLOCK_ROWS, PART_BYTES
     arrays, metrics = {}, {}
     for name, case in CASES.items():
         strategy = tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(case.replicas)])
         synchronizer.FREQUENT_ROWS = (synchronizer.Frequent(case.frequent, 8, least_steps=1),)
         runner = Replicas(strategy, case.sync_steps, case.sync_dtype)
+        runner.exchange.is_gpu = case.whole
         with runner.scope():
             tables = {"rows": make_table(case)}
         runner.open(make_job(case, tables), tables, seed=1)

@@ -33,7 +33,9 @@ def changes(ids, seed, layout=LAYOUT):
 
 def filled(part, size):
     """Changes filled up to a size, with numbers that mean nothing."""
-    return Changes(fill(part.ids_N, size, NO_ID), [fill(v, size, 7) for v in part.values])
+    missing = [[0, size - len(part.ids_N)], [0, 0]]
+    values = [tf.pad(v, missing, constant_values=tf.constant(7, v.dtype)) for v in part.values]
+    return Changes(fill(part.ids_N, size, NO_ID), values)
 
 
 def joined(parts):
