@@ -48,8 +48,7 @@ class Case(NamedTuple):
 
 CASES = {
     **{name: Case(optimizer=name) for name in OPTIMIZERS},
-    "four": Case(replicas=4),
-    "often": Case(sync_steps=8, frequent=6),
+    "four": Case(replicas=4, sync_steps=8, frequent=6),
     "half": Case(sync_dtype="bfloat16", whole=True),
     "half_adam": Case(optimizer="adam", sync_dtype="bfloat16"),
     "rounded": Case(dtype="bfloat16", rounding="stochastic"),
