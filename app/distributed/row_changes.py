@@ -83,7 +83,8 @@ def make_layout(
         slots: The slots of the optimizer. A table that is not trained lacks them.
         is_half: Whether changes are sent as bfloat16. Slots of one column count or sum: these are
             sent as float32, as they are stored.
-        is_gpu: Whether the table is on a GPU, where all rows are computed at a time.
+        is_gpu: Whether the table is on a GPU, where all rows are computed at a time. So are those of
+            a small table.
     """
     parts = [("", table.columns, "")]
     parts += [(name, slot.columns, slots[name].merge) for name, slot in table.slots.items()]
@@ -91,8 +92,8 @@ def make_layout(
         Block(name, columns, merge, tf.bfloat16 if is_half and columns > 1 else tf.float32)
         for name, columns, merge in parts
     ]
-    row_bytes = _FLOAT_BYTES * sum(block.width for block in blocks)
-    return Layout(blocks, 0 if is_gpu else max(1, PART_BYTES // row_bytes))
+    part = max(1, PART_BYTES // (_FLOAT_BYTES * sum(block.width for block in blocks)))
+    return Layout(blocks, 0 if is_gpu or table.rows <= part else part)
 
 
 def read(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
+from ..types import HOST
 from .exchange import key_of_size, round_up
 from .row_changes import Changes, Layout
 
@@ -57,11 +58,13 @@ def send(
     size = round_up(tf.add_n(sizes))
     filling = tf.zeros([receivers, size - tf.add_n(sizes)], tf.int32)
     joined = operation(tf.concat([*by_receiver, filling], axis=1), key_of_size(next(keys), size))
-    *received_heads, _ = tf.split(joined, [*sizes, -1], axis=1)
+    with tf.device(HOST):  # a GPU cannot split integers
+        *received_heads, _ = tf.split(joined, [*sizes, -1], axis=1)
     received = {}
     for (name, head_NC), head in zip(heads.items(), received_heads, strict=True):
         columns, rows = head_NC.shape[1], tf.shape(head_NC)[0] // receivers
-        ids_N1, *narrow = tf.split(tf.reshape(head, [-1, columns]), columns, axis=1)
+        with tf.device(HOST):
+            ids_N1, *narrow = tf.split(tf.reshape(head, [-1, columns]), columns, axis=1)
         values = []
         for block, values_ND in zip(layouts[name].blocks, changes[name].values, strict=True):
             if block.is_wide:

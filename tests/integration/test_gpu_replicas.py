@@ -59,23 +59,35 @@ def replicas():
     return Replicas(tf.distribute.MirroredStrategy([GPU, "GPU:1"]))
 
 
-def traced(replicas, data, folder, values) -> gpu.Report:
-    """What a call of both replicas would do."""
+def opened(replicas, data, folder, values):
+    """Start a job on both replicas, and return it with its variables and its first batch."""
     config = config_of(data, folder, values | {"strategy": "mirrored", "micro_batches": 2})
     variables = Variables()
     with variables.seen(), replicas.scope():
         job = all_tasks.JOBS[config.run.task](config, Workdir(config.run.workdir), False)
         batch = first_batch(job, config)
     replicas.open(job, job.placed.tables, 1)
-    inputs = batch, *NUMBERS, replicas.flags_F(), tf.TensorSpec([], tf.int32)
-    function = replicas._function.get_concrete_function(*inputs)
-    return gpu.report(function, variables.on_cpu(job, config))
+    return variables.on_cpu(job, config), batch
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("values", "expected"), CASES, ids=named)
 def test_a_step_of_replicas(replicas, data, tmp_path, values, expected):
-    check(traced(replicas, data, tmp_path, values), EXCHANGED | expected)
+    on_cpu, batch = opened(replicas, data, tmp_path, values)
+    inputs = batch, *NUMBERS, replicas.flags_F()
+    function = replicas._function.get_concrete_function(*inputs)
+    check(gpu.report(function, on_cpu), EXCHANGED | expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync_dtype", ["float32", "bfloat16"])
+def test_an_exchange_of_changes_has_kernels_on_a_gpu(data, tmp_path, sync_dtype):
+    replicas = Replicas(tf.distribute.MirroredStrategy([GPU, "GPU:1"]), 2, sync_dtype)
+    on_cpu, _ = opened(replicas, data, tmp_path, WORDS)
+    synchronizer, number = replicas._synchronizer, tf.TensorSpec([], tf.int32)
+    synchronizer.begin(replicas.scope)
+    function = synchronizer._function.get_concrete_function(number, number)
+    assert not gpu.report(function, on_cpu).lacking
 
 
 def test_a_variable_of_the_host_has_one_copy(replicas):
