@@ -83,8 +83,8 @@ def make_layout(
         slots: The slots of the optimizer. A table that is not trained lacks them.
         is_half: Whether changes are sent as bfloat16. Slots of one column count or sum: these are
             sent as float32, as they are stored.
-        is_gpu: Whether the table is on a GPU, where all rows are computed at a time. So are those of
-            a small table.
+        is_gpu: Whether the table is on a GPU. Its rows are computed all at a time, and those of a
+            small table, too.
     """
     parts = [("", table.columns, "")]
     parts += [(name, slot.columns, slots[name].merge) for name, slot in table.slots.items()]
