@@ -58,7 +58,12 @@ def test_every_task_trains_as_on_one_device(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "cases", [("adagrad_apart",), pytest.param(sorted(APART), marks=pytest.mark.slow)]
+    "cases",
+    [
+        ("adagrad_apart",),
+        pytest.param(sorted(APART)[:5], marks=pytest.mark.slow),
+        pytest.param(sorted(APART)[5:], marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_that_exchanges_changes_resumes_bit_for_bit(tmp_path, cases):
     """Each goes on from a checkpoint in the middle of its second epoch."""
