@@ -92,7 +92,8 @@ class Exchange:
         in all processes if all make the same calls of this method. The vectors of a key have one
         size only: if they differ from call to call, see `key_of_size`. A key is used again in the
         next call of the function, because TensorFlow keeps about 1 kB for each, and asks the other
-        processes before its first use.
+        processes before its first use. After 2^31 keys, counted with those of all sizes, they start
+        at 0 again.
 
         Args:
             count: The number of operations.

@@ -1,4 +1,4 @@
-"""Send changes of rows to other replicas, in few collective operations and without copies."""
+"""Send changes of rows to other replicas, without copying the wide ones into one vector."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Synchronizer:
         """Return a `tf.function` that exchanges changes and returns how many bytes are sent.
 
         Its arguments are those of `LocalSteps.exchange`. One function serves all levels, because
-        TensorFlow takes about a second to trace and optimize it.
+        TensorFlow takes one to two seconds to trace and optimize it.
         """
 
         @tf.function(autograph=False)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from ..system.loops import join, loop, make_arrays, write
+from ..system.loops import join, loop, make_arrays, write_arrays
 from .base import Gather, Part
 
 # Writes rows: takes the name of a table, ids (U,), rows (U, D) and their gradients (U, D).
@@ -131,7 +131,7 @@ def _visit_blocks(
     specs = [*summed, *joined]
     arrays = loop(
         part.groups,
-        lambda group, *arrays: write(arrays, group, visit_group(group)),
+        lambda group, *arrays: write_arrays(arrays, group, visit_group(group)),
         make_arrays(specs, part.groups),
     )
     return [
@@ -184,7 +184,7 @@ def _visit_group(
         """Add the results of one tile to the sums, and write the joined ones to their arrays."""
         values = visit_tile(tile, visit, carry_M)
         sums = map(tf.add, carried[:count], values)
-        return [*sums, *write(carried[count:], tile, values[count:])]
+        return [*sums, *write_arrays(carried[count:], tile, values[count:])]
 
     zeros = [
         tf.zeros([vectors if size is None else size for size in spec.shape], spec.dtype)

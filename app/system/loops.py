@@ -40,7 +40,7 @@ def make_arrays(specs: Sequence[tf.TensorSpec], size: int | tf.Tensor) -> list[t
     ]
 
 
-def write(
+def write_arrays(
     arrays: Sequence[tf.TensorArray], index: tf.Tensor, values: Sequence[tf.Tensor]
 ) -> list[tf.TensorArray]:
     """Return the arrays with one value written to each, at the given index.
@@ -89,7 +89,7 @@ def map_parts(
         """Compute the results of one part, and write them to the arrays after those `done`."""
         start = index * rows
         results = function(*(values[start : start + rows] for values in inputs))
-        return write(arrays, done + index, results)
+        return write_arrays(arrays, done + index, results)
 
     counts = [-(-tf.shape(inputs[0])[0] // rows) for _, inputs in stages]
     arrays: Sequence[tf.TensorArray] = make_arrays(specs, tf.add_n(counts))
