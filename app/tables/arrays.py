@@ -144,14 +144,59 @@ def read_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
         DamagedError: The file is missing, damaged, or lacks an array.
         RunError: The file cannot be read.
     """
-    data = read_bytes(path)
+    try:
+        parts = parse_npz(read_bytes(path), names)
+        return [parts[name] for name in names]
+    except (ValueError, LookupError) as error:
+        raise damaged(path, str(error)) from error
+
+
+def parse_npz(data: bytes, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the arrays of an archive that `numpy.savez` wrote, which takes no more than its bytes.
+
+    Args:
+        data: The bytes of the archive.
+        names: The names of the arrays to read. Those that the archive lacks are left out, and
+            others are not read.
+
+    Raises:
+        ValueError: The archive is damaged, compressed, or announces more than it has.
+    """
+    parts = {}
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            # The archive verifies the checksum of a part that is read whole, before it is parsed.
-            parts = [io.BytesIO(archive.read(f"{name}.npy")) for name in names]
-            return [np.lib.format.read_array(part, allow_pickle=False) for part in parts]
+            for name in names:
+                if f"{name}.npy" not in archive.namelist():
+                    continue
+                entry = archive.getinfo(f"{name}.npy")
+                if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > len(data):
+                    raise ValueError(f"{name!r} is compressed, or longer than the file")
+                # The archive verifies the checksum of a part that is read whole.
+                parts[name] = _parse_npy(archive.read(entry))
     except _ARCHIVE_ERRORS as error:
-        raise damaged(path, str(error)) from error
+        raise ValueError(str(error)) from error
+    return parts
+
+
+def _parse_npy(data: bytes) -> np.ndarray:
+    """Return the array in the bytes of an .npy file; raise ValueError if it has other bytes."""
+    file = io.BytesIO(data)
+    read_head = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+        np.lib.format.read_magic(file), np.lib.format.read_array_header_2_0
+    )
+    shape, _, dtype = read_head(file)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
+        raise ValueError(f"an array of shape {shape} and dtype {dtype} in {len(data):,} bytes")
+    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+
+
+def lengths_name(name: str) -> str:
+    """Return the name of the file with the lengths of the items of an array of bytes.
+
+    Args:
+        name: The name of the file with the items.
+    """
+    return Path(name).with_suffix(".lengths").name
 
 
 def _save_array(path: Path, part: np.ndarray) -> dict[str, Any]:
@@ -163,7 +208,7 @@ def _save_array(path: Path, part: np.ndarray) -> dict[str, Any]:
         return {"mark": write(path, [part]), "dtype": part.dtype.str, "shape": part.shape}
     lengths = np.fromiter(map(len, part), np.int64, len(part))
     entry = _save_array(path, np.frombuffer(b"".join(part), np.uint8))
-    return {**entry, "lengths": _save_array(path.with_suffix(".lengths"), lengths)}
+    return {**entry, "lengths": _save_array(path.parent / lengths_name(path.name), lengths)}
 
 
 def _entry_shape(dtype: type) -> dict[str, Any]:
@@ -186,8 +231,12 @@ def _load_array(json_path: Path, name: str, entry: Mapping[str, Any]) -> np.ndar
         raise damaged(json_path, f"it does not agree with its file {name!r}: {error}") from error
     if "lengths" not in entry:
         return part.copy()
-    lengths = path.with_suffix(".lengths").name
-    ends = np.cumsum(_load_array(json_path, lengths, entry["lengths"])).tolist()
+    lengths = _load_array(json_path, lengths_name(name), entry["lengths"])
+    if len(lengths) and (lengths.min() < 0 or lengths.max() > len(data)):
+        raise damaged(json_path, f"the lengths of {name!r} are not within its bytes")
+    ends = np.cumsum(lengths).tolist()
+    if lengths.ndim != 1 or (ends[-1] if ends else 0) != len(data):
+        raise damaged(json_path, f"the lengths of {name!r} do not add up to its bytes")
     strings = np.empty(len(ends), object)
     strings[:] = [data[low:high] for low, high in zip([0, *ends], ends, strict=False)]
     return strings

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import itertools
+import pickle
+import tempfile
+import zipfile
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -202,19 +208,103 @@ def test_bad_arguments():
         layer(tf.constant([1]))
 
 
-@pytest.mark.slow
-def test_rows_of_other_keys_are_refused():
-    layer = DynamicEmbedding(models.COLUMNS, capacity=4)
-    model = models.make_model(layer)
-    ids = np.tile(np.arange(4)[:, np.newaxis], models.LENGTH)
-    batch = models.data(np.resize(ids, models.IDS.shape))
-    models.fit(model, batch)
-    weights = layer.get_weights()
-    layer.set_weights(weights)
+COPIES = {
+    "as they are": lambda arrays: arrays,
+    "deepcopy": copy.deepcopy,
+    "np.array": lambda arrays: [np.array(array) for array in arrays],
+    "pickle": lambda arrays: pickle.loads(pickle.dumps(arrays)),
+    "scaled rows": lambda arrays: [arrays[0], *(0.5 * array for array in arrays[1:])],
+    "all scaled": lambda arrays: [0.5 * array for array in arrays],
+}
+
+
+@pytest.mark.parametrize("key_dtype", ["int64", pytest.param("string", marks=pytest.mark.slow)])
+def test_rows_of_other_keys_are_refused_in_every_copy(key_dtype):
+    model = make_model(key_dtype, capacity=4)
+    ids = np.resize(np.repeat(np.arange(4), models.LENGTH), models.IDS.shape)
+    models.fit(model, models.data(keys(key_dtype, ids)))
+    copies = {name: make(model.get_weights()) for name, make in COPIES.items()}
+    for name, weights in copies.items():
+        if name != "all scaled":  # which scales the keys, too
+            model.set_weights(weights)
+            np.testing.assert_array_equal(model.get_weights()[1], weights[1])
     for _ in range(3):  # evicts the keys of all rows
-        models.fit(model, models.data(np.resize(ids + 100, models.IDS.shape)))
-    assert layer.get_weights()[0].shape == weights[0].shape
-    before = layer.get_weights()[0].copy()
-    with pytest.raises(ValueError, match="rows belong to other keys than the layer has now; save"):
-        layer.set_weights(weights)
-    np.testing.assert_array_equal(layer.get_weights()[0], before)
+        models.fit(model, models.data(keys(key_dtype, ids + 100)))
+    before = model.get_weights()
+    for weights in copies.values():
+        assert weights[1].shape == before[1].shape
+        with pytest.raises(ValueError, match="rows belong to other keys than the layer has now; "):
+            model.set_weights(weights)
+    for array, same in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(array, same)
+
+
+def test_a_copy_of_a_layer_that_is_built_or_not():
+    layer = DynamicEmbedding(2, embeddings_initializer="ones")
+    other = copy.deepcopy(layer)
+    assert not other.built
+    assert not other.weights
+    model = models.make_model(layer)
+    models.fit(model)
+    other = copy.deepcopy(layer)
+    for array, same in zip(other.get_weights(), layer.get_weights(), strict=True):
+        np.testing.assert_array_equal(array, same)
+
+
+def npz(**arrays):
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def huge():
+    """Return an archive whose array announces 2^60 bytes."""
+    buffer, head = io.BytesIO(), io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        head, {"descr": "|u1", "fortran_order": False, "shape": (2**60,)}
+    )
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("counts.npy", head.getvalue())
+    return buffer.getvalue()
+
+
+def compressed():
+    """Return an archive whose array is a million times as large as its bytes."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, counts=np.zeros(1 << 22, np.uint8))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda keys: keys[:-30], "are damaged: File is not a zip file"),
+        (lambda keys: huge(), r"are damaged: an array of shape \(1152921504606846976,\)"),
+        (lambda keys: compressed(), "are damaged: 'counts' is compressed"),
+        (lambda keys: npz(counts=np.zeros(3, np.uint8)), r"cannot be read: keys.json is missing"),
+        (
+            lambda keys: npz(**{"keys.json": np.frombuffer(b"[7]", np.uint8)}),
+            r"cannot be read: keys.json is damaged: it holds",
+        ),
+    ],
+)
+def test_a_checkpoint_whose_keys_are_hostile(make, message):
+    layer = DynamicEmbedding(2, name="users")
+    models.fit(models.make_model(layer))
+    before = layer.get_weights()
+    with pytest.raises(ValueError, match=f"^users: the .*{message}.*; .*of this model$") as caught:
+        layer._keys.deserialize(make(layer._keys.serialize()))
+    assert "\n" not in str(caught.value)
+    np.testing.assert_array_equal(layer.get_weights()[0], before[0])
+
+
+def test_a_checkpoint_writes_no_file_outside_of_its_folder(tmp_path):
+    layer = DynamicEmbedding(2, name="users")
+    models.fit(models.make_model(layer))
+    outside = {str(tmp_path / "absolute"): np.zeros(5, np.uint8)}
+    outside[f"../{tmp_path.name}-relative"] = np.zeros(5, np.uint8)
+    with np.load(io.BytesIO(layer._keys.serialize())) as files:
+        layer._keys.deserialize(npz(**files, **outside))
+    assert not list(tmp_path.iterdir())
+    assert not list(Path(tempfile.gettempdir()).glob(f"*{tmp_path.name}-relative"))
+    assert len(layer.key_map) == len(np.unique(models.IDS))

@@ -13,7 +13,7 @@ from ...tables.dynamic.key_memory import key_bytes
 from ...tables.dynamic.keys import KeyMap
 from ...tables.dynamic.sketch import MAX_COUNT
 from ..backend import check_xla, is_dtype_guessed, refuse_strategy, require_tensorflow
-from ..saving.saved_keys import KeysInCheckpoint, read_keys, write_keys
+from ..saving.saved_keys import KeysInCheckpoint, KeysOfRows, read_keys, write_keys
 from ..saving.weights_by_part import StoreByPart
 from ..tables.initial_values import by_id
 from ..tables.table_memory import memory_of_keys, require_room
@@ -115,7 +115,14 @@ class DynamicEmbedding(keras.layers.Layer):
         table = DynamicTable(self.key_map, self.output_dim, self._initial)
         self.embeddings = TableVariable(table, "embeddings")
         self._keys = KeysInCheckpoint(self)
+        # Keras and TensorFlow save only variables that they see, and the keys have files already.
+        self._keys.variable = KeysOfRows(self)
         self.built = True
+
+    @property
+    def weights(self) -> list[keras.Variable]:
+        """The hashes of the keys, int64, and their rows, in the order of `get_weights`."""
+        return [self._keys.variable, *super().weights] if self.built else []
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
         """Return the rows of the given keys.
@@ -158,6 +165,8 @@ class DynamicEmbedding(keras.layers.Layer):
         Args:
             store: A store of arrays by name.
         """
+        if not self.built:
+            return
         StoreByPart(store)["0"] = self.embeddings
         write_keys(store, self.key_map)
 
@@ -171,6 +180,10 @@ class DynamicEmbedding(keras.layers.Layer):
             ValueError: They are those of another kind of layer, or of one with other arguments.
                 Nothing is loaded.
         """
+        if not self.built:  # a copy of a layer that was not built has nothing to load
+            if not list(store.keys()):
+                return
+            self.build()
         read_keys(store, self)
         self.embeddings.assign(StoreByPart(store)["0"])
 

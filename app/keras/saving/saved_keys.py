@@ -1,22 +1,70 @@
-"""The keys of a `DynamicEmbedding` in weights files and checkpoints."""
+"""The keys of a `DynamicEmbedding` in its weights, in weights files and in checkpoints."""
 
 from __future__ import annotations
 
 import io
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from ...tables.dynamic.key_files import STATE
+from ...errors import RunError
+from ...system.checked_files import read_json
+from ...tables import arrays
+from ...tables.dynamic.key_files import FILES, SHAPE, STATE
 from ...tables.dynamic.keys import KeyMap
 from .weights_by_part import StoreByPart
 
 _PREFIX = "key_map."  # begins the names of the files of the key map in a weights file
+
+
+class KeysOfRows(keras.Variable):
+    """The hashes of the keys of all rows, (V,) int64, as a weight beside the rows.
+
+    `get_weights` has them, and `set_weights` gives rows to no other keys: copies of the weights, in
+    whatever way they are made, keep them.
+
+    Args:
+        layer: The `DynamicEmbedding`.
+    """
+
+    def __init__(self, layer: Any):
+        super().__init__("zeros", (0,), "int64", trainable=False, autocast=False, name="keys")
+        self._layer = layer
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """The shape (V,); V is the number of rows that were ever in use."""
+        return tf.TensorShape((self._layer.key_map.used,))
+
+    def numpy(self) -> np.ndarray:
+        """Return the hashes, (V,) int64; of int64 keys these are the keys."""
+        return self._layer.key_map.hashes_V[: self._layer.key_map.used].copy()
+
+    def __array__(self, dtype: Any = None) -> np.ndarray:
+        """Return the hashes as `numpy` does, converted if a dtype is given."""
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
+    def assign(self, value: Any) -> None:
+        """Check that keys are those of the layer, which stay as they are.
+
+        Args:
+            value: An array (V,) that `numpy` returned, or a copy of one.
+
+        Raises:
+            ValueError: They are other keys.
+        """
+        value = np.asarray(value)
+        if value.dtype != np.int64 or not np.array_equal(value, self.numpy()):
+            raise ValueError(
+                f"{self._layer.name}: these rows belong to other keys than the layer has now; save "
+                "the model or its weights, which have the keys, and load them: ModelCheckpoint, "
+                "for example, instead of EarlyStopping(restore_best_weights=True)"
+            )
 
 
 def write_keys(store: Any, key_map: KeyMap) -> None:
@@ -41,7 +89,7 @@ def read_keys(store: Any, layer: Any) -> None:
         ValueError: They are those of another kind of layer, or of one with other arguments.
             Nothing is loaded.
     """
-    names = [name for name in list(store.keys()) if name.startswith(_PREFIX)]
+    names = [name for name in FILES if _PREFIX + name in store.keys()]  # noqa: SIM118
     if not names:
         raise ValueError(
             f"{layer.name}: the weights have no keys, so they are not those of a "
@@ -52,8 +100,7 @@ def read_keys(store: Any, layer: Any) -> None:
             f"{layer.name}: the saved rows have {columns} columns, where the layer has "
             f"{layer.output_dim}; make the layer with output_dim={columns}"
         )
-    files = {n.removeprefix(_PREFIX): np.asarray(store[n]).tobytes() for n in names}
-    _load_files(layer, files)
+    _load_files(layer, {name: np.asarray(store[_PREFIX + name]).tobytes() for name in names})
 
 
 class KeysInCheckpoint(tf.train.experimental.PythonState):
@@ -75,8 +122,14 @@ class KeysInCheckpoint(tf.train.experimental.PythonState):
 
     def deserialize(self, string_value: bytes) -> None:
         """Replace the keys by those that `serialize` returned; see `_load_files`."""
-        with np.load(io.BytesIO(string_value)) as files:
-            _load_files(self._layer, {name: files[name].tobytes() for name in files})
+        try:
+            files = arrays.parse_npz(string_value, FILES)
+        except ValueError as error:
+            raise ValueError(
+                f"{self._layer.name}: the keys in the checkpoint are damaged: {error}; give a "
+                "checkpoint of this model"
+            ) from error
+        _load_files(self._layer, {name: part.tobytes() for name, part in files.items()})
 
 
 def _read_files(key_map: KeyMap) -> dict[str, bytes]:
@@ -90,17 +143,28 @@ def _read_files(key_map: KeyMap) -> dict[str, bytes]:
 def _load_files(layer: Any, files: Mapping[str, bytes]) -> None:
     """Replace the keys of a layer by those of files that `_read_files` returned.
 
-    Raises ValueError if they are those of a layer with other arguments. Nothing is then loaded.
+    The names are those of `FILES`, so that no file is written outside of a folder for them.
+
+    Raises ValueError if they are damaged, or those of a layer with other arguments. Nothing is then
+    loaded.
     """
-    saved, keys = json.loads(files[STATE]), layer.key_map
+    keys = layer.key_map
     own = {"capacity": keys.capacity, "kind": keys.kind, "admits": keys.min_sightings > 1}
-    if any(saved[name] != value for name, value in own.items()):
-        raise ValueError(
-            f"{layer.name}: the saved keys are those of a layer with capacity={saved['capacity']}, "
-            f"key_dtype={saved['kind']!r} and min_count={'2 or more' if saved['admits'] else 1}; "
-            "make the layer with these arguments"
-        )
     with tempfile.TemporaryDirectory() as folder:
         for name, data in files.items():
             (Path(folder) / name).write_bytes(data)
-        keys.load(Path(folder))
+        try:
+            saved = read_json(Path(folder) / STATE, SHAPE)
+            if all(saved[name] == value for name, value in own.items()):
+                keys.load(Path(folder))
+                return
+        except RunError as error:
+            reason = str(error).replace(f"{folder}/", "").partition(";")[0]
+            raise ValueError(
+                f"{layer.name}: the saved keys cannot be read: {reason}; load a file of this model"
+            ) from error
+    raise ValueError(
+        f"{layer.name}: the saved keys are those of a layer with capacity={saved['capacity']}, "
+        f"key_dtype={saved['kind']!r} and min_count={'2 or more' if saved['admits'] else 1}; "
+        "make the layer with these arguments"
+    )

@@ -7,7 +7,6 @@ import contextlib
 import contextvars
 import types
 import weakref
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -123,16 +122,10 @@ class TableVariable(keras.Variable):
         return TableVariable(self.table.slots[name], f"{self.path.replace('/', '_')}_{name}")
 
     def numpy(self) -> np.ndarray:
-        """Return all rows, (V, D), in the dtype of the variable.
-
-        The array of a dynamic table can be assigned again as long as its rows have the same keys.
-        """
+        """Return all rows, (V, D), in the dtype of the variable."""
         rows_VD = np.empty(tuple(self.shape), self._numpy_dtype)
         for part, rows_ND in self.parts():
             rows_VD[part] = rows_ND
-        if isinstance(self.table, DynamicTable):
-            rows_VD = rows_VD.view(_KeyedRows)
-            rows_VD.checksum = self._checksum(len(rows_VD))
         return rows_VD
 
     def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
@@ -176,24 +169,18 @@ class TableVariable(keras.Variable):
 
         Args:
             value: An array (V, D), which may be one in a file. For a dynamic table these are rows
-                by row number, at most as many as its capacity.
+                by row number, at most as many as its capacity. Their keys are another weight of
+                the layer, which `set_weights` compares first (see `saving.saved_keys`).
 
         Raises:
-            ValueError: The shape is another one, the value is a gradient, from an optimizer that
-                is not one of `app.keras`, or it has rows of other keys than now.
+            ValueError: The shape is another one, or the value is a gradient, from an optimizer that
+                is not one of `app.keras`.
         """
         if isinstance(value, tf.IndexedSlices):
             raise ValueError(
                 f"{self.path} is a table with its own rows and slots, which this optimizer does "
                 f"not know; use one of {PACKAGE}.keras, such as LazyAdam, for all variables, or "
                 "for this one by keras.optimizers.MultiOptimizer"
-            )
-        checksum = getattr(value, "checksum", None)
-        if checksum is not None and checksum != self._checksum(len(value)):
-            raise ValueError(
-                f"{self.path}: these rows belong to other keys than the layer has now; save the "
-                "model or its weights, which have the keys, and load them: ModelCheckpoint, for "
-                "example, instead of EarlyStopping(restore_best_weights=True)"
             )
         stored = _stored(self.table)
         fits = value.shape[0] == stored.rows
@@ -228,12 +215,6 @@ class TableVariable(keras.Variable):
             keep_with_graph(rows)
         return rows
 
-    def _checksum(self, rows: int) -> int:
-        """Return a checksum of the keys of the first rows; 0 unless the table is dynamic."""
-        if not isinstance(self.table, DynamicTable):
-            return 0
-        return zlib.crc32(self.table.key_map.hashes_V[:rows].tobytes())
-
     @property
     def _numpy_dtype(self) -> Any:
         return tf.as_dtype(self.dtype).as_numpy_dtype
@@ -258,12 +239,6 @@ class TableVariable(keras.Variable):
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
         """Replace the rows by those that tf.train.Checkpoint read."""
         self.assign(restored_tensors[_VALUE])
-
-
-class _KeyedRows(np.ndarray):
-    """Rows of a dynamic table, with a checksum of their keys; None for a part or a copy."""
-
-    checksum: int | None = None
 
 
 @contextlib.contextmanager

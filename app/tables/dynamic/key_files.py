@@ -21,6 +21,8 @@ SHAPE = {
     "added": (COUNT, None),
 }
 _DTYPES = {"counts": [np.int64], "last": [np.int64], "free": [np.int64], "keys": [np.int64, object]}
+# All files of a map.
+FILES = (STATE, *_DTYPES, arrays.lengths_name("keys"), "sketch")
 
 
 def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
