@@ -49,4 +49,5 @@ def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
         return
     vectors = word_vectors.read(path)
     for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
-        yield token, row.astype("<f4").tobytes()
+        if token:
+            yield token, row.astype("<f4").tobytes()

@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import re
 import sys
 import zlib
 from collections.abc import Iterator
@@ -34,6 +35,14 @@ _LONGEST_WORD = 65_536
 _LONGEST_LINE = _READ_BYTES = 1 << 20
 # Far more columns than any vectors have, so that a damaged header cannot ask for all memory.
 _MOST_COLUMNS, _LONGEST_NUMBER = 1 << 20, 18
+# Patterns of the first bytes of files that must be changed first, and how.
+_OTHERS = {
+    rb"PK[\3\5][\4\6]": "a zip archive; unzip it, and give the file of vectors in it",
+    rb"\x1f\x8b": "compressed by gzip; give it a name in .gz",
+    rb"BZh[1-9]1AY&SY": "compressed by bzip2; give it a name in .bz2",
+    rb"\xfd7zXZ\0": "compressed by xz; give it a name in .xz",
+    rb"\x28\xb5\x2f\xfd": "compressed by zstd; decompress it",
+}
 # Rows of words that came before. A file that repeats more is no file of vectors; a compressed one
 # might go on for hours.
 _MOST_REPEATED = 1_000_000
@@ -53,6 +62,7 @@ def read(path: str | Path) -> WordVectors:
 
     Bytes of a word that are not UTF-8 become U+FFFD. Of a repeated word the first row is used, with
     a warning. Content after the rows that the header announces is ignored, with a warning for text.
+    A row without a word is left out, and a vector of zeros is kept, each with a warning.
 
     Args:
         path: The file, which may be a pipe. A name in .gz, .bz2 or .xz is decompressed.
@@ -67,11 +77,14 @@ def read(path: str | Path) -> WordVectors:
     words: dict[str, None] = {}
     # This grows with the file, so that a damaged header cannot ask for terabytes.
     numbers = bytearray()
-    count = 0
+    count = zeros = 0
+    zero_word = ""
     for count, (word, row) in enumerate(rows(path), 1):
         if word not in words:
             words[word] = None
             numbers += row
+            if not any(row):
+                zeros, zero_word = zeros + 1, zero_word or word
         elif count - len(words) > _MOST_REPEATED:
             raise UsageError(
                 f"{path}, row {count}: more than {_MOST_REPEATED:,} rows repeat an earlier word; "
@@ -79,6 +92,15 @@ def read(path: str | Path) -> WordVectors:
             )
     if count > len(words):
         logging.warning("%d rows repeat an earlier word: left out", count - len(words))
+    if not words:
+        raise UsageError(f"{path}: no row has a word; {_REMEDY}")
+    if zeros:
+        logging.warning(
+            "%s: %d words have a zero vector, which is near to no word; the first is %r",
+            path,
+            zeros,
+            zero_word,
+        )
     matrix = np.frombuffer(numbers, "<f4").reshape(len(words), -1)
     return WordVectors(list(words), matrix.astype(np.float32, copy=False))
 
@@ -91,13 +113,21 @@ def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
 
     Yields:
         Each word, also a repeated one, and its numbers as bytes of little-endian float32. All rows
-        have as many numbers.
+        have as many numbers. Rows without a word are left out, with a
+        warning.
 
     Raises:
         UsageError: As for `read`, but for rows that repeat a word. Rows before the damage may have
             been given.
     """
-    yield from check_rows(path, _rows(path))
+    blank = 0
+    for word, row in check_rows(path, _rows(path)):
+        if word:
+            yield word, row
+        else:
+            blank += 1
+    if blank:
+        logging.warning("%s: %d rows have no word: left out", path, blank)
 
 
 def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
@@ -108,6 +138,9 @@ def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
         with open_stream(path) as raw, decompress(raw) as stream:
             # A pipe can be read only once, so the reader of rows gets these first bytes as well.
             start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
+            for mark, kind in _OTHERS.items():
+                if re.match(mark, start):
+                    raise UsageError(f"{path}: {kind}")
             layout, start = _detect_layout(path, start, stream)
             file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
             parse = _binary_rows if layout.binary else _text_rows
@@ -120,9 +153,10 @@ def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
         reason = error.strerror or f"{error}; {_AGAIN}"
         raise UsageError(f"{path}: {reason}; {_REMEDY}") from error
     if layout.rows is not None and count < layout.rows:
+        remedy = "" if layout.binary else f", or correct line 1 to '{count} {layout.columns}'"
         raise UsageError(
             f"{path}: ends after {count} of the {layout.rows} rows that its first line announces"
-            f"{_AS_BINARY if layout.binary else ''}; {_AGAIN}"
+            f"{_AS_BINARY if layout.binary else ''}; {_AGAIN}{remedy}"
         )
 
 
@@ -167,10 +201,16 @@ def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_L
         rest += stream.read(max(0, _longest_row(columns) - len(rest)))
         row = rest[: _longest_row(columns)].partition(b"\n")[0]
         numbers = row.split()[1:]
-        if numbers and len(numbers) != columns and _are_numbers(numbers, len(numbers)):
+        is_blank = row[:1].isspace() and len(numbers) == columns - 1
+        if (
+            numbers
+            and len(numbers) != columns
+            and not is_blank
+            and _are_numbers(numbers, len(numbers))
+        ):
             raise UsageError(
                 f"{path}, line 2: {len(numbers)} numbers, where line 1 announces {columns}; "
-                f"{_AGAIN}, or correct line 1"
+                f"{_AGAIN}, or correct line 1 to '{rows} {len(numbers)}'"
             )
         is_binary = not _are_numbers(row.split()[-columns:], columns)
         return _Layout(is_binary, True, rows, columns), rest
@@ -195,7 +235,8 @@ def _are_numbers(fields: list[bytes], columns: int) -> bool:
 def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tuple[bytes, bytes]]:
     """Yield the word of each row of a text file, and its numbers as little-endian float32.
 
-    Empty lines are skipped. Lines after the announced rows are ignored, with a warning.
+    Empty lines are skipped. The word is empty on a line that begins with white space and has no
+    more than the numbers. Lines after the announced rows are ignored, with a warning.
 
     Raises:
         UsageError: A line is malformed.
@@ -206,10 +247,17 @@ def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tu
         if not line.strip():
             continue
         if count == layout.rows:
-            logging.warning("%s: lines after the %d announced are ignored", path, layout.rows)
+            logging.warning(
+                "%s: lines after the %d announced are ignored; if they are vectors, correct the "
+                "first number of line 1",
+                path,
+                layout.rows,
+            )
             break
         # Split from the right, as some GloVe words contain spaces.
         token, *fields = line.strip().rsplit(None, layout.columns)
+        if len(fields) == layout.columns - 1 and line[:1].isspace():
+            token, fields = b"", [token, *fields]
         try:
             row = array.array("f", map(float, fields))
         except ValueError:

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import struct
 import subprocess
 import sys
 import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -17,6 +19,13 @@ from app.errors import RunError, UsageError
 from app.exporting import word2vec
 from app.text import word2vec_reader
 from app.types import WordVectors
+
+
+def zipped(data):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("glove.txt", data)
+    return buffer.getvalue()
 
 
 def assert_equal(found, wanted):
@@ -153,9 +162,10 @@ def test_a_file_that_repeats_its_words_is_refused(tmp_path, monkeypatch, content
         (b"word\n", "line 1: neither a header"),
         (b"some words of prose\n", "line 1: neither a header"),
         (b"0 5\n", "line 1: announces 0 x 5"),
-        (b"2 3\na 1 2\nb 1 2\n", "line 2: 2 numbers, where line 1 announces 3"),
-        (b"2 1\na 1 2\nb 1 2\n", "line 2: 2 numbers, where line 1 announces 1"),
-        (b"3 2\na 1 2\nb 1 2\n", "ends after 2 of the 3 rows"),
+        (b"2 3\na 1 2\nb 1 2\n", "line 2: 2 numbers, where line 1 announces 3.* 1 to '2 2'"),
+        (b"2 1\na 1 2\nb 1 2\n", "line 2: 2 numbers, where line 1 announces 1.* 1 to '2 2'"),
+        (b"3 2\na 1 2\nb 1 2\n", "ends after 2 of the 3 rows.*, or correct line 1 to '2 2'"),
+        (b"2 2\n\t1 2\n 3 4\n", "no row has a word"),
         (b"2 2\na 1 2\nb 1\n", "line 3: not a word and 2 numbers"),
         (b"2 2\na 1 2\nb 1 x\n", "line 3: not a word and 2 numbers"),
         (b"a 1 2\nb 1\n", "line 2: not a word and 2 numbers"),
@@ -168,8 +178,56 @@ def test_a_file_that_repeats_its_words_is_refused(tmp_path, monkeypatch, content
 def test_a_malformed_file_is_named_with_its_place(tmp_path, content, message):
     path = tmp_path / "vectors.bin"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=rf"vectors\.bin.*{message}.*; (copy|give)"):
+    with pytest.raises(UsageError, match=rf"vectors\.bin(?=.*{message}).*; (copy|give)"):
         word2vec_reader.read(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "binary"),
+    [
+        (b"3 2\n 1 2\na 3 4\n\t5 6\n", False),
+        (b"a 3 4\n\t1 2\n  5 6\n", False),
+        (b"2 2\n " + struct.pack("<2f", 1, 2) + b"\na " + struct.pack("<2f", 3, 4), True),
+    ],
+)
+def test_rows_without_a_word_are_left_out_and_counted(tmp_path, caplog, rows, binary):
+    path = tmp_path / "vectors"
+    path.write_bytes(rows)
+    found = word2vec_reader.read(path)
+    assert found.tokens == ["a"]
+    np.testing.assert_array_equal(found.matrix, [[3, 4]])
+    assert f"{path}: {1 if binary else 2} rows have no word: left out" in caplog.text
+
+
+def test_zero_vectors_are_kept_and_named(tmp_path, caplog):
+    path = tmp_path / "vectors"
+    path.write_bytes(b"a 1 2\nb 0 0\nc 0 0.0\n")
+    np.testing.assert_array_equal(word2vec_reader.read(path).matrix, [[1, 2], [0, 0], [0, 0]])
+    assert f"{path}: 2 words have a zero vector, which is near to no word; the first is 'b'" in (
+        caplog.text
+    )
+
+
+@pytest.mark.parametrize(
+    ("pack", "message"),
+    [
+        (zipped, "a zip archive; unzip it, and give the file of vectors in it"),
+        (gzip.compress, "compressed by gzip; give it a name in .gz"),
+        (bz2.compress, "compressed by bzip2; give it a name in .bz2"),
+        (lzma.compress, "compressed by xz; give it a name in .xz"),
+        (lambda data: b"\x28\xb5\x2f\xfd" + data, "compressed by zstd; decompress it"),
+    ],
+)
+def test_packed_vectors_without_their_suffix(tmp_path, pack, message):
+    path = tmp_path / "vectors.txt"
+    path.write_bytes(pack(b"a 1 2\nb 1 2\n"))
+    with pytest.raises(UsageError, match=f"^{path}: {message}$"):
+        word2vec_reader.read(path)
+
+
+def test_a_word_that_begins_as_a_packed_file(tmp_path):
+    (tmp_path / "vectors").write_text("BZhang 1\nPK 2\n")
+    assert word2vec_reader.read(tmp_path / "vectors").tokens == ["BZhang", "PK"]
 
 
 @pytest.mark.parametrize("module", [gzip, bz2, lzma])
