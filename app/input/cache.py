@@ -19,6 +19,7 @@ from absl import logging
 
 from ..errors import RunError, UsageError
 from ..system.files import open_regular, replacing
+from ..tables import arrays
 from ..text.blocks import without_tuning_thread
 from ..text.kept_tokens import KeptTokens
 from ..text.reading import Progress
@@ -171,8 +172,10 @@ def _read_index(path: Path, sizes_path: Path) -> np.ndarray | None:
     A warning is logged if the files are there but damaged.
     """
     try:
-        index = np.load(sizes_path)
-        if index.ndim != 2 or path.stat().st_size != 4 * index[:, 0].sum():
+        index = arrays.parse_npy(sizes_path.read_bytes())
+        if index.shape[1:] != (2,) or index.dtype != np.int64 or (index < 0).any():
+            raise ValueError(f"{sizes_path} has no sizes and checksums")
+        if path.stat().st_size != 4 * index[:, 0].sum():
             raise ValueError(f"{path} has not the size of its blocks")
         return index
     except FileNotFoundError:

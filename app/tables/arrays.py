@@ -172,14 +172,21 @@ def parse_npz(data: bytes, names: Sequence[str]) -> dict[str, np.ndarray]:
                 if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > len(data):
                     raise ValueError(f"{name!r} is compressed, or longer than the file")
                 # The archive verifies the checksum of a part that is read whole.
-                parts[name] = _parse_npy(archive.read(entry))
+                parts[name] = parse_npy(archive.read(entry))
     except _ARCHIVE_ERRORS as error:
         raise ValueError(str(error)) from error
     return parts
 
 
-def _parse_npy(data: bytes) -> np.ndarray:
-    """Return the array in the bytes of an .npy file; raise ValueError if it has other bytes."""
+def parse_npy(data: bytes) -> np.ndarray:
+    """Return the array in the bytes of an .npy file, which takes no more than these.
+
+    Args:
+        data: The bytes of the file.
+
+    Raises:
+        ValueError: They are no such file, or too many or too few for its array.
+    """
     file = io.BytesIO(data)
     read_head = {(1, 0): np.lib.format.read_array_header_1_0}.get(
         np.lib.format.read_magic(file), np.lib.format.read_array_header_2_0

@@ -16,7 +16,7 @@ def test_counts_come_back_from_their_packed_form(counts):
     assert given.dtype == np.int64
     text = softmax_counts.packed(given)
     assert isinstance(text, str)
-    np.testing.assert_array_equal(softmax_counts.unpacked(text), given)
+    np.testing.assert_array_equal(softmax_counts.unpacked(text, len(given)), given)
 
 
 def test_sorted_counts_are_packed_small():

@@ -223,7 +223,8 @@ class OutputLayer(keras.layers.Layer):
             config: The result of `get_config`.
         """
         if config.get("counts") is not None:
-            config = config | {"counts": softmax_counts.unpacked(config["counts"])}
+            counts_V = softmax_counts.unpacked(config["counts"], config["vocabulary_size"])
+            config = config | {"counts": counts_V}
         return cls(**config)
 
     def _estimate(

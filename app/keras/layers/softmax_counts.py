@@ -82,10 +82,22 @@ def packed(counts_V: np.ndarray) -> str:
     return base64.b64encode(zlib.compress(steps_V.tobytes())).decode("ascii")
 
 
-def unpacked(text: str) -> np.ndarray:
+def unpacked(text: str, words: int) -> np.ndarray:
     """Return the counts in a text made by `packed`, int64 (V,).
 
     Args:
-        text: The text.
+        text: The text, which may come from anybody.
+        words: The number of words V; nothing is unpacked beyond as many counts.
+
+    Raises:
+        ValueError: It is no such text, or has another number of counts.
     """
-    return np.cumsum(np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i8"))
+    size = 8 * words
+    try:
+        # A limit of 0 would be none.
+        data = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
+    except (TypeError, ValueError, OverflowError, zlib.error) as error:
+        raise ValueError(f"the counts of a saved layer are damaged: {error}") from error
+    if len(data) != size:
+        raise ValueError(f"the counts of a saved layer are not those of its {words:,} words")
+    return np.cumsum(np.frombuffer(data, "<i8"))

@@ -213,7 +213,7 @@ def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
     # was overwritten since the snapshot, also while this function read the file.
     with contextlib.suppress(FileNotFoundError):
         for journal in list_journals(path, generation).values():
-            for number, ids_U, rows_U, _ in records(journal):
+            for number, ids_U, rows_U, _ in records(journal, header):
                 if header.sections[number] == section:
                     rows_VD[ids_U] = section.numbers(rows_U)
         if before.keys() <= list_journals(path, generation).keys():

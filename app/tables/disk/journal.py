@@ -91,7 +91,7 @@ class Journal:
             self._end = file.tell()
 
 
-def records(path: Path) -> Iterator[Record]:
+def records(path: Path, header: Header | None = None) -> Iterator[Record]:
     """Read the records of a journal one by one; the file is opened when the first is asked for.
 
     A last record that is incomplete or damaged is left out: `append` did not return, so its rows
@@ -99,12 +99,13 @@ def records(path: Path) -> Iterator[Record]:
 
     Args:
         path: The journal.
+        header: The header of the file, which must have the rows of the records; None for no check.
 
     Yields:
         The records, in the order in which they were appended.
 
     Raises:
-        DamagedError: A record before the last is damaged.
+        DamagedError: A record before the last is damaged, or has rows that the file has not.
         OSError: The file is missing or cannot be read.
     """
     with open(path, "rb") as file:
@@ -123,9 +124,20 @@ def records(path: Path) -> Iterator[Record]:
                     return
                 raise damaged(path, f"a record that ends {size - end} bytes before its end")
             ids_U = np.frombuffer(content, np.int64, count)
+            if header and not _has_rows(header, section, row_bytes, ids_U):
+                raise damaged(path, f"a record of rows that its section {section} has not")
             yield Record(
                 section, ids_U, np.frombuffer(content, f"V{row_bytes}", count, ids_U.nbytes), end
             )
+
+
+def _has_rows(header: Header, number: int, row_bytes: int, ids_U: np.ndarray) -> bool:
+    """Return whether a file has a section of this number, with rows of these ids and bytes."""
+    if number >= len(header.sections):
+        return False
+    section = header.sections[number]
+    are_ids = not len(ids_U) or 0 <= ids_U.min() <= ids_U.max() < section.rows
+    return bool(are_ids and row_bytes == section.row_bytes)
 
 
 def journal_path(path: Path, generation: int) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import RunError
-from ...system.checked_files import COUNT, damaged, read_json
+from ...system.checked_files import COUNT, damaged, read_json, reading
 from .. import arrays
 from ..base import Layout, Slot
 from ..device import DeviceTable
@@ -195,11 +195,18 @@ def _manifest_path(path: Path) -> Path:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    """Read the manifest of a file of rows, and raise DamagedError if it contradicts itself."""
+    """Read the manifest of a file of rows; raise DamagedError if it contradicts itself or the file.
+
+    So memory that is allocated by the manifest is no more than that of the file.
+    """
     manifest = read_json(_manifest_path(path), _MANIFEST_SHAPE)
     row_bytes = manifest["columns"] * tf.as_dtype(manifest["dtype"]).size
     if manifest["mark"][0] != manifest["rows"] * row_bytes:
         raise damaged(_manifest_path(path), "its rows and columns are not those of its bytes")
+    with reading(path):
+        size = path.stat().st_size
+    if manifest["mark"][0] != size:
+        raise damaged(path, f"{size} bytes, where {manifest['mark'][0]} were written")
     return manifest
 
 

@@ -27,7 +27,7 @@ SHAPE = struct.Struct("<2q")  # rows and columns of a matrix, before its float32
 QUANTIZED = struct.Struct("<?2qi")
 QUANTIZER = struct.Struct("<4i")  # columns, parts, columns of a part, columns of the last part
 # Far more than any model has, so that a damaged file cannot ask for all memory.
-_MOST_COLUMNS, _LONGEST_NGRAM = 1 << 20, 1 << 16
+_MOST_COLUMNS, _LONGEST_NGRAM = 1 << 20, 1 << 8
 # The end of a line, which is a word of its own (Dictionary::EOS).
 LINE_END = "</s>"
 LABEL_PREFIX = "__label__"  # the default of -label, which files do not store

@@ -35,10 +35,11 @@ def read(path: str | Path) -> WordVectors:
     """
     model = load(path, is_supervised=False)
     tokens = [word.decode(errors="replace") for word in model.dictionary.words]
+    # Of quantised rows a small file can have more than any memory.
+    if not isinstance(model.input, DenseMatrix):
+        raise UsageError(f"{path}: quantised word vectors; give a .bin file of fastText")
     ngrams = None
     if model.args.max_ngram > 0:
-        if not isinstance(model.input, DenseMatrix):
-            raise UsageError(f"{path}: quantised word vectors; give a .bin file of fastText")
         ngrams = NgramVectors(make_rule(model.args), model.input.values_VD[len(tokens) :])
     matrix_VD = compose(model)
     check_finite(path, tokens, matrix_VD)

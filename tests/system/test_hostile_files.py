@@ -1,0 +1,148 @@
+"""Files that are not trusted: memory is that of their true size, whatever they announce."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.errors import DamagedError, UsageError
+from app.input import cache
+from app.keras import ClassSoftmax
+from app.tables import arrays
+from app.tables.disk.file import FileTable
+from app.tables.disk.journal import Journal, journal_path
+from app.tables.disk.table_file import TableFile
+from app.tables.dynamic import key_files, row_store
+from app.tables.dynamic.dynamic import DynamicTable
+from app.tables.dynamic.keys import KeyMap
+from app.text import vector_files
+from app.text.fasttext import parts
+
+HUGE = 2**30
+
+
+def array_head(count):
+    """Return an .npy file that announces numbers and has none."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<i8", "fortran_order": False, "shape": (count, 2)}
+    )
+    return file.getvalue()
+
+
+def edit(path, change):
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+@pytest.mark.parametrize("lengths", [[9, -9, 9], [9, 9, 9], [1, 1, 1], [2**62, 2**62, 2**62]])
+def test_lengths_of_strings_that_are_not_in_the_file(lengths, tmp_path):
+    keys = KeyMap(5, "string")
+    keys.see(np.array([b"abc", b"def", b"ghi"], object), np.ones(3, np.int64), 1)
+    keys.save(tmp_path / "keys")
+    data = np.array(lengths, np.int64).tobytes()
+    (tmp_path / "keys" / "keys.lengths").write_bytes(data)
+
+    def mark(state):
+        state["files"]["keys"]["lengths"]["mark"] = [len(data), zlib.crc32(data)]
+
+    edit(tmp_path / "keys" / key_files.STATE, mark)
+    with pytest.raises(DamagedError, match="keys.json is damaged: the lengths of 'keys' .* bytes;"):
+        key_files.read(tmp_path / "keys")
+
+
+def test_rows_that_are_not_in_the_file(tmp_path):
+    table = DynamicTable(KeyMap(5, "int64"), 2, tf.zeros)
+    table.locate(tf.constant([7, 8]))
+    table.snapshot(tmp_path)
+
+    def announce(manifest):
+        manifest |= {"rows": HUGE, "columns": HUGE, "mark": [4 * HUGE**2, 0]}
+
+    edit(tmp_path / "values.json", announce)
+    with pytest.raises(DamagedError, match=rf"values is damaged: 16 bytes, where {4 * HUGE**2} we"):
+        row_store.read_rows(tmp_path)
+
+
+def test_a_journal_of_rows_that_are_not_in_the_file(tmp_path):
+    def table(resume):
+        file = TableFile(tmp_path / "rows", "run", resume)
+        FileTable(file, "words", 3, 2, tf.zeros)
+        return file
+
+    file, snapshot = table(False), tmp_path / "step"
+    snapshot.mkdir()
+    file.snapshot(snapshot)
+    file.commit([snapshot])
+    for section, ids, row_bytes in ((9, [0], 8), (0, [3], 8), (0, [-1], 8), (0, [0], 16)):
+        journal = Journal(journal_path(tmp_path / "rows", 1))
+        journal.append(section, np.array(ids), np.zeros(1, f"V{row_bytes}"))
+        with pytest.raises(DamagedError, match="rows.undo-1 is damaged: a record of rows that its"):
+            table(True).restore(snapshot)
+
+
+def test_an_archive_whose_array_is_not_in_the_file(tmp_path):
+    with pytest.raises(ValueError, match="an array of shape .* in [0-9]+ bytes"):
+        arrays.parse_npy(array_head(2**40))
+    np.savez_compressed(tmp_path / "a.npz", users=np.zeros(10**6))
+    with pytest.raises(DamagedError, match=r"a.npz is damaged: 'users' is compressed"):
+        arrays.read_npz(tmp_path / "a.npz", ["users"])
+
+
+def test_sizes_of_a_cache_that_are_not_in_the_file(tmp_path, caplog):
+    (tmp_path / "cache").write_bytes(bytes(8))
+    for head in (array_head(2**40), b"\x93NUMPY\1\0\xff\xff{"):
+        (tmp_path / "sizes").write_bytes(head)
+        assert cache._read_index(tmp_path / "cache", tmp_path / "sizes") is None
+    assert caplog.text.count("cannot read") == 2
+
+
+@pytest.mark.parametrize("text", [zlib.compress(bytes(10**6)), zlib.compress(b""), b"text"])
+def test_counts_of_a_layer_that_are_more_than_its_words(text):
+    config = ClassSoftmax(10, counts=np.arange(10)).get_config()
+    config["counts"] = base64.b64encode(text).decode()
+    with pytest.raises(ValueError, match="the counts of a saved layer are (not those|damaged)"):
+        ClassSoftmax.from_config(config)
+
+
+def fasttext_file(dim=4, longest=0, columns=4):
+    """Return a file of word vectors with one quantised row."""
+    args = parts.Args(dim, 5, 1, 1, 5, 1, 2, 2, int(longest > 0), 1, longest, 1, 1e-4)
+    return b"".join(
+        [
+            parts.SIGNATURE.pack(parts.MAGIC, parts.VERSION),
+            parts.ARGS.pack(*args),
+            parts.SIZES.pack(1, 1, 0, 1, -1),
+            b"word\0" + parts.ENTRY.pack(1, parts.WORD),
+            parts.FLAG.pack(True) + parts.QUANTIZED.pack(False, 1, dim, 1) + b"\0",
+            parts.QUANTIZER.pack(columns, 1, columns, columns) + bytes(4 * 256 * columns),
+            parts.FLAG.pack(False) + parts.SHAPE.pack(1, dim) + bytes(4 * dim),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (fasttext_file(), "quantised word vectors; give a .bin file of fastText"),
+        (fasttext_file(dim=1 << 20), r"damaged \(1 parts of 4 columns in the input matrix\)"),
+        (fasttext_file(longest=1 << 16), r"damaged \(maxn 65536\)"),
+        (b"%d %d\nword " % (10**17, 1 << 20) + bytes(9), "ends after 0 of the"),
+        (b"2 99999999999\nword " + bytes(9), "announces 2 x 99999999999 numbers"),
+        (struct.pack("<i", parts.MAGIC), "ends within the head"),
+    ],
+)
+def test_vectors_that_are_not_in_the_file(content, message, tmp_path):
+    path = tmp_path / "vectors.bin"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=f"^{path}.*: {message}|^{path}, line 1: {message}"):
+        vector_files.read(path)
+    assert list(tmp_path.iterdir()) == [path]
