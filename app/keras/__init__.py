@@ -32,7 +32,7 @@ from .optimizers.row_optimizers import (
     LossScaleOptimizer,
     RowwiseAdagrad,
 )
-from .saving.model_files import save_model
+from .saving.model_files import load_model, save_model
 from .tables.stored_rows import StoredRows
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "add_gradients",
     "audit",
     "check_inputs",
+    "load_model",
     "load_vectors",
     "memory_plan",
     "output_as_loss",

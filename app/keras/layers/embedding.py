@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 from typing import Any
 
 import keras
@@ -14,7 +13,7 @@ from ...tables.id_checks import check_ids
 from ..backend import check_xla, in_place, in_replica, refuse_strategy, require_tensorflow
 from ..constraints import by_row
 from ..saving.weights_by_part import StoreByPart
-from ..tables.table_kinds import check_is_variable, check_kind, make_table
+from ..tables.table_kinds import check_is_variable, check_kind, make_table, with_new_file
 from ..tables.table_memory import memory_of_rows, require_room
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import StockOptimizerWarning
@@ -53,8 +52,9 @@ class RowEmbedding(keras.layers.Embedding):
         *args: As for `keras.layers.Embedding`.
         table: Where the rows and their optimizer state are: "device" (a variable, as in Keras),
             "host" (memory of the host), "file", or "sharded" (over all GPUs).
-        table_file: With table="file", the name of a new file. It belongs to this layer.
-        table_id: Marks the file of a layer that was saved; leave it out.
+        table_file: With table="file", the name of a file, which belongs to this layer while it
+            lives. A file of an earlier layer is replaced. A layer that is made from a configuration
+            gets a new file elsewhere (see `app.keras.load_model`), which is removed with it.
         hot_rows: With table="host" or "file", the number of rows of a cache on the device, which
             `app.keras.prefetch_rows` fills. By default there is none. Without a GPU, host memory
             is as near as a cache, and there is none for table="host".
@@ -72,7 +72,6 @@ class RowEmbedding(keras.layers.Embedding):
         *args: Any,
         table: str = "device",
         table_file: str | None = None,
-        table_id: str | None = None,
         hot_rows: int | None = None,
         **kwargs: Any,
     ):
@@ -84,8 +83,7 @@ class RowEmbedding(keras.layers.Embedding):
                 run on TensorFlow, or an argument of the table does not fit (see `check_kind`).
         """
         require_tensorflow()
-        self.table, self.table_file = table, table_file
-        self.table_id, self.hot_rows = table_id or secrets.token_hex(8), hot_rows
+        self.table, self.table_file, self.hot_rows = table, table_file, hot_rows
         super().__init__(*args, **kwargs)
         check_kind(self)
         if self.embeddings_regularizer is not None:
@@ -150,8 +148,17 @@ class RowEmbedding(keras.layers.Embedding):
         if self.table != "device":  # the default is left out: Keras reads the rest, too
             config["table"] = self.table
         if self.table == "file":
-            config |= {"table_file": self.table_file, "table_id": self.table_id}
+            config["table_file"] = str(self.table_file)
         return config | ({"hot_rows": self.hot_rows} if self.hot_rows else {})
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> RowEmbedding:
+        """Make a layer from the result of `get_config`, with a new file if its table is in a file.
+
+        Args:
+            config: The result of `get_config`; it is not changed.
+        """
+        return super().from_config(with_new_file(config))
 
     def save_own_variables(self, store: Any) -> None:
         """Write the rows; those of a table that is not on the device part by part.

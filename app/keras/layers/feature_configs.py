@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from ..tables.table_kinds import with_new_file
+
 # The values of keras_rs that leave the choice to the layer and to the optimizer of the model.
 _PLACEMENTS = ("auto", "default_device")
 _OPTIMIZERS = (None, "adam")
@@ -34,7 +36,6 @@ class TableConfig:
         placement: "auto" or "default_device"; the field `table` says where the rows are.
         table: Where the rows and their optimizer state are; see `RowEmbedding`.
         table_file: The file of the rows, with table="file".
-        table_id: Marks the file of a table that was saved; leave it out.
         hot_rows: The rows of a cache on the device.
         mask_zero: Whether id 0 stands for padding.
         dtype: The dtype or dtype policy of the table; None for that of the layer.
@@ -49,7 +50,6 @@ class TableConfig:
     placement: str = "auto"
     table: str = "device"
     table_file: str | None = None
-    table_id: str | None = None
     hot_rows: int | None = None
     mask_zero: bool = False
     dtype: Any = None
@@ -62,11 +62,12 @@ class TableConfig:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TableConfig:
-        """Make a configuration from the result of `get_config`.
+        """Make a configuration from the result of `get_config`, with a new file if it has one.
 
         Args:
             config: The result of `get_config`; it is not changed.
         """
+        config = with_new_file(config)
         objects = {n: keras.saving.deserialize_keras_object(config[n]) for n in _OBJECTS}
         return cls(**config | objects)
 

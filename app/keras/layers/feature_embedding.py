@@ -61,9 +61,7 @@ class FeatureEmbedding(keras.layers.Layer):
                     f"{self.name}: two tables are named {config.name!r}; give features that share "
                     "a table the same TableConfig object, or the tables different names"
                 )
-            self.tables[config.name] = table = self._make_table(config)
-            if table.table == "file":
-                config.table_id = table.table_id  # so that a saved layer knows its file
+            self.tables[config.name] = self._make_table(config)
         self.supports_masking = True
 
     def build(self, input_shapes: Any = None) -> None:
@@ -180,7 +178,7 @@ class FeatureEmbedding(keras.layers.Layer):
             "name": config.name,
             "dtype": config.dtype or self.dtype_policy,
         }
-        for name in ("table", "table_file", "table_id", "hot_rows", "mask_zero"):
+        for name in ("table", "table_file", "hot_rows", "mask_zero"):
             options[name] = getattr(config, name)
         if config.combiner is None:
             return RowEmbedding(config.vocabulary_size, config.embedding_dim, **options)

@@ -6,6 +6,7 @@ import os
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -13,6 +14,7 @@ from ...errors import RunError, UsageError
 from ...system.files import replacing
 from ...tables.dynamic.dynamic import DynamicTable
 from ..step_parts import parts_of
+from ..tables.table_kinds import new_files_in
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import variable_bytes
 from .weights_by_part import HEAD_BYTES, require_disk
@@ -65,6 +67,24 @@ def save_model(model: keras.Model, path: str | Path) -> None:
         raise OSError(
             f"cannot save {path}: {reason}; an earlier file of this name is unchanged"
         ) from error
+
+
+def load_model(
+    path: str | Path, *, table_folder: str | Path | None = None, **options: Any
+) -> keras.Model:
+    """Load a model that `save_model` or `model.save` wrote, with its tables in files beside it.
+
+    `keras.saving.load_model` loads it as well, with its tables in the folder for temporary files.
+    A table in a file gets a new file in every case, whatever name the saved model has for it. The
+    file is working memory, which is removed when the layer is deleted or the program ends.
+
+    Args:
+        path: The name of the file.
+        table_folder: The folder of the new files; by default that of the model.
+        **options: As for `keras.saving.load_model`.
+    """
+    with new_files_in(Path(path).parent if table_folder is None else Path(table_folder)):
+        return keras.saving.load_model(path, **options)
 
 
 def _file_bytes(model: keras.Model) -> int:

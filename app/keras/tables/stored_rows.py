@@ -15,6 +15,8 @@ from absl import logging
 from ...tables.row_reads import row_slices
 from ...types import HOST
 
+_named_files: set[str] = set()  # the files that arguments named in this process
+
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class StoredRows(keras.initializers.Initializer):
@@ -26,8 +28,8 @@ class StoredRows(keras.initializers.Initializer):
 
     Rows are read in parts of about 16 MB, whatever the kind of table. A model that was saved has
     the rows that were trained, and so loads without the file: a layer that is made from its
-    configuration then starts with zeros, which its saved weights replace. The configuration has the
-    name of the file, but not an array.
+    configuration then starts with zeros, which its saved weights replace. A copy in the same
+    process reads the file again. A file that only a configuration names is not opened.
 
     Args:
         rows: The name of a file in NumPy's format .npy, or an array (V, D), such as a
@@ -44,6 +46,8 @@ class StoredRows(keras.initializers.Initializer):
     def __init__(self, rows: str | os.PathLike | np.ndarray):
         is_file = isinstance(rows, str | os.PathLike)
         self._path = os.fspath(rows) if is_file else None
+        if is_file:
+            _named_files.add(self._path)
         self.rows: Any = _RowsInFile(Path(rows)) if is_file else np.asanyarray(rows)
         shape, dtype = self.rows.shape, self.rows.dtype
         if len(shape) != 2 or not (dtype.kind in "fiu" or dtype == tf.bfloat16.as_numpy_dtype):
@@ -113,6 +117,8 @@ class StoredRows(keras.initializers.Initializer):
         """
         if config["rows"] is None:
             reason = f"an array of shape {tuple(config['shape'])} is not in a configuration"
+        elif config["rows"] not in _named_files:
+            reason = "the file of a configuration is not opened"
         else:
             try:
                 initializer = cls(config["rows"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
+import contextvars
 import os
+import secrets
+import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from ...tables import sharded
 from ...tables.base import Table
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
-from ...tables.disk.sections import read_header
+from ...tables.disk.journal import journal_path
 from ...tables.disk.table_file import TableFile
 from ...tables.initial import Constant, Initial, Unwritten
 from ...tables.read_through import ReadThroughTable
@@ -26,6 +29,13 @@ from ...types import HOST
 from ..backend import in_place
 from .initial_values import by_id
 from .stored_rows import StoredRows
+
+_OWNER = "a layer of Keras"  # of a file; it is no id of a run (see `checkpoints.workdir.owner_id`)
+# The files that arguments of layers named in this process, and those that `with_new_file` made up
+# for layers that are not built yet.
+_named_files: set[str] = set()
+_new_files: set[str] = set()
+_folder: contextvars.ContextVar[Path | None] = contextvars.ContextVar("folder", default=None)
 
 
 def _on_host(layer: Any) -> Table:
@@ -44,26 +54,37 @@ def _sharded(layer: Any) -> Table:
 def _in_file(layer: Any) -> Table:
     """Make the table of a layer in a new file, which is locked until the layer is deleted.
 
-    A file of the same layer is replaced. Raises ValueError if the file cannot be used.
+    A file of an earlier layer that is no longer in use is replaced. Raises ValueError if the file
+    cannot be used.
     """
     path = Path(layer.table_file)
-    _check_file(layer, path)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{layer.name}: table_file={path} is no file; give the name of a new file")
     shape = layer.input_dim, layer.output_dim
     initial = _by_id(layer)
     try:
-        file = TableFile(path, layer.table_id, resume=False)
-    except (OSError, UsageError, RunError) as error:
-        raise ValueError(f"{layer.name}: table_file={path}: {error}") from error
+        file = TableFile(path, _OWNER, resume=False, take_over=False)
+    except (UsageError, RunError) as error:
+        if isinstance(error.__cause__, BlockingIOError):
+            reason = "is in use by another layer, of this process or another"
+        elif isinstance(error.__cause__, OSError):
+            reason = f"cannot be written: {error.__cause__.strerror}"
+        else:
+            reason = "exists, and holds something else than the rows of a layer"
+        raise ValueError(
+            f"{layer.name}: table_file={path} {reason}; make this layer with another file, and "
+            "load its rows by load_weights"
+        ) from error
+    weakref.finalize(layer, file.release)
+    if layer.table_file in _new_files:
+        _new_files.remove(layer.table_file)
+        weakref.finalize(layer, _remove, path)
     file.label = f"{layer.name}: table_file="
     file.remedy = "load a saved model, or make the layer again, with a new file"
     try:
-        table = FileTable(file, "embeddings", *shape, initial, _dtype(layer))
+        return FileTable(file, "embeddings", *shape, initial, _dtype(layer))
     except RunError as error:
         raise ValueError(str(error)) from error
-    lock = os.open(path, os.O_RDWR)
-    weakref.finalize(layer, os.close, lock)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return table
 
 
 # Makes the table of a `RowEmbedding`. The value "device" of `table` is a variable of Keras.
@@ -94,6 +115,8 @@ def check_kind(layer: Any) -> None:
     is_name = isinstance(layer.table_file, str | os.PathLike) and layer.table_file
     if layer.table == "file" and not is_name:
         raise ValueError(f"{layer.name}: table_file={layer.table_file!r}; give the name of a file")
+    if layer.table == "file":
+        _named_files.add(str(layer.table_file))
     if layer.lora_rank:
         check_is_variable(layer, "lora_rank")
     if layer.hot_rows is not None:
@@ -197,30 +220,44 @@ def _dtype(layer: Any) -> tf.DType:
     return tf.as_dtype(layer.variable_dtype)
 
 
-def _check_file(layer: Any, path: Path) -> None:
-    """Raise ValueError if a file is in use, or if it may hold the rows of another layer."""
-    if not path.exists():
-        return
-    if not path.is_file():
-        raise ValueError(f"{layer.name}: table_file={path} is no file; give the name of a new file")
-    with open(path, "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(
-                f"{layer.name}: table_file={path} is in use by another layer, of this process or "
-                "another; make this layer with another file, and load its rows by load_weights"
-            ) from error
-    if not _is_own(path, layer.table_id):
-        raise ValueError(
-            f"{layer.name}: table_file={path} exists, and may hold the rows of another layer; "
-            "name another file, or remove it: rows that were saved are in the saved model"
-        )
+@contextlib.contextmanager
+def new_files_in(folder: Path) -> Iterator[None]:
+    """Let layers that are made from a configuration in the block have their files in a folder.
 
-
-def _is_own(path: Path, table_id: str) -> bool:
-    """Return whether a file was made by this layer before its model was saved and loaded."""
+    Args:
+        folder: The folder.
+    """
+    token = _folder.set(folder)
     try:
-        return read_header(path).owner == table_id
-    except (OSError, ValueError):
-        return False
+        yield
+    finally:
+        _folder.reset(token)
+
+
+def with_new_file(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a layer or a table, with a new file if it has a file.
+
+    A configuration may come from anybody, so nothing in it can name a file. The new one is in the
+    folder of `new_files_in`; or beside a file that this process named, if a layer is copied; or in
+    the folder for temporary files. It is removed with its layer.
+
+    Args:
+        config: The configuration; it is not changed.
+    """
+    config = dict(config)
+    config.pop("table_id", None)  # of earlier versions
+    if config.get("table") != "file":
+        return config
+    copied = str(config.get("table_file"))
+    folder = _folder.get()
+    if folder is None:
+        folder = Path(copied).parent if copied in _named_files else Path(tempfile.gettempdir())
+    path = str(folder.absolute() / f"lexrow-{secrets.token_hex(8)}.rows")
+    _new_files.add(path)
+    return config | {"table_file": path}
+
+
+def _remove(path: Path) -> None:
+    """Remove a file of rows and its journal."""
+    for file in (path, journal_path(path, 0)):
+        file.unlink(missing_ok=True)

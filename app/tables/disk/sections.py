@@ -200,7 +200,7 @@ def read_header(path: Path) -> Header:
 
 
 def read_own_header(path: Path, owner: str, resume: bool) -> Header | None:
-    """Return the header of a file of this run, or None if a new run has no file yet.
+    """Return the header of a file of this run; None if a new run has no file yet, or an empty one.
 
     Args:
         path: The file.
@@ -210,7 +210,8 @@ def read_own_header(path: Path, owner: str, resume: bool) -> Header | None:
     Raises:
         UsageError: The file is missing or truncated, belongs to another run, or holds no rows.
     """
-    if not resume and not path.exists():
+    # A process that was killed before it wrote the header leaves an empty file.
+    if not resume and (not path.exists() or (path.is_file() and not path.stat().st_size)):
         return None
     try:
         header = read_header(path)

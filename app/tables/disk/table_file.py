@@ -12,13 +12,17 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import fcntl
+import io
 import json
 import os
 import secrets
 import shutil
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -39,34 +43,56 @@ from .journal import (
 from .mapped_rows import THREADS, MappedRows
 from .sections import Header, Section, fill, read_own_header, reserve
 
+# The files of this process, by their run and path.
+_locked: weakref.WeakValueDictionary[tuple[str, str], TableFile] = weakref.WeakValueDictionary()
+
 
 class TableFile:
     """A file with the rows of tables and of their slots (see `tables.disk.file.FileTable`).
+
+    The file is locked until this object is deleted, or `release` is called.
 
     Args:
         path: The file.
         owner: The id of the run (see `checkpoints.workdir.owner_id`).
         resume: Whether a checkpoint needs the rows in the file. Then `restore` must be called
             before a row is written. If not, a file of this run and its journals are replaced.
+        take_over: Whether an earlier object of this process and run, which TensorFlow may still
+            hold when the run is repeated, gives up its lock.
 
     Raises:
-        UsageError: The file is missing or truncated, belongs to another run, or holds no rows.
+        UsageError: The file is missing or truncated, belongs to another run, holds no rows, cannot
+            be written, or is in use. It is unchanged then.
     """
 
     # The beginning and the end of messages about a file that changed.
     label = "--table_file="
     remedy = "put the whole file back and run again, or train in a new workdir"
 
-    def __init__(self, path: Path, owner: str, resume: bool):
+    def __init__(self, path: Path, owner: str, resume: bool, take_over: bool = True):
         self.path, self._resume = path, resume
-        header = read_own_header(path, owner, resume)
-        if not resume:
-            for journal in list_journals(path).values():
-                journal.unlink()
-            header = Header(owner, secrets.token_hex(8))
-            with replacing(path) as temporary:
-                header.write(temporary)
-            journal_path(path, 0).touch()  # the journal before the first checkpoint stays empty
+        read_own_header(path, owner, resume)  # another file is not opened to be written
+        key = owner, os.path.realpath(path)
+        if take_over and key in _locked:
+            _locked[key].release()
+        lock = _lock(path)
+        try:
+            header = read_own_header(path, owner, resume)  # another process may have made it
+            if not resume:
+                for journal in list_journals(path).values():
+                    journal.unlink()
+                header = Header(owner, secrets.token_hex(8))
+                with contextlib.ExitStack() as former:
+                    former.callback(lock.close)  # once the new file has its name
+                    with replacing(path) as temporary:
+                        header.write(temporary)
+                        lock = _lock(temporary)
+                journal_path(path, 0).touch()  # the journal before the first checkpoint stays empty
+        except BaseException:
+            lock.close()
+            raise
+        self.release: Callable[[], Any] = weakref.finalize(self, lock.close)
+        _locked[key] = self
         self._header, self._opened = header, os.stat(path)
         self._pool = concurrent.futures.ThreadPoolExecutor(THREADS)
         self._mapped = [MappedRows(path, section, self._pool) for section in header.sections]
@@ -219,7 +245,7 @@ class TableFile:
             journalled = self._none_journalled()
             end = 0
             for other, path in newer.items():
-                for number, ids_U, rows_U, record_end in records(path):
+                for number, ids_U, rows_U, record_end in records(path, self._header):
                     self._mapped[number].put(ids_U, rows_U)
                     if other == generation:
                         journalled[number][ids_U] = True
@@ -286,3 +312,31 @@ class TableFile:
         """Open the journal of a generation, cut to `end` bytes, and note which rows it has."""
         self._journal = Journal(journal_path(self.path, generation), end)
         self._generation, self._journalled = generation, journalled
+
+
+def _lock(path: Path) -> io.FileIO:
+    """Open a file, which is made if it is not there, and return it locked, until it is closed.
+
+    Raises UsageError if it is in use or cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            file = io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Another process may have replaced the file before it was locked.
+                if path.exists() and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    return file
+            except OSError:
+                file.close()
+                raise
+            file.close()
+    except BlockingIOError as error:
+        raise UsageError(
+            f"--table_file={path} is in use by another run or model; name another file"
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"--table_file={path} cannot be written: {error.strerror}; name a file that can"
+        ) from error

@@ -249,11 +249,14 @@ def test_a_file_that_is_not_the_one_asked_for_is_refused(tmp_path):
         path.write_bytes(content[:size])
         with pytest.raises(UsageError, match=f"^--table_file={path} is truncated; to go on"):
             opened(path, resume=True)
-    for other in (b"", b"a text\n" * 10_000):
-        path.write_bytes(other)
-        with pytest.raises(UsageError, match=f"^--table_file={path} is no file of rows; to go on"):
-            opened(path)
-        assert path.read_bytes() == other
+    path.write_bytes(b"a text\n" * 10_000)
+    with pytest.raises(UsageError, match=f"^--table_file={path} is no file of rows; to go on"):
+        opened(path)
+    assert path.read_bytes() == b"a text\n" * 10_000
+    path.write_bytes(b"")
+    with pytest.raises(UsageError, match=f"^--table_file={path} is no file of rows; to go on"):
+        opened(path, resume=True)
+    opened(path)  # a new run may have an empty file
     with pytest.raises(UsageError, match=f"{tmp_path} cannot be read: Is a directory; to go on"):
         opened(tmp_path)
 

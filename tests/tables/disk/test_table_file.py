@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.errors import UsageError
 from app.tables.disk import journal
 from app.tables.disk.file import read_rows
 from app.tables.disk.table_file import TableFile
@@ -260,3 +261,43 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, kills):
             time.sleep(0.01 * (kill + 1))
             process.send_signal(signal.SIGKILL)
         recovered(tmp_path)
+
+
+@pytest.mark.parametrize("repeat", range(20))
+def test_of_several_that_start_on_one_new_file_one_has_it(repeat, tmp_path):
+    barrier, opened, refused = threading.Barrier(8), [], []
+
+    def start():
+        barrier.wait()
+        try:
+            opened.append(TableFile(tmp_path / "rows", "me", resume=False, take_over=False))
+        except UsageError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = opened
+    line = f"--table_file={tmp_path}/rows is in use by another run or model; name another file"
+    assert refused == [line] * 7
+    number = winner.section("words", ROWS, 3, tf.ones, tf.float32)  # its file has its name
+    winner.write(number, np.array([1]), np.full((1, 3), 5, np.float32))
+    np.testing.assert_array_equal(winner.read(number, np.array([0, 1])), [[1] * 3, [5] * 3])
+    assert {path.name for path in tmp_path.iterdir()} == {"rows", "rows.undo-0"}
+
+
+def test_a_file_is_free_once_its_object_is_gone(tmp_path):
+    first = TableFile(tmp_path / "rows", "me", resume=False)
+    with pytest.raises(UsageError, match="is in use by another run or model; name another file"):
+        TableFile(tmp_path / "rows", "me", resume=True, take_over=False)
+    TableFile(tmp_path / "rows", "me", resume=True)  # the same run again
+    del first
+    TableFile(tmp_path / "rows", "me", resume=False, take_over=False)
+
+
+def test_a_file_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="rows cannot be written: File exists; name a file"):
+        TableFile(tmp_path / "file" / "rows", "me", resume=False)
