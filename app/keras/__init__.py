@@ -23,13 +23,13 @@ from .layers.softmax_layers import (
 from .layers.stock_layers import to_keras
 from .layers.word_vectors import load_vectors
 from .merged import add_gradients
+from .optimizers.loss_scale import LossScaleOptimizer
 from .optimizers.row_optimizers import (
     SGD,
     Adagrad,
     Ftrl,
     LazyAdam,
     LazyAdamW,
-    LossScaleOptimizer,
     RowwiseAdagrad,
 )
 from .saving.model_files import load_model, save_model

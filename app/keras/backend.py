@@ -40,6 +40,19 @@ def is_dtype_guessed() -> bool:
     return False
 
 
+def in_call_of(kind: type) -> Any:
+    """Return the nearest object of a class whose method is in the call stack, or None.
+
+    Args:
+        kind: The class.
+    """
+    frame = inspect.currentframe()
+    while frame := frame.f_back:
+        if isinstance(owner := frame.f_locals.get("self"), kind):
+            return owner
+    return None
+
+
 def require_tensorflow() -> None:
     """Check that Keras runs on TensorFlow.
 

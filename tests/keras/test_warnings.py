@@ -144,25 +144,6 @@ def test_so_it_is_under_a_loss_scale(large):
     only(step(model), large, "words/embeddings", "208 bytes", "RowEmbedding")
 
 
-@pytest.mark.slow
-def test_keras_own_loss_scale_is_warned_of(large):
-    model = make_model(keras.optimizers.LossScaleOptimizer(LazyAdam(0.1)))
-    only(step(model), large, "words/embeddings", "app.keras.LossScaleOptimizer(LazyAdam(...))")
-
-
-@pytest.mark.slow
-def test_the_loss_scale_that_compile_adds_is_warned_of(monkeypatch):
-    monkeypatch.setattr(row_sparse, "_LARGE", 1)
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        model = make_model(SGD(0.1))
-    finally:
-        keras.config.set_dtype_policy(before)
-    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-    assert any("app.keras.LossScaleOptimizer(SGD(...))" in text for text in step(model))
-
-
 def test_a_dense_gradient_of_a_large_table_is_warned_of(large):
     """Here by a regularizer, which a plain Embedding may have."""
     inputs = keras.Input((LENGTH,), dtype="int32")

@@ -114,6 +114,7 @@ class DynamicEmbedding(keras.layers.Layer):
         self.key_map.remedy = f"{self.name}: give a greater capacity, or smaller batches"
         table = DynamicTable(self.key_map, self.output_dim, self._initial)
         self.embeddings = TableVariable(table, "embeddings")
+        self.embeddings.trainable = self.trainable  # as `add_weight` does
         self._keys = KeysInCheckpoint(self)
         # Keras and TensorFlow save only variables that they see, and the keys have files already.
         self._keys.variable = KeysOfRows(self)

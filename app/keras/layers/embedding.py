@@ -140,6 +140,7 @@ class RowEmbedding(keras.layers.Embedding):
         with tf.init_scope():
             self._embeddings = TableVariable(make_table(self), "embeddings", self.variable_dtype)
         self._embeddings.constraint = self.embeddings_constraint
+        self._embeddings.trainable = self.trainable  # as `add_weight` does
         self.built = True
 
     def get_config(self) -> dict[str, Any]:

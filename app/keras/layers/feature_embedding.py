@@ -150,6 +150,7 @@ class FeatureEmbedding(keras.layers.Layer):
         return super().get_config() | {
             "feature_configs": keras.tree.map_structure(describe, self._features),
             "tables": [configs[name].get_config() for name in names],
+            "frozen": [name for name in names if not self.tables[name].trainable],
         }
 
     @classmethod
@@ -161,6 +162,7 @@ class FeatureEmbedding(keras.layers.Layer):
         """
         config = dict(config)
         tables = [TableConfig.from_config(table) for table in config.pop("tables")]
+        frozen = config.pop("frozen", ())  # a model of an earlier version has none
 
         def read(node: Any) -> FeatureConfig | None:
             if not isinstance(node, dict) or "input_shape" not in node:
@@ -169,7 +171,10 @@ class FeatureEmbedding(keras.layers.Layer):
 
         structure = keras.saving.deserialize_keras_object(config["feature_configs"])
         config["feature_configs"] = keras.tree.traverse(read, structure)
-        return super().from_config(config)
+        layer = super().from_config(config)
+        for name in frozen:
+            layer.tables[name].trainable = False
+        return layer
 
     def _make_table(self, config: TableConfig) -> RowEmbedding:
         """Return the layer of a table."""
@@ -177,6 +182,7 @@ class FeatureEmbedding(keras.layers.Layer):
             "embeddings_initializer": config.initializer,
             "name": config.name,
             "dtype": config.dtype or self.dtype_policy,
+            "trainable": self.trainable,
         }
         for name in ("table", "table_file", "hot_rows", "mask_zero"):
             options[name] = getattr(config, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from numbers import Real
 
 import keras
+import tensorflow as tf
 
 _NOT_NEGATIVE = (
     *("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"),
@@ -20,7 +21,8 @@ def check_arguments(optimizer: keras.optimizers.Optimizer) -> None:
         optimizer: The optimizer. An argument that it does not have is not checked.
     """
     rate = optimizer._learning_rate
-    if isinstance(rate, keras.Variable) and not rate.numpy() > 0:
+    # A MultiOptimizer can make an optimizer in the trace of a step, where no value is known.
+    if isinstance(rate, keras.Variable) and tf.executing_eagerly() and not rate.numpy() > 0:
         raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
     for name in (*_NOT_NEGATIVE, *_BELOW_1):
         value = getattr(optimizer, name, None)

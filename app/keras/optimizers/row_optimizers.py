@@ -10,8 +10,6 @@ import tensorflow as tf
 
 from ...optimizers import adagrad, adam, ftrl, sgd
 from ...optimizers.base import Rule, State, touched
-from ..saving.weights_by_part import StateByPart
-from ..tables.table_variable import TableVariable
 from .row_sparse import RowSparse
 
 
@@ -231,57 +229,6 @@ class LazyAdamW(_LazyAdam, keras.optimizers.AdamW):
         correct_skipped: As for `LazyAdam`. The row then also decays for the skipped steps.
         **kwargs: As for `keras.optimizers.AdamW`.
     """
-
-
-@keras.saving.register_keras_serializable(package="lexrow")
-class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
-    """Dynamic loss scaling for mixed_float16, around an optimizer of `app.keras`.
-
-    The loss scale optimizer of Keras makes the gradient of each table dense to see whether it is
-    finite. This one checks the rows of the batch. Arguments are those of Keras.
-
-    Example:
-        keras.mixed_precision.set_global_policy("mixed_float16")
-        optimizer = app.keras.LossScaleOptimizer(app.keras.LazyAdam(0.001))
-        model.compile(optimizer, loss="mse")
-    """
-
-    checks_rows = True
-
-    def _overwrite_variable_with_gradient(self, variable: Any) -> bool:
-        """Return whether Keras assigns the gradient to the variable; never for a table."""
-        if isinstance(variable, TableVariable):
-            return False
-        return super()._overwrite_variable_with_gradient(variable)
-
-    def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Create the state of both optimizers.
-
-        Args:
-            var_list: The variables to train.
-        """
-        super().build(list(var_list))
-
-    def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
-        """Update the loss scale, and the variables if all gradients are finite.
-
-        Args:
-            grads: The gradients, dense or row-sparse.
-            trainable_variables: Their variables.
-        """
-        if trainable_variables is not None:
-            trainable_variables = list(trainable_variables)
-        super().apply(list(grads), trainable_variables)
-
-    def check_finite(self, grads: list[Any]) -> tf.Tensor:
-        """Return whether all gradients are finite, a bool scalar.
-
-        Args:
-            grads: The gradients, dense or row-sparse.
-        """
-        return super().check_finite(
-            [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
-        )
 
 
 def _decayed(rule: Rule, decay: float) -> Rule:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ...optimizers.base import Rule
 from ...optimizers.row_updates import update_rows
-from ..backend import in_place, require_tensorflow
+from ..backend import in_call_of, in_place, require_tensorflow
 from ..constraints import constrained, row_constraint
 from ..merged import Merged
 from ..tables.table_variable import TableVariable
@@ -23,6 +23,7 @@ from ..tables.table_warnings import (
     warn_of_whole_table,
 )
 from .argument_checks import check_arguments
+from .loss_scale import replace_loss_scale
 from .row_accumulation import RowAccumulation
 from .row_tables import as_table
 
@@ -72,6 +73,24 @@ class RowSparse(RowAccumulation):
         super().__init__(*args, **kwargs)
         self.rounding = rounding
         check_arguments(self)
+
+    def build(self, var_list: Iterable[Any]) -> None:
+        """Create the slots, and adapt the optimizers of Keras that are around this one.
+
+        A MultiOptimizer tells tf.train.Checkpoint of its optimizers, so that their slots are saved.
+        A LossScaleOptimizer then checks rows instead of whole gradients.
+
+        Args:
+            var_list: The variables to train.
+
+        Raises:
+            ValueError: The slots of the tables need more memory, or disk, than is free.
+        """
+        super().build(var_list)
+        replace_loss_scale()
+        if outer := in_call_of(keras.optimizers.MultiOptimizer):
+            for number, optimizer in enumerate(outer.optimizers):
+                outer._track_trackable(optimizer, f"optimizer_{number}", overwrite=True)
 
     def add_variable(
         self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
@@ -160,18 +179,12 @@ class RowSparse(RowAccumulation):
             log_missing_prefetch(sparse)
             for table in sparse:
                 if variable_bytes(table) >= _LARGE:
-                    warn_of_whole_table(table, type(self).__name__)
+                    warn_of_whole_table(table)
         if variables and not self.built and not tf.distribute.has_strategy():
             # Keras creates slots in the trace of a step, where they take their memory twice.
             with tf.init_scope():
                 self.build(variables)
         super().apply(grads, trainable_variables)
-
-    def _overwrite_variable_with_gradient(self, variable: Any) -> bool:
-        """Return whether Keras assigns the gradient to the variable; never for a table."""
-        if isinstance(variable, TableVariable):
-            return False
-        return super()._overwrite_variable_with_gradient(variable)
 
     def _refuse_whole_tables(self, tables: Sequence[Any]) -> None:
         """Raise ValueError if an option of the optimizer needs every row of the tables."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import contextvars
+import inspect
 import types
 import weakref
 from collections.abc import Iterator
@@ -57,9 +58,6 @@ class TableVariable(keras.Variable):
         self.table = table
         # A look-up gives new keys of a dynamic table no rows; an update does.
         self._readable = table.known if isinstance(table, DynamicTable) else table
-        # Keras then makes no slots, and calls `assign` with the gradient if the optimizer is not
-        # one of `app.keras`.
-        self.overwrite_with_gradient = True
         # The last call that wrote a SavedModel, and its rows. Held here, they would keep the model.
         self._export: tuple[int, weakref.ref[tf.Module] | None] = 0, None
 
@@ -69,6 +67,17 @@ class TableVariable(keras.Variable):
         stored = _stored(self.table)
         rows = stored.used if isinstance(stored, RowStore) else stored.rows
         return tf.TensorShape((rows, stored.columns))
+
+    @property
+    def overwrite_with_gradient(self) -> bool:
+        """Whether the optimizer that asks is neither one of `app.keras` nor a loss scale.
+
+        Such an optimizer of Keras then makes no slots, and calls `assign` with the gradient. A loss
+        scale would not divide the gradient by the scale.
+        """
+        optimizer = inspect.currentframe().f_back.f_locals.get("self")
+        is_scale = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        return not is_scale and not getattr(optimizer, "updates_rows", False)
 
     def look_up(self, ids: tf.Tensor) -> tf.Tensor:
         """Return the rows of the given ids, with a row-sparse gradient.

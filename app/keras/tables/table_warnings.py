@@ -65,22 +65,15 @@ def _asking_optimizer() -> Any:
     return None if is_sgd and under_xla() else optimizer
 
 
-def warn_of_whole_table(table: Any, optimizer: str) -> None:
+def warn_of_whole_table(table: Any) -> None:
     """Warn of parts of a step that read or write the whole of a table with a row-sparse gradient.
 
-    These are whole reads, the loss scaling of Keras, and constraints that are not by row.
+    These are whole reads, and constraints that are not by row.
 
     Args:
         table: The table, a variable of Keras or TensorFlow.
-        optimizer: The name of the class of its optimizer.
     """
     warn_of_whole_read(table)
-    if is_scaled_by_keras():
-        warnings.warn(
-            f"keras.optimizers.LossScaleOptimizer looks at every row of {variable_name(table)} at "
-            f"each step; compile with {PACKAGE}.keras.LossScaleOptimizer({optimizer}(...))",
-            stacklevel=2,
-        )
     constraint = getattr(table, "constraint", None)
     if constraint is not None and not row_constraint(table):
         warnings.warn(
@@ -152,19 +145,6 @@ def log_missing_prefetch(tables: Iterable[Any]) -> None:
             ", ".join(lacking),
             PACKAGE,
         )
-
-
-def is_scaled_by_keras() -> bool:
-    """Return whether the call stack has a LossScaleOptimizer of Keras, which reads whole gradients.
-
-    The LossScaleOptimizer of `app.keras` does not count.
-    """
-    frame = inspect.currentframe()
-    while frame := frame.f_back:
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, keras.optimizers.LossScaleOptimizer):
-            return not getattr(owner, "checks_rows", False)
-    return False
 
 
 def variable_name(variable: Any) -> str:

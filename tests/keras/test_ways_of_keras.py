@@ -1,0 +1,311 @@
+"""What Keras does to a gradient or a variable on its way is done to every kind of table."""
+
+from __future__ import annotations
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.keras import (
+    SGD,
+    DynamicEmbedding,
+    FeatureConfig,
+    FeatureEmbedding,
+    LazyAdam,
+    LazyAdamW,
+    LossScaleOptimizer,
+    RowEmbedding,
+    RowEmbeddingReduce,
+    TableConfig,
+)
+from tests.keras.table_models import BATCH, COLUMNS, IDS, LENGTH, ROWS, TARGETS
+
+FAR = ("host", "file", "sharded", "dynamic")
+START = keras.initializers.Constant(0.5)
+OptimizerMap, MultiOptimizer = keras.optimizers.OptimizerMap, keras.optimizers.MultiOptimizer
+TheirScale = keras.optimizers.LossScaleOptimizer
+
+# Name -> the optimizer, and the arguments of `trained`.
+WAYS = {
+    "scaled": (lambda: SGD(0.1), {"policy": "mixed_float16"}),
+    "scaled_by_keras": (lambda: TheirScale(LazyAdam(0.1), initial_scale=8.0), {}),
+    "scale_skips": (
+        lambda: TheirScale(LazyAdam(0.1), initial_scale=2.0**20),
+        {"policy": "mixed_float16"},
+    ),
+    "scaled_multi": (
+        lambda: TheirScale(MultiOptimizer(OptimizerMap(SGD(0.1), {".*dense/.*": LazyAdam(0.1)}))),
+        {},
+    ),
+    "scaled_made": (lambda: TheirScale(MultiOptimizer(lambda _: SGD(0.1))), {}),
+    "scale_factor": (lambda: SGD(0.1, loss_scale_factor=16.0), {}),
+    "bfloat16": (lambda: LazyAdam(0.1), {"policy": "mixed_bfloat16"}),
+    "multi": (lambda: MultiOptimizer(OptimizerMap(LazyAdam(0.1), {".*dense/.*": SGD(0.1)})), {}),
+    "multi_made": (lambda: MultiOptimizer(lambda _: LazyAdam(0.1)), {}),
+    "clipnorm": (lambda: SGD(0.1, clipnorm=0.01), {}),
+    "clipvalue": (lambda: SGD(0.1, clipvalue=0.001), {}),
+    "global_clipnorm": (lambda: LazyAdam(0.1, global_clipnorm=0.01), {}),
+    "weight_decay": (lambda: LazyAdamW(0.1, weight_decay=0.1), {}),
+    "accumulation": (lambda: LazyAdam(0.1, gradient_accumulation_steps=2), {}),
+    "rate_of_callback": (
+        lambda: SGD(0.1),
+        {"callbacks": [keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (1 + epoch))]},
+    ),
+    "schedule": (
+        lambda: LazyAdam(keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)),
+        {},
+    ),
+    "eager": (lambda: LazyAdam(0.1), {"run_eagerly": True}),
+    "steps_per_execution": (lambda: LazyAdam(0.1), {"steps_per_execution": 3}),
+    "batches": (lambda: LazyAdam(0.1), {"way": "batches"}),
+}
+# Each of the other cases is a run like these, by another path of Keras.
+QUICK = {("scaled", kind) for kind in FAR} | {("scaled_made", "host"), ("multi_made", "dynamic")}
+CASES = [
+    pytest.param(way, kind, marks=() if (way, kind) in QUICK else pytest.mark.slow)
+    for way in WAYS
+    for kind in FAR
+]
+# Keras writes its variables to files in a way that NumPy 2 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+
+
+@contextlib.contextmanager
+def dtype_policy(name):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def make_table(kind, folder, **options):
+    options = {"embeddings_initializer": START, "name": "words"} | options
+    if kind == "dynamic":
+        return DynamicEmbedding(COLUMNS, capacity=ROWS, **options)
+    if kind == "file":
+        options["table_file"] = str(folder / f"rows{len(list(folder.iterdir()))}.bin")
+    return RowEmbedding(ROWS, COLUMNS, table=kind, **options)
+
+
+def make_model(layer, optimizer, **compiled):
+    keras.utils.set_random_seed(0)
+    dense = keras.layers.Dense(1, name="dense", dtype="float32")
+    model = keras.Sequential(
+        [keras.Input((LENGTH,), dtype="int64"), layer, keras.layers.Flatten(), dense]
+    )
+    model.compile(optimizer, loss="mse", **compiled)
+    return model
+
+
+def trained(layer_of, optimizer, policy="float32", way="fit", callbacks=(), ids=IDS, **compiled):
+    with dtype_policy(policy):
+        model = make_model(layer_of(), optimizer(), **compiled)
+        if way == "batches":
+            for at in range(0, len(IDS), BATCH):
+                model.train_on_batch(IDS[at : at + BATCH], TARGETS[at : at + BATCH])
+        else:
+            model.fit(
+                ids, TARGETS, BATCH, epochs=2, shuffle=False, verbose=0, callbacks=list(callbacks)
+            )
+    return model
+
+
+def rows_of(model, name="words"):
+    """The rows of the ids in use, whatever the kind of the table."""
+    return rows_of_layer(model.get_layer(name))
+
+
+def rows_of_layer(layer):
+    table, ids = layer.embeddings, np.unique(IDS)
+    found = table.look_up(ids) if hasattr(table, "look_up") else tf.gather(table.value, ids)
+    return found.numpy()
+
+
+def everything_else(model):
+    """The other weights, and what the optimizers count."""
+    scale = getattr(model.optimizer, "dynamic_scale", None)
+    weights = [*model.get_layer("dense").get_weights(), model.optimizer.iterations.numpy()]
+    return [w.tobytes() for w in weights] + ([] if scale is None else [float(scale)])
+
+
+@pytest.mark.parametrize(("way", "kind"), CASES)
+def test_every_kind_trains_as_the_device(way, kind, tmp_path):
+    optimizer, options = WAYS[way]
+    models = [
+        trained(lambda k=k: make_table(k, tmp_path), optimizer, **options) for k in (kind, "device")
+    ]
+    ours, device = map(rows_of, models)
+    assert ours.tobytes() == device.tobytes()
+    assert everything_else(models[0]) == everything_else(models[1])
+    assert np.isfinite(ours).all() and (ours != 0.5).any()
+
+
+# Keras clips each occurrence of an id by itself, so every id occurs once in a batch.
+DISTINCT = np.concatenate(
+    [np.random.default_rng(n).permutation(ROWS)[: BATCH * LENGTH] for n in range(len(IDS) // BATCH)]
+).reshape(-1, LENGTH)
+AS_STOCK = [
+    pytest.param(way, marks=() if way == "scaled" else pytest.mark.slow)
+    for way in ("scaled", "scaled_by_keras", "scale_skips", "clipnorm", "clipvalue")
+] + [pytest.param("multi_made", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("way", AS_STOCK)
+def test_the_device_trains_as_keras(way):
+    """By optimizers whose dense and row-sparse updates are defined to agree."""
+    optimizer, options = WAYS[way]
+
+    def stock():
+        return keras.layers.Embedding(
+            ROWS, COLUMNS, embeddings_initializer=START, dtype=None, name="words"
+        )
+
+    def theirs():
+        made = optimizer()
+        if way == "multi_made":
+            return MultiOptimizer(lambda _: keras.optimizers.SGD(0.1))
+        inner = getattr(made, "inner_optimizer", made)
+        config = {n: v for n, v in inner.get_config().items() if n not in _OURS}
+        plain = keras.optimizers.SGD.from_config(config | {"learning_rate": 0.1})
+        return TheirScale(plain, made.initial_scale) if inner is not made else plain
+
+    def ours():
+        made = optimizer()
+        if way == "multi_made":
+            return MultiOptimizer(lambda _: SGD(0.1))
+        if isinstance(made, TheirScale):  # Adam is lazy, so SGD takes its place
+            return TheirScale(SGD(0.1), made.initial_scale)
+        return made
+
+    models = (
+        trained(lambda: make_table("device", None), ours, ids=DISTINCT, **options),
+        trained(stock, theirs, ids=DISTINCT, **options),
+    )
+    rows = [model.get_layer("words").get_weights()[0] for model in models]
+    np.testing.assert_allclose(*rows, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(*(m.get_layer("dense").get_weights()[0] for m in models), rtol=1e-3)
+
+
+_OURS = ("rounding", "correct_skipped", "beta_1", "beta_2", "epsilon", "amsgrad")
+
+
+@pytest.mark.parametrize("kind", ["device", *FAR])
+def test_keras_own_loss_scale_becomes_ours(kind, tmp_path):
+    with dtype_policy("mixed_float16"):
+        model = make_model(make_table(kind, tmp_path), LazyAdam(0.1))
+        assert type(model.optimizer) is TheirScale  # until the first step
+        model.train_on_batch(IDS[:BATCH], TARGETS[:BATCH])
+    assert type(model.optimizer) is LossScaleOptimizer
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(model.optimizer))
+    assert type(copy) is LossScaleOptimizer and type(copy.inner_optimizer) is LazyAdam
+
+
+# How a layer is frozen: at its making, before and after it is built.
+FREEZE = {
+    "made": lambda make: make(trainable=False),
+    "before": lambda make: _frozen(make(), built=False),
+    "after": lambda make: _frozen(make(), built=True),
+}
+
+
+def _frozen(layer, built):
+    if built:
+        layer.build((None, LENGTH))
+    layer.trainable = False
+    return layer
+
+
+def _feature(kind, folder, **options):
+    file = {"table_file": str(folder / "feature.bin")} if kind == "file" else {}
+    table = TableConfig("words", ROWS, COLUMNS, START, combiner=None, table=kind, **file)
+    return FeatureEmbedding(FeatureConfig("ids", table, (None, LENGTH)), **options)
+
+
+def _reduce(kind, folder, **options):
+    file = {"table_file": str(folder / "reduce.bin")} if kind == "file" else {}
+    return RowEmbeddingReduce(
+        ROWS, COLUMNS, embeddings_initializer=START, table=kind, **file, **options
+    )
+
+
+MAKERS = {"plain": make_table, "feature": _feature, "reduce": _reduce}
+FROZEN = [
+    pytest.param(maker, kind, how, marks=() if how == "made" else pytest.mark.slow)
+    for maker in MAKERS
+    for kind in ("device", *FAR)
+    for how in FREEZE
+    if kind != "dynamic" or maker == "plain"
+]
+
+
+@pytest.mark.parametrize(("maker", "kind", "how"), FROZEN)
+def test_a_frozen_table_is_not_trained(maker, kind, how, tmp_path):
+    layer = FREEZE[how](lambda **options: MAKERS[maker](kind, tmp_path, **options))
+    model = make_model(layer, SGD(0.1))
+    model.train_on_batch(IDS[:BATCH], TARGETS[:BATCH])
+    assert [v.path.split("dense/")[-1] for v in model.trainable_variables] == ["kernel", "bias"]
+    table = layer.tables["words"] if maker == "feature" else layer
+    assert (rows_of_layer(table) == 0.5).all()
+    config = type(layer).from_config(layer.get_config() | {"name": "copy"})
+    assert not config.trainable
+    if maker == "feature":
+        assert not config.tables["words"].trainable
+    layer.trainable = True
+    assert len(model.trainable_variables) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["host", "sharded", "dynamic"])
+def test_a_saved_model_stays_frozen(kind, tmp_path):
+    model = make_model(make_table(kind, tmp_path), SGD(0.1))
+    model.get_layer("words").trainable = False
+    model.compile(SGD(0.1), loss="mse")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded.train_on_batch(IDS[:BATCH], TARGETS[:BATCH])
+    assert (rows_of(loaded) == 0.5).all()
+    assert len(loaded.trainable_variables) == 2
+
+
+ATTRIBUTES = ("trainable", "name", "path", "dtype", "autocast", "regularizer", "constraint", "ndim")
+
+
+@pytest.mark.parametrize("kind", ["host", "file", "sharded", "dynamic"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_attributes_of_a_variable_are_those_of_keras(kind, policy, tmp_path):
+    stock = keras.layers.Embedding(ROWS, COLUMNS, name="words", dtype=policy)
+    ours = make_table(kind, tmp_path, dtype=policy)
+    for layer in (stock, ours):
+        layer.build((None, LENGTH))
+    mine, theirs = ours.embeddings, stock.embeddings
+    for name in ATTRIBUTES:
+        assert getattr(mine, name, None) == getattr(theirs, name, None), name
+    assert (ours.dtype, ours.compute_dtype, ours.variable_dtype, ours.autocast) == (
+        *(stock.dtype, stock.compute_dtype, stock.variable_dtype),
+        stock.autocast,
+    )
+
+
+@pytest.mark.parametrize("kind", ["device", "host", "dynamic"])
+def test_a_checkpoint_has_the_slots_of_a_multi_optimizer(kind, tmp_path):
+    def make():
+        inner = {".*words/.*": LazyAdam(0.1)}
+        optimizer = MultiOptimizer(OptimizerMap(keras.optimizers.Adam(0.1), inner))
+        return make_model(make_table(kind, tmp_path), optimizer)
+
+    model, other = make(), make()
+    for at in range(0, 3 * BATCH, BATCH):
+        model.train_on_batch(IDS[at : at + BATCH], TARGETS[at : at + BATCH])
+    path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(str(tmp_path / "c"))
+    other.train_on_batch(IDS[:BATCH], TARGETS[:BATCH])
+    restored = tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(path)
+    restored.assert_existing_objects_matched()
+    for each in (model, other):
+        each.train_on_batch(IDS[-BATCH:], TARGETS[-BATCH:])
+    assert rows_of(model).tobytes() == rows_of(other).tobytes()
+    assert everything_else(model) == everything_else(other)
