@@ -9,6 +9,8 @@ class UsageError(ValueError):
     The message is one line that names the flag or file, its value, and the remedy.
     """
 
+    exit_code = 2
+
 
 class NoEffectError(UsageError):
     """A value that has no effect beside the value of another flag.
@@ -28,6 +30,14 @@ class RunError(RuntimeError):
 
     The message is one line that names the failure and the remedy.
     """
+
+    exit_code = 1
+
+
+class StoppedError(RunError):
+    """A run was stopped by Ctrl-C or SIGTERM, and saved: exit code 130, as of a shell."""
+
+    exit_code = 130
 
 
 class DamagedError(RunError):

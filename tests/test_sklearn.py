@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import pathlib
 import pickle
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -100,6 +102,23 @@ def test_labels_are_numbers_and_texts_hold_anything(fitted):
     model = TextClassifier(epochs=20, learning_rate=0.5, loss="one_vs_all", **SMALL)
     assert (model.fit(texts, labels).predict(texts) == labels).all()
     assert model.classes_.tolist() == [2, 7, 10]
+    np.testing.assert_allclose(model.predict_proba(texts).sum(axis=1), 1.0, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_threads_fit_as_one_alone():
+    texts, labels = ["good one", "bad two"] * 20, ["a", "b"] * 20
+    output = sys.stdout
+
+    def fit(seed):
+        model = TextClassifier(epochs=5, random_state=seed, **SMALL)
+        return model.fit(texts, labels).predict_proba(texts)
+
+    alone = [fit(seed) for seed in (0, 1)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(fit, (0, 1)))
+    assert [each.tobytes() for each in together] == [each.tobytes() for each in alone]
+    assert sys.stdout is output
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from absl import flags, logging
 from ..checkpoints import workdir
 from ..config import Config, checks, flagfiles, settings
 from ..config.setting import fault
-from ..errors import RunError, UsageError
+from ..errors import RunError, StoppedError, UsageError
 from ..text import vector_files
 from ..types import WordVectors
 from . import help_text, messages, startup
@@ -270,9 +270,9 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
         messages.drop_output()
     except (UsageError, RunError) as error:
-        messages.end(error, 2 if isinstance(error, UsageError) else 1)
+        messages.end(error, error.exit_code)
     except KeyboardInterrupt:
-        messages.end("interrupted", 1)
+        messages.end("interrupted", StoppedError.exit_code)
     except messages.memory_errors() as error:
         messages.end(messages.without_memory(error), 1)
 

@@ -139,6 +139,9 @@ class TextClassifier(ClassifierMixin, TextEstimator):
         chances_NC = np.zeros((len(texts), len(self.classes_)), np.float32)
         columns = [int(label) for label in self._labels.tokens]
         chances_NC[:, columns] = np.concatenate([chances_NC[:0, columns], *self._score(texts)])
+        if self.loss == "one_vs_all":  # as OneVsRestClassifier, of which each text has one label
+            sums_N1 = chances_NC.sum(axis=1, keepdims=True)
+            chances_NC /= np.where(sums_N1 > 0, sums_N1, 1.0)
         return chances_NC
 
     def predict(self, X: Iterable[str]) -> np.ndarray:

@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
+# In seconds. A signal this soon after the first is taken for a part of the same wish: a person who
+# presses Ctrl-C twice, or a scheduler that signals a process and its group.
+_SAME_WISH = 1.0
+
 
 @contextlib.contextmanager
-def asked_to_stop() -> Iterator[threading.Event]:
+def asked_to_stop(message: str = "") -> Iterator[threading.Event]:
     """Yield an event that SIGINT or SIGTERM sets.
 
-    The first signal of each kind sets the event, and puts the former handler back. So a second one
-    normally ends the process at once. At the end of the block both former handlers are back. Only
-    the main thread may call this.
+    The first signal sets the event and prints the message. A second one, at least a second later,
+    goes to the former handler, which normally ends the process at once. At the end of the block
+    both former handlers are back. In another thread than the main one, no signal sets the event.
+
+    Args:
+        message: A line for standard error, which says how to end the process at once.
     """
     event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
     previous: dict[int, Any] = {}
+    first: list[float] = []
 
     def ask(number: int, _frame: object) -> None:
-        """Set the event, and put the former handler of this signal back."""
-        event.set()
-        signal.signal(number, previous[number])
+        """Set the event, or give a later signal to the former handler."""
+        if first and time.monotonic() - first[0] >= _SAME_WISH:
+            signal.signal(number, previous[number])
+            signal.raise_signal(number)
+        elif not first:
+            first.append(time.monotonic())
+            event.set()
+            if message:  # not by print: the signal can come in the middle of one
+                os.write(sys.__stderr__.fileno(), f"\n{message}\n".encode())
 
     for number in (signal.SIGINT, signal.SIGTERM):
         previous[number] = signal.signal(number, ask)

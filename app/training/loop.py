@@ -25,6 +25,8 @@ from .progress import expect_batches, is_done, set_micro_batches
 from .runner import Runner
 from .scoring import Scoring
 
+_SAVING = "saving the run; press Ctrl-C again to stop without saving"
+
 
 def train(
     job: Job,
@@ -90,7 +92,7 @@ def _train(
         batches, done = position.batches, round(position.done * position.batches)
         display = Display(settings.epochs * batches, done, job.data.unit)
     with (
-        asked_to_stop() as stop,
+        asked_to_stop(_SAVING if runner.chief else "") as stop,
         closing(metrics),
         closing(display),
         closing(Profiler(settings, workdir.tensorboard)) as profiler,

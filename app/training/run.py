@@ -27,7 +27,7 @@ from ..config import Config, RunConfig, checks
 from ..config.settings import by_name, typed_value
 from ..distributed import tensorflow_server
 from ..distributed.cluster_spec import Hosts, parse_tf_config
-from ..errors import RunError, UsageError
+from ..errors import RunError, StoppedError, UsageError
 from ..tasks import all_tasks
 from . import banner, grown_tables, loop, profile_hooks, progress
 from .job import Job
@@ -77,7 +77,7 @@ def train_and_evaluate(config: Config, workdir: str | os.PathLike[str]) -> str:
     if report is None:
         command = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"
         again = "start all processes again to continue" if hosts else f"continue with: {command}"
-        raise RunError(f"stopped as asked, and saved; {again}")
+        raise StoppedError(f"stopped as asked, and saved; {again}")
     return report
 
 

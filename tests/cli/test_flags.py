@@ -137,7 +137,7 @@ def raising(error):
     [
         (UsageError("--dim=0: give more"), 2, "train: --dim=0: give more\n"),
         (RunError("the disk\nis full"), 1, "train: the disk is full\n"),
-        (KeyboardInterrupt(), 1, "train: interrupted\n"),
+        (KeyboardInterrupt(), 130, "train: interrupted\n"),
         (MemoryError(), 1, f"train: there is not enough memory (an allocation failed); {LESS}\n"),
         (
             tf.errors.ResourceExhaustedError(None, None, "OOM of shape[9,9]\nmore of it"),

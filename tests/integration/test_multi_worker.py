@@ -150,7 +150,7 @@ def test_all_stop_when_one_is_asked_to(tmp_path, workers):
     os.kill(workers.commands[1].process.pid, signal.SIGTERM)
     for command in workers.commands:
         ended = command.ended()
-        assert ended.code == 1
+        assert ended.code == 130
         assert ended.err.splitlines()[-1].startswith("train: stopped as asked, and saved")
 
 

@@ -65,7 +65,7 @@ def test_stopped_by_a_signal(tmp_path, corpus, trained, number):
         return len(steps_logged(workdir)) > 4
 
     ended = command.signal_when(is_underway, number)
-    assert ended.code == 1 and "Traceback" not in ended.err
+    assert ended.code == 130 and "Traceback" not in ended.err
     again = f"python -m app.train --workdir='{workdir}'"
     assert ended.err.splitlines()[-1].endswith(
         f": stopped as asked, and saved; continue with: {again}"
@@ -78,7 +78,7 @@ def test_stopped_by_a_signal(tmp_path, corpus, trained, number):
 def test_stopped_while_counting(tmp_path, corpus):
     command = Command(tmp_path, *train(tmp_path / "run", corpus))
     ended = command.signal_when((tmp_path / "run" / "lock").exists, signal.SIGINT)
-    assert ended.code == 1 and "Traceback" not in ended.err
+    assert ended.code == 130 and "Traceback" not in ended.err
     assert ended.err.endswith(": interrupted\n")
 
 
