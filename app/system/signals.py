@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 # In seconds. A signal this soon after the first is taken for a part of the same wish: a person who
 # presses Ctrl-C twice, or a scheduler that signals a process and its group.
 _SAME_WISH = 1.0
+_STDERR = 2  # its file descriptor
 
 
 @contextlib.contextmanager
@@ -43,7 +43,8 @@ def asked_to_stop(message: str = "") -> Iterator[threading.Event]:
             first.append(time.monotonic())
             event.set()
             if message:  # not by print: the signal can come in the middle of one
-                os.write(sys.__stderr__.fileno(), f"\n{message}\n".encode())
+                with contextlib.suppress(OSError):  # standard error is closed
+                    os.write(_STDERR, f"\n{message}\n".encode())
 
     for number in (signal.SIGINT, signal.SIGTERM):
         previous[number] = signal.signal(number, ask)
