@@ -12,6 +12,10 @@ from .. import __name__ as PACKAGE
 from ..tables.python_calls import under_xla
 from ..tables.variable import compute_in_graph
 
+# The files that arguments named in this process. A configuration may come from anybody, so a file
+# that only a configuration names is neither opened nor made.
+named_files: set[str] = set()
+
 _RANDOM = (
     keras.initializers.RandomNormal,
     keras.initializers.RandomUniform,

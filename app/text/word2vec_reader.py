@@ -113,8 +113,7 @@ def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
 
     Yields:
         Each word, also a repeated one, and its numbers as bytes of little-endian float32. All rows
-        have as many numbers. Rows without a word are left out, with a
-        warning.
+        have as many numbers. Rows without a word are left out, with a warning.
 
     Raises:
         UsageError: As for `read`, but for rows that repeat a word. Rows before the damage may have

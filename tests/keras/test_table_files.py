@@ -73,7 +73,7 @@ def test_a_copy_of_a_model_has_a_new_file(make, way, tmp_path, monkeypatch):
     model, path = make(tmp_path / "mine"), tmp_path / "models" / "model.keras"
     model.save(path)
     if way not in ("clone", "deepcopy"):  # as in a new process, which named no file
-        monkeypatch.setattr(table_kinds, "_named_files", set())
+        monkeypatch.setattr(table_kinds, "named_files", set())
     other = COPIES[way](model, path)
     table = next(v.table for v in other.variables if getattr(v, "is_table", False))
     assert table.path.parent == tmp_path / FOLDERS.get(way, "mine")

@@ -14,8 +14,7 @@ from absl import logging
 
 from ...tables.row_reads import row_slices
 from ...types import HOST
-
-_named_files: set[str] = set()  # the files that arguments named in this process
+from ..backend import named_files
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -47,7 +46,7 @@ class StoredRows(keras.initializers.Initializer):
         is_file = isinstance(rows, str | os.PathLike)
         self._path = os.fspath(rows) if is_file else None
         if is_file:
-            _named_files.add(self._path)
+            named_files.add(self._path)
         self.rows: Any = _RowsInFile(Path(rows)) if is_file else np.asanyarray(rows)
         shape, dtype = self.rows.shape, self.rows.dtype
         if len(shape) != 2 or not (dtype.kind in "fiu" or dtype == tf.bfloat16.as_numpy_dtype):
@@ -117,7 +116,7 @@ class StoredRows(keras.initializers.Initializer):
         """
         if config["rows"] is None:
             reason = f"an array of shape {tuple(config['shape'])} is not in a configuration"
-        elif config["rows"] not in _named_files:
+        elif config["rows"] not in named_files:
             reason = "the file of a configuration is not opened"
         else:
             try:

@@ -26,14 +26,12 @@ from ...tables.disk.table_file import TableFile
 from ...tables.initial import Constant, Initial, Unwritten
 from ...tables.read_through import ReadThroughTable
 from ...types import HOST
-from ..backend import in_place
+from ..backend import in_place, named_files
 from .initial_values import by_id
 from .stored_rows import StoredRows
 
 _OWNER = "a layer of Keras"  # of a file; it is no id of a run (see `checkpoints.workdir.owner_id`)
-# The files that arguments of layers named in this process, and those that `with_new_file` made up
-# for layers that are not built yet.
-_named_files: set[str] = set()
+# The files that `with_new_file` made up for layers that are not built yet.
 _new_files: set[str] = set()
 _folder: contextvars.ContextVar[Path | None] = contextvars.ContextVar("folder", default=None)
 
@@ -116,7 +114,7 @@ def check_kind(layer: Any) -> None:
     if layer.table == "file" and not is_name:
         raise ValueError(f"{layer.name}: table_file={layer.table_file!r}; give the name of a file")
     if layer.table == "file":
-        _named_files.add(str(layer.table_file))
+        named_files.add(str(layer.table_file))
     if layer.lora_rank:
         check_is_variable(layer, "lora_rank")
     if layer.hot_rows is not None:
@@ -237,9 +235,9 @@ def new_files_in(folder: Path) -> Iterator[None]:
 def with_new_file(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of a layer or a table, with a new file if it has a file.
 
-    A configuration may come from anybody, so nothing in it can name a file. The new one is in the
-    folder of `new_files_in`; or beside a file that this process named, if a layer is copied; or in
-    the folder for temporary files. It is removed with its layer.
+    The new file is in the folder of `new_files_in`; without one, beside the file of the
+    configuration if this process named it, as where a layer is copied; else in the folder for
+    temporary files. It is removed with its layer.
 
     Args:
         config: The configuration; it is not changed.
@@ -251,7 +249,7 @@ def with_new_file(config: Mapping[str, Any]) -> dict[str, Any]:
     copied = str(config.get("table_file"))
     folder = _folder.get()
     if folder is None:
-        folder = Path(copied).parent if copied in _named_files else Path(tempfile.gettempdir())
+        folder = Path(copied).parent if copied in named_files else Path(tempfile.gettempdir())
     path = str(folder.absolute() / f"lexrow-{secrets.token_hex(8)}.rows")
     _new_files.add(path)
     return config | {"table_file": path}
