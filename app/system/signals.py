@@ -21,8 +21,9 @@ def asked_to_stop(message: str = "") -> Iterator[threading.Event]:
     """Yield an event that SIGINT or SIGTERM sets.
 
     The first signal sets the event and prints the message. A second one, at least a second later,
-    goes to the former handler, which normally ends the process at once. At the end of the block
-    both former handlers are back. In another thread than the main one, no signal sets the event.
+    goes to the former handler, which normally ends the process at once; an earlier one is ignored,
+    even if the block has ended by then. After a block without a signal both former handlers are
+    back. In another thread than the main one, no signal sets the event.
 
     Args:
         message: A line for standard error, which says how to end the process at once.
@@ -51,5 +52,6 @@ def asked_to_stop(message: str = "") -> Iterator[threading.Event]:
     try:
         yield event
     finally:
-        for asked, handler in previous.items():
-            signal.signal(asked, handler)
+        if not first:
+            for asked, handler in previous.items():
+                signal.signal(asked, handler)

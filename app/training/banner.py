@@ -6,15 +6,16 @@ import os
 
 import tensorflow as tf
 
+from ..checkpoints.position import Position
 from ..config import Config
 from ..config.settings import by_name, defaults
-from . import memory_plan
+from . import memory_plan, progress
 from .job import Job
 
 _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 
 
-def banner(settings: Config, job: Job, strategy: str = "") -> str:
+def banner(settings: Config, job: Job, position: Position | None = None, strategy: str = "") -> str:
     """Return the banner: devices, changed flags, data, tables, memory and number of steps.
 
     It is text of several lines, and nothing is printed. A line warns if there is an NVIDIA driver
@@ -23,6 +24,7 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
     Args:
         settings: The configuration of the run.
         job: The job to train.
+        position: The position of the newest checkpoint of the run, or None.
         strategy: A description of the processes and replicas, empty for a single device.
     """
     values = by_name(settings)
@@ -38,11 +40,9 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
         for place, count in memory_plan.totals(job.placed.memory).items()
     )
     whole = memory_plan.lines(job.placed.memory) if settings.run.plan_only else ()
-    epochs = "1 epoch" if settings.run.epochs == 1 else f"{settings.run.epochs} epochs"
-    steps = settings.run.epochs * job.data.expected_batches * job.data.steps_per_batch
     return "\n".join(
         (
-            f"device      {job.placed.device} of {_devices()}, products in {job.model.dtype.name}",
+            f"device      {_device(job.placed.device)}, products in {job.model.dtype.name}",
             *_warnings(),
             *([f"strategy    {strategy}"] if strategy else ()),
             f"flags       {' '.join(changed) or 'all as by default'}",
@@ -50,16 +50,32 @@ def banner(settings: Config, job: Job, strategy: str = "") -> str:
             f"tables      {tables}",
             f"memory      {totals}",
             *whole,
-            f"plan        {epochs}, about {steps:,} steps of "
-            f"{settings.input.batch_tokens:,} {job.data.batch_unit}",
+            f"plan        {_plan(settings, job, position)}",
         )
     )
 
 
-def _devices() -> str:
-    """Return the names of all CPUs and GPUs that TensorFlow finds, such as "CPU:0, GPU:0"."""
+def _plan(settings: Config, job: Job, position: Position | None) -> str:
+    """Return how many steps the run has to make, or that it has none and what to do then."""
+    epochs, patience = settings.run.epochs, settings.run.patience
+    made = position.epoch if position else 0
+    if made >= epochs:
+        more = f"give --epochs={made + 1} or more"
+        return f"nothing to train: the run has made {made} epoch(s); {more}"
+    if position and progress.is_done(position, epochs, patience):
+        more = f"give a --patience above {patience}, or 0"
+        return f"nothing to train: none of the last {position.since} epochs was better; {more}"
+    steps = f"{progress.steps_left(position, epochs, job):,} steps"
+    size = f"{settings.input.batch_tokens:,} {job.data.batch_unit}"
+    left = " left" if position and position.step else ""
+    return f"{'1 epoch' if epochs == 1 else f'{epochs} epochs'}, about {steps} of {size}{left}"
+
+
+def _device(used: str) -> str:
+    """Return the device of a run, and all that TensorFlow finds if there are others."""
     devices = tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")
-    return ", ".join(device.name.removeprefix("/physical_device:") for device in devices)
+    names = [device.name.removeprefix("/physical_device:") for device in devices]
+    return used if names == [used] else f"{used} of {', '.join(names)}"
 
 
 def _warnings() -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from absl import logging
 
 from ..checkpoints.checkpoint import Position, newest_position
@@ -42,6 +44,19 @@ def is_done(position: Position, epochs: int, patience: int) -> bool:
         patience: The value of --patience, 0 where it is not used.
     """
     return position.epoch >= epochs or 0 < patience <= position.since
+
+
+def steps_left(position: Position | None, epochs: int, job: Job) -> int:
+    """Return about how many steps a run still has to make.
+
+    Args:
+        position: The position of the newest checkpoint, or None; it is not changed.
+        epochs: The value of --epochs.
+        job: Estimates the batches.
+    """
+    position = dataclasses.replace(position) if position else Position()
+    expect_batches(position, job)
+    return round((epochs - position.done) * position.batches * job.data.steps_per_batch)
 
 
 def expect_batches(position: Position, job: Job) -> None:

@@ -103,7 +103,7 @@ def _train_and_finish(
             grown_tables.check_growth(job, config, place)
     if runner.chief:
         trainers = strategies.describe(job_config, hosts, runner.replicas)
-        print(banner.banner(config, job, trainers), flush=True)
+        print(banner.banner(config, job, position, trainers), flush=True)
     if settings.plan_only:
         return ""
     if job.growth is not None:
@@ -159,8 +159,6 @@ def check_flags(
             "an exchange; give less"
         )
     if checks_profile:
-        position = dataclasses.replace(position) if position else Position()
-        progress.expect_batches(position, job)
-        left = (settings.epochs - position.done) * position.batches * job.data.steps_per_batch
-        last = position.step + round(left)
-        profile_hooks.check(settings, position.step, job.data.steps_per_batch, last)
+        step = position.step if position else 0
+        last = step + progress.steps_left(position, settings.epochs, job)
+        profile_hooks.check(settings, step, job.data.steps_per_batch, last)

@@ -53,6 +53,12 @@ def test_a_run_is_trained_scored_and_continued(corpus, tmp_path, capsys):
     assert first.epoch == 1 and first.step
     train_and_evaluate(small_config(corpus, epochs=2), place.path)
     assert newest_position(place.checkpoints).epoch == 2
+    plan = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("plan "))
+    assert plan.startswith(f"plan        2 epochs, about {first.step:,} steps of ")
+    assert plan.endswith(" left")
+    train_and_evaluate(small_config(corpus, epochs=2), place.path)
+    out = capsys.readouterr().out
+    assert "nothing to train: the run has made 2 epoch(s); give --epochs=3 or more" in out
     before = place.flags.read_bytes()
     with pytest.raises(UsageError, match="^--dim=9: --workdir=.* was made with 8; give that"):
         train_and_evaluate(small_config(corpus, dim=9), place.path)
