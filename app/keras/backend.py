@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -33,6 +34,22 @@ _GUESSES = (
     "serving_default",
     "tf__serving_default",  # as autograph names it
 )
+
+
+def by_name(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """Return the arguments of a constructor by name, for the constructor of its base class.
+
+    A constructor that lists its arguments, so that `help` and editors show them, passes them on so.
+
+    Args:
+        values: The `locals()` of the constructor, before it sets another name. Its `**kwargs` are
+            among the arguments.
+        *others: The names of arguments to leave out.
+    """
+    left_out = {"self", "__class__", "kwargs", *others}
+    return {name: value for name, value in values.items() if name not in left_out} | values[
+        "kwargs"
+    ]
 
 
 def is_dtype_guessed() -> bool:

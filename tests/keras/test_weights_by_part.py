@@ -208,7 +208,7 @@ def test_save_model_writes_files_as_keras_does(tmp_path):
 
 
 def test_save_model_refuses_other_names(tmp_path):
-    with pytest.raises(ValueError, match=r"path=model.h5: give a name that ends in .keras or"):
+    with pytest.raises(ValueError, match=r"filepath=model.h5: give a name that ends in .keras or"):
         save_model(big_model(), "model.h5")
     (tmp_path / "model.keras").mkdir()
     with pytest.raises(ValueError, match="is a folder or a device; give the name of a file"):

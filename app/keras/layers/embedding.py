@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import keras
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from ... import __name__ as PACKAGE
 from ...tables.id_checks import check_ids
-from ..backend import check_xla, in_place, in_replica, refuse_strategy, require_tensorflow
+from ..backend import by_name, check_xla, in_place, in_replica, refuse_strategy, require_tensorflow
 from ..constraints import by_row
 from ..saving.weights_by_part import StoreByPart
 from ..tables.table_kinds import check_is_variable, check_kind, make_table, with_new_file
@@ -49,7 +50,7 @@ class RowEmbedding(keras.layers.Embedding):
     `keras.saving.KerasFileEditor` and `rename_object("layers/embedding", "row_embedding")`.
 
     Args:
-        *args: As for `keras.layers.Embedding`.
+        input_dim: As for `keras.layers.Embedding`, like every argument that is not listed here.
         table: Where the rows and their optimizer state are: "device" (a variable, as in Keras),
             "host" (memory of the host), "file", or "sharded" (over all GPUs).
         table_file: With table="file", the name of a file, which belongs to this layer while it
@@ -58,7 +59,6 @@ class RowEmbedding(keras.layers.Embedding):
         hot_rows: With table="host" or "file", the number of rows of a cache on the device, which
             `app.keras.prefetch_rows` fills. By default there is none. Without a GPU, host memory
             is as near as a cache, and there is none for table="host".
-        **kwargs: As for `keras.layers.Embedding`.
 
     Raises:
         ValueError: `embeddings_regularizer` is given, or a constraint that needs more than one
@@ -69,22 +69,28 @@ class RowEmbedding(keras.layers.Embedding):
 
     def __init__(
         self,
-        *args: Any,
+        input_dim: int,
+        output_dim: int,
+        embeddings_initializer: Any = "uniform",
+        embeddings_regularizer: Any = None,
+        embeddings_constraint: Any = None,
+        mask_zero: bool = False,
+        weights: Any = None,
+        lora_rank: int | None = None,
+        lora_alpha: float | None = None,
+        quantization_config: Any = None,
+        *,
         table: str = "device",
-        table_file: str | None = None,
+        table_file: str | os.PathLike | None = None,
         hot_rows: int | None = None,
         **kwargs: Any,
     ):
-        """Make the layer; the arguments are those of `keras.layers.Embedding`.
-
-        Raises:
-            ValueError: There is an embeddings regularizer, or a constraint that does not work by
-                row: either would read and change the whole table at each step. Or Keras does not
-                run on TensorFlow, or an argument of the table does not fit (see `check_kind`).
-        """
+        options = by_name(locals(), "table", "table_file", "hot_rows")
+        if quantization_config is None:
+            del options["quantization_config"]  # Keras 3.12 has no such argument
         require_tensorflow()
         self.table, self.table_file, self.hot_rows = table, table_file, hot_rows
-        super().__init__(*args, **kwargs)
+        super().__init__(**options)
         check_kind(self)
         if self.embeddings_regularizer is not None:
             raise ValueError(
@@ -180,19 +186,26 @@ class RowEmbedding(keras.layers.Embedding):
         """
         super().load_own_variables(StoreByPart(store))
 
-    def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
+    def enable_lora(
+        self,
+        rank: int,
+        lora_alpha: float | None = None,
+        a_initializer: Any = "he_uniform",
+        b_initializer: Any = "zeros",
+    ) -> None:
         """Add low-rank factors and freeze the table, as the Keras layer does.
 
         Args:
             rank: As for `keras.layers.Embedding.enable_lora`.
-            *args: As for `keras.layers.Embedding.enable_lora`.
-            **kwargs: As for `keras.layers.Embedding.enable_lora`.
+            lora_alpha: As for `keras.layers.Embedding.enable_lora`.
+            a_initializer: As for `keras.layers.Embedding.enable_lora`.
+            b_initializer: As for `keras.layers.Embedding.enable_lora`.
 
         Raises:
             ValueError: The table is not a variable of the device.
         """
         check_is_variable(self, "LoRA")
-        super().enable_lora(rank, *args, **kwargs)
+        super().enable_lora(rank, lora_alpha, a_initializer, b_initializer)
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
         """Return the rows of the given ids.
@@ -224,11 +237,13 @@ class RowEmbedding(keras.layers.Embedding):
         self._check_dtype(tf.as_dtype(inputs.dtype))
         return super().compute_output_spec(inputs)
 
-    def quantize(self, mode: str, type_check: bool = True, config: Any = None) -> None:
+    def quantize(
+        self, mode: str | None = None, type_check: bool = True, config: Any = None
+    ) -> None:
         """Quantize the table to int8 or int4 for inference, as the Keras layer does.
 
         Args:
-            mode: "int8" or "int4".
+            mode: "int8" or "int4"; by default that of the config.
             type_check: Whether to refuse subclasses.
             config: As for `keras.layers.Embedding.quantize`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import keras
@@ -12,6 +13,7 @@ from ...tables.id_checks import require
 from ...tables.python_calls import under_xla
 from ...tables.row_reads import rows_to_read
 from ...types import HOST
+from ..backend import by_name
 from .embedding import RowEmbedding
 
 COMBINERS = ("sum", "mean", "sqrtn")
@@ -31,17 +33,32 @@ class RowEmbeddingReduce(RowEmbedding):
         vector = app.keras.RowEmbeddingReduce(10_000_000, 64, mask_zero=True)(words)
 
     Args:
-        *args: As for `RowEmbedding`.
+        input_dim: As for `RowEmbedding`, like every argument that is not listed here.
+        mask_zero: Whether id 0 stands for padding, and counts for nothing.
         combiner: "sum", "mean" (the sum divided by the sum of the weights) or "sqrtn" (the sum
             divided by the square root of the sum of the squared weights).
-        **kwargs: As for `RowEmbedding`. With `mask_zero`, id 0 counts for nothing.
 
     Raises:
         ValueError: There is no such combiner, or as for `RowEmbedding`.
     """
 
-    def __init__(self, *args: Any, combiner: str = "mean", **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        embeddings_initializer: Any = "uniform",
+        embeddings_regularizer: Any = None,
+        embeddings_constraint: Any = None,
+        mask_zero: bool = False,
+        weights: Any = None,
+        combiner: str = "mean",
+        *,
+        table: str = "device",
+        table_file: str | os.PathLike | None = None,
+        hot_rows: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**by_name(locals(), "combiner"))
         if combiner not in COMBINERS:
             raise ValueError(
                 f"{self.name}: combiner={combiner!r}; give one of {', '.join(COMBINERS)}"

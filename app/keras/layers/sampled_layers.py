@@ -37,9 +37,10 @@ class _SampledLayer(OutputLayer):
         samples: int,
         sampler: str = "log_uniform",
         seed: int | None = None,
+        use_bias: bool = True,
         **options: Any,
     ):
-        super().__init__(vocabulary_size, counts, **options)
+        super().__init__(vocabulary_size, counts, use_bias, **options)
         self.samples, self.sampler, self.seed = samples, sampler, seed
         if samples < 1:
             raise ValueError(f"{self.name}: samples={samples}: give a positive number")

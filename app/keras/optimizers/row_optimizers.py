@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ...optimizers import adagrad, adam, ftrl, sgd
 from ...optimizers.base import Rule, State, touched
+from ..backend import by_name
 from .row_sparse import RowSparse
 
 
@@ -18,11 +19,37 @@ class SGD(RowSparse, keras.optimizers.SGD):
     """Drop-in replacement for `keras.optimizers.SGD` that updates only the rows of the batch.
 
     Momentum and weight decay of a table's row apply in the steps that use the row (see
-    `optimizers.sgd`). Other variables are updated as in Keras. Arguments are those of Keras.
+    `optimizers.sgd`). Other variables are updated as in Keras.
 
     Example:
         model.compile(app.keras.SGD(0.1, momentum=0.9), loss="mse")
+
+    Args:
+        learning_rate: As for the optimizer of Keras, like every argument that is not listed here.
+        rounding: How updated rows of a table in bfloat16 or float16 are rounded: "stochastic", up
+            or down at random and right on average, or "nearest", as Keras does.
     """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.01,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        loss_scale_factor: float | None = None,
+        gradient_accumulation_steps: int | None = None,
+        name: str | None = None,
+        *,
+        rounding: str = "stochastic",
+        **kwargs: Any,
+    ):
+        super().__init__(**by_name(locals()))
 
     def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: SGD, or SGD with momentum, then weight decay."""
@@ -38,12 +65,37 @@ class SGD(RowSparse, keras.optimizers.SGD):
 class Adagrad(RowSparse, keras.optimizers.Adagrad):
     """Drop-in replacement for `keras.optimizers.Adagrad` that updates only the rows of the batch.
 
-    The results are the same as with Keras (see `optimizers.adagrad`). Arguments are those of
-    Keras.
+    The results are the same as with Keras (see `optimizers.adagrad`).
 
     Example:
         model.compile(app.keras.Adagrad(0.1), loss="mse")
+
+    Args:
+        learning_rate: As for the optimizer of Keras, like every argument that is not listed here.
+        rounding: How updated rows of a table in bfloat16 or float16 are rounded: "stochastic", up
+            or down at random and right on average, or "nearest", as Keras does.
     """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        initial_accumulator_value: float = 0.1,
+        epsilon: float = 1e-7,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        loss_scale_factor: float | None = None,
+        gradient_accumulation_steps: int | None = None,
+        name: str | None = None,
+        *,
+        rounding: str = "stochastic",
+        **kwargs: Any,
+    ):
+        super().__init__(**by_name(locals()))
 
     def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: Adagrad, then weight decay."""
@@ -61,7 +113,7 @@ class RowwiseAdagrad(Adagrad):
     The state of a `RowEmbedding` table or an output layer is one column instead of output_dim
     columns (see `optimizers.adagrad`), even if its gradient is dense, as with embeddings that are
     tied to the output. Any other variable, such as the table of a `keras.layers.Embedding`, is
-    updated by Adagrad as in Keras. Arguments are those of `keras.optimizers.Adagrad`.
+    updated by Adagrad as in Keras. Arguments are those of `Adagrad`.
 
     Example:
         model.compile(app.keras.RowwiseAdagrad(0.1), loss="mse")
@@ -88,10 +140,14 @@ class Ftrl(RowSparse, keras.optimizers.Ftrl):
     Keras sets a row that starts elsewhere to almost 0 in the first step, even if the batch does not
     use it. Here it keeps its value (see `optimizers.ftrl`), and a table without
     `l1_regularization_strength` stores no `linear`. Other variables are updated as in Keras.
-    Arguments are those of Keras.
 
     Example:
         model.compile(app.keras.Ftrl(0.1, l1_regularization_strength=0.01), loss="mse")
+
+    Args:
+        learning_rate: As for the optimizer of Keras, like every argument that is not listed here.
+        rounding: How updated rows of a table in bfloat16 or float16 are rounded: "stochastic", up
+            or down at random and right on average, or "nearest", as Keras does.
 
     Raises:
         ValueError: An argument is given that the rule for rows does not have:
@@ -100,8 +156,30 @@ class Ftrl(RowSparse, keras.optimizers.Ftrl):
 
     has_row_state = True
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        learning_rate_power: float = -0.5,
+        initial_accumulator_value: float = 0.1,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        l2_shrinkage_regularization_strength: float = 0.0,
+        beta: float = 0.0,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        loss_scale_factor: float | None = None,
+        gradient_accumulation_steps: int | None = None,
+        name: str | None = None,
+        *,
+        rounding: str = "stochastic",
+        **kwargs: Any,
+    ):
+        super().__init__(**by_name(locals()))
         defaults = {"learning_rate_power": -0.5, "l2_shrinkage_regularization_strength": 0.0}
         for name, default in defaults.items():
             if getattr(self, name) != default:
@@ -143,13 +221,12 @@ class _LazyAdam(RowSparse):
     """The base of `LazyAdam` and `LazyAdamW`.
 
     Args:
-        *args: As for the Keras optimizer.
         correct_skipped: Whether to decay the moments of a row by the steps that did not use it.
         **kwargs: As for the Keras optimizer.
     """
 
-    def __init__(self, *args: Any, correct_skipped: bool = False, **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    def __init__(self, *, correct_skipped: bool, **kwargs: Any):
+        super().__init__(**kwargs)
         self.correct_skipped = correct_skipped
 
     @property
@@ -207,11 +284,36 @@ class LazyAdam(_LazyAdam, keras.optimizers.Adam):
         model.compile(app.keras.LazyAdam(0.001), loss="mse")
 
     Args:
-        *args: As for `keras.optimizers.Adam`.
+        learning_rate: As for the optimizer of Keras, like every argument that is not listed here.
         correct_skipped: Whether to decay the moments of a row, when it is used again, by the steps
-            that did not use it. Default False.
-        **kwargs: As for `keras.optimizers.Adam`.
+            that did not use it.
+        rounding: How updated rows of a table in bfloat16 or float16 are rounded: "stochastic", up
+            or down at random and right on average, or "nearest", as Keras does.
     """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        loss_scale_factor: float | None = None,
+        gradient_accumulation_steps: int | None = None,
+        name: str | None = None,
+        *,
+        correct_skipped: bool = False,
+        rounding: str = "stochastic",
+        **kwargs: Any,
+    ):
+        super().__init__(**by_name(locals()))
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -225,10 +327,36 @@ class LazyAdamW(_LazyAdam, keras.optimizers.AdamW):
         model.compile(app.keras.LazyAdamW(0.001, weight_decay=0.004), loss="mse")
 
     Args:
-        *args: As for `keras.optimizers.AdamW`.
-        correct_skipped: As for `LazyAdam`. The row then also decays for the skipped steps.
-        **kwargs: As for `keras.optimizers.AdamW`.
+        learning_rate: As for the optimizer of Keras, like every argument that is not listed here.
+        correct_skipped: Whether to decay the moments of a row, when it is used again, by the steps
+            that did not use it. The row then also decays for the skipped steps.
+        rounding: How updated rows of a table in bfloat16 or float16 are rounded: "stochastic", up
+            or down at random and right on average, or "nearest", as Keras does.
     """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        weight_decay: float = 0.004,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        loss_scale_factor: float | None = None,
+        gradient_accumulation_steps: int | None = None,
+        name: str | None = None,
+        *,
+        correct_skipped: bool = False,
+        rounding: str = "stochastic",
+        **kwargs: Any,
+    ):
+        super().__init__(**by_name(locals()))
 
 
 def _decayed(rule: Rule, decay: float) -> Rule:

@@ -45,7 +45,6 @@ class RowSparse(RowAccumulation):
     this variable, by the names that the rule uses.
 
     Args:
-        *args: As for the Keras optimizer.
         rounding: How updated rows of a `RowEmbedding` or output layer are rounded to bfloat16 or
             float16: "stochastic", the default (see `tables.rounding`), or "nearest", as Keras does.
         **kwargs: As for the Keras optimizer.
@@ -66,11 +65,11 @@ class RowSparse(RowAccumulation):
     row_rule: Callable[[int, float], Rule]
     row_slots: Callable[[int], dict[str, keras.Variable]]
 
-    def __init__(self, *args: Any, rounding: str = "stochastic", **kwargs: Any):
+    def __init__(self, *, rounding: str, **kwargs: Any):
         require_tensorflow()
         if rounding not in _ROUNDINGS:
             raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
-        super().__init__(*args, **kwargs)
+        super().__init__(**kwargs)
         self.rounding = rounding
         check_arguments(self)
 

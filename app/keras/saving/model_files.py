@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from .weights_by_part import HEAD_BYTES, require_disk
 _MODEL, _WEIGHTS = ".keras", ".weights.h5"
 
 
-def save_model(model: keras.Model, path: str | Path) -> None:
+def save_model(model: keras.Model, filepath: str | os.PathLike) -> None:
     """Save a model, or its weights, as a whole or not at all.
 
     The file is one that `model.save` or `model.save_weights` would write, and is loaded as one. But
@@ -37,16 +38,16 @@ def save_model(model: keras.Model, path: str | Path) -> None:
 
     Args:
         model: The model.
-        path: The name of the file. It ends in ".keras", for the model with its weights and
+        filepath: The name of the file. It ends in ".keras", for the model with its weights and
             optimizer state, or in ".weights.h5" for its weights and optimizer state alone.
 
     Raises:
         ValueError: The name ends in something else, or names a folder.
         OSError: The file cannot be written, such as on a full disk. An earlier file is unchanged.
     """
-    path = Path(path)
+    path = Path(filepath)
     if not path.name.endswith((_MODEL, _WEIGHTS)):
-        raise ValueError(f"path={path}: give a name that ends in {_MODEL} or {_WEIGHTS}")
+        raise ValueError(f"filepath={path}: give a name that ends in {_MODEL} or {_WEIGHTS}")
     try:
         with (
             replacing(path) as temporary,
@@ -70,7 +71,12 @@ def save_model(model: keras.Model, path: str | Path) -> None:
 
 
 def load_model(
-    path: str | Path, *, table_folder: str | Path | None = None, **options: Any
+    filepath: str | os.PathLike,
+    custom_objects: Mapping[str, Any] | None = None,
+    compile: bool = True,
+    safe_mode: bool = True,
+    *,
+    table_folder: str | os.PathLike | None = None,
 ) -> keras.Model:
     """Load a model that `save_model` or `model.save` wrote, with its tables in files beside it.
 
@@ -79,12 +85,14 @@ def load_model(
     file is working memory, which is removed when the layer is deleted or the program ends.
 
     Args:
-        path: The name of the file.
+        filepath: The name of the file.
+        custom_objects: As for `keras.saving.load_model`.
+        compile: As for `keras.saving.load_model`.
+        safe_mode: As for `keras.saving.load_model`.
         table_folder: The folder of the new files; by default that of the model.
-        **options: As for `keras.saving.load_model`.
     """
-    with new_files_in(Path(path).parent if table_folder is None else Path(table_folder)):
-        return keras.saving.load_model(path, **options)
+    with new_files_in(Path(filepath).parent if table_folder is None else Path(table_folder)):
+        return keras.saving.load_model(filepath, custom_objects, compile, safe_mode)
 
 
 def _file_bytes(model: keras.Model) -> int:
