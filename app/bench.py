@@ -1,6 +1,6 @@
 """Run a benchmark of Lexrow and its peers.
 
-python -m app.bench words --corpus=FILE --json=FILE
+python -m lexrow.bench words --corpus=FILE --json=FILE
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Score word vectors.
 
-    python -m app.evaluate --workdir=DIR (or --vectors=FILE)
+    python -m lexrow.evaluate --workdir=DIR (or --vectors=FILE)
 
 With --heldout=FILE it scores a language model, a classifier or a recommender on that file.
 """
@@ -61,7 +61,7 @@ def define() -> None:
     absl_flags.DEFINE(parser, "pairs", "", text)
     text = "Your own files of analogies; a line has four words."
     absl_flags.DEFINE(parser, "analogies", "", text)
-    text = "For a recommender: lengths of the lists of items to score, as --top of app.train."
+    text = "For a recommender: lengths of the lists of items to score, as --top of lexrow.train."
     absl_flags.DEFINE(flags.Text(), "top", "", text)
     absl_flags.DEFINE(flags.Paths(), "json", "", "A file to write the scores to.")
 

@@ -1,6 +1,6 @@
 """Export vectors or a model.
 
-python -m app.export --workdir=DIR --format=word2vec --output=PATH
+python -m lexrow.export --workdir=DIR --format=word2vec --output=PATH
 """
 
 from __future__ import annotations

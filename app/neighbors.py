@@ -1,6 +1,6 @@
 """Print the nearest words.
 
-python -m app.neighbors --workdir=DIR WORD… (or --vectors=FILE)
+python -m lexrow.neighbors --workdir=DIR WORD… (or --vectors=FILE)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Predict the labels of texts, one text a line.
 
-    python -m app.predict --workdir=DIR < FILE (or --model=FILE of fastText)
+    python -m lexrow.predict --workdir=DIR < FILE (or --model=FILE of fastText)
 
 It prints a line for each text: the most probable labels, each followed by its probability.
 """

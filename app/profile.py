@@ -1,9 +1,9 @@
 """Name the bottleneck of a run.
 
-    python -m app.profile --workdir=DIR, or --live
+    python -m lexrow.profile --workdir=DIR, or --live
 
-It reads the newest profile that app.train --profile_steps=START,STOP recorded. With --live and the
-flags of app.train it measures the input alone, the steps alone, and both together.
+It reads the newest profile that lexrow.train --profile_steps=START,STOP recorded. With --live and
+the flags of lexrow.train it measures the input alone, the steps alone, and both together.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from absl import flags as absl_flags
 
+from . import __name__ as PACKAGE
 from .benchmarks.harness import picture as drawing
 from .checkpoints import workdir
 from .cli import flags, startup
@@ -63,7 +64,7 @@ def _read_recorded() -> tuple[str, dict[str, Any]]:
 
     Raises:
         UsageError: --workdir is empty, a folder has no profile, a stored flag is wrong, or only one
-            of the two profiles is of `app.train`.
+            of the two profiles is of `lexrow.train`.
         RunError: A profile is damaged or has no whole call, or the picture cannot be written.
     """
     values = absl_flags.FLAGS
@@ -76,8 +77,8 @@ def _read_recorded() -> tuple[str, dict[str, Any]]:
         before = _diagnose("before", values.before)
         if (before.tokens == 1) != (diagnosis.tokens == 1):
             raise UsageError(
-                f"--before={values.before}: only one of both is a run of app.train, so that their "
-                "steps cannot be compared; name two runs"
+                f"--before={values.before}: only one of both is a run of {PACKAGE}.train, so that "
+                "their steps cannot be compared; name two runs"
             )
         text += "\n" + profile_report.compare(before, diagnosis)
         record["before"] = profile_report.record(before)

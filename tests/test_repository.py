@@ -67,6 +67,13 @@ def test_nothing_is_left_unfinished():
     assert hits(UNFINISHED) == []
 
 
+def test_no_source_calls_the_package_by_its_folder():
+    # An installed package is named lexrow: a message takes the name from the package itself, and
+    # other texts say lexrow, which `--help` replaces inside the repository.
+    found = [hit for hit in hits(re.compile(r"\bapp\b")) if re.match(r"app/\S+\.py:", hit)]
+    assert found == []
+
+
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-cuda.lock"])
 def test_locks_hold_exact_versions_and_no_address(name):
     assert [line for line in requirements(name) if not PINS.match(line)] == []

@@ -1,6 +1,6 @@
 """The flags of the commands, and how every command starts and ends.
 
-The flags of a training run come from the fields of `app.config`, one flag for each field.
+The flags of a training run come from the fields of `lexrow.config`, one flag for each field.
 """
 
 from __future__ import annotations

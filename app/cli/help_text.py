@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import flags
 
+from .. import __name__ as PACKAGE
 from ..config import settings
 
 _WIDTH = 88
@@ -39,7 +40,8 @@ def command(task: str, shared: str) -> str:
     else:
         others = _without_title(flags.FLAGS.module_help(shared))
     texts = [str(sys.modules["__main__"].__doc__), own and f"Flags:\n{own}", others]
-    return "\n\n".join(text.strip("\n") for text in texts if text)
+    shown = "\n\n".join(text.strip("\n") for text in texts if text)
+    return shown.replace("lexrow.", f"{PACKAGE}.")  # the name differs inside the repository
 
 
 def _without_title(text: str) -> str:

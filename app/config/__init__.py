@@ -1,8 +1,8 @@
 """The settings of a run: frozen dataclasses, one for each subject.
 
-Each field is a flag. `app.cli.flags` makes the flag from the field's name, type, default and help,
-so a new setting is one new field here. This package uses the standard library only, so any other
-module may import it.
+Each field is a flag. `cli.flags` makes the flag from the field's name, type, default and help, so a
+new setting is one new field here. This package uses the standard library only, so any other module
+may import it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run a server of the tf.data service as a process.
 
-    python -m app.distributed.data_server ROLE ARGUMENT…
+    python -m lexrow.distributed.data_server ROLE ARGUMENT…
 
 It prints its address when it is ready, and ends when its standard input is closed. A worker whose
 dispatcher has ended first cannot notice this, as TensorFlow then keeps Python from running. So

@@ -120,7 +120,7 @@ def train(
 
     Args:
         hosts: The processes of the run.
-        arguments: The flags of app.train.
+        arguments: The flags of lexrow.train.
         settings: The settings of the run.
         data_workers: The number of workers of a tf.data service; 0 for no service.
         data_port: The port of the tf.data service.

@@ -47,10 +47,10 @@ def add_gradients(first: Any, second: Any) -> Any:
     """Return the sum of two gradients of a variable, row-sparse if both are.
 
     It is for a training loop of your own that adds the gradients of several batches. The rows of
-    both are put one after the other; an optimizer of `app.keras` adds the values of repeated rows.
+    both are put one after the other; an optimizer of `lexrow.keras` adds those of a repeated row.
 
     Example:
-        gradients = [app.keras.add_gradients(a, b) for a, b in zip(gradients, tape.gradient(...))]
+        sums = [lexrow.keras.add_gradients(a, b) for a, b in zip(sums, gradients, strict=True)]
 
     Args:
         first: A dense gradient, `tf.IndexedSlices` or None.

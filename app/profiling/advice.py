@@ -39,7 +39,7 @@ def advise(
         division: The parts of a step.
         stage: The slowest stage of the pipeline, or None.
         work: The operations.
-        config: The settings of the run; None if it was not a run of app.train.
+        config: The settings of the run; None if it was not a run of lexrow.train.
         cores: The cores of the machine.
         waits: The steps that wait far longer for input than the others, or None.
 

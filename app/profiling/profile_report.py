@@ -63,7 +63,7 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
 
     Args:
         profile: The folder of the profile.
-        config: The settings of the run; None if it was not a run of app.train.
+        config: The settings of the run; None if it was not a run of lexrow.train.
 
     Returns:
         The diagnosis.

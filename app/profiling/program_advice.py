@@ -1,4 +1,4 @@
-"""Advise changes of a program that is not app.train, such as `keras.Model.fit`."""
+"""Advise changes of a program that is not lexrow.train, such as `keras.Model.fit`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _STEPS = 16  # per call, as proposed
 def advise_program(
     division: Division, stage: Stage | None, work: Work, cores: int, waits: LongWaits | None
 ) -> list[Change]:
-    """Return changes of a program that is not app.train, in no order; empty if none is known.
+    """Return changes of a program that is not lexrow.train, in no order; empty if none is known.
 
     If it is input-bound, they are for long waits if these are half of the waiting, otherwise for
     the slowest stage. If not, they are for the first cause that applies: updates of a whole

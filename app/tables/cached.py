@@ -7,7 +7,7 @@ backing table only, so no read is stale.
 
 A `CacheMap` decides which rows to load and evict. A `CachedTable` holds the rows. Steps find rows
 by a variable from ids to positions in the cache, 4 bytes an id. The variable is in host memory,
-where steps prepare their ids (see `app.types.HOST`). There it takes no memory of the device, and
+where steps prepare their ids (see `lexrow.types.HOST`). There it takes no memory of the device, and
 TensorFlow has no GPU kernel to gather from an int32 variable.
 """
 

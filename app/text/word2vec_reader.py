@@ -1,6 +1,6 @@
 """Read files of vectors of word2vec.c, gensim, GloVe or fastText (`.vec`), compressed or not.
 
-`app.exporting.word2vec` writes the formats and describes them. The first bytes of a file show
+`lexrow.exporting.word2vec` writes the formats and describes them. The first bytes of a file show
 whether it is text or binary and whether it has a header.
 """
 

@@ -1,4 +1,4 @@
-"""The recorder of profiles of some calls, for `app.profile` and TensorBoard's Profile tab."""
+"""The recorder of profiles of some calls, for `lexrow.profile` and TensorBoard's Profile tab."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,10 @@ print("trained")
 """
 
 
+# The name of the folder in the repository as that of a module, and not within a path.
+FOLDER = re.compile(r"(?<![\w/.-])app\.")
+
+
 def python(*arguments, folder, path=""):
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(path), "TF_CPP_MIN_LOG_LEVEL": "3"}
     ended = subprocess.run(
@@ -39,29 +44,63 @@ def python(*arguments, folder, path=""):
     return ended.stdout + ended.stderr
 
 
-@pytest.mark.slow
-def test_a_model_trains_beside_a_project_with_an_app_of_its_own(tmp_path):
-    names = "source", "wheels", "installed", "project"
-    source, wheels, installed, project = (tmp_path / name for name in names)
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The folder of an installation, which has nothing but the package and its metadata."""
+    folder = tmp_path_factory.mktemp("wheel")
+    names = "source", "wheels", "installed"
+    source, wheels, target = (folder / name for name in names)
     shutil.copytree(ROOT / "app", source / "app")  # a build leaves files beside what it builds
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source)
     quiet = ("-m", "pip", "--quiet", "--disable-pip-version-check")
-    python(*quiet, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(source), folder=tmp_path)
+    python(*quiet, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(source), folder=source)
     (wheel,) = wheels.iterdir()
-    python(*quiet, "install", "--no-deps", "--target", str(installed), str(wheel), folder=tmp_path)
-    assert {path.name for path in installed.iterdir() if path.suffix == ""} == {"lexrow"}
-    (project / "app").mkdir(parents=True)
-    (project / "app" / "__init__.py").write_text("NAME = 'theirs'\n")
-    (project / "fit.py").write_text(PROGRAM)
-    assert python("fit.py", folder=project, path=installed).startswith("trained\n")
-    corpus = project / "corpus.txt"
+    python(*quiet, "install", "--no-deps", "--target", str(target), str(wheel), folder=source)
+    assert {path.name for path in target.iterdir() if path.suffix == ""} == {"lexrow"}
+    assert (target / "lexrow" / "py.typed").is_file()
+    return target
+
+
+@pytest.mark.slow
+def test_a_model_trains_beside_a_project_with_an_app_of_its_own(tmp_path, installed):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__init__.py").write_text("NAME = 'theirs'\n")
+    (tmp_path / "fit.py").write_text(PROGRAM)
+    assert python("fit.py", folder=tmp_path, path=installed).startswith("trained\n")
+    corpus = tmp_path / "corpus.txt"
     corpus.write_text("the cat sat on the mat and the dog sat on the cat\n" * 200)
     printed = python(
-        *("-m", "lexrow.train", f"--corpus={corpus}", f"--workdir={project / 'run'}"),
+        *("-m", "lexrow.train", f"--corpus={corpus}", f"--workdir={tmp_path / 'run'}"),
         *("--min_count=1", "--dim=8", "--epochs=1", "--batch_tokens=256"),
         *("--group_tokens=32", "--shared_negatives=8"),
-        folder=project,
+        folder=tmp_path,
         path=installed,
     )
     assert "python -m lexrow.neighbors" in printed
+    assert not FOLDER.search(printed)
+
+
+# What `help` and `--help` print of an installed package.
+DOCUMENTS = """
+import importlib.metadata, inspect, pydoc
+import lexrow, lexrow.keras, lexrow.sklearn
+assert importlib.metadata.version("lexrow") == lexrow.__version__
+for module in lexrow.keras, lexrow.sklearn:
+    for name in module.__all__:
+        print(pydoc.render_doc(getattr(module, name), renderer=pydoc.plaintext))
+"""
+COMMANDS = sorted(
+    path.stem for path in (ROOT / "app").glob("*.py") if "__main__" in path.read_text()
+)
+
+
+@pytest.mark.slow
+def test_its_help_names_the_package_that_is_installed(tmp_path, installed):
+    printed = python("-c", DOCUMENTS, folder=tmp_path, path=installed)
+    assert "input_dim: " in printed and "learning_rate: " in printed
+    for command in COMMANDS:
+        shown = python("-m", f"lexrow.{command}", "--help", folder=tmp_path, path=installed)
+        assert f"python -m lexrow.{command}" in shown
+        printed += shown
+    assert [line for line in printed.splitlines() if FOLDER.search(line)] == []

@@ -1,4 +1,4 @@
-"""Compare app.train --task=classify with fastText, on the same texts and splits.
+"""Compare lexrow.train --task=classify with fastText, on the same texts and splits.
 
 A tenth of the texts, drawn for each repeat, is held out. Both sides train on the rest and predict
 the labels of the tenth, for each length of n-grams. Each run is a process of its own, one at a
@@ -73,8 +73,8 @@ class Job(NamedTuple):
     Attributes:
         folder: The folder for the files of the run.
         split: The texts.
-        settings: The settings of both sides, by flags of app.train.
-        train_flags: Further flags of app.train.
+        settings: The settings of both sides, by flags of lexrow.train.
+        train_flags: Further flags of lexrow.train.
         rate: The learning rate of fastText.
     """
 
@@ -166,7 +166,7 @@ def run(options: ClassifyOptions) -> Result:
 
 
 def _shared(options: ClassifyOptions, length: int, repeat: int) -> dict[str, Any]:
-    """Return the settings of both sides by flag of app.train; the seed is `repeat + 1`.
+    """Return the settings of both sides by flag of lexrow.train; the seed is `repeat + 1`.
 
     `length` is the value of --word_ngrams.
     """
@@ -175,7 +175,7 @@ def _shared(options: ClassifyOptions, length: int, repeat: int) -> dict[str, Any
 
 
 def _lexrow(job: Job) -> Times:
-    """Run app.train, then app.predict, which writes `job.predictions`.
+    """Run lexrow.train, then lexrow.predict, which writes `job.predictions`.
 
     Raises RunError if fewer than 90 % of the examples were trained on.
     """

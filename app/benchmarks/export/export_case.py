@@ -1,7 +1,8 @@
 """Time the export of word vectors in every format, and measure its memory.
 
-A run of app.train on made-up words, each of which occurs once, gives the workdir. It is not timed.
-Then every format is written by a process of app.export, one at a time. The figures of a format:
+A run of lexrow.train on made-up words, each of which occurs once, gives the workdir. It is not
+timed. Then every format is written by a process of lexrow.export, one at a time. The figures of a
+format:
 
 - seconds: of the process, with its imports;
 - peak memory: the most resident memory of the process, and the same as a multiple of the vectors;
@@ -27,7 +28,7 @@ MEASURES = (
     Measure("peak_ratio", "x the vectors", ".2f", better="lower"),
     Measure("written_bytes", "files, MB", ",.0f", per=1e6),
 )
-# The flags of app.train that make a row for each word in little time.
+# The flags of lexrow.train that make a row for each word in little time.
 _SETTINGS = {
     "task": "words",
     "tokenizer": "whitespace",
@@ -54,7 +55,7 @@ def run(options: ExportOptions) -> Result:
     )
     formats = items(options.formats)
     if not formats:
-        raise UsageError("--formats= is empty; give a format of app.export")
+        raise UsageError(f"--formats= is empty; give a format of {PACKAGE}.export")
     described = machine.describe(["tensorflow", "numpy"])
     vector_bytes = 4 * options.rows * options.dim
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:

@@ -17,6 +17,6 @@ class ExportOptions(Options):
     formats: str = setting(
         "word2vec,word2vec_binary,fasttext,projector,safetensors,parquet,static_embedding,"
         "saved_model",
-        "Comma-separated formats of app.export.",
+        "Comma-separated formats of lexrow.export.",
     )
-    train_flags: str = setting("", "More flags of app.train, for Lexrow.")
+    train_flags: str = setting("", "More flags of lexrow.train, for Lexrow.")

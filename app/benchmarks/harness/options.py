@@ -11,14 +11,14 @@ from ...errors import UsageError
 
 
 def _as_in_training(name: str) -> object:
-    """Return a field with the default, help and limits of the flag of app.train with this name."""
+    """Return a field with the default, help and limits of the flag with this name in training."""
     field = fields()[name]
     return dataclasses.field(default=field.default, metadata=field.metadata)
 
 
 def _train_flags(sides: str = "Lexrow") -> object:
-    """Return a field for more flags of app.train; `sides` are named in its help."""
-    return setting("", f"More flags of app.train, for {sides}.")
+    """Return a field for more flags of lexrow.train; `sides` are named in its help."""
+    return setting("", f"More flags of lexrow.train, for {sides}.")
 
 
 def _folder(what: str) -> str:
@@ -231,7 +231,7 @@ class ClassifyOptions(Options):
 class RecommendOptions(Options):
     """Items for users, beside implicit, EASE and cosines of items."""
 
-    corpus: str = setting("", "Pairs to train on, in any layout that app.train reads.", path=True)
+    corpus: str = setting("", "Pairs to train on, in any layout of lexrow.train.", path=True)
     heldout: str = setting("", "Pairs to score on.", path=True)
     dim: int = _count(64, "Columns of a vector.")
     alpha: float = setting(

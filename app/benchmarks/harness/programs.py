@@ -21,7 +21,7 @@ def run(
 
     Args:
         name: The name of the program, for messages.
-        module: The module of the program, below `app.benchmarks`. It calls `answer`.
+        module: The module of the program, below `lexrow.benchmarks`. It calls `answer`.
         job: The argument of the function given to `answer`, JSON values by name.
         log: The file for its output; by default one that is deleted.
 

@@ -1,4 +1,4 @@
-"""Run app.train as a side of a benchmark, and check its flags and the peers."""
+"""Run lexrow.train as a side of a benchmark, and check its flags and the peers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OURS = "lexrow"
 # Only the last batch may be missing. More are possible: the last batch of a worker of gensim has
 # 10,000 words, some of which the next worker also reads.
 _ENOUGH = 0.9
-# How app.train imports TensorFlow.
+# How lexrow.train imports TensorFlow.
 _START = f"from {PACKAGE}.cli import startup; startup.start_tensorflow()"
 # The peak memory of a process, less that of a process that only imports the library.
 ABOVE_IMPORT = Measure(
@@ -77,7 +77,7 @@ def measure_imports(
 
     Returns:
         The result of `machine.describe`; and for each side, the time and memory of a process that
-        only imports its library; for `OURS`, of one that starts TensorFlow as app.train does.
+        only imports its library; for `OURS`, of one that starts TensorFlow as lexrow.train does.
 
     Raises:
         RunError: A library cannot be imported.
@@ -91,7 +91,7 @@ def measure_imports(
 
 
 def flags(value: str, fixed: Collection[str]) -> list[str]:
-    """Return the further flags of app.train, split as by a shell.
+    """Return the further flags of lexrow.train, split as by a shell.
 
     Only their names are checked here, not their values.
 
@@ -141,7 +141,7 @@ def train(
     log: Path,
     program: Sequence[str] = (f"{PACKAGE}.train",),
 ) -> tuple[processes.Usage, list[dict[str, float]]]:
-    """Run app.train to its end with the flags of configs/TASK.cfg, then others that win over them.
+    """Run lexrow.train to its end with the flags of configs/TASK.cfg, then others that win.
 
     The folder `configs` is that of the current folder.
 

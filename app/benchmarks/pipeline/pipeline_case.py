@@ -23,7 +23,7 @@ same plain file. Words/s are of passes that take seconds together, after a first
 those of the corpus, cut after 20 words, and a generator or a map costs a fixed time for each line:
 with lines of 1,000 words, vectorised is only about four times as fast as a generator.
 
-trainer: app.train on the corpus, which is read and tokenized in every epoch.
+trainer: lexrow.train on the corpus, which is read and tokenized in every epoch.
 
 Waiting is the share of the time in which a loop waits for the next batch, without the first epoch
 or, for the trainer, without the first interval of metrics.jsonl, in which it traces.
@@ -154,7 +154,7 @@ def _make_panels(tables: dict[str, Table]) -> list[Panel]:
 
 
 def _shared(options: PipelineOptions, repeat: int) -> dict[str, Any]:
-    """Return the flags of app.train that the benchmark sets; the seed is `repeat + 1`.
+    """Return the flags of lexrow.train that the benchmark sets; the seed is `repeat + 1`.
 
     The workdir is not among them.
     """
@@ -167,7 +167,7 @@ def _shared(options: PipelineOptions, repeat: int) -> dict[str, Any]:
 def _train(
     options: PipelineOptions, train_flags: list[str], repeat: int, vocabulary: Path
 ) -> dict[str, Any]:
-    """Run app.train on the whole corpus, write its vocabulary, and return figures of `steady`.
+    """Run lexrow.train on the whole corpus, write its vocabulary, and return figures of `steady`.
 
     The log is a file beside the vocabulary.
     """

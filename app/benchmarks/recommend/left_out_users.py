@@ -1,7 +1,7 @@
 """Measure the lists of users who were not in training, beside those of users who were.
 
 Some users are left out, a model is trained on the pairs of all others, and the rows of the users
-that were left out are solved for, as `app.recommend --items` does.
+that were left out are solved for, as `lexrow.recommend --items` does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare app.train --task=recommend with implicit's ALS and BPR, EASE and cosines of items.
+"""Compare lexrow.train --task=recommend with implicit's ALS and BPR, EASE and cosines of items.
 
 Every run is a process of its own, one at a time. Lexrow reads the files; implicit gets the same
 pairs as arrays, which is not timed. Each side trains with its own settings, but for the columns and
@@ -7,11 +7,11 @@ have a matrix of items and items instead, and save the lists of all users (see `
 figures of a side:
 
 - recall, NDCG, hit rate, MRR and coverage over all items but the training items of a user,
-  by `app.tasks.recommend.ranking_metrics` from the saved vectors;
+  by `lexrow.tasks.recommend.ranking_metrics` from the saved vectors;
 - seconds of training: of the loop, with TensorFlow's compilation; of `fit` of implicit;
 - pairs/s over all epochs or iterations; an iteration of ALS solves for all vectors;
 - seconds end to end: from the start of the process to its end, with the vectors saved. Lexrow has
-  two processes, app.train and app.export;
+  two processes, lexrow.train and lexrow.export;
 - peak memory: the most resident memory of a process, and the same without the peak of a process
   that only imports the library.
 
@@ -62,7 +62,7 @@ class Job(NamedTuple):
         regularization: The L2 penalty of EASE.
         k: The length of the longest list.
         seed: The seed of the side.
-        train_flags: Further flags of app.train.
+        train_flags: Further flags of lexrow.train.
     """
 
     folder: Path
@@ -212,7 +212,7 @@ def _measures(tops: Sequence[int]) -> list[Measure]:
 
 
 def _lexrow(job: Job) -> dict[str, Any]:
-    """Run app.train, then app.export, and save the vectors in the order of the ids of `job.data`.
+    """Train and export, and save the vectors in the order of the ids of `job.data`.
 
     A user or an item that the export lacks is a KeyError.
     """

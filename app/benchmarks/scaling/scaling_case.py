@@ -4,10 +4,10 @@ The sides train one at a time on the same text, in the same batches but for thei
 
 - none: one process;
 - mirrored: one process with a replica on each GPU, if there are several;
-- multi_worker N: N processes that train in step, by app.cluster;
+- multi_worker N: N processes that train in step, by lexrow.cluster;
 - multi_worker N sync S: N processes that exchange changes every S steps, each with a batch of its
   own;
-- parameter_server N: by app.cluster, N workers at their own pace, the servers, and a chief that
+- parameter_server N: by lexrow.cluster, N workers at their own pace, the servers, and a chief that
   scores after each epoch.
 
 The figures of a side:

@@ -4,7 +4,7 @@ The case is from keras issue 4365 (2016): 793,471 x 512, 128 x 20 random ids, me
 Each side is a process of its own, one at a time:
 
 - table: the trainer's step on a table of Lexrow;
-- fit: `app.keras` in keras.fit;
+- fit: `lexrow.keras` in keras.fit;
 - hand: a gather, a formula and a scatter in plain TensorFlow (`sparse_by_hand`);
 - keras, keras_jit: stock Keras in keras.fit, by default and with jit_compile=True;
 - dense: plain TensorFlow, with a gradient and an update as large as the table.

@@ -1,4 +1,4 @@
-"""Compare app.train --task=words with subwords to fastText, and to the same without subwords.
+"""Compare lexrow.train --task=words with subwords to fastText, and to the same without subwords.
 
 Every run is a process of its own, one at a time. The text is first written as plain lines of at
 most 1,000 words, without the words of `rare_words`, which all sides read; this is not timed. The
@@ -7,8 +7,8 @@ figures of a side:
 - raw words/s: words of the text x epochs / seconds of the training loop. Lexrow's is
   `train_seconds` of metrics.jsonl, with TensorFlow's compilation; fastText's is from its own
   progress line, without reading the dictionary and making the table;
-- seconds end to end: of the process that trains, with imports. app.train also writes a checkpoint
-  and scores the vectors; fastText saves its model;
+- seconds end to end: of the process that trains, with imports. lexrow.train also writes a
+  checkpoint and scores the vectors; fastText saves its model;
 - peak memory: the most resident memory of that process, and the same without the import;
 - scores, computed in this process: of the benchmarks, and `rare`, Spearman's rho for the pairs of
   `rare_words`. Words without a row have vectors by their n-grams, so that all pairs are used;
@@ -70,8 +70,8 @@ class Job(NamedTuple):
         text: The text.
         words: The number of its words.
         folder: The folder for the files of the run.
-        settings: The settings of all sides, by flags of app.train.
-        train_flags: Further flags of app.train.
+        settings: The settings of all sides, by flags of lexrow.train.
+        train_flags: Further flags of lexrow.train.
     """
 
     text: Path
@@ -141,14 +141,14 @@ def run(options: SubwordsOptions) -> Result:
 
 
 def _shared(options: SubwordsOptions, repeat: int) -> dict[str, Any]:
-    """Return the settings of all sides by flag of app.train; the seed is `repeat + 1`."""
+    """Return the settings of all sides by flag of lexrow.train; the seed is `repeat + 1`."""
     names = ("model", "loss", "dim", "window", "epochs", "min_count", *_SUBWORDS)
     shared = {name: getattr(options, name) for name in names}
     return shared | {"negatives": _NEGATIVES, "subsample": _SUBSAMPLE, "seed": repeat + 1}
 
 
 def _train(job: Job, config: str, settings: dict[str, Any]) -> Trained:
-    """Run app.train with a configuration; raise RunError if it trained on too few words."""
+    """Run lexrow.train with a configuration; raise RunError if it trained on too few words."""
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
         settings = settings | _LIKE_FASTTEXT | {"corpus": job.text, "workdir": workdir}
         log = job.folder / "train.log"
@@ -159,12 +159,12 @@ def _train(job: Job, config: str, settings: dict[str, Any]) -> Trained:
 
 
 def _lexrow(job: Job) -> Trained:
-    """Run app.train with subwords."""
+    """Run lexrow.train with subwords."""
     return _train(job, "subwords", job.settings)
 
 
 def _without(job: Job) -> Trained:
-    """Run app.train without subwords."""
+    """Run lexrow.train without subwords."""
     settings = {name: value for name, value in job.settings.items() if name not in _SUBWORDS}
     return _train(job, "words", settings)
 

@@ -60,14 +60,14 @@ class _SquaredError(NamedTuple):
 
 
 def _train(case: Case, **flags: Any) -> Side:
-    """Return the side of the trainer's steps on a table, made and placed as by flags of app.train.
+    """Return the side of the trainer's steps on a table, made and placed as by its flags.
 
     A table on the host has a cache on the device for `job.hot` percent of its rows, and more for
     the rows of a chunk. Nothing is trained before the first call.
 
     Args:
         case: The data.
-        **flags: Flags of app.train by name, such as `table`.
+        **flags: Flags of lexrow.train by name, such as `table`.
     """
     model, optimizer, job = _SquaredError(case), _optimizer(case), case.job
     flags |= {"steps_per_call": STEPS, "stage_steps": job.stage_steps}
@@ -102,7 +102,7 @@ def _train(case: Case, **flags: Any) -> Side:
 
 
 def _optimizer(case: Case) -> Optimizer:
-    """Return the optimizer that the job names, with the default settings of app.train."""
+    """Return the optimizer that the job names, with the default settings of lexrow.train."""
     return OPTIMIZERS[case.job.optimizer](OptimizerConfig())
 
 

@@ -16,7 +16,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         job: `text` (a file of short lines), `vectors` (word2vec binary, to write), `workers`, and
-            the settings of both sides by flags of app.train.
+            the settings of both sides by flags of lexrow.train.
 
     Returns:
         `words` (raw, over all epochs), `train_seconds` (of `Word2Vec.train`), and

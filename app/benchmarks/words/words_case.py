@@ -1,4 +1,4 @@
-"""Compare app.train --task=words with gensim, with the same text, settings and scores.
+"""Compare lexrow.train --task=words with gensim, with the same text, settings and scores.
 
 Every run is a process of its own, one at a time. The text is first written as plain lines of at
 most 1,000 words, which both sides read; this is not timed. The figures of a side:
@@ -10,7 +10,7 @@ most 1,000 words, which both sides read; this is not timed. The figures of a sid
 - seconds to the vocabulary: from the start of the process, with imports, until words are counted
   and rows made;
 - seconds end to end: from the start of the process to its end, with the vectors saved as a word2vec
-  binary file. Lexrow has two processes, app.train and app.export. app.train also writes a
+  binary file. Lexrow has two processes, lexrow.train and lexrow.export. lexrow.train also writes a
   checkpoint and scores the vectors, which gensim does not;
 - peak memory: the most resident memory of a process, and the same without the peak of a process
   that only imports the library.
@@ -49,7 +49,7 @@ MEASURES = (
 # word2vec.c.
 _NEGATIVES = 5
 _SUBSAMPLE = 1e-3
-# What gensim does, by flags of app.train.
+# What gensim does, by flags of lexrow.train.
 _LIKE_GENSIM = {
     "task": "words",
     "tokenizer": "whitespace",
@@ -66,8 +66,8 @@ class Job(NamedTuple):
     Attributes:
         text: The text.
         folder: The folder for the files of the run.
-        settings: The settings of both sides, by flags of app.train.
-        train_flags: Further flags of app.train.
+        settings: The settings of both sides, by flags of lexrow.train.
+        train_flags: Further flags of lexrow.train.
     """
 
     text: Path
@@ -128,14 +128,14 @@ def run(options: WordsOptions) -> Result:
 
 
 def _shared(options: WordsOptions, repeat: int) -> dict[str, Any]:
-    """Return the settings of both sides by flag of app.train; the seed is `repeat + 1`."""
+    """Return the settings of both sides by flag of lexrow.train; the seed is `repeat + 1`."""
     names = ("model", "loss", "dim", "window", "epochs", "min_count")
     shared = {name: getattr(options, name) for name in names}
     return shared | {"negatives": _NEGATIVES, "subsample": _SUBSAMPLE, "seed": repeat + 1}
 
 
 def _lexrow(job: Job) -> dict[str, Any]:
-    """Run app.train, then app.export, which writes `job.vectors`; return the figures of both."""
+    """Train, and export to `job.vectors`; return the figures of both."""
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
         settings = job.settings | _LIKE_GENSIM | {"corpus": job.text, "workdir": workdir}
         log = job.folder / "train.log"

@@ -34,14 +34,14 @@ def audit(
     creates the slots of the optimizer and the weights of layers that are not built.
 
     Example:
-        print(app.keras.audit(model, (x, y)))
+        print(lexrow.keras.audit(model, (x, y)))
 
     A training loop of your own has a step function, usually with a `tf.GradientTape`. Pass this
     function with its arguments. The report names the layers and optimizers that the function
     uses: global names, names of enclosing functions, attributes of its object, and arguments.
 
     Example:
-        print(app.keras.audit(train_step, (x, y)))  # for train_step(x, y)
+        print(lexrow.keras.audit(train_step, (x, y)))  # for train_step(x, y)
 
     Args:
         model: A compiled model: functional, Sequential or subclassed. Or the function of a step: a

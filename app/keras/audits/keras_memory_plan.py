@@ -67,12 +67,12 @@ def memory_plan(model: keras.layers.Layer, optimizer: Any = None) -> MemoryPlan:
     and TensorFlow itself, about half a gigabyte, are not in the plan.
 
     Example:
-        layer = app.keras.RowEmbedding(40_000_000, 128, table="host")
-        print(app.keras.memory_plan(layer, app.keras.LazyAdam()))
+        layer = lexrow.keras.RowEmbedding(40_000_000, 128, table="host")
+        print(lexrow.keras.memory_plan(layer, lexrow.keras.LazyAdam()))
 
     Args:
         model: A model, or a single layer.
-        optimizer: An optimizer of Keras or of `app.keras`, or its name. By default that of the
+        optimizer: An optimizer of Keras or of `lexrow.keras`, or its name. By default that of the
             compiled model; without one, no optimizer state is counted.
 
     Raises:

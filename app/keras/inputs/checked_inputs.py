@@ -25,8 +25,8 @@ def check_inputs(
     layers with `hot_rows` by itself.
 
     Example:
-        model.compile(app.keras.LazyAdam(0.001), loss="mse", jit_compile=True)
-        model.fit(app.keras.check_inputs(dataset, model), epochs=3)
+        model.compile(lexrow.keras.LazyAdam(0.001), loss="mse", jit_compile=True)
+        model.fit(lexrow.keras.check_inputs(dataset, model), epochs=3)
 
     Args:
         dataset: Batches x, (x, y) or (x, y, sample_weight).

@@ -29,9 +29,9 @@ def prefetch_rows(
     or loop over it. Training gives the same rows as without this function, bit for bit.
 
     Example:
-        layer = app.keras.RowEmbedding(V, 64, table="host", hot_rows=1_000_000)
+        layer = lexrow.keras.RowEmbedding(V, 64, table="host", hot_rows=1_000_000)
         ...
-        model.fit(app.keras.prefetch_rows(dataset, model), epochs=3)
+        model.fit(lexrow.keras.prefetch_rows(dataset, model), epochs=3)
 
     Args:
         dataset: Batches x, (x, y) or (x, y, sample_weight).

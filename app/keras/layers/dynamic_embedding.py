@@ -41,7 +41,7 @@ class DynamicEmbedding(keras.layers.Layer):
 
     Example:
         inputs = keras.Input((), dtype="string")
-        vectors = app.keras.DynamicEmbedding(64, "string", capacity=10_000_000)(inputs)
+        vectors = lexrow.keras.DynamicEmbedding(64, "string", capacity=10_000_000)(inputs)
 
     Args:
         output_dim: The columns of a row, D.

@@ -27,20 +27,20 @@ class RowEmbedding(keras.layers.Embedding):
 
     Arguments, weights and masks are those of the Keras layer. The Keras layer reads its whole
     table in every step. This layer gathers the rows of the batch, and its gradient is row-sparse
-    (`tf.IndexedSlices`). Use an optimizer of `app.keras` with it: the Keras optimizers write every
-    row of a table, even if the gradient has few.
+    (`tf.IndexedSlices`). Use an optimizer of `lexrow.keras` with it: the Keras optimizers write
+    every row of a table, even if the gradient has few.
 
     Example:
         model = keras.Sequential([
-            app.keras.RowEmbedding(10_000_000, 64),
+            lexrow.keras.RowEmbedding(10_000_000, 64),
             keras.layers.GlobalAveragePooling1D(),
             keras.layers.Dense(1),
         ])
-        model.compile(app.keras.LazyAdam(0.001), loss="mse")
+        model.compile(lexrow.keras.LazyAdam(0.001), loss="mse")
 
     Ids must be whole numbers from 0 to input_dim - 1. Otherwise the call raises
     `tf.errors.InvalidArgumentError` with the smallest and the largest id that is wrong. Code
-    compiled by XLA, the default of Keras on a GPU, cannot check this: use `app.keras.check_inputs`.
+    compiled by XLA, the default of Keras on a GPU, cannot check this: use `check_inputs`.
     On a machine with a GPU, the vector of a wrong id is NaN there, which shows in the loss.
 
     A constraint is applied to the rows that are trained; other rows keep their initial values.
@@ -55,9 +55,9 @@ class RowEmbedding(keras.layers.Embedding):
             "host" (memory of the host), "file", or "sharded" (over all GPUs).
         table_file: With table="file", the name of a file, which belongs to this layer while it
             lives. A file of an earlier layer is replaced. A layer that is made from a configuration
-            gets a new file elsewhere (see `app.keras.load_model`), which is removed with it.
+            gets a new file elsewhere (see `lexrow.keras.load_model`), which is removed with it.
         hot_rows: With table="host" or "file", the number of rows of a cache on the device, which
-            `app.keras.prefetch_rows` fills. By default there is none. Without a GPU, host memory
+            `lexrow.keras.prefetch_rows` fills. By default there is none. Without a GPU, host memory
             is as near as a cache, and there is none for table="host".
 
     Raises:
@@ -95,7 +95,7 @@ class RowEmbedding(keras.layers.Embedding):
         if self.embeddings_regularizer is not None:
             raise ValueError(
                 f"{self.name}: embeddings_regularizer would read and change all {self.input_dim:,} "
-                "rows at each step; use weight_decay of app.keras.LazyAdamW, or "
+                f"rows at each step; use weight_decay of {PACKAGE}.keras.LazyAdamW, or "
                 "activity_regularizer, which sees the rows of the batch"
             )
         if self.embeddings_constraint is not None and not by_row(self.embeddings_constraint):
@@ -119,7 +119,7 @@ class RowEmbedding(keras.layers.Embedding):
         return super().add_weight(shape, in_place(initializer), *args, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the table, and mark it as one for the optimizers of `app.keras`.
+        """Create the table, and mark it as one for the optimizers of `lexrow.keras`.
 
         Args:
             input_shape: Not used.
@@ -136,7 +136,7 @@ class RowEmbedding(keras.layers.Embedding):
                 self._build_table()
             return
         super().build(input_shape)
-        self._embeddings.is_table = True  # read by the optimizers of app.keras
+        self._embeddings.is_table = True  # read by the optimizers of lexrow.keras
         self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
 
     def _build_table(self) -> None:

@@ -30,7 +30,7 @@ class RowEmbeddingReduce(RowEmbedding):
 
     Example:
         words = keras.Input((None,), dtype="int32")  # 0 stands for padding
-        vector = app.keras.RowEmbeddingReduce(10_000_000, 64, mask_zero=True)(words)
+        vector = lexrow.keras.RowEmbeddingReduce(10_000_000, 64, mask_zero=True)(words)
 
     Args:
         input_dim: As for `RowEmbedding`, like every argument that is not listed here.

@@ -21,12 +21,12 @@ class FeatureEmbedding(keras.layers.Layer):
     Each table is a `RowEmbeddingReduce`, or a `RowEmbedding` if it has no combiner.
 
     Example:
-        words = app.keras.TableConfig("words", 10_000_000, 64, table="host")
-        users = app.keras.TableConfig("users", 1_000_000, 32)
-        layer = app.keras.FeatureEmbedding({
-            "title": app.keras.FeatureConfig("title", words, (None, 20)),
-            "query": app.keras.FeatureConfig("query", words, (None, None)),
-            "user": app.keras.FeatureConfig("user", users, (None,)),
+        words = lexrow.keras.TableConfig("words", 10_000_000, 64, table="host")
+        users = lexrow.keras.TableConfig("users", 1_000_000, 32)
+        layer = lexrow.keras.FeatureEmbedding({
+            "title": lexrow.keras.FeatureConfig("title", words, (None, 20)),
+            "query": lexrow.keras.FeatureConfig("query", words, (None, None)),
+            "user": lexrow.keras.FeatureConfig("user", users, (None,)),
         })
         vectors = layer({"title": titles, "query": queries, "user": user_ids})
 

@@ -74,7 +74,7 @@ class SampledSoftmax(_SampledLayer):
     all V rows. See `keras.layers.softmax_layers` for its use.
 
     Example:
-        output = app.keras.SampledSoftmax(1_000_000, counts, samples=1024)
+        output = lexrow.keras.SampledSoftmax(1_000_000, counts, samples=1024)
         model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
@@ -102,7 +102,7 @@ class NCE(_SampledLayer):
     Arguments and use are those of `SampledSoftmax`.
 
     Example:
-        output = app.keras.NCE(1_000_000, counts, samples=1024)
+        output = lexrow.keras.NCE(1_000_000, counts, samples=1024)
         model = keras.Model([tokens, words], output(hidden, words))
     """
 

@@ -1,4 +1,4 @@
-"""The base class of the output layers: a loss of `app.losses` as a Keras layer."""
+"""The base class of the output layers: a loss of `lexrow.losses` as a Keras layer."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class OutputLayer(keras.layers.Layer):
                 ),
                 name=name,
             )
-            self._tables[name].is_table = True  # read by the optimizers of app.keras
+            self._tables[name].is_table = True  # read by the optimizers of lexrow.keras
             # tf.train.Checkpoint saves variables in attributes, but not those in a dictionary.
             setattr(self, f"_table_{name}", self._tables[name])
 

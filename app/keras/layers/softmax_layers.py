@@ -5,11 +5,11 @@ log probability -log P of each target, float32 (...), which is the output and th
 
     tokens = keras.Input((None,), dtype="int32")
     words = keras.Input((None,), dtype="int32")
-    vectors = app.keras.RowEmbedding(V, 300, mask_zero=True)(tokens)
+    vectors = lexrow.keras.RowEmbedding(V, 300, mask_zero=True)(tokens)
     hidden = keras.layers.GRU(300, return_sequences=True)(vectors)
-    output = app.keras.ClassSoftmax(V, counts)
+    output = lexrow.keras.ClassSoftmax(V, counts)
     model = keras.Model([tokens, words], output(hidden, words))
-    model.compile(app.keras.RowwiseAdagrad(0.1), loss=app.keras.output_as_loss)
+    model.compile(lexrow.keras.RowwiseAdagrad(0.1), loss=lexrow.keras.output_as_loss)
     model.fit([x, y], y, sample_weight=weights)
 
 `fit` needs a y, but the targets are those of the second input. `evaluate` returns the mean of
@@ -26,12 +26,12 @@ The arguments of `OutputLayer` are common to all layers. The following holds for
 - Rows start at zero. Products are computed in the compute dtype, sums and results in float32.
 - Where the Keras mask of the hidden vectors is False, the target is ignored and the result is 0.
   Keras leaves such positions out of the mean of a loss. Sample weights work as usual.
-- Gradients are row-sparse (`tf.IndexedSlices`). With an optimizer of `app.keras`, a step writes
+- Gradients are row-sparse (`tf.IndexedSlices`). With an optimizer of `lexrow.keras`, a step writes
   only the rows that it read. The Keras optimizers write all rows.
 - Rows are read block by block: once for all targets of the batch that need them, and once more for
   the gradient. The gradients of all these rows are in memory until the optimizer has used them.
-  `app.train` instead updates each block at once. Take fewer targets a step if memory is short; see
-  `ClassSoftmax` for figures.
+  `lexrow.train` instead updates each block at once. Take fewer targets a step if memory is short;
+  see `ClassSoftmax` for figures.
 - A target outside 0 .. V - 1 raises `tf.errors.InvalidArgumentError`, other misuse `ValueError`.
 - XLA cannot compile the layers, because the rows that a step reads depend on the batch. Keras
   says so and compiles the model without XLA.
@@ -78,7 +78,7 @@ class Softmax(OutputLayer):
     words. It is the reference for the other layers. See `keras.layers.softmax_layers` for its use.
 
     Example:
-        output = app.keras.Softmax(50_000)
+        output = lexrow.keras.Softmax(50_000)
         model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
@@ -114,7 +114,7 @@ class ClassSoftmax(OutputLayer):
     it holds the rows of all its batches.
 
     Example:
-        output = app.keras.ClassSoftmax(10_000_000, counts)
+        output = lexrow.keras.ClassSoftmax(10_000_000, counts)
         model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
@@ -176,7 +176,7 @@ class HierarchicalSoftmax(OutputLayer):
     `keras.layers.softmax_layers` for its use.
 
     Example:
-        output = app.keras.HierarchicalSoftmax(10_000_000, counts)
+        output = lexrow.keras.HierarchicalSoftmax(10_000_000, counts)
         model = keras.Model([tokens, words], output(hidden, words))
     """
 
@@ -193,7 +193,7 @@ class AdaptiveSoftmax(OutputLayer):
     its use.
 
     Example:
-        output = app.keras.AdaptiveSoftmax(1_000_000, counts, cutoffs=[10_000, 100_000])
+        output = lexrow.keras.AdaptiveSoftmax(1_000_000, counts, cutoffs=[10_000, 100_000])
         model = keras.Model([tokens, words], output(hidden, words))
 
     Args:

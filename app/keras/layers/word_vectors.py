@@ -27,7 +27,7 @@ def load_vectors(layer: RowEmbedding, path: str | Path, vocabulary: Sequence[str
     before the model is trained.
 
     Example:
-        count = app.keras.load_vectors(layer, "glove.6B.300d.txt", text.get_vocabulary())
+        count = lexrow.keras.load_vectors(layer, "glove.6B.300d.txt", text.get_vocabulary())
         print(f"{count:,} of {text.vocabulary_size():,} words have a vector")
 
     Args:

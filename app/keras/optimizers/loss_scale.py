@@ -14,16 +14,16 @@ from ..saving.weights_by_part import StateByPart
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
-    """Dynamic loss scaling for mixed_float16, around an optimizer of `app.keras`.
+    """Dynamic loss scaling for mixed_float16, around an optimizer of `lexrow.keras`.
 
     The loss scale optimizer of Keras makes the gradient of each table dense to see whether it is
     finite. This one checks the rows of the batch. Where Keras puts its own around an optimizer of
-    `app.keras`, as `compile` does with mixed_float16, it becomes one of this class. Arguments are
-    those of Keras.
+    `lexrow.keras`, as `compile` does with mixed_float16, it becomes one of this class. Arguments
+    are those of Keras.
 
     Example:
         keras.mixed_precision.set_global_policy("mixed_float16")
-        optimizer = app.keras.LossScaleOptimizer(app.keras.LazyAdam(0.001))
+        optimizer = lexrow.keras.LossScaleOptimizer(lexrow.keras.LazyAdam(0.001))
         model.compile(optimizer, loss="mse")
     """
 

@@ -33,8 +33,8 @@ def save_model(model: keras.Model, filepath: str | os.PathLike) -> None:
     written part by part.
 
     Example:
-        app.keras.save_model(model, "model.keras")
-        app.keras.save_model(model, "model.weights.h5")
+        lexrow.keras.save_model(model, "model.keras")
+        lexrow.keras.save_model(model, "model.weights.h5")
 
     Args:
         model: The model.

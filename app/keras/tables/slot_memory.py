@@ -31,7 +31,7 @@ def slot_bytes(optimizer: Any, columns: int, dtype: str, path: str) -> int:
     gradients for `gradient_accumulation_steps` does not count: its rows depend on the batches.
 
     Args:
-        optimizer: An optimizer of Keras or of `app.keras`, built or not. A `MultiOptimizer` is
+        optimizer: An optimizer of Keras or of `lexrow.keras`, built or not. A `MultiOptimizer` is
             asked for the optimizer of this table.
         columns: The number of columns of the table.
         dtype: The dtype of the table.
@@ -42,7 +42,7 @@ def slot_bytes(optimizer: Any, columns: int, dtype: str, path: str) -> int:
         for scope in scopes:
             stack.enter_context(keras.name_scope(scope))
         table = keras.Variable("zeros", (_ROWS, columns), dtype, name=name)
-        table.is_table = True  # read by the optimizers of app.keras
+        table.is_table = True  # read by the optimizers of lexrow.keras
         while (inner := _inner(optimizer, table)) is not None:
             optimizer = inner
         copy = type(optimizer).from_config(optimizer.get_config())

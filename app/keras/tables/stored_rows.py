@@ -23,7 +23,7 @@ class StoredRows(keras.initializers.Initializer):
 
     Example:
         numpy.save("vectors.npy", vectors)  # (1_000_000, 300)
-        layer = app.keras.RowEmbedding(1_000_000, 300, app.keras.StoredRows("vectors.npy"))
+        layer = lexrow.keras.RowEmbedding(1_000_000, 300, lexrow.keras.StoredRows("vectors.npy"))
 
     Rows are read in parts of about 16 MB, whatever the kind of table. A model that was saved has
     the rows that were trained, and so loads without the file: a layer that is made from its

@@ -39,7 +39,7 @@ class TableVariable(keras.Variable):
     Keras counts, saves and loads its rows like those of any variable. A step does not read the
     variable as a whole: `look_up` gathers rows, and their gradient is row-sparse. To TensorFlow the
     variable is a handle without rows, to which `tf.GradientTape` gives that gradient. Only the
-    optimizers of `app.keras` can apply it, because the rows and their slots are not in the handle.
+    optimizers of `lexrow.keras` can apply it: the rows and their slots are not in the handle.
 
     Args:
         table: The table.
@@ -48,7 +48,7 @@ class TableVariable(keras.Variable):
 
     Attributes:
         table: The table.
-        is_table: True: marks the variable for the optimizers of `app.keras`.
+        is_table: True: marks the variable for the optimizers of `lexrow.keras`.
     """
 
     is_table = True
@@ -70,7 +70,7 @@ class TableVariable(keras.Variable):
 
     @property
     def overwrite_with_gradient(self) -> bool:
-        """Whether the optimizer that asks is neither one of `app.keras` nor a loss scale.
+        """Whether the optimizer that asks is neither one of `lexrow.keras` nor a loss scale.
 
         Such an optimizer of Keras then makes no slots, and calls `assign` with the gradient. A loss
         scale would not divide the gradient by the scale.
@@ -183,7 +183,7 @@ class TableVariable(keras.Variable):
 
         Raises:
             ValueError: The shape is another one, or the value is a gradient, from an optimizer that
-                is not one of `app.keras`.
+                is not one of `lexrow.keras`.
         """
         if isinstance(value, tf.IndexedSlices):
             raise ValueError(
