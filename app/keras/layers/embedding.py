@@ -315,6 +315,11 @@ class RowEmbedding(keras.layers.Embedding):
             )
 
 
+# For `keras.layers.deserialize`, which finds other classes as "lexrow>Softmax": in a saved model, a
+# bare name would win over that of a class of somebody else.
+keras.saving.get_custom_objects()["RowEmbedding"] = RowEmbedding
+
+
 def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
     """Return the rows of the ids in the dtype of the variable, with a row-sparse gradient."""
     # The value is as stored: `autocast` is off in keras.layers.Embedding. tf.gather would read a

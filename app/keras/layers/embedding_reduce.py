@@ -207,6 +207,9 @@ class RowEmbeddingReduce(RowEmbedding):
         return ids_N, weights_N, groups_N, shape
 
 
+keras.saving.get_custom_objects()["RowEmbeddingReduce"] = RowEmbeddingReduce  # as `RowEmbedding`
+
+
 def _form(tensor: Any) -> str:
     """Return "sparse", "ragged" or, for anything else, "dense"."""
     if isinstance(tensor, tf.SparseTensor):

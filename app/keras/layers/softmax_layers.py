@@ -48,6 +48,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.losses import ALL_OBJECTS_DICT  # Keras has no public way to add a name
 
 from ...losses.base import NormalizedLoss
 from ...losses.classes.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmaxLoss
@@ -68,6 +69,9 @@ def output_as_loss(targets: Any, output: tf.Tensor) -> tf.Tensor:
         output: The output of an output layer, -log P of each target.
     """
     return output
+
+
+ALL_OBJECTS_DICT["output_as_loss"] = output_as_loss  # for `compile` and `keras.losses.get`
 
 
 @keras.saving.register_keras_serializable(package="lexrow")

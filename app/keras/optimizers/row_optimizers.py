@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.optimizers import ALL_OBJECTS_DICT  # Keras has no public way to add a name
 
 from ...optimizers import adagrad, adam, ftrl, sgd
 from ...optimizers.base import Rule, State, touched
@@ -357,6 +358,15 @@ class LazyAdamW(_LazyAdam, keras.optimizers.AdamW):
         **kwargs: Any,
     ):
         super().__init__(**by_name(locals()))
+
+
+# The names for `compile` and `keras.optimizers.get`. The names of the other optimizers are those
+# of optimizers of Keras, so they are found as "lexrow>SGD", like every class of this package.
+ALL_OBJECTS_DICT |= {
+    **dict.fromkeys(("lazyadam", "lazy_adam"), LazyAdam),
+    **dict.fromkeys(("lazyadamw", "lazy_adamw"), LazyAdamW),
+    **dict.fromkeys(("rowwiseadagrad", "rowwise_adagrad"), RowwiseAdagrad),
+}
 
 
 def _decayed(rule: Rule, decay: float) -> Rule:
