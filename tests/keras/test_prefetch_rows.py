@@ -212,6 +212,38 @@ def test_batches_are_those_of_the_dataset(tmp_path):
             np.testing.assert_array_equal(a, b)
 
 
+class Plain(keras.Model):
+    """A subclassed model, which Keras builds when it is first called."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.embedding, self.pool = layer, keras.layers.GlobalAveragePooling1D()
+        self.dense = keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(3))
+
+    def call(self, inputs):
+        return self.dense(self.pool(self.embedding(inputs)))
+
+
+@pytest.mark.parametrize("make", [Plain, lambda layer: keras.Sequential(Plain(layer).layers)])
+def test_a_model_that_is_not_built_yet(make):
+    read = []
+    batches = tf.data.Dataset.from_generator(
+        lambda: iter(read.append(1) or data()),
+        output_signature=(tf.TensorSpec([None, None], tf.int64), tf.TensorSpec([None, 1])),
+    ).apply(tf.data.experimental.assert_cardinality(models.STEPS * 3))
+    losses = []
+    for kind in ("device", "host"):
+        initial = keras.initializers.RandomUniform(seed=2)
+        options = {} if kind == "device" else {"hot_rows": models.ROWS}
+        model = make(RowEmbedding(models.ROWS, 6, initial, table=kind, **options))
+        model.compile(LazyAdam(0.1), "mse")
+        dataset = prefetch_rows(batches, model, 6)
+        assert not read  # nothing of the dataset is used up
+        losses.append(models.fit(model, dataset))
+        read.clear()
+    assert losses[0] == losses[1]
+
+
 def test_a_model_without_hot_rows_needs_no_prefetching(tmp_path):
     model, dataset = make_model("device", tmp_path), data()
     assert prefetch_rows(dataset, model) is dataset
@@ -220,7 +252,9 @@ def test_a_model_without_hot_rows_needs_no_prefetching(tmp_path):
 @pytest.mark.slow
 def test_a_cache_too_small_for_a_step(tmp_path):
     model = make_model("host", tmp_path, hot_rows=3)
-    message = "embeddings: the 1 steps of one call need 1[0-9] rows, and hot_rows=3; give the layer"
+    message = (
+        r"embeddings: one call of steps \(1\) needs 1[0-9] rows, and hot_rows=3; give the layer"
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         models.fit(model, batches_of(model))
 

@@ -207,6 +207,15 @@ def test_save_model_writes_files_as_keras_does(tmp_path):
     np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
 
 
+def test_a_model_that_is_not_built_is_saved_as_by_keras(tmp_path):
+    model = keras.Sequential([RowEmbedding(50, 8, table="host", name="words")])
+    with pytest.warns(UserWarning, match="has not yet been built"):
+        save_model(model, tmp_path / "model.keras")
+    assert keras.models.load_model(tmp_path / "model.keras").layers[0].table == "host"
+    with pytest.raises(ValueError, match="has not yet been built"):
+        save_model(model, tmp_path / "model.weights.h5")
+
+
 def test_save_model_refuses_other_names(tmp_path):
     with pytest.raises(ValueError, match=r"filepath=model.h5: give a name that ends in .keras or"):
         save_model(big_model(), "model.h5")

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from ..tables.table_variable import record_ids
-from .prefetched_rows import batch_spec, call_model
+from .prefetched_rows import batch_spec, build_model, call_model
 
 
 def check_inputs(
@@ -30,13 +30,16 @@ def check_inputs(
 
     Args:
         dataset: Batches x, (x, y) or (x, y, sample_weight).
-        model: The model that is trained on the batches. It is called once, to see its look-ups.
+        model: The model that is trained on the batches. It is called once, to see its look-ups, and
+            built before if it is not built yet.
         inputs: A function from a batch to the inputs of the model, for batches of another form.
 
     Raises:
         ValueError: The model cannot be called on the batches.
     """
-    is_tuple = isinstance(batch_spec(dataset), tuple)
+    spec = batch_spec(dataset)
+    is_tuple = isinstance(spec, tuple)
+    build_model(spec, model, inputs)
 
     def check(*parts: Any) -> Any:
         batch = parts if is_tuple else parts[0]

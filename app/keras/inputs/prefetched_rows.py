@@ -35,7 +35,8 @@ def prefetch_rows(
 
     Args:
         dataset: Batches x, (x, y) or (x, y, sample_weight).
-        model: The model that is trained on the batches. It is called once, to see its look-ups.
+        model: The model that is trained on the batches. It is called once, to see its look-ups, and
+            built before if it is not built yet.
         steps: The number of batches whose rows are loaded together, rounded up to a multiple of
             the `steps_per_execution` of the model. If the caches are too small for so many, the
             rows of fewer batches are loaded.
@@ -52,7 +53,9 @@ def prefetch_rows(
     """
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(f"steps={steps!r}; give a positive number of batches")
-    look_up, tables = _trace(batch_spec(dataset), model, inputs)
+    spec = batch_spec(dataset)
+    build_model(spec, model, inputs)
+    look_up, tables = _trace(spec, model, inputs)
     if not tables:
         return dataset
     for table in tables.values():
@@ -74,7 +77,7 @@ def prefetch_rows(
                 yield batch
         except CacheTooSmallError as error:
             raise ValueError(
-                f"{error.table}: the {together} steps of one call need {error.needed:,} rows, and "
+                f"{error.table}: one call of steps ({together}) needs {error.needed:,} rows, and "
                 f"hot_rows={error.size}; give the layer hot_rows={error.needed} or more"
             ) from error
         except tf.errors.InvalidArgumentError as error:
@@ -161,6 +164,24 @@ def batch_spec(dataset: tf.data.Dataset) -> Any:
             "tf.data.Dataset.from_tensor_slices((x, y)).batch(128)"
         )
     return dataset.element_spec
+
+
+def build_model(spec: Any, model: keras.Model, inputs: Callable[[Any], Any] | None) -> None:
+    """Build a model that is not built yet, from the spec of its batches, as `fit` does.
+
+    Keras calls such a model in a graph of its own first, where no look-up would be seen.
+
+    Args:
+        spec: The spec of the batches.
+        model: The model. If all its layers are built, it is not called.
+        inputs: A function from a batch to the inputs of the model, for batches of another form.
+
+    Raises:
+        ValueError: The model cannot be called on the batches.
+    """
+    if not all(layer.built for layer in model._flatten_layers()):
+        call = tf.function(lambda batch: call_model(model, batch, inputs), autograph=False)
+        call.get_concrete_function(spec)
 
 
 def call_model(model: keras.Model, batch: Any, inputs: Callable[[Any], Any] | None) -> None:

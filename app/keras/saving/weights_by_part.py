@@ -134,7 +134,7 @@ def require_disk(folder: Path, size: int, name: str, offset: int = 0) -> None:
         if shutil.disk_usage(folder).free < size:  # else the system fills the disk, then fails
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), offset, size)
+            os.posix_fallocate(file.fileno(), offset, max(size, 1))  # a model may have no weights
     except OSError as error:
         raise OSError(
             error.errno,
