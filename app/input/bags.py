@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import InputConfig
+from ..system.python_functions import numpy_function
 from ..text.blocks import without_autograph, without_tuning_thread
 from ..types import Batches
 from .bag_packing import Bags, Packing, given, pack_call
@@ -200,7 +201,7 @@ def _make_dataset(
     def make_call(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Return the epoch and the tensors of a call; the epoch -1 after the last call."""
         dtypes = [tf.int64, *(spec.dtype for spec in specs)]
-        epoch, *parts = tf.numpy_function(make, [index], dtypes)
+        epoch, *parts = numpy_function(make, [index], dtypes)
         shaped = (tf.ensure_shape(p, s.shape) for p, s in zip(parts, specs, strict=True))
         return tf.ensure_shape(epoch, []), *shaped
 

@@ -19,6 +19,7 @@ from absl import logging
 
 from ..errors import RunError, UsageError
 from ..system.files import open_regular, replacing
+from ..system.python_functions import from_generator
 from ..tables import arrays
 from ..text.blocks import without_tuning_thread
 from ..text.kept_tokens import KeptTokens
@@ -49,9 +50,7 @@ def read_kept(kept: KeptTokens, share: Share) -> tf.data.Dataset:
         kept: The blocks, with ids.
         share: The blocks to return, all of them kept (see `KeptTokens.covers`).
     """
-    blocks = tf.data.Dataset.from_generator(
-        lambda: kept.blocks(share), output_signature=_SIGNATURE, name="cache"
-    )
+    blocks = from_generator(lambda: kept.blocks(share), _SIGNATURE, name="cache")
     return without_tuning_thread(blocks)
 
 
@@ -93,8 +92,7 @@ def cache_in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Data
             yield block
         is_complete = progress.error is None
 
-    kept = tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE, name="cache")
-    return without_tuning_thread(kept)
+    return without_tuning_thread(from_generator(read, _SIGNATURE, name="cache"))
 
 
 def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.Dataset:
@@ -162,8 +160,7 @@ def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf
             sizes_path.unlink(missing_ok=True)
             yield from blocks.skip(count).as_numpy_iterator()
 
-    kept = tf.data.Dataset.from_generator(read, output_signature=_SIGNATURE, name="cache")
-    return without_tuning_thread(kept)
+    return without_tuning_thread(from_generator(read, _SIGNATURE, name="cache"))
 
 
 def _read_index(path: Path, sizes_path: Path) -> np.ndarray | None:

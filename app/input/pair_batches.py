@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import InputConfig
+from ..system.python_functions import numpy_function
 from ..text.blocks import without_autograph, without_tuning_thread
 from ..types import HOST, Batches
 from .ratings import Ratings
@@ -49,7 +50,7 @@ def make_batches(
             tensors = UserItemPairs(*map(tf.constant, columns))
 
         def epoch_calls(epoch: tf.Tensor) -> tf.data.Dataset:
-            order_N = tf.ensure_shape(tf.numpy_function(shuffle, [epoch], tf.int32), [count])
+            order_N = tf.ensure_shape(numpy_function(shuffle, [epoch], tf.int32), [count])
 
             def make_call(number: tf.Tensor) -> tuple[tf.Tensor, UserItemPairs]:
                 positions = number * steps * size + tf.range(steps * size, dtype=tf.int64)

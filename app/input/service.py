@@ -17,6 +17,7 @@ from .. import __name__ as PACKAGE
 from ..config import Config, InputConfig
 from ..config.settings import service_address
 from ..errors import RunError, UsageError
+from ..system.python_functions import from_generator
 from ..text import spans
 from ..text.blocks import map_in_order, without_tuning_thread
 from ..text.phrase_table import Phrases
@@ -124,9 +125,7 @@ def make_epoch_rows(
             )
 
     signature = tf.TensorSpec([None, None], tf.int32)
-    return lambda epoch: tf.data.Dataset.from_generator(
-        read, args=(epoch,), output_signature=signature
-    )
+    return lambda epoch: from_generator(read, signature, (epoch,))
 
 
 class _EpochReader:

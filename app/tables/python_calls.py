@@ -1,19 +1,22 @@
 """Calls of Python functions by the graph of a step, whose errors keep their type.
 
 TensorFlow raises an error of its own where a Python function in a graph fails. That error has the
-text of the original one, but not its type. So a call records the original error here.
+text of the original one, but not its type. So a call records the type and the text here.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
 from ..errors import RunError
+from ..system.python_functions import numpy_function
 
-_raised: list[RunError] = []  # since the last `table_errors` began
+# The types and texts of the newest errors. An error itself would keep the table that raised it.
+_raised: collections.deque[tuple[type[RunError], str]] = collections.deque(maxlen=64)
 
 
 def call_python(
@@ -23,7 +26,7 @@ def call_python(
 
     TensorFlow runs the calls of one tf.function in the order in which they were traced. If the
     function raises a `RunError`, this is recorded for `table_errors`. XLA cannot compile the
-    operation.
+    operation. The function is freed with the graph (see `system.python_functions`).
 
     Args:
         function: Takes arrays and returns an array.
@@ -39,10 +42,10 @@ def call_python(
         try:
             return function(*arrays)
         except RunError as error:
-            _raised.append(error)
+            _raised.append((type(error), str(error)))
             raise
 
-    return tf.numpy_function(record_errors, inputs, [] if result is None else result)
+    return numpy_function(record_errors, inputs, [] if result is None else result)
 
 
 def under_xla() -> bool:
@@ -57,18 +60,17 @@ def under_xla() -> bool:
 
 @contextlib.contextmanager
 def table_errors() -> Iterator[None]:
-    """Convert an UnknownError of TensorFlow in the block to the first `RunError` of `call_python`.
+    """Convert an UnknownError of TensorFlow in the block to the `RunError` of `call_python`.
 
-    Other errors pass. The record of earlier errors is cleared first. It is one for the process, so
-    blocks must not be nested.
+    Other errors pass.
 
     Raises:
-        RunError: A function of `call_python` raised it in the block.
+        RunError: A function of `call_python` raised one with the same text.
     """
-    _raised.clear()
     try:
         yield
     except tf.errors.UnknownError as error:  # its code for an error of Python that it cannot map
-        if not _raised:
-            raise
-        raise _raised[0] from error
+        for kind, text in list(_raised):
+            if text in error.message:
+                raise kind(text) from error
+        raise

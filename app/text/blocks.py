@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
 from ..errors import RunError, UsageError
+from ..system.python_functions import from_generator
 from . import reading
 
 # Decorator for functions that make datasets. Without it, tf.data lets autograph rewrite the
@@ -85,9 +86,7 @@ def interleave_sources(
 
     def make_source(index: tf.Tensor) -> tf.data.Dataset:
         """Return the dataset of the elements of the source of this number."""
-        return tf.data.Dataset.from_generator(
-            read_until_error, args=(index,), output_signature=signature, name="read"
-        )
+        return from_generator(read_until_error, signature, (index,), name="read")
 
     items = tf.data.Dataset.range(sources).interleave(
         make_source,

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...system.python_functions import from_generator
 from ...tables.chunk import CacheTooSmallError
 from ...tables.id_checks import failed_check
 from ...tables.prefetch import Prefetcher
@@ -92,7 +93,7 @@ def _last_stage(generate: Callable, dataset: tf.data.Dataset) -> tf.data.Dataset
     It has the element spec and the cardinality of `dataset`. Its `map` and `prefetch` raise
     ValueError.
     """
-    result = tf.data.Dataset.from_generator(generate, output_signature=dataset.element_spec)
+    result = from_generator(generate, dataset.element_spec)
     if int(dataset.cardinality()) >= 0:
         result = result.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
     options = tf.data.Options()  # without any that TensorFlow adds to take batches ahead

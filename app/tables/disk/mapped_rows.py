@@ -14,6 +14,7 @@ from .sections import Section
 # A thread waits for each row that is not in memory: 100,000 random rows of 1,200 bytes took 10 s
 # with one thread, 1.5 s with 16 and 1.1 s with 64.
 THREADS = 32
+_pool = ThreadPoolExecutor(THREADS, "rows")  # of all files; a thread starts when it is needed
 _MIN_ROWS = 256  # rows of a thread: fewer are copied in less time than a thread takes to start
 
 
@@ -27,20 +28,18 @@ class MappedRows:
     Args:
         path: The file.
         section: The section to map.
-        pool: The threads, up to `THREADS` of which are used at a time.
 
     Attributes:
         rows_V: The rows as items of bytes (V,), in the file itself.
     """
 
-    def __init__(self, path: Path, section: Section, pool: ThreadPoolExecutor):
+    def __init__(self, path: Path, section: Section):
         with open(path, "r+b") as file:
             self._map = mmap.mmap(
                 file.fileno(), section.end - section.offset, offset=section.offset
             )
         self._map.madvise(mmap.MADV_RANDOM)
         self.rows_V = np.frombuffer(self._map, f"V{section.row_bytes}", section.rows)
-        self._pool = pool
 
     def file_size(self) -> int:
         """Return the current size of the file in bytes."""
@@ -87,4 +86,4 @@ class MappedRows:
         """
         size = max(_MIN_ROWS, -(-count // THREADS))
         parts = [slice(start, start + size) for start in range(0, count, size)]
-        list((self._pool.map if len(parts) > 1 else map)(act, parts))
+        list((_pool.map if len(parts) > 1 else map)(act, parts))

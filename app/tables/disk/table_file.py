@@ -9,7 +9,6 @@ the first checkpoint there is no journal; a run that is killed then starts with 
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import fcntl
@@ -40,7 +39,7 @@ from .journal import (
     records,
     write_errors,
 )
-from .mapped_rows import THREADS, MappedRows
+from .mapped_rows import MappedRows
 from .sections import Header, Section, fill, read_own_header, reserve
 
 # The files of this process, by their run and path.
@@ -94,8 +93,7 @@ class TableFile:
         self.release: Callable[[], Any] = weakref.finalize(self, lock.close)
         _locked[key] = self
         self._header, self._opened = header, os.stat(path)
-        self._pool = concurrent.futures.ThreadPoolExecutor(THREADS)
-        self._mapped = [MappedRows(path, section, self._pool) for section in header.sections]
+        self._mapped = [MappedRows(path, section) for section in header.sections]
         self._journalled: list[np.ndarray] = []  # which rows the journal has, by section
         self._generation = 0
         self._journal: Journal | None = None
@@ -274,7 +272,7 @@ class TableFile:
                 f"{self.label}{self.path}: {error.strerror}: {section.name!r} takes "
                 f"{section.bytes:,} bytes of {free:,}; free the disk or choose another folder"
             ) from error
-        mapped = MappedRows(self.path, section, self._pool)
+        mapped = MappedRows(self.path, section)
         if initial != Constant(0.0):
             fill(mapped.rows_V, section, initial)
         self._mapped.append(mapped)

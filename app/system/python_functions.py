@@ -1,0 +1,85 @@
+"""Python functions in TensorFlow's graphs, which are freed with the graphs that call them.
+
+`tf.numpy_function` and `tf.data.Dataset.from_generator` keep their functions, and all that these
+refer to, until the process ends. The functions of this module give TensorFlow a weak reference.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def numpy_function(
+    function: Callable, inputs: Sequence[tf.Tensor], result: tf.DType | Sequence[tf.DType]
+) -> Any:
+    """Add an operation to the graph that calls a function of arrays (see `tf.numpy_function`).
+
+    The function lives as long as a graph that is being traced, also an outer one.
+
+    Args:
+        function: Takes arrays and returns an array, or a sequence of arrays.
+        inputs: The tensors whose values it is given.
+        result: The dtype of the array that it returns, or the dtype of each.
+    """
+    _keep_with_graphs(function)
+    return tf.numpy_function(_Weak(function), inputs, result)
+
+
+def from_generator(
+    function: Callable[..., Iterator[Any]],
+    signature: Any,
+    args: tuple[tf.Tensor, ...] | None = None,
+    name: str | None = None,
+) -> tf.data.Dataset:
+    """Return a dataset of generated elements (see `tf.data.Dataset.from_generator`).
+
+    The function lives as long as the dataset, datasets made from it, their iterators, and the
+    graphs that are being traced.
+
+    Args:
+        function: Takes the arrays of `args` and returns an iterator over the elements.
+        signature: The spec of an element.
+        args: The arguments.
+        name: The name of the stage in a profile.
+    """
+    _keep_with_graphs(function)
+    dataset = tf.data.Dataset.from_generator(
+        _Weak(function), args=args, output_signature=signature, name=name
+    )
+    dataset.python_function = function
+    return dataset
+
+
+class _Weak:
+    """A function that does not keep the one that it calls.
+
+    Args:
+        function: The function to call.
+    """
+
+    def __init__(self, function: Callable):
+        self._function = weakref.ref(function)
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Call the function; AssertionError if it is gone."""
+        function = self._function()
+        assert function is not None, "a graph calls a Python function that was freed"
+        return function(*arrays)
+
+
+def _keep_with_graphs(function: Callable) -> None:
+    """Let the graph that is being traced, and all that it is traced in, keep a function.
+
+    A function that is traced inside of another one can be called by a third. In eager mode there is
+    no graph.
+    """
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    while graph is not None:
+        graph.python_functions = [*getattr(graph, "python_functions", []), function]
+        graph = getattr(graph, "outer_graph", None)
+        if not hasattr(graph, "outer_graph"):  # the graph of the process, which never ends
+            return
