@@ -23,8 +23,10 @@ def main(_: Sequence[str]) -> None:
     """
     config = flags.parsed()
     startup.start_tensorflow()
+    from .build import threads
     from .training.run import train_and_evaluate
 
+    threads.use_machine(config.run)
     report = train_and_evaluate(config, config.run.workdir)
     if report:
         logging.info("%s", report)

@@ -116,9 +116,11 @@ def test_threads_fit_as_one_alone():
 
     alone = [fit(seed) for seed in (0, 1)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        together = list(pool.map(fit, (0, 1)))
+        fits = [pool.submit(fit, seed) for seed in (0, 1)]
+        while not all(each.done() for each in fits):
+            assert sys.stdout is output
+    together = [each.result() for each in fits]
     assert [each.tobytes() for each in together] == [each.tobytes() for each in alone]
-    assert sys.stdout is output
 
 
 @pytest.mark.slow

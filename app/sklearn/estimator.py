@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from ..training.run import train_and_evaluate
 
 # Flags that an estimator sets, beside those of its parameters.
 _OWN = {"workdir", "plan_only", "heldout"}
-_TURN = threading.Lock()
 
 
 class TextEstimator(BaseEstimator):
@@ -61,13 +58,9 @@ class TextEstimator(BaseEstimator):
 
 
 def train(config: Config, folder: str) -> Workdir:
-    """Train a run in a folder without printing, and return its workdir.
-
-    Runs of several threads take turns: standard output belongs to the whole process.
-    """
+    """Train a run in a folder without printing, and return its workdir."""
     path = Path(folder) / "run"
-    with _TURN, contextlib.redirect_stdout(io.StringIO()):
-        train_and_evaluate(config, path)
+    train_and_evaluate(config, path, is_quiet=True)
     return Workdir(path)
 
 

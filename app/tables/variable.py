@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context  # the public options are of the whole process
 
 from ..types import HOST
 
@@ -32,20 +33,31 @@ def compute_in_graph(make: Callable[[], tf.Tensor]) -> tf.Tensor:
     """Return `make()`, computed without temporary copies of the result.
 
     A random initial value is drawn, scaled and shifted. Eager mode holds three copies of it for
-    that, a graph works in place and holds one. TensorFlow's constant folding is switched off for
-    the whole process meanwhile: it would compute the whole value once, only to see that it is too
+    that, a graph works in place and holds one. TensorFlow's constant folding is switched off
+    meanwhile, for this thread: it would compute the whole value once, only to see that it is too
     large to keep.
 
     Args:
         make: Returns a random tensor.
     """
-    folding = tf.config.optimizer.get_experimental_options().get("constant_folding", True)
-    tf.config.optimizer.set_experimental_options({"constant_folding": False})
-    try:
+    with _without_folding():
         # The function itself is not called: TensorFlow counts calls that trace and warns of them.
         return tf.function(make, autograph=False).get_concrete_function()()
+
+
+@contextlib.contextmanager
+def _without_folding() -> Iterator[None]:
+    """Switch off constant folding in the functions that this thread calls within the context."""
+    eager = context.context()
+    former = eager.function_call_options
+    settings = tf.compat.v1.ConfigProto.FromString(former.config_proto_serialized)
+    rewriting = settings.graph_options.rewrite_options
+    rewriting.constant_folding = rewriting.OFF
+    eager.function_call_options = context.FunctionCallOptions(config_proto=settings)
+    try:
+        yield
     finally:
-        tf.config.optimizer.set_experimental_options({"constant_folding": folding})
+        eager.function_call_options = former
 
 
 def named_variables(root: tf.Module) -> Iterator[tuple[tuple[str, ...], tf.Variable]]:

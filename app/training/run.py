@@ -7,6 +7,9 @@ This is also the entry for Python programs:
 
     config = make_config({"task": "words", "corpus": "text.txt", "epochs": 3})
     print(train_and_evaluate(config, "runs/words"))
+
+It does not set TensorFlow's threads, which belong to the program. The commands set them by
+`build.threads.use_machine`, which is faster.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import shlex
 from absl import logging
 
 from .. import __name__ as PACKAGE
-from ..build import strategies, threads
+from ..build import strategies
 from ..checkpoints.checkpoint import Position, newest_position
 from ..checkpoints.workdir import Workdir, read_flags
 from ..config import Config, RunConfig, checks
@@ -28,22 +31,26 @@ from ..config.settings import by_name, typed_value
 from ..distributed import tensorflow_server
 from ..distributed.cluster_spec import Hosts, parse_tf_config
 from ..errors import RunError, StoppedError, UsageError
+from ..system import devices
 from ..tasks import all_tasks
 from . import banner, grown_tables, loop, profile_hooks, progress
 from .job import Job
 from .runner import Runner
 
 
-def train_and_evaluate(config: Config, workdir: str | os.PathLike[str]) -> str:
+def train_and_evaluate(
+    config: Config, workdir: str | os.PathLike[str], is_quiet: bool = False
+) -> str:
     """Train from the newest checkpoint of a workdir, or from the start, then score the result.
 
-    It reads the cluster from the environment (TF_CONFIG), sets up TensorFlow's devices and threads
-    for the whole process, locks the workdir, and prints a banner. A worker or a parameter server of
-    --strategy=parameter_server serves the chief instead.
+    It reads the cluster from the environment (TF_CONFIG), locks the workdir, and prints a banner. A
+    worker or a parameter server of --strategy=parameter_server serves the chief instead. Threads of
+    one program may train runs at the same time.
 
     Args:
         config: The settings of the run. With --plan_only the plan is printed, and nothing is made.
         workdir: The workdir, in the place of --workdir. It may be empty for --plan_only.
+        is_quiet: Whether no banner is printed.
 
     Returns:
         The scores as text; "" for --plan_only and for every process but the chief.
@@ -58,7 +65,7 @@ def train_and_evaluate(config: Config, workdir: str | os.PathLike[str]) -> str:
     config, hosts = dataclasses.replace(config, run=settings), None
     if not settings.plan_only:  # a plan is made without the other processes
         hosts = parse_tf_config(settings.strategy, os.environ.get("TF_CONFIG"))
-    threads.use_machine(settings)
+    devices.name(settings)  # raises UsageError before anything is made
     # --plan_only reads the workdir, if one is given, and writes nothing there.
     place = Workdir(settings.workdir or os.devnull)
     try:
@@ -73,7 +80,7 @@ def train_and_evaluate(config: Config, workdir: str | os.PathLike[str]) -> str:
         return ""
     writes = runner.chief and not settings.plan_only
     with runner.error_context(), place.lock() if writes else contextlib.nullcontext():
-        report = _train_and_finish(config, place, runner, hosts)
+        report = _train_and_finish(config, place, runner, hosts, is_quiet)
     if report is None:
         command = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"
         again = "start all processes again to continue" if hosts else f"continue with: {command}"
@@ -82,7 +89,7 @@ def train_and_evaluate(config: Config, workdir: str | os.PathLike[str]) -> str:
 
 
 def _train_and_finish(
-    config: Config, place: Workdir, runner: Runner, hosts: Hosts | None
+    config: Config, place: Workdir, runner: Runner, hosts: Hosts | None, is_quiet: bool
 ) -> str | None:
     """Make the job, print the banner, train and score; return the scores as text.
 
@@ -101,7 +108,7 @@ def _train_and_finish(
         check_flags(job, settings, position, checks_profile=is_new)
         if job.growth is not None:
             grown_tables.check_growth(job, config, place)
-    if runner.chief:
+    if runner.chief and not is_quiet:
         trainers = strategies.describe(job_config, hosts, runner.replicas)
         print(banner.banner(config, job, position, trainers), flush=True)
     if settings.plan_only:

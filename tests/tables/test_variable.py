@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import concurrent.futures
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -87,3 +90,25 @@ def test_what_is_drawn_is_what_was_asked_for_without_a_word(caplog):
         expected = tf.random.stateless_uniform((3, 2), [seed, 1], -2.0, 2.0)
         assert value.numpy().tobytes() == expected.numpy().tobytes()
     assert caplog.records == []
+
+
+def test_threads_that_draw_at_once_leave_constant_folding_as_it_was():
+    drawing, left = threading.Event(), threading.Event()
+
+    def first():
+        drawing.set()
+        assert left.wait(60)
+        return tf.random.stateless_uniform((3,), [1, 2])
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        drawn = pool.submit(compute_in_graph, first)
+        assert drawing.wait(60)
+        compute_in_graph(lambda: tf.random.stateless_uniform((3,), [1, 2]) + options_are_usual())
+        left.set()
+        drawn.result()
+    options_are_usual()
+
+
+def options_are_usual():
+    assert tf.config.optimizer.get_experimental_options().get("constant_folding", True)
+    return 0.0
