@@ -5,11 +5,14 @@ python -m lexrow.bench words --corpus=FILE --json=FILE
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import json
 import os
-from collections.abc import Sequence
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from absl import flags as absl_flags
@@ -23,7 +26,7 @@ from .benchmarks.harness.report import Result
 from .benchmarks.harness.subwords_options import SubwordsOptions
 from .cli import flags, startup
 from .errors import UsageError
-from .system.files import replacing
+from .system.files import replacing, temporary_folder
 
 # The options of each case; its flags are their fields.
 CASES: dict[str, type[Options]] = {
@@ -50,7 +53,7 @@ def _run(name: str, settings: Options) -> Result:
 def main(arguments: Sequence[str]) -> None:
     """Run the named case, print its table, and write the files of --json and --plot.
 
-    The folders of all output files are made before the run.
+    The folders of all output files are made before the run. SIGTERM ends it as Ctrl-C does.
 
     Args:
         arguments: The arguments that are not flags: the name of one case.
@@ -62,7 +65,8 @@ def main(arguments: Sequence[str]) -> None:
     case = _case(arguments)
     settings = _settings(case)
     _check_outputs(settings)
-    result = _run(case, settings)
+    with _own_folder():
+        result = _run(case, settings)
     print(report.to_text(result), flush=True)
     if settings.json:
         with replacing(settings.json) as temporary:
@@ -70,6 +74,24 @@ def main(arguments: Sequence[str]) -> None:
             temporary.write_text(text, encoding="utf-8")
     if settings.plot:
         picture.draw(result.panels, result.title, machine.line(result.machine), settings.plot)
+
+
+@contextlib.contextmanager
+def _own_folder() -> Iterator[None]:
+    """Make a folder for all temporary files of this process and its children, and remove it.
+
+    SIGTERM becomes a KeyboardInterrupt, so that child processes are ended, too.
+    """
+    usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    place, variable = tempfile.tempdir, os.environ.get("TMPDIR")
+    with temporary_folder("lexrow-benchmark-") as folder:
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = place
+            os.environ.pop("TMPDIR") if variable is None else os.environ.update(TMPDIR=variable)
+            signal.signal(signal.SIGTERM, usual)
 
 
 def define() -> None:

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from absl import flags
@@ -9,7 +14,9 @@ from app import bench
 from app.benchmarks.harness.options import WordsOptions
 from app.benchmarks.harness.report import Measure, Result, make_panels, make_table
 from app.errors import UsageError
+from app.system.files import temporary_folder
 from tests.integration.commands import fresh, refusal
+from tests.processes import is_running, until
 
 MEASURE = Measure("speed", "words/s", ",.0f", drawn=True)
 
@@ -95,3 +102,36 @@ def test_the_defaults_are_those_of_training():
 def test_a_refusal_is_all_that_is_said():
     ended = fresh("app.bench", "words", "--repeats=0")
     assert refusal(ended) == "bench: --repeats=0: give at least 1"
+
+
+SLEEPS = """
+import os
+from pathlib import Path
+from app import bench
+from app.system import processes
+child = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+bench._run = lambda name, settings: processes.run(name, ["-c", child], Path(os.environ["LOG"]))
+bench.define()
+bench.flags.run(bench.main, arguments=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_signal_leaves_neither_the_measured_program_nor_its_files(tmp_path, number):
+    place, log = tmp_path / "temporary", tmp_path / "log"
+    place.mkdir()
+    log.touch()
+    environment = {**os.environ, "TMPDIR": str(place), "LOG": str(log)}
+    program = [sys.executable, "-c", SLEEPS, "words"]
+    running = subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, text=True)
+    until(lambda: log.read_text().endswith("\n"))
+    (folder,) = place.iterdir()
+    running.send_signal(number)
+    _, said = running.communicate()
+    until(lambda: not is_running(int(log.read_text())))
+    if number == signal.SIGKILL:
+        with temporary_folder("lexrow-benchmark-", str(place)) as other:
+            assert [*place.iterdir()] == [Path(other)] != [folder]
+    else:
+        assert (running.returncode, said) == (130, "-c: interrupted\n")
+    assert not [*place.iterdir()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from absl import logging
 
 from .. import __name__ as PACKAGE
 from ..errors import RunError, UsageError
+from .launcher import end_with_parent
 
 # A process is given up when it ends this many times in a row, each time within these seconds.
 _BRIEF_SECONDS, _BRIEF_ENDS = 20.0, 3
@@ -146,7 +146,7 @@ class Process:
                 text=True,
                 start_new_session=True,  # Ctrl-C in a terminal reaches only this process
                 env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **self._environment},
-                preexec_fn=_end_with_parent(os.getpid()),
+                preexec_fn=end_with_parent(os.getpid()),
             )
 
 
@@ -216,25 +216,3 @@ def _last_line(log: Path) -> str:
     """Return the last line of a file that is not blank, stripped, or "" if there is none."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _end_with_parent(parent: int) -> Callable[[], None] | None:
-    """Return a function for a child process, by which Linux kills it when its parent ends.
-
-    The function exits at once if the parent has ended already. Elsewhere than on Linux, return
-    None.
-
-    Args:
-        parent: The id of the parent process.
-    """
-    if sys.platform != "linux":
-        return None
-    library = ctypes.CDLL(None)
-
-    def ask() -> None:
-        """Ask Linux to send SIGKILL when the parent ends; exit if it has ended already."""
-        library.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, <linux/prctl.h>
-        if os.getppid() != parent:  # the parent ended before this call
-            os._exit(1)
-
-    return ask

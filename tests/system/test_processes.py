@@ -9,6 +9,7 @@ import pytest
 
 from app.errors import RunError, UsageError
 from app.system import processes
+from tests.processes import is_running, until
 
 
 @pytest.mark.slow
@@ -45,19 +46,7 @@ def test_nothing_is_left_running_after_an_interrupt(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         processes.run("child", ["-c", child], log)
     thread.join()
-    assert _ends(int(log.read_text()))
-
-
-def _ends(process: int) -> bool:
-    for _ in range(500):
-        try:
-            with open(f"/proc/{process}/stat", encoding="utf-8") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":  # ended, not yet reaped
-                    return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.01)
-    return False
+    until(lambda: not is_running(int(log.read_text())))
 
 
 def test_input_and_output_may_be_files(tmp_path):

@@ -29,10 +29,10 @@ The figures of a side:
 from __future__ import annotations
 
 import importlib.util
-import tempfile
 from typing import Any
 
 from ...errors import UsageError
+from ...system.files import temporary_folder
 from ..harness import machine, programs, report, trials
 from ..harness.keras_options import KerasOptions
 from ..harness.option_values import chosen, numbers
@@ -155,7 +155,7 @@ def _measure(job: Job, seed: int, parent: str) -> dict[str, Any]:
 
     Tables in files are in a temporary folder below `parent`, or in the usual place if it is empty.
     """
-    with tempfile.TemporaryDirectory(prefix="lexrow-bench-", dir=parent or None) as folder:
+    with temporary_folder("lexrow-benchmark-", parent or None) as folder:
         spec = job._asdict() | {"seed": seed, "folder": folder}
         values, usage = programs.run(f"{job.model}, {job.title}", "keras.keras_sides", spec)
     if "left_out" in values:

@@ -20,10 +20,10 @@ the libraries, without mapped files.
 
 from __future__ import annotations
 
-import tempfile
 from typing import Any, NamedTuple
 
 from ...errors import UsageError
+from ...system.files import temporary_folder
 from ..harness import machine, programs, report, trials
 from ..harness.option_values import chosen, numbers
 from ..harness.options import TablesOptions
@@ -171,7 +171,7 @@ def _measure(job: Job, seed: int, parent: str) -> dict[str, Any]:
     temporary files.
     """
     program = "tables_torch" if job.side == "torch" else "tables_sides"
-    with tempfile.TemporaryDirectory(prefix="lexrow-bench-", dir=parent or None) as folder:
+    with temporary_folder("lexrow-benchmark-", parent or None) as folder:
         spec = job._asdict() | {"seed": seed, "folder": folder}
         return programs.run(f"{job.optimizer}, {job.title}", f"tables.{program}", spec)[0]
 
