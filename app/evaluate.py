@@ -15,11 +15,12 @@ from absl import flags as absl_flags
 
 from .checkpoints.workdir import write_json
 from .cli import flags, startup
-from .config import settings
+from .config import checks, settings
 from .config.setting import fault
 from .errors import UsageError
 from .evaluation import score_report
 
+_OF_RECOMMENDERS = ("top", "score_users")
 # The flags that concern word vectors alone, and not a run that --heldout scores.
 _OF_VECTORS = ("vectors", "case", "restrict", "benchmarks", "pairs", "analogies")
 
@@ -63,14 +64,18 @@ def define() -> None:
     absl_flags.DEFINE(parser, "analogies", "", text)
     text = "For a recommender: lengths of the lists of items to score, as --top of lexrow.train."
     absl_flags.DEFINE(flags.Text(), "top", "", text)
+    text = "For a recommender: how many users to rank items for, drawn by its --seed; or `all`."
+    absl_flags.DEFINE(flags.Text(), "score_users", "all", text)
     absl_flags.DEFINE(flags.Paths(), "json", "", "A file to write the scores to.")
 
 
 def _check_vector_flags() -> None:
     """Raise UsageError if there is nothing to score the vectors on, or --top has no effect."""
     values = absl_flags.FLAGS
-    if values.top:
-        raise UsageError(f"--top={values.top} means nothing without --heldout=FILE; leave it out")
+    for name in _OF_RECOMMENDERS:
+        if values[name].present:
+            given = f"--{name}={values[name].value}"
+            raise UsageError(f"{given} means nothing without --heldout=FILE; leave it out")
     if values.pairs or values.analogies:
         return
     if not values.benchmarks:
@@ -89,21 +94,25 @@ def _check_vector_flags() -> None:
 def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
     """Return the scores of the run in a workdir on held-out files, as text and as JSON values.
 
-    --top replaces the value of the run. TensorFlow is started.
+    --top replaces the value of the run, and --score_users does. TensorFlow is started.
 
     Raises:
-        UsageError: --top is wrong, a flag means nothing to such scores, the run is of no task with
-            such scores, or a file cannot be used.
+        UsageError: --top or --score_users is wrong, a flag means nothing to such scores, the run is
+            of no task with such scores, or a file cannot be used.
         RunError: There is no checkpoint that can be read.
     """
     for name in _OF_VECTORS:
         if absl_flags.FLAGS[name].present:
             raise UsageError(f"--{name} means nothing to --heldout={heldout}; leave it out")
     stored = flags.stored_in(folder)
-    top = absl_flags.FLAGS.top
-    task = stored.get("task")
-    if top and task and task != "recommend":
-        raise UsageError(f"--top={top} means nothing to --task={task}; leave it out")
+    top, task = absl_flags.FLAGS.top, stored.get("task")
+    for name in _OF_RECOMMENDERS if task and task != "recommend" else ():
+        if absl_flags.FLAGS[name].present:
+            given = f"--{name}={absl_flags.FLAGS[name].value}"
+            raise UsageError(f"{given} means nothing to --task={task}; leave it out")
+    if task == "recommend":
+        stored["score_users"] = absl_flags.FLAGS.score_users
+        checks.check_score_users(stored["score_users"])
     if top:
         wrong = fault(settings.fields()["top"], top)
         if wrong:

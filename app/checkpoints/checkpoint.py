@@ -5,8 +5,6 @@ A checkpoint is a folder `step-<number>` that appears as a whole or not at all.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,7 +21,7 @@ from ..tables.base import Checkpointable, Table
 from ..tables.variable import named_variables
 from . import bundle, stored
 from .bundle import Bundle
-from .position import POSITION_FILE, Position, read_position
+from .position import POSITION_FILE, Position, read_position, write_position
 
 T = TypeVar("T")
 
@@ -46,11 +44,13 @@ class Checkpoints:
         self._stateful = {n: part for n, part in tables.items() if isinstance(part, Checkpointable)}
 
     def save(self, position: Position) -> None:
-        """Write a checkpoint, unless there is one of this step; then remove the oldest ones.
+        """Write a checkpoint, and remove the oldest ones.
+
+        If there is a checkpoint of this step, only its position is replaced, and the path of a
+        table file that was moved; nothing is removed then.
 
         Args:
-            position: How far the run has come. An older checkpoint of its step keeps its position,
-                and gets only the path of a table file that was moved; nothing is removed then.
+            position: How far the run has come.
 
         Raises:
             RunError: The checkpoint cannot be written. The others are unchanged.
@@ -58,6 +58,7 @@ class Checkpoints:
         path = self._folder / f"step-{position.step:012d}"
         if path.exists():
             stored.update_layouts(path, self._tables)
+            write_position(path, position)
             self._commit(path)  # a kill may have come before this
             return
         with replacing_folder(path, POSITION_FILE) as temporary:
@@ -70,7 +71,7 @@ class Checkpoints:
             except tf.errors.OpError as error:
                 raise OSError(None, error.message.splitlines()[0]) from error
             stored.write_layouts(temporary, self._tables)
-            (temporary / POSITION_FILE).write_text(json.dumps(dataclasses.asdict(position)))
+            write_position(temporary, position)
         for old in list_checkpoints(self._folder)[self._keep :]:
             remove_folder(old)
         self._commit(path)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 from ..system.checked_files import COUNT, read_json
+from ..system.files import replacing
 
 POSITION_FILE = "state.json"
 
@@ -25,6 +27,7 @@ class Position:
         best: The score of the best epoch, if the best epoch is kept.
         since: The number of epochs after the best one.
         micro_batches: The micro-batches of a step, on which the order of the data depends.
+        unscored: Whether the epoch that has just ended is saved, but not scored yet.
     """
 
     step: int = 0
@@ -37,6 +40,7 @@ class Position:
     best: float | None = None
     since: int = 0
     micro_batches: int = 1
+    unscored: bool = False
 
     @property
     def done(self) -> float:
@@ -50,6 +54,7 @@ _SHAPE = {
     **dict.fromkeys(("epoch", "batch", "expected", "since"), (COUNT, None)),
     **dict.fromkeys(("batches", "micro_batches"), (range(1, 2**63), None)),
     **dict.fromkeys(("words", "seconds", "best"), (float, None)),
+    "unscored": (bool, None),
 }
 
 
@@ -65,3 +70,19 @@ def read_position(path: Path) -> Position:
     """
     state = read_json(path / POSITION_FILE, _SHAPE)
     return Position(**{name: state[name] for name in _SHAPE if state.get(name) is not None})
+
+
+def write_position(path: Path, position: Position) -> None:
+    """Write the position of a checkpoint, unless it is there already; replace another one.
+
+    Args:
+        path: The folder of the checkpoint.
+        position: The position.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    file, text = path / POSITION_FILE, json.dumps(dataclasses.asdict(position))
+    if not (file.is_file() and file.read_bytes() == text.encode()):
+        with replacing(file) as temporary:
+            temporary.write_text(text)

@@ -148,6 +148,7 @@ def _check_table_and_input(config: Config) -> None:
     hot_rows = config.table.hot_rows
     if hot_rows != "auto" and not is_whole_number(hot_rows):
         raise UsageError(f"--hot_rows={hot_rows}: give a number of rows, or `auto`")
+    check_score_users(config.ratings.score_users)
     if config.run.task == "language_model" and config.vocabulary.max_vocab_size in (1, 2):
         raise UsageError(
             f"--max_vocab_size={config.vocabulary.max_vocab_size}: a language model has <unk> and "
@@ -163,6 +164,19 @@ def _check_table_and_input(config: Config) -> None:
             f"--data_service={config.input.data_service} other processes make them; pass "
             "--cache=none, or --data_service=",
         )
+
+
+def check_score_users(text: str) -> None:
+    """Raise UsageError if a value of --score_users is not allowed.
+
+    Args:
+        text: The value.
+
+    Raises:
+        UsageError: It is no number above 0, `all` or `auto`.
+    """
+    if text not in ("auto", "all") and (not is_whole_number(text) or not int(text)):
+        raise UsageError(f"--score_users={text}: give a number of users, `all` or `auto`")
 
 
 def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) -> None:

@@ -99,3 +99,10 @@ class RatingsConfig:
         only=_RECOMMEND,
         numbers=int,
     )
+    score_users: str = setting(
+        "auto",
+        "For how many users with held-out pairs the items are ranked after each epoch, drawn by "
+        "--seed. `all`: every user. `auto`: every user, or as many as take about the time of "
+        "training on an epoch, or 20 seconds.",
+        only=_RECOMMEND,
+    )

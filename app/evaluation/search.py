@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..text.meter import show_progress
 from .lexicon import Lexicon, unit_rows
 
 # One block of cosines is 8 MB, which stays in the processor's cache between product and argmax:
@@ -38,16 +39,19 @@ def nearest_rows(
     excluded_row = np.array([row for rows in excluded for row in rows], np.int64)
     best_rows = np.full((count, k), -1, np.int64)
     best_cosines = np.full((count, k), -np.inf, np.float32)
-    for low in range(0, len(lexicon.words), _ROWS_PER_BLOCK):
-        unit_RD = unit_rows(lexicon, slice(low, low + _ROWS_PER_BLOCK))
-        in_block = (excluded_row >= low) & (excluded_row < low + len(unit_RD))
-        block_query, block_row = excluded_query[in_block], excluded_row[in_block] - low
-        for start in range(0, count, _QUERIES_PER_BLOCK):
-            block = slice(start, start + _QUERIES_PER_BLOCK)
-            cosines = queries_ND[block] @ unit_RD.T
-            bounds = slice(*np.searchsorted(block_query, [start, start + len(cosines)]))
-            cosines[block_query[bounds] - start, block_row[bounds]] = -np.inf
-            _merge(best_rows[block], best_cosines[block], cosines, low)
+    words = len(lexicon.words)
+    with show_progress("nearest words", words, " words") as show:
+        for low in range(0, words, _ROWS_PER_BLOCK):
+            show(low)
+            unit_RD = unit_rows(lexicon, slice(low, low + _ROWS_PER_BLOCK))
+            in_block = (excluded_row >= low) & (excluded_row < low + len(unit_RD))
+            block_query, block_row = excluded_query[in_block], excluded_row[in_block] - low
+            for start in range(0, count, _QUERIES_PER_BLOCK):
+                block = slice(start, start + _QUERIES_PER_BLOCK)
+                cosines = queries_ND[block] @ unit_RD.T
+                bounds = slice(*np.searchsorted(block_query, [start, start + len(cosines)]))
+                cosines[block_query[bounds] - start, block_row[bounds]] = -np.inf
+                _merge(best_rows[block], best_cosines[block], cosines, low)
     return best_rows, best_cosines
 
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ..errors import StoppedError
+
 # In seconds. A signal this soon after the first is taken for a part of the same wish: a person who
 # presses Ctrl-C twice, or a scheduler that signals a process and its group.
 _SAME_WISH = 1.0
@@ -55,3 +57,26 @@ def asked_to_stop(message: str = "") -> Iterator[threading.Event]:
         if not first:
             for asked, handler in previous.items():
                 signal.signal(asked, handler)
+
+
+@contextlib.contextmanager
+def stoppable(message: str) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the block at once.
+
+    In another thread than the main one, SIGTERM does what it did before.
+
+    Args:
+        message: The message of the error.
+
+    Raises:
+        StoppedError: A signal came.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler) if is_main else None
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise StoppedError(message) from error
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, previous)

@@ -14,7 +14,7 @@ _INTERVAL_SECONDS = 30.0
 
 
 @contextlib.contextmanager
-def show_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+def show_progress(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     """Yield a function `show(position)` to call during a pass, with a position from 0 to `total`.
 
     If stderr is a terminal, each call moves a bar, which disappears at the end of the block.
@@ -23,7 +23,7 @@ def show_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int], 
 
     Args:
         what: Name of the pass.
-        total: Largest position.
+        total: Largest position; None if it is not known.
         unit: Unit of the position, such as "B".
     """
     if sys.stderr.isatty():
@@ -38,6 +38,7 @@ def show_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int], 
         now = time.monotonic()
         if now - last >= _INTERVAL_SECONDS:
             last = now
-            logging.info("%s: %s of %s %s", what, f"{position:,}", f"{total:,}", unit)
+            of_total = "" if total is None else f" of {total:,}"
+            logging.info("%s: %s%s %s", what, f"{position:,}", of_total, unit.strip())
 
     yield show

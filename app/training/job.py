@@ -16,6 +16,10 @@ from ..tables.in_place import InPlace
 from ..types import Batches
 from . import memory_plan
 
+# Returns the scores by name, the main one first. It calls its argument between the parts of its
+# work, and passes on the StoppedError that this raises once the process is asked to stop.
+Scores = Callable[[Callable[[], None]], dict[str, float]]
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
@@ -79,14 +83,14 @@ class Evaluator:
     """Scores the tables of a job after each epoch.
 
     Attributes:
-        scores: Function that returns the scores by name, the main one first.
+        scores: Returns the scores (see `Scores`).
         monitor: Function from the scores of an epoch to the number that --patience maximizes; by
             default the main score.
         is_monitored: Whether --patience can use the scores. Other scores are computed only where
             training goes on meanwhile.
     """
 
-    scores: Callable[[], dict[str, float]]
+    scores: Scores
     monitor: Callable[[Mapping[str, float]], float] = lambda scores: next(iter(scores.values()))
     is_monitored: bool = True
 

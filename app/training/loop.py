@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -49,7 +50,7 @@ def train(
         flags: Every flag of the run by name, to write to the workdir.
 
     Returns:
-        Whether training is finished: by the last epoch or by --patience.
+        Whether training is finished, by the last epoch or by --patience, and scored.
 
     Raises:
         RunError: The loss or a row is not finite, the input or the newest checkpoint cannot be
@@ -96,13 +97,13 @@ def _train(
         closing(metrics),
         closing(display),
         closing(Profiler(settings, workdir.tensorboard)) as profiler,
-        closing(Scoring(runner.is_asynchronous and not settings.patience)) as scoring,
+        closing(Scoring(runner.is_asynchronous and not settings.patience, stop.is_set)) as scoring,
     ):
         loop = _Loop(
             job, settings, runner, staging, position, checkpoints, best, metrics, display, scoring
         )
         loop.run(profiler, stop.is_set)
-    return is_done(position, settings.epochs, settings.patience)
+    return is_done(position, settings.epochs, settings.patience) and not position.unscored
 
 
 @dataclasses.dataclass
@@ -125,6 +126,8 @@ class _Loop:
         self.interval = Interval(self.job, self.settings.epochs, self.position, self.runner)
         self.rate = 0.0  # the learning rate of the last call
         self.saved = time.monotonic()  # the time of the last checkpoint
+        self.saved_step = -1  # its step
+        self.is_stopped = False  # for all processes, while an epoch was scored
         self.is_audited = not (self.settings.audit and self.runner.chief)
         # Training would wait for scores that nothing but the log needs.
         is_scored = self.job.evaluator and (
@@ -139,12 +142,14 @@ class _Loop:
         each epoch. `is_asked` returns whether this process is asked to stop.
         """
         settings, position = self.settings, self.position
+        if position.unscored:  # an earlier process was stopped or killed meanwhile
+            self._score_epoch()
         epochs = self._epochs()
         batches = self.runner.batches(self.job, epochs, position.batch) if epochs else iter(())
         ready = self.interval.measure_waits(self.staging.prefetch(batches, position.step))
         for epoch, data in profiler.trace(ready, position):
             self._finish_epochs(epoch)
-            if self.runner.is_stopping(is_asked()) or self._is_done():
+            if self.is_stopped or self.runner.is_stopping(is_asked()) or self._is_done():
                 break
             is_due = time.monotonic() - self.saved >= settings.checkpoint_minutes * 60
             if is_due and self.runner.is_synchronized:
@@ -167,6 +172,8 @@ class _Loop:
         If --patience ended it before the last epoch, log that.
         """
         settings, position = self.settings, self.position
+        if self.is_stopped:
+            return range(0)
         if not self._is_done():
             return range(position.epoch, settings.epochs)
         if position.epoch < settings.epochs:
@@ -199,45 +206,50 @@ class _Loop:
         self.interval.losses.append(self.runner.run_steps(located, first, rate))
         position.step += job.data.steps_per_batch
         position.batch += 1
+        position.unscored = False
         self.display.advance()
 
     def _log(self) -> None:
         """Write and show the metrics of the steps since the last call, and begin a new interval.
 
-        Raise RunError if the loss is not finite.
+        Raise RunError if the loss is not finite. Also if the metrics cannot be written; the run is
+        saved before, unless it has to wait for an exchange.
         """
         values = {
             **self.interval.close(self.position, self.rate),
             **self.staging.values(),
             **self.runner.values(),
         }
-        self.metrics.write(self.position.step, values)
+        try:
+            self.metrics.write(self.position.step, values)
+        except RunError:
+            if self.runner.is_synchronized:
+                self._save()
+            raise
         self.display.show(self.position.step, values)
 
-    def _synchronize(self) -> None:
-        """Wait until every step is made, and write the cached rows back to the tables."""
+    def _save(self) -> None:
+        """Wait until every step is made; then, in the chief only, write a checkpoint.
+
+        Cached rows are written back to the tables before. Raise RunError, and write no checkpoint,
+        if a row of a table is not finite.
+        """
         self.runner.synchronize()
         self.staging.write_back()
-
-    def _save(self) -> None:
-        """Synchronize; then, in the chief only, write a checkpoint.
-
-        Raise RunError, and write none, if a row of a table is not finite.
-        """
-        self._synchronize()
+        self.saved, step = time.monotonic(), self.position.step
         if not self.runner.chief:
             return
-        for name, table in self.job.placed.tables.items():
+        for name, table in self.job.placed.tables.items() if step != self.saved_step else ():
             # The loss does not always show it, because it is computed for few of the steps.
             if not table.is_finite():
-                between = f"the last checkpoint and step {self.position.step}"
+                between = f"the last checkpoint and step {step}"
                 raise RunError(not_finite(f"a row of table {name!r}", between))
         self.checkpoints.save(self.position)
+        self.saved_step = step
 
     def _save_and_score(self) -> None:
         """Write a checkpoint; begin to compute scores if a thread for them exists and is idle."""
         self._save()
-        self.saved = time.monotonic()
         if self.evaluator is not None and self.scoring.is_aside and self.scoring.is_idle:
             self.scoring.begin(self.evaluator.scores, self.position.step, self.position.epoch)
 
@@ -247,7 +259,7 @@ class _Loop:
         `position.batches` becomes the number of batches that the epoch had.
         """
         position = self.position
-        while position.epoch < epoch:
+        while position.epoch < epoch and not self.is_stopped:
             self.runner.finish_epoch()
             position.batches, position.batch = max(position.batch, 1), 0
             position.epoch += 1
@@ -255,13 +267,17 @@ class _Loop:
             self._score_epoch()
 
     def _score_epoch(self) -> None:
-        """Compute and report the scores of the epoch that has ended.
+        """Save the run, then compute and report the scores of the epoch that has ended.
+
+        Scoring may take longer than training: whatever happens meanwhile, the epoch is saved.
 
         Do nothing without an evaluator, and outside of the chief without --patience. If scores are
-        computed in a thread, they are reported later, and an epoch is not scored while the scores
-        of an earlier one are not ready, except for the last epoch.
+        computed in a thread, training goes on: they are reported later, nothing is saved here, and
+        an epoch is not scored while the scores of an earlier one are not ready, except for the last
+        epoch.
         """
         evaluator, position, scoring = self.evaluator, self.position, self.scoring
+        position.unscored = False
         if evaluator is None or not (self.runner.chief or self.settings.patience):
             return
         if scoring.is_aside and not scoring.is_idle and position.epoch < self.settings.epochs:
@@ -269,32 +285,45 @@ class _Loop:
         if self.interval.losses:
             self._log()
         if not scoring.is_aside:
-            self._synchronize()
+            position.unscored = True
+            self.interval.exclude(self._save)
         self.interval.exclude(
             lambda: scoring.begin(evaluator.scores, position.step, position.epoch)
         )
         self._report_scores(scoring.done())
+        if self.runner.chief and not scoring.is_aside:
+            self.checkpoints.save(self.position)  # that it is scored, and the best epoch
 
-    def _report_scores(self, finished: Iterable[tuple[int, int, dict[str, float]]]) -> None:
+    def _report_scores(self, finished: Iterable[tuple[int, int, dict[str, float] | None]]) -> None:
         """Write and show scores, each with its step and epoch; with --patience keep the best.
 
-        Empty scores are written, but not shown.
+        Empty scores are written, but not shown. None stands for scores that were not completed.
         """
         for step, epoch, scores in finished:
-            values = {"epoch": epoch, **scores}
-            self.metrics.write(step, values)
-            if scores:  # none where the vocabulary has no word of a benchmark
-                self.display.show_scores(step, values)
+            if scores is not None:
+                values = {"epoch": epoch, **scores}
+                self.metrics.write(step, values)
+                if scores:  # none where the vocabulary has no word of a benchmark
+                    self.display.show_scores(step, values)
             if self.settings.patience:
-                # All processes must stop at the same epoch.
-                self._save_if_best(self.runner.broadcast(self.evaluator.monitor(scores)))
+                self._save_if_best(scores)
+            elif scores is not None:
+                self.position.unscored = False
 
-    def _save_if_best(self, score: float) -> None:
+    def _save_if_best(self, scores: dict[str, float] | None) -> None:
         """If the score is the best so far, set it in the position, and save the tables as the best.
 
-        Only the chief saves. Otherwise count one more epoch since the best one.
+        Only the chief saves. Otherwise count one more epoch since the best one. If the chief has no
+        scores, as it is asked to stop, all processes stop here.
         """
-        position = self.position
+        own, position = math.nan, self.position
+        if scores is not None:
+            own = self.evaluator.monitor(scores)
+            own = -math.inf if math.isnan(own) else own
+        score = self.runner.broadcast(own)  # all processes must stop at the same epoch
+        self.is_stopped = position.unscored = math.isnan(score)
+        if self.is_stopped:
+            return
         position.since += 1
         if position.best is None or score > position.best:
             position.best, position.since = score, 0

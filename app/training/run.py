@@ -32,6 +32,7 @@ from ..distributed import tensorflow_server
 from ..distributed.cluster_spec import Hosts, parse_tf_config
 from ..errors import RunError, StoppedError, UsageError
 from ..system import devices
+from ..system.signals import stoppable
 from ..tasks import all_tasks
 from . import banner, grown_tables, loop, profile_hooks, progress
 from .job import Job
@@ -57,8 +58,9 @@ def train_and_evaluate(
 
     Raises:
         UsageError: The settings, the input and the workdir do not fit together.
-        RunError: Training failed, or SIGINT or SIGTERM stopped it after a checkpoint. If the
-            processes cannot meet, but the run is already finished, "" is returned instead.
+        RunError: Training failed. If the processes cannot meet, but the run is already finished, ""
+            is returned instead.
+        StoppedError: SIGINT or SIGTERM stopped training or scoring, and the run is saved.
     """
     settings = dataclasses.replace(config.run, workdir=typed_value("workdir", workdir))
     checks.check_workdir(settings)
@@ -122,7 +124,15 @@ def _train_and_finish(
     gc.collect()
     if not is_done:
         return None
-    report = finish(place) if runner.chief else ""
+    path = shlex.quote(str(place.path))
+    heldout = " --heldout=FILE" if settings.task in all_tasks.SCORES else ""
+    command = f"python -m {PACKAGE}.evaluate --workdir={path}{heldout}"
+    report = ""
+    if runner.chief:
+        with stoppable(
+            f"stopped while scoring; the run is finished and saved; score it: {command}"
+        ):
+            report = finish(place)
     runner.wait_for_chief(place)
     return report
 

@@ -202,7 +202,7 @@ def test_what_is_called_after_every_epoch(tmp_path):
     run = Run(tmp_path)
     ended = []
 
-    def seven():
+    def seven(check):
         ended.append(newest_position(run.place.checkpoints))
         return {"score": 7.0}
 
@@ -210,7 +210,9 @@ def test_what_is_called_after_every_epoch(tmp_path):
         run.job, evaluator=Evaluator(seven), loss_metrics=lambda loss: {"twice": 2 * loss}
     )
     run.train(log_seconds=1e9)
-    assert len(ended) == 2
+    # The epoch is saved before it is scored, and its score after it.
+    assert [(at.step, at.epoch, at.unscored) for at in ended] == [(10, 1, True), (20, 2, True)]
+    assert not newest_position(run.place.checkpoints).unscored
     first, score, second, again = run.rows()
     # What has come until then is reported first.
     assert (first["step"], first["epoch"]) == (10, 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -116,9 +116,11 @@ def _growth(model: Bag, data: classify_data.Data, features: Features) -> Growth 
     return Growth(maps, lambda workdir: classify_data.record(data, features, workdir), summary)
 
 
-def _heldout_scores(classifier: Classifier, heldout: Examples) -> dict[str, float]:
+def _heldout_scores(
+    classifier: Classifier, heldout: Examples, check: Callable[[], None] = lambda: None
+) -> dict[str, float]:
     """Return the metrics of `label_metrics` of held-out texts, each name after `heldout_`."""
-    metrics = label_metrics.compute_metrics(classifier.score(heldout))
+    metrics = label_metrics.compute_metrics(classifier.score(heldout, check))
     return {f"heldout_{name}": value for name, value in metrics.items()}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +15,7 @@ from ...models.bag import Bag
 from ...tables.base import Table
 from ...tables.row_reads import unique
 from ...text.fasttext.hashing import hash_names
+from ...text.meter import show_progress
 from ...types import HOST
 from . import label_metrics
 from .label_metrics import Tally
@@ -63,31 +64,31 @@ class Classifier:
         ids_C, log_EC = np.concatenate(parts[0]), np.concatenate(parts[1], axis=1)
         return np.exp(log_EC[:, np.argsort(ids_C)])
 
-    def score(self, examples: Examples) -> Tally:
+    def score(self, examples: Examples, check: Callable[[], None] = lambda: None) -> Tally:
         """Predict the labels of labelled texts, and return the counts of right predictions.
 
         Several labels are predicted for a text only if some of the texts have several.
 
         Args:
             examples: The texts.
+            check: Called after each part of the texts; see `training.job.Scores`.
         """
         multi_label = self._model.output.is_multi_label and (examples.label_counts_E > 1).any()
         size = batch_size(len(examples.labels))
         hashes_W = hash_names(examples.words) if self.features.needs_hashes else None
-        parts = [examples.part(first, first + size) for first in range(0, len(examples), size)]
-        tallies = [
-            label_metrics.count_predictions(
-                self.probabilities(
-                    part.tokens_M,
-                    part.lengths_E,
-                    None if hashes_W is None else hashes_W[part.tokens_M],
-                ),
-                part.labels_N,
-                part.label_counts_E,
-                multi_label,
-            )
-            for part in parts
-        ]
+        tallies = []
+        with show_progress("scoring held-out texts", len(examples), " texts") as show:
+            for first in range(0, len(examples), size):
+                part = examples.part(first, first + size)
+                hashes_M = None if hashes_W is None else hashes_W[part.tokens_M]
+                chances_EC = self.probabilities(part.tokens_M, part.lengths_E, hashes_M)
+                tallies.append(
+                    label_metrics.count_predictions(
+                        chances_EC, part.labels_N, part.label_counts_E, multi_label
+                    )
+                )
+                show(first + len(part))
+                check()
         return Tally(*map(sum, zip(*tallies, strict=True)))
 
     def _means(

@@ -28,6 +28,7 @@ from ...models.language_model import LanguageModel
 from ...tables.base import Table
 from ...tables.row_reads import gather_unique
 from ...text import corpus
+from ...text.meter import show_progress
 from ...text.reading import Progress
 from ...text.shares import Share
 from ...text.vocabulary import EOS, UNK, Vocabulary
@@ -146,7 +147,7 @@ def explain_no_known_words(files: str) -> str:
 
 def make_scorer(
     model: LanguageModel, tables: dict[str, Table], vocabulary: Vocabulary, device: str
-) -> Callable[[Iterator[tf.Tensor]], Score]:
+) -> Callable[..., Score]:
     """Return a function that scores one pass over a text.
 
     It sums in float64, and does not change the state of the streams that are being trained. A text
@@ -159,7 +160,8 @@ def make_scorer(
         device: Where to compute.
 
     Returns:
-        Function from an iterator over batches (B, T + 1) to the `Score`.
+        Function from an iterator over batches (B, T + 1) to the `Score`. A second argument, if
+        given, is called after each batch; see `training.job.Scores`.
     """
     gather = gather_from(tables)
 
@@ -175,17 +177,20 @@ def make_scorer(
         losses_N = -log_p_N * weights_GNM[:, 0, 0]
         return tf.reduce_sum(tf.cast(losses_N, tf.float64)), state_BS
 
-    def score(batches: Iterator[tf.Tensor]) -> Score:
+    def score(batches: Iterator[tf.Tensor], check: Callable[[], None] = lambda: None) -> Score:
         """Return the score of all batches, with a state that is zero before the first."""
         loss, tokens, known, state_BS = 0.0, 0, 0, None
-        for tokens_BL in batches:
-            with tf.device(device):
-                if state_BS is None:
-                    state_BS = tf.zeros((len(tokens_BL), model.cell.states * model.hidden))
-                batch_loss, state_BS = score_batch(tokens_BL, state_BS)
-            loss += float(batch_loss)
-            tokens += int(decode(tokens_BL).real[:, 1:].numpy().sum())
-            known += _count_words(tokens_BL, vocabulary)
+        with show_progress("scoring held-out text", None, " tokens") as show:
+            for tokens_BL in batches:
+                with tf.device(device):
+                    if state_BS is None:
+                        state_BS = tf.zeros((len(tokens_BL), model.cell.states * model.hidden))
+                    batch_loss, state_BS = score_batch(tokens_BL, state_BS)
+                loss += float(batch_loss)
+                tokens += int(decode(tokens_BL).real[:, 1:].numpy().sum())
+                known += _count_words(tokens_BL, vocabulary)
+                show(tokens)
+                check()
         return Score(loss / max(tokens, 1), tokens, known)
 
     return score

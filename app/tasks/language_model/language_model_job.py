@@ -59,10 +59,12 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     )
     others: dict[str, Any] = {"finish": text_tasks.write_and_score}
     if heldout is not None:
-        others["evaluator"] = Evaluator(
-            lambda: language_model_data.heldout_metrics(score(heldout())),
-            lambda scores: -scores["heldout_loss"],
-        )
+
+        def heldout_scores(check: Callable[[], None] = lambda: None) -> dict[str, float]:
+            """Return the metrics of the held-out text; see `training.job.Scores`."""
+            return language_model_data.heldout_metrics(score(heldout(), check))
+
+        others["evaluator"] = Evaluator(heldout_scores, lambda scores: -scores["heldout_loss"])
     if model.output.is_likelihood:
         others["loss_metrics"] = language_model_data.loss_metrics
     return placing.make_job(config, model, placed, data, **others)

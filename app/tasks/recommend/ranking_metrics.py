@@ -16,6 +16,7 @@ from ...models.factorization import Kernels
 from ...models.recommender import Recommender
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
+from ...text.meter import show_progress
 
 # Scores that are computed at a time: 64 MB; top_k takes more beside them.
 _SCORES = 1 << 24
@@ -166,7 +167,11 @@ class Ranker:
 
 
 def score(
-    ranker: Ranker, train: KnownItems, heldout: KnownItems, tops: Sequence[int]
+    ranker: Ranker,
+    train: KnownItems,
+    heldout: KnownItems,
+    tops: Sequence[int],
+    check: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """Rank all items for the users with held-out items, and return the metrics by name.
 
@@ -185,6 +190,7 @@ def score(
         train: Items to leave out of the ranking.
         heldout: Items to find.
         tops: The values of k, at most the `k` that the ranker was made with.
+        check: Called after each block of users; see `training.job.Scores`.
     """
     counts_U = np.diff(heldout.starts_U)
     users_N = np.flatnonzero(counts_U).astype(np.int32)
@@ -192,22 +198,26 @@ def score(
     discounts_K = 1 / np.log2(np.arange(2, ranker.k + 2))
     ideal_K = np.cumsum(discounts_K)
     sums = dict.fromkeys((f"{name}@{k}" for k in tops for name in _MEANS), 0.0)
-    recommended = {k: np.zeros(0, np.int32) for k in tops}
-    for users_M, ids_MK, _ in ranker.blocks(users_N, train):
-        counts_M = counts_U[users_M]
-        codes_MK = _pair_code(users_M[:, np.newaxis], ids_MK)
-        places_MK = np.minimum(np.searchsorted(heldout_codes_H, codes_MK), len(heldout_codes_H) - 1)
-        hits_MK = (heldout_codes_H[places_MK] == codes_MK) & (ids_MK >= 0)
-        for k in tops:
-            hits = hits_MK[:, :k]
-            has_hit_M = hits.any(axis=1)
-            best_M = np.minimum(np.minimum(counts_M, k), ranker.k)
-            gains_M = hits @ discounts_K[:k]
-            sums[f"recall@{k}"] += (hits.sum(axis=1) / counts_M).sum()
-            sums[f"ndcg@{k}"] += (gains_M / ideal_K[best_M - 1]).sum()
-            sums[f"hit_rate@{k}"] += has_hit_M.sum()
-            sums[f"mrr@{k}"] += (has_hit_M / (1 + hits.argmax(axis=1))).sum()
-            recommended[k] = np.union1d(recommended[k], ids_MK[:, :k])
+    recommended, done = {k: np.zeros(0, np.int32) for k in tops}, 0
+    with show_progress("ranking items for users", len(users_N), " users") as show:
+        for users_M, ids_MK, _ in ranker.blocks(users_N, train):
+            show(done := done + len(users_M))
+            check()
+            counts_M = counts_U[users_M]
+            codes_MK = _pair_code(users_M[:, np.newaxis], ids_MK)
+            places_MK = np.searchsorted(heldout_codes_H, codes_MK)
+            places_MK = np.minimum(places_MK, len(heldout_codes_H) - 1)
+            hits_MK = (heldout_codes_H[places_MK] == codes_MK) & (ids_MK >= 0)
+            for k in tops:
+                hits = hits_MK[:, :k]
+                has_hit_M = hits.any(axis=1)
+                best_M = np.minimum(np.minimum(counts_M, k), ranker.k)
+                gains_M = hits @ discounts_K[:k]
+                sums[f"recall@{k}"] += (hits.sum(axis=1) / counts_M).sum()
+                sums[f"ndcg@{k}"] += (gains_M / ideal_K[best_M - 1]).sum()
+                sums[f"hit_rate@{k}"] += has_hit_M.sum()
+                sums[f"mrr@{k}"] += (has_hit_M / (1 + hits.argmax(axis=1))).sum()
+                recommended[k] = np.union1d(recommended[k], ids_MK[:, :k])
     values = {name: float(value / max(len(users_N), 1)) for name, value in sums.items()}
     for k in tops:
         values[f"coverage@{k}"] = float((recommended[k] >= 0).sum() / ranker.items)

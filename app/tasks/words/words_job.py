@@ -56,7 +56,8 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     if placed.tables:  # --plan_only makes none
         gather = functools.partial(model.gather_words, placed.tables["input"].gather)
         score = functools.partial(text_tasks.score_vectors, gather, model.dim, text.vocabulary)
-        evaluator = Evaluator(score, is_monitored=False)  # no one benchmark says how good they are
+        # No one benchmark says how good they are.
+        evaluator = Evaluator(lambda _: score(), is_monitored=False)
     return placing.make_job(
         *(config, model, placed, data),
         evaluator=evaluator,

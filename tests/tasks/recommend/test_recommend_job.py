@@ -97,7 +97,7 @@ def test_ratings_of_low_rank_are_found(tmp_path):
     again = recommend_model.load_recommender(config, Workdir(config.run.workdir))
     heldout = data.load_split((config.corpus.corpus,), config).heldout
     ranker = Ranker(again.model, again.tables, 9)
-    assert recommend_job.heldout_scores(ranker, again.known, heldout, config) == found
+    assert recommend_job.heldout_scores(ranker, again.known, heldout, config, USERS) == found
 
 
 @pytest.mark.parametrize(
