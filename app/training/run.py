@@ -124,14 +124,12 @@ def _train_and_finish(
     gc.collect()
     if not is_done:
         return None
-    path = shlex.quote(str(place.path))
-    heldout = " --heldout=FILE" if settings.task in all_tasks.SCORES else ""
-    command = f"python -m {PACKAGE}.evaluate --workdir={path}{heldout}"
     report = ""
     if runner.chief:
-        with stoppable(
-            f"stopped while scoring; the run is finished and saved; score it: {command}"
-        ):
+        path, files = shlex.quote(str(place.path)), settings.task in all_tasks.SCORES
+        command = f"python -m {PACKAGE}.evaluate --workdir={path}{' --heldout=FILE' * files}"
+        saved = "stopped while scoring; the run is finished and saved"
+        with stoppable(f"{saved}; score it with: {command}"):
             report = finish(place)
     runner.wait_for_chief(place)
     return report

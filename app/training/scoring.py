@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from ..errors import StoppedError
 from .job import Scores
 
-# Seconds. The system may give a signal to another thread than the main one, whose wait then goes on:
-# Python calls the handler of the signal only once the main thread runs again.
+# Seconds. The system may give a signal to another thread than the main one, whose wait goes on
+# then. Python calls the handler of the signal only when the main thread runs again.
 _WAKE_SECONDS = 0.2
 
 

@@ -18,9 +18,8 @@ from app.training.run import train_and_evaluate
 
 SMALL = {"dim": 4, "epochs": 1, "min_count": 1, "device": "CPU:0", "audit": False, "workdir": "run"}
 PAIRS = "".join(f"user{user}\titem{(user * 7 + k) % 50}\n" for user in range(60) for k in range(20))
-LINES = "".join(
-    f"__label__{n % 2} the cat and dog {n} sat on the mat with a hat\n" for n in range(99)
-)
+LINE = "__label__{} the cat and the dog sat on the mat with a hat and number {}\n"
+LINES = "".join(LINE.format(number % 2, number) for number in range(99))
 TASKS = {
     "recommend": (PAIRS, {"loss": "bpr", "top": "5", "batch_tokens": 256}),
     "classify": (LINES, {"heldout_share": 0.2, "batch_tokens": 256}),
@@ -63,7 +62,7 @@ def test_a_stop_after_the_last_epoch_says_how_to_score_what_is_saved(tmp_path, m
     with pytest.raises(StoppedError) as raised:
         train_and_evaluate(checks.make_config(given), tmp_path / "run")
     assert str(raised.value) == (
-        "stopped while scoring; the run is finished and saved; score it: "
+        "stopped while scoring; the run is finished and saved; score it with: "
         f"python -m app.evaluate --workdir={tmp_path / 'run'}"
     )
     assert newest_position(tmp_path / "run" / "checkpoints").epoch == 1
