@@ -53,7 +53,7 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     if config.run.task == "words":
         check_subwords(config.model)
     if config.run.task == "classify":
-        check_labelled(config.labelled)
+        check_labelled(config.labelled, config.corpus.text_column)
     if config.run.task == "recommend":
         temperature = fields()["temperature"]
         usual = temperature.default, *temperature.metadata["former"]

@@ -6,22 +6,23 @@ from ..errors import UsageError
 from .labelled_config import LabelledConfig
 
 
-def check_labelled(settings: LabelledConfig) -> None:
+def check_labelled(settings: LabelledConfig, text_column: str) -> None:
     """Check the flags of columns and marks for --task=classify.
 
     Neither column is fine: then each line has labels and text.
 
     Args:
         settings: The settings of labelled text.
+        text_column: Value of --text_column.
 
     Raises:
         UsageError: Only one of --text_column and --label_column is given, --label_separator or
             --weight_column is given without --label_column, or no label can be told from a word or
             a weight.
     """
-    if bool(settings.text_column) != bool(settings.label_column):
+    if bool(text_column) != bool(settings.label_column):
         raise UsageError(
-            f"--text_column={settings.text_column} --label_column={settings.label_column}: name "
+            f"--text_column={text_column} --label_column={settings.label_column}: name "
             "both, or neither for lines of labels and text"
         )
     if settings.label_separator and not settings.label_column:

@@ -17,10 +17,7 @@ class LabelledConfig:
     label_prefix: str = _labelled(
         "__label__", "How a label starts, in lines such as `__label__good a fine film`."
     )
-    text_column: str = _labelled(
-        "", "The column of the texts, in CSV or TSV files with a header line."
-    )
-    label_column: str = _labelled("", "The column of the labels, in CSV or TSV files.")
+    label_column: str = _labelled("", "The column of the labels, beside --text_column.")
     label_separator: str = _labelled(
         "",
         "The separator between several labels in one cell, such as `|`. Empty: a cell is one "
@@ -28,7 +25,7 @@ class LabelledConfig:
     )
     weight_column: str = _labelled(
         "",
-        "The column of the weights of the texts, in CSV or TSV files. The weight of a text "
+        "The column of the weights of the texts, beside --text_column. The weight of a text "
         "multiplies its loss. Empty: all weights are 1.",
     )
     weight_prefix: str = _labelled(

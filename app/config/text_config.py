@@ -24,9 +24,14 @@ class CorpusConfig:
 
     corpus: str = setting(
         "docstrings",
-        "Files and glob patterns with commas between them; .gz, .bz2 and .xz are read too. Or "
+        "Files and glob patterns with commas between them, also compressed ones. Or "
         "`docstrings` (of all installed packages), `docstrings:package,package`, or `text8`.",
         path=True,
+    )
+    text_column: str = _tokens(
+        "",
+        "The column of the texts, in CSV or TSV files with a header line, JSON lines or Parquet; a "
+        "row is a line of text. Empty: the files are the text.",
     )
     documents: str = _text(
         "line",

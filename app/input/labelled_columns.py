@@ -1,19 +1,18 @@
-"""Read the columns of labelled texts from CSV and TSV files."""
+"""Read labelled texts from columns of CSV, TSV, JSON lines and Parquet files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from ..config import Config, LabelledConfig
 from ..errors import UsageError
-from ..text import reading
+from ..text import columns
 from ..text.reading import Progress
-from . import delimited, labelled_weights
-from .labelled_errors import remedy, weight_remedy
+from . import labelled_weights
+from .labelled_errors import weight_remedy
 
-_ROWS = 4096  # rows of a CSV file that are tokenized at a time
+_ROWS = 4096  # rows of a file that are tokenized at a time
 
 
 class Row(NamedTuple):
@@ -33,8 +32,6 @@ class Row(NamedTuple):
 def read_columns(path: str, config: Config, progress: Progress, index: int) -> Iterator[list[Row]]:
     """Yield groups of the rows of a file.
 
-    Tabs separate the cells of a .tsv file, commas those of any other.
-
     Args:
         path: The file.
         config: The configuration of the run.
@@ -42,45 +39,30 @@ def read_columns(path: str, config: Config, progress: Progress, index: int) -> I
         index: The number of the file among the sources.
 
     Raises:
-        UsageError: A column is missing or repeated, a row has no label or a wrong weight, or
-            quotes are malformed.
+        UsageError: A column is missing or repeated, a row has no label or a wrong weight, or the
+            file is malformed.
     """
-    settings, suffixes = config.labelled, Path(path.lower()).suffixes[-2:]
-    blocks = reading.blocks(
-        path, "line", config.corpus.invalid_utf8, config.input.block_bytes, progress, index
-    )
-    lines = delimited.whole_lines(path, map(bytes.decode, blocks))
-    cells = delimited.read_csv_rows(path, lines, "\t" if ".tsv" in suffixes else ",")
-    _, header = next(cells, (0, []))
-    header = [name.strip() for name in header]
-    columns = {}
-    for flag in ("text_column", "label_column", "weight_column"):
-        name = getattr(settings, flag)
-        if flag == "weight_column" and not name:
-            continue
-        if name not in header:
-            raise UsageError(
-                f"--{flag}={name}: {path} has the columns {delimited.list_columns(header)}; "
-                f"{remedy(config)}"
-            )
-        delimited.check_single(path, header, name)
-        columns[flag] = header.index(name)
+    settings = config.labelled
+    names = {"text_column": config.corpus.text_column, "label_column": settings.label_column}
+    if settings.weight_column:
+        names["weight_column"] = settings.weight_column
+    how = config.corpus.invalid_utf8, config.input.block_bytes, progress, index
+    found = columns.read_rows(path, names, *how)
 
     def rows() -> Iterator[Row]:
         """Yield the rows; refuse a row without a label or with a wrong weight."""
-        for number, row in cells:
-            is_whole = len(row) > max(columns.values())
-            labels = _split_labels(row[columns["label_column"]], settings) if is_whole else []
+        for where, (text, label, *weights) in found:
+            # A cell of JSON lines or Parquet may be a list of labels.
+            cells = label if isinstance(label, list) else [label]
+            texts = (columns.as_text(cell, where, settings.label_column) for cell in cells)
+            labels = [part for cell in texts for part in _split_labels(cell, settings)]
             if not labels:
-                raise UsageError(
-                    f"{path}, line {number}: has no label, or too few cells; correct or remove it"
-                )
-            weights = [row[columns["weight_column"]]] if "weight_column" in columns else []
+                raise UsageError(f"{where}: has no label; correct or remove it")
+            weights = [columns.as_text(cell, where, settings.weight_column) for cell in weights]
             wrong = labelled_weights.fault(weights, labels if settings.label_weights else [])
             if wrong:
-                end = weight_remedy(config, wrong[1])
-                raise UsageError(f"{path}, line {number}: {wrong[0]}; {end}")
-            yield Row(row[columns["text_column"]], labels, weights)
+                raise UsageError(f"{where}: {wrong[0]}; {weight_remedy(config, wrong[1])}")
+            yield Row(columns.as_text(text, where, config.corpus.text_column), labels, weights)
 
     yield from group_rows(rows(), config.input.block_bytes)
 

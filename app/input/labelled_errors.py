@@ -59,14 +59,14 @@ def remedy(config: Config) -> str:
     Args:
         config: The configuration of the run.
     """
-    if config.labelled.text_column:
+    if config.corpus.text_column:
         return (
-            "name columns of its first line by --text_column and --label_column, or leave both "
-            "out for lines of labels and text"
+            "name its columns by --text_column and --label_column, or leave both out for lines of "
+            "labels and text"
         )
     return (
         f"give lines such as `{config.labelled.label_prefix}good a fine film` (--label_prefix), "
-        "or name --text_column and --label_column of CSV or TSV files"
+        "or name --text_column and --label_column"
     )
 
 
@@ -77,7 +77,7 @@ def weight_remedy(config: Config, is_of_label: bool) -> str:
         config: The configuration of the run.
         is_of_label: Whether the weight of a label is wrong, and not that of a text.
     """
-    if config.labelled.text_column:
+    if config.corpus.text_column:
         return f"correct it, or leave out --{'label_weights' if is_of_label else 'weight_column'}"
     if is_of_label:
         return f"give one such as {config.labelled.label_prefix}good:0.7, or --nolabel_weights"

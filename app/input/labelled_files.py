@@ -1,4 +1,4 @@
-"""Read labelled texts: lines in fastText's format, or columns of CSV and TSV files.
+"""Read labelled texts: lines in fastText's format, or columns of CSV files and their like.
 
 They are read once and kept in memory, 4 bytes per token, so that each epoch can have another order.
 """
@@ -167,7 +167,7 @@ def make_word_splitter(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor,
     Args:
         config: The configuration of the run.
     """
-    if config.labelled.text_column:
+    if config.corpus.text_column:
         split = make_splitter(config.corpus)
         return lambda texts_E: _split_words(split, texts_E)[:2]
     parse_lines = _make_line_parser(config)
@@ -185,7 +185,7 @@ def _blocks(
     Errors end it early, without a message: iterate inside `raise_read_errors(progress)`.
     """
     settings = config.input
-    if config.labelled.text_column:
+    if config.corpus.text_column:
         split = make_splitter(config.corpus)
 
         def read_columns(index: int) -> Iterator[tuple[list, ...]]:

@@ -6,14 +6,19 @@ import collections
 import io
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..config import RatingsConfig
 from ..errors import UsageError
-from ..text import reading
-from . import delimited, parquet
-from .delimited import Lines
+from ..text import columns, delimited, parquet, reading
+from ..text.delimited import Lines
+
+
+def _with_id(names: str) -> tuple[str, ...]:
+    """Return names between bars, each also with `id` at its end."""
+    return tuple(name + end for name in names.split("|") for end in ("", "id"))
+
 
 # Column names that no flag needs to give (also MovieLens's), in lower case without punctuation.
 _NAMES = (
@@ -22,6 +27,17 @@ _NAMES = (
     ("rating",),
     ("timestamp", "time"),
 )
+# Names of users and items that stand for a column only if the header has none of these.
+_OTHER_NAMES = (
+    _with_id("uid|customer|client|buyer|visitor|member|account|reviewer|reader|listener|session"),
+    _with_id(
+        "iid|product|movie|article|book|song|track|artist|game|recipe|business|content|isbn|asin|sku"
+    ),
+    (),
+    (),
+)
+# A name in a header of RecBole, and the type of its column.
+_TYPED = re.compile(r"(.+):(token|token_seq|float|float_seq)")
 _FLAGS = ("user_column", "item_column", "rating_column", "time_column")
 _LINES = 100  # lines that are examined
 # From this share of lines with as many fields as a pair has, other lines are taken for mistakes.
@@ -34,6 +50,7 @@ _SEPARATORS = {
     ";": "semicolons",
     "": "white space",
 }
+_NAMED = {"parquet": "Parquet columns", "json": "JSON lines"}
 _PAIR = (2, 3, 4)  # fields of a line without a header: a pair, with a rating, and with a time
 
 
@@ -41,11 +58,11 @@ class Layout(NamedTuple):
     """The layout of a file.
 
     Attributes:
-        kind: `pairs`, `lists` or `parquet`.
+        kind: `pairs`, `lists`, `json` or `parquet`.
         separator: Between fields; empty for white space.
         header: Whether the first line has names.
         columns: Columns of user, item, rating and time, the last two None if absent. Names for
-            Parquet, else positions.
+            JSON lines and Parquet, else positions.
         fields: Number of fields of a line of pairs.
     """
 
@@ -61,17 +78,17 @@ class Layout(NamedTuple):
             return f"a user and then items in each line, between {_SEPARATORS[self.separator]}"
         known = zip(("user", "item", "rating", "time"), self.columns, strict=True)
         names = ", ".join(name for name, column in known if column is not None)
-        if self.kind == "parquet":
-            return f"{names} from Parquet columns"
+        if self.kind in _NAMED:
+            return f"{names} from {_NAMED[self.kind]}"
         header = " below a header" if self.header else ""
         return f"{names} between {_SEPARATORS[self.separator]}{header}"
 
 
 def detect_layout(path: str, settings: RatingsConfig) -> Layout:
-    """Return the layout of a file, from its name and its first 100 rows.
+    """Return the layout of a file, from its first bytes and its first 100 rows.
 
-    A name in .parquet means Parquet. If a flag names a column, or the first row has usual names of
-    a user and an item column, it is a header. Otherwise --layout decides, or the numbers of fields.
+    If a flag names a column, or the first row has usual names of a user and an item column or names
+    with RecBole's types, it is a header. Otherwise --layout decides, or the numbers of fields.
 
     Args:
         path: The file.
@@ -79,14 +96,18 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
 
     Raises:
         UsageError: The layout is unclear, a named column is missing or there twice, or the file is
-            empty, malformed or not UTF-8, or no Parquet file.
+            empty, malformed or not UTF-8.
         RunError: The file cannot be read.
     """
     named = tuple(getattr(settings, flag) for flag in _FLAGS)
-    if path.lower().endswith(".parquet"):
-        return Layout(
-            "parquet", columns=_find_columns(path, parquet.column_names(path), named, by_name=True)
+    kind = columns.recognize(path).format
+    if kind in _NAMED:
+        names = (
+            parquet.column_names(path)
+            if kind == "parquet"
+            else columns.object_names(columns.read_objects(path, read_lines(path)))
         )
+        return Layout(kind, columns=_find_columns(path, names, named, by_name=True))
     number, first = _first_line(path)
     separator = _separator(first)
     first_rows = itertools.islice(delimited.read_rows(path, read_lines(path), separator), _LINES)
@@ -94,9 +115,9 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
     fields = [row for _, row in rows]
     if not fields:
         raise UsageError(f"{path} has only separators; give a file of users and items")
-    if any(named) or (settings.layout != "lists" and _is_header(fields[0])):
-        columns = _find_columns(path, fields[0], named, by_name=False)
-        return Layout("pairs", separator, True, columns, len(fields[0]))
+    if any(named) or (settings.layout != "lists" and _is_header(fields[0], separator)):
+        found = _find_columns(path, fields[0], named, by_name=False)
+        return Layout("pairs", separator, True, found, len(fields[0]))
     counts = {len(row) for row in fields}
     kind = settings.layout
     if kind == "auto":
@@ -114,9 +135,13 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
                 f"{path}: {len(fields[0])} columns; name them with --user_column and "
                 "--item_column, or give --layout=lists"
             )
-    if kind == "lists":
-        return Layout("lists", separator)
-    return _headerless_pairs(f"{path}, line {number}: {first[:60]!r}", separator, fields)
+    where = f"{path}, line {number}: {first[:60]!r}"
+    layout = Layout("lists", separator)
+    if kind == "pairs":
+        layout = _headerless_pairs(where, separator, fields)
+    if settings.layout == "auto":
+        _check_names(where, fields, kind)
+    return layout
 
 
 def _check_lists(path: str, rows: list[tuple[int, list[str]]]) -> None:
@@ -132,6 +157,28 @@ def _check_lists(path: str, rows: list[tuple[int, list[str]]]) -> None:
         raise UsageError(
             f"{path}, line {line}: {odd} field(s), where most lines have {width}; correct it, or "
             "give --layout=lists if each line is a user and items"
+        )
+
+
+def _check_names(where: str, fields: list[list[str]], kind: str) -> None:
+    """Raise UsageError if the first row has names of columns rather than a user and an item.
+
+    Args:
+        where: File, number and text of the first line, for messages.
+        fields: The first rows.
+        kind: `pairs` or `lists`.
+    """
+    pairs = [row[:2] for row in fields if len(row) > 1]
+    is_new = [cell not in others for cell, *others in zip(*pairs, strict=True)]
+    usual = zip(fields[0], _NAMES, _OTHER_NAMES, strict=False)
+    has_name = [_simple(cell) in (*names, *others) for cell, names, others in usual]
+    # Ids such as u17 and B00X have digits, and names of columns hardly ever.
+    has_digit = [[bool(re.search(r"\d", cell)) for cell in row] for row in pairs]
+    is_odd = len(pairs) > 2 and not any(has_digit[0]) and all(map(all, has_digit[1:]))
+    if pairs and all(is_new) and (any(has_name[:2]) or (is_odd and kind == "pairs")):
+        raise UsageError(
+            f"{where} may be a header; name its columns with --user_column and --item_column, or "
+            f"give --layout={kind} if it is none"
         )
 
 
@@ -163,8 +210,8 @@ def _headerless_pairs(where: str, separator: str, fields: list[list[str]]) -> La
             f"{where} has no {what}, so it may be a header; name its columns with --user_column "
             "and --item_column"
         )
-    columns = tuple(i if i < count else None for i in range(4))
-    return Layout("pairs", separator, False, columns, len(fields[0]))
+    found = tuple(i if i < count else None for i in range(4))
+    return Layout("pairs", separator, False, found, len(fields[0]))
 
 
 def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: bool) -> tuple:
@@ -181,21 +228,21 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
     Raises:
         UsageError: A named column, user or item is missing, or a column is there twice.
     """
-    names = [name.strip().strip('"') for name in names]
-    simple = [_simple(name) for name in names]
-    columns: list[int | str | None] = []
+    headers = [name.strip().strip('"') for name in names]
+    names, types = _split_types(headers)
+    tokens = [index for index, kind in enumerate(types) if kind == "token"]
+    found: list[int | str | None] = []
     taken: dict[int, str] = {}
-    for flag, name, usual_names in zip(_FLAGS, named, _NAMES, strict=True):
-        index = next(
-            (i for i, simple_name in enumerate(simple) if simple_name in usual_names), None
-        )
+    usual = zip(_FLAGS, named, _NAMES, _OTHER_NAMES, strict=True)
+    for number, (flag, name, *usual_names) in enumerate(usual):
+        index = _find_usual(names, usual_names)
+        if index is None and number < min(len(tokens), 2):
+            index = tokens[number]  # RecBole's files begin with the user and the item
         if name:
-            index = names.index(name) if name in names else None
-        if index is None and (name or flag in _FLAGS[:2]):
-            raise UsageError(
-                f"--{flag}={name}: {path} has no such column, but {delimited.list_columns(names)}; "
-                "give one"
-            )
+            known = names if name in names else headers
+            index = known.index(name) if name in known else None
+        if index is None and (name or number < 2):
+            raise delimited.missing_column(path, flag, name, names)
         if index is not None:
             delimited.check_single(path, names, names[index])
             if index in taken:
@@ -203,14 +250,32 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
                     f"--{flag}={names[index]}: is also --{taken[index]}; name another column"
                 )
             taken[index] = flag
-        columns.append(None if index is None else names[index] if by_name else index)
-    return tuple(columns)
+        found.append(None if index is None else headers[index] if by_name else index)
+    return tuple(found)
 
 
-def _is_header(fields: list[str]) -> bool:
-    """Return whether a row has usual names of a user column and of an item column."""
-    simple = {_simple(field) for field in fields}
-    return all(simple & set(known) for known in _NAMES[:2])
+def _find_usual(names: list[str], usual: Sequence[tuple[str, ...]]) -> int | None:
+    """Return the position of the first name of a header that is in the first list possible."""
+    simple = [_simple(name) for name in names]
+    found = (i for known in usual for i, name in enumerate(simple) if name in known)
+    return next(found, None)
+
+
+def _split_types(headers: list[str]) -> tuple[list[str], list[str]]:
+    """Return the names and the types of a header of RecBole; no types if it is another one."""
+    typed = [_TYPED.fullmatch(header) for header in headers]
+    if not all(typed):
+        return headers, []
+    return [match[1] for match in typed], [match[2] for match in typed]
+
+
+def _is_header(fields: list[str], separator: str) -> bool:
+    """Return whether a row has usual names of a user column and of an item column, or all types."""
+    if separator == "" and len(set(fields)) < len(fields):
+        return False  # a sentence, or a list
+    names, types = _split_types(fields)
+    usual = zip(_NAMES[:2], _OTHER_NAMES[:2], strict=True)
+    return bool(types) or all(_find_usual(names, known) is not None for known in usual)
 
 
 def _simple(name: str) -> str:

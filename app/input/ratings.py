@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..config import RatingsConfig
 from ..errors import UsageError
-from . import delimited, layouts, parquet
+from ..text import columns, delimited, names, parquet
+from . import layouts
 from .layouts import Layout
 
 _ROWS = 1 << 16  # rows that are kept as lists at a time
 
-# Numbers of keys, in order of appearance.
-_Keys = dict[str, int]
 # users_N, items_N, ratings_N, times_N: see `Ratings`.
 _Columns = tuple[np.ndarray, np.ndarray, "np.ndarray | None", "np.ndarray | None"]
+
+
+class _Keys(dict[str, int]):
+    """Numbers of keys, in order of appearance: a new key gets the next number.
+
+    `names` has each key once: 5800.0 is the key 5800, too.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __missing__(self, key: str) -> int:
+        name = names.whole(key)
+        if name != key:
+            number = self[name]
+        else:
+            number = len(self.names)
+            self.names.append(key)
+        self[key] = number
+        return number
 
 
 class Ratings(NamedTuple):
@@ -65,47 +83,45 @@ def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
         UsageError: A line is malformed, the files differ in their columns, or there is no pair.
         RunError: A file cannot be read.
     """
-    # The next number for each new key.
-    users: _Keys = defaultdict(itertools.count().__next__)
-    items: _Keys = defaultdict(itertools.count().__next__)
+    users, items = _Keys(), _Keys()
     parts: list[_Columns] = []
     shown_layouts = []
     for path in sources:
         layout = layouts.detect_layout(path, settings)
         parts += _READERS[layout.kind](path, layout, users, items)
         shown_layouts.append(str(layout))
-    names = ", ".join(sources)
+    files = ", ".join(sources)
     if not any(len(part[0]) for part in parts):
-        raise UsageError(f"{names}: no pair of a user and an item; give files that have some")
-    columns = []
+        raise UsageError(f"{files}: no pair of a user and an item; give files that have some")
+    arrays = []
     for kind, column in zip(
         ("users", "items", "ratings", "times"), zip(*parts, strict=True), strict=True
     ):
         present = [part for part in column if part is not None]
         if present and len(present) < len(column):
             raise UsageError(
-                f"{names}: some have {kind} and some have not; give files with the same columns"
+                f"{files}: some have {kind} and some have not; give files with the same columns"
             )
-        columns.append(np.concatenate(present) if present else None)
-    users_N, items_N, ratings_N, times_N = columns
+        arrays.append(np.concatenate(present) if present else None)
+    users_N, items_N, ratings_N, times_N = arrays
     shown_layout = " and ".join(dict.fromkeys(shown_layouts))
-    return Ratings(list(users), list(items), users_N, items_N, ratings_N, times_N, shown_layout)
+    return Ratings(users.names, items.names, users_N, items_N, ratings_N, times_N, shown_layout)
 
 
 def _read_pairs(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
     """Yield the pairs of a file of lines, some at a time; add new keys to `users` and `items`."""
     user, item, rating, time = layout.columns
     has_header = layout.header
-    for numbers, columns in _columns(path, layout):
+    for numbers, cells in _columns(path, layout):
         if has_header:
             has_header = False
-            numbers, columns = numbers[1:], [column[1:] for column in columns]
+            numbers, cells = numbers[1:], [column[1:] for column in cells]
         where = f"{path}, line", numbers
         yield (
-            _ids(columns[user], users, "a user", *where),
-            _ids(columns[item], items, "an item", *where),
-            None if rating is None else _ratings(columns[rating], *where),
-            None if time is None else _times(columns[time], *where),
+            _ids(cells[user], users, "a user", *where),
+            _ids(cells[item], items, "an item", *where),
+            None if rating is None else _ratings(cells[rating], *where),
+            None if time is None else _times(cells[time], *where),
         )
 
 
@@ -120,6 +136,32 @@ def _read_lists(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterat
         users_M = _ids([row[0].strip(" ") for row in rows], users, "a user", where, numbers)
         items_N = _ids(item_cells, items, "an item", where, np.repeat(numbers, counts))
         yield np.repeat(users_M, counts), items_N, None, None
+
+
+def _read_json(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
+    """Yield the pairs of a file of JSON lines, as `_read_pairs` does."""
+    user, item, rating, time = layout.columns
+    objects = columns.read_objects(path, layouts.read_lines(path))
+    while group := list(itertools.islice(objects, _ROWS)):
+        numbers, values = zip(*group, strict=True)
+        where = f"{path}, line", numbers
+
+        def cells(name: str, group=group) -> list[str]:
+            """Return the cells of a column as text."""
+            return [_json_cell(value.get(name), f"{path}, line {n}", name) for n, value in group]
+
+        yield (
+            _ids(cells(user), users, "a user", *where),
+            _ids(cells(item), items, "an item", *where),
+            None if rating is None else _ratings(cells(rating), *where),
+            None if time is None else _times(cells(time), *where),
+        )
+
+
+def _json_cell(cell: Any, where: str, column: str) -> str:
+    """Return a cell as text, as `parquet.read_keys` does."""
+    whole = isinstance(cell, float) and cell.is_integer()
+    return columns.as_text(int(cell) if whole else cell, where, column)
 
 
 def _read_parquet(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
@@ -147,6 +189,7 @@ def _read_parquet(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iter
 _READERS: dict[str, Callable[[str, Layout, _Keys, _Keys], Iterator[_Columns]]] = {
     "pairs": _read_pairs,
     "lists": _read_lists,
+    "json": _read_json,
     "parquet": _read_parquet,
 }
 
@@ -158,9 +201,9 @@ def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], Sequenc
     """
     texts = layouts.read_lines(path)
     for first, text in texts:
-        columns = _plain_columns(text, layout)
-        if columns:
-            yield range(first, first + len(columns[0])), columns
+        found = _plain_columns(text, layout)
+        if found:
+            yield range(first, first + len(found[0])), found
             continue
         # A quoted cell may continue in the next text, so all following texts are read row by row.
         following = texts if delimited.is_quoted(text, layout.separator) else ()
@@ -168,11 +211,11 @@ def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], Sequenc
             path, itertools.chain([(first, text)], following), layout.separator
         )
         while group := list(itertools.islice(rows, _ROWS)):
+            needed = 1 + max(column for column in layout.columns if column is not None)
             for number, row in group:
-                _check_fields(row, layout, f"{path}, line {number}")
+                delimited.check_cells(f"{path}, line {number}", row, needed, layout.fields)
             numbers, rows_N = zip(*group, strict=True)
-            needed = range(1 + max(column for column in layout.columns if column is not None))
-            yield numbers, [[row[column].strip(" ") for row in rows_N] for column in needed]
+            yield numbers, [[row[column].strip(" ") for row in rows_N] for column in range(needed)]
 
 
 def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
@@ -192,18 +235,6 @@ def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
     return [cells[column :: layout.fields] for column in range(layout.fields)]
 
 
-def _check_fields(row: list[str], layout: Layout, where: str) -> None:
-    """Raise a UsageError for a row that lacks a column, or has content after the usual fields."""
-    needed = 1 + max(column for column in layout.columns if column is not None)
-    if len(row) < needed:
-        raise UsageError(f"{where}: {len(row)} of {needed} fields; correct or remove it")
-    if any(row[layout.fields :]):
-        raise UsageError(
-            f"{where}: {len(row)} fields where the first one has {layout.fields}; quote cells that "
-            "hold a separator, correct or remove it"
-        )
-
-
 def _ids(
     column: Sequence[str], keys: _Keys, what: str, where: str, numbers: Sequence[int]
 ) -> np.ndarray:
@@ -212,9 +243,9 @@ def _ids(
     Raises:
         UsageError: A new key is empty or has a line break.
     """
-    old_count = len(keys)
+    old_count = len(keys.names)
     found_N = np.fromiter(map(keys.__getitem__, column), np.int32, len(column))
-    for key in itertools.islice(keys, old_count, None):
+    for key in keys.names[old_count:]:
         if key and "\n" not in key:
             continue
         reason = (

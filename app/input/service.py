@@ -20,6 +20,7 @@ from ..errors import RunError, UsageError
 from ..system.python_functions import from_generator
 from ..text import spans
 from ..text.blocks import map_in_order, without_tuning_thread
+from ..text.columns import is_cuttable
 from ..text.phrase_table import Phrases
 from ..text.reading import Progress
 from ..text.shares import ALL, Share
@@ -36,15 +37,16 @@ _MAX_WAITING, _MAX_REQUESTS, _MAX_WAITING_BYTES = 64, 16, 128 << 20
 BlockRows = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-def check_service(data_service: str, sources: tuple[str, ...]) -> None:
+def check_service(data_service: str, sources: tuple[str, ...], text_column: str) -> None:
     """Check that the service answers and has workers, and that they can read the files in blocks.
 
     Args:
         data_service: The value of --data_service.
         sources: Paths of the text files.
+        text_column: Value of --text_column.
 
     Raises:
-        UsageError: The service does not answer or has no workers, or a file is compressed.
+        UsageError: The service does not answer or has no workers, or a file is not plain text.
     """
     flag = f"--data_service={data_service}"
     reason = _why_unreachable(service_address(data_service))
@@ -54,10 +56,10 @@ def check_service(data_service: str, sources: tuple[str, ...]) -> None:
             "(or pass --data_service= to read the text here)"
         )
     for path in sources:
-        if not spans.is_cuttable(path):
+        if not is_cuttable(path, text_column):
             raise UsageError(
-                f"{flag}: {path} is compressed, and workers cannot read parts of it; "
-                "decompress it, or leave out --data_service"
+                f"{flag}: {path} is compressed, in UTF-16 or has columns, and workers cannot read "
+                "parts of it; write its text as UTF-8, or leave out --data_service"
             )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..config import Config
 from ..errors import UsageError
-from ..text.names import count_names
+from ..text.names import count_names, whole
 from ..text.vocabulary import Vocabulary
 from .layouts import is_number
 from .ratings import Ratings
@@ -222,7 +222,8 @@ def _select_known(pairs: Ratings) -> Ratings:
 
 def _positions(keys: list[str], others: list[str]) -> np.ndarray:
     """Return the position of each key among others, int32; -1 if absent. Append -1, for id -1."""
-    positions = {key: position for position, key in enumerate(others)}
+    # Older workdirs may have names such as 5800.0.
+    positions = {whole(key): position for position, key in enumerate(others)}
     return np.array([*(positions.get(key, -1) for key in keys), -1], np.int32)
 
 

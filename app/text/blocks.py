@@ -11,7 +11,7 @@ import tensorflow as tf
 from ..config import CorpusConfig, InputConfig
 from ..errors import RunError, UsageError
 from ..system.python_functions import from_generator
-from . import reading
+from . import columns, reading
 
 # Decorator for functions that make datasets. Without it, tf.data lets autograph rewrite the
 # functions of maps, tensorflow_text's included, which takes a second or two. None of them branches
@@ -25,7 +25,7 @@ def block_dataset(
     settings: InputConfig,
     progress: reading.Progress,
 ) -> tf.data.Dataset:
-    """Return a dataset of the `reading.blocks` of every source, string scalars.
+    """Return a dataset of the `columns.read_text` of every source, string scalars.
 
     Files are read only when the dataset is iterated. The blocks of --readers sources are taken in
     turn. The order depends only on the arguments. No document continues in another block: a
@@ -38,15 +38,14 @@ def block_dataset(
 
     Args:
         sources: Paths of the files.
-        corpus: How to divide the text into documents, and what to do with invalid UTF-8.
+        corpus: How to read the files.
         settings: Largest size of a block, and number of sources to read at a time.
         progress: State of these sources; updated while they are read.
     """
-    how = corpus.documents, corpus.invalid_utf8, settings.block_bytes
 
     def read(index: int) -> Iterator[bytes]:
         """Return an iterator over the blocks of the source of this number."""
-        return reading.blocks(sources[index], *how, progress, index)
+        return columns.read_text(sources[index], corpus, settings.block_bytes, progress, index)
 
     signature = tf.TensorSpec([], tf.string)
     return interleave_sources(len(sources), read, signature, progress, settings.readers)

@@ -11,11 +11,10 @@ from typing import Any
 
 from ..config import CorpusConfig
 from ..errors import UsageError
-from . import docstrings, download, reading
+from . import columns, docstrings, download, reading
 from .meter import show_progress
 
 _DOCSTRINGS = re.compile(r"(?:(?P<listed>.*),)?\s*(?P<item>docstrings:.*)", re.DOTALL)
-_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".zst")
 
 # Number and size of the parts of a file that are hashed, to recognize a changed file quickly.
 _SAMPLES = 16
@@ -25,7 +24,8 @@ _SAMPLE_BYTES = 4096
 def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
     """Return the files that `config.corpus` names, in order, each once.
 
-    The value is a comma-separated list of files, globs (sorted; `**` matches nested folders),
+    The value is a comma-separated list of files, globs (sorted; `**` matches nested folders; a name
+    of a file may have commas),
     `text8` (downloaded once to `config.data_dir`) and `docstrings` (extracted once to it). The
     names after `docstrings:` run to the end of the value, so it comes last:
     `mine.txt,docstrings:numpy,scipy`. A file that is called text8 is `./text8`.
@@ -35,8 +35,8 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
         flag: Name of the flag, for messages.
 
     Raises:
-        UsageError: The value names nothing, or an item cannot be read: no such file, a folder, an
-            archive, or no package of this name.
+        UsageError: The value names nothing, or an item cannot be read: no such file, a folder,
+            neither text nor Parquet, or no package of this name.
         RunError: A download or an extraction fails.
     """
     items = _split_items(config.corpus, flag)
@@ -167,12 +167,41 @@ def _split_items(value: str, flag: str) -> list[str]:
     """
     match = _DOCSTRINGS.fullmatch(value)
     before = (match["listed"] or "") if match else value
-    items = [item for item in map(str.strip, before.split(",")) if item]
+    items = _join_names(before.split(","))
     if match:
         items.append(match["item"])
     if not items:
         raise UsageError(f"--{flag}={value}: nothing named; give files, `docstrings` or `text8`")
     return items
+
+
+def _join_names(parts: list[str]) -> list[str]:
+    """Return the parts of a value between its commas, joined where this gives the name of a file.
+
+    A part that names something by itself is joined to nothing, unless the whole value is a file.
+    """
+    items = []
+    start = 0
+    while start < len(parts):
+        stops = range(len(parts), start + 1, -1)
+        if start and _names_something(parts[start].strip()):
+            stops = range(0)
+        whole = (stop for stop in stops if os.path.isfile(_path(",".join(parts[start:stop]))))
+        stop = next(whole, start + 1)
+        items.append(",".join(parts[start:stop]).strip())
+        start = stop
+    return [item for item in items if item]
+
+
+def _names_something(item: str) -> bool:
+    """Return whether an item is a built-in corpus, or names a file or files, or is empty."""
+    path = _path(item)
+    return not item or _is_builtin(item) or os.path.exists(path) or bool(glob.glob(path))
+
+
+def _path(item: str) -> str:
+    """Return the path of an item, in which `~` is the home folder."""
+    return os.path.expanduser(item.strip())
 
 
 def _is_builtin(item: str) -> bool:
@@ -188,7 +217,7 @@ def _expand_item(item: str, flag: str) -> list[str]:
     Raises:
         UsageError: The path is a folder, nothing matches, or a file cannot be read.
     """
-    path = os.path.expanduser(item)
+    path = _path(item)
     if os.path.isdir(path):
         pattern = os.path.join(glob.escape(item), "*")
         raise UsageError(f"--{flag}={item} is a folder; name its files: {pattern}")
@@ -204,15 +233,11 @@ def _expand_item(item: str, flag: str) -> list[str]:
 
 
 def _check_readable(path: str, item: str, flag: str) -> None:
-    """Raise a UsageError if a file is missing, irregular, not readable, or an archive by name."""
+    """Raise a UsageError if a file is missing, irregular, not readable, or no text or Parquet."""
     if not os.path.exists(path):
         raise UsageError(f"--{flag}={item}: no such file; check the path")
     if not os.path.isfile(path):
         raise UsageError(f"--{flag}={item}: {path} is no regular file; save the text to one first")
     if not os.access(path, os.R_OK):
         raise UsageError(f"--{flag}={item}: no permission to read {path}; change its permissions")
-    if path.lower().endswith(_ARCHIVES):
-        raise UsageError(
-            f"--{flag}={item}: {path} is an archive, which cannot be read; unpack it, "
-            "or compress the text by gzip, bzip2 or xz"
-        )
+    columns.recognize(path)

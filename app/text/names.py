@@ -16,9 +16,22 @@ from ..system.checked_files import COUNT, damaged, read_lines
 from ..system.files import LONGEST_LINE, replacing
 from .vocabulary import Vocabulary
 
+_WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _COUNT = re.compile(rb"[1-9][0-9]{0,18}")
 # Bytes: a tab, a count and a line end follow.
 _LONGEST_NAME = LONGEST_LINE - 32
+
+
+def whole(name: str) -> str:
+    """Return a name without the fraction of a whole number: `5800` for `5800.0`.
+
+    Programs write whole numbers so if some of them were missing.
+
+    Args:
+        name: Name of a user or an item.
+    """
+    match = _WHOLE.fullmatch(name) if name.endswith("0") else None
+    return match[1] if match else name
 
 
 def count_names(

@@ -7,11 +7,12 @@ import dataclasses
 import hashlib
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from ..errors import RunError, UsageError
-from ..system.files import BYTE_ORDER_MARK, open_regular, opener
+from ..system.files import BYTE_ORDER_MARK, open_regular
+from . import content
 
 BLOCK_BYTES = 1 << 20
 
@@ -59,9 +60,9 @@ def blocks(
     progress: Progress | None = None,
     index: int = 0,
 ) -> Iterator[bytes]:
-    """Yield the text of a plain, .gz, .bz2 or .xz file in blocks of valid UTF-8.
+    """Yield the text of a file in blocks of valid UTF-8, as lines whatever these contain.
 
-    A byte-order mark at its start is dropped.
+    It is decompressed and converted from UTF-16 (see `content`), and a byte-order mark is dropped.
 
     "line" cuts blocks after the last line end that fits, so a line shorter than a block stays
     whole. "file" and "none" cut after white space, and so does "line" if a line is longer than a
@@ -77,7 +78,7 @@ def blocks(
         index: Number of the source in `progress`.
 
     Raises:
-        UsageError: The file cannot be decompressed.
+        UsageError: The file is no text, or cannot be decompressed.
         RunError: The file cannot be read, or it is not UTF-8 and `invalid_utf8` is "error".
     """
     progress = progress or Progress([0], [0])
@@ -93,8 +94,8 @@ def raw_blocks(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the offset and the bytes of each block of `blocks`, not checked to be UTF-8.
 
-    The offset is the position in the decompressed file. At the end of the file, the digest is set
-    in `progress`, if it has digests.
+    The offset is the position in the decompressed file, converted to UTF-8. At the end of the file,
+    the digest is set in `progress`, if it has digests. Of a Parquet file these are all bytes.
 
     Args:
         path: The file.
@@ -104,31 +105,52 @@ def raw_blocks(
         index: Number of the source in `progress`.
 
     Raises:
-        UsageError: The file cannot be decompressed.
+        UsageError: The file is neither text nor Parquet, or cannot be decompressed.
         RunError: The file cannot be read.
     """
     progress = progress or Progress([0], [0])
     progress.positions[index] = 0
     digest = None if progress.digests is None else hashlib.sha256()
-    decompress = opener(path, plain=contextlib.nullcontext)
-    with open_source(path) as raw, decompress(raw) as stream:
-        start = stream.read(len(BYTE_ORDER_MARK))
-        rest = start.removeprefix(BYTE_ORDER_MARK)
-        offset = len(start) - len(rest)  # of the block's first byte in the decompressed file
-        more = True
-        while more:
-            buffer = rest + stream.read(block_bytes - len(rest))
-            more = len(buffer) == block_bytes  # only the end of the file gives fewer bytes
-            end = block_length(buffer, documents) if more else len(buffer)
-            rest = buffer[end:]
-            progress.positions[index] = raw.tell()
+
+    with open_source(path) as file:
+        found = content.recognize(path, file)
+
+        def chunks() -> Iterator[bytes]:
+            """Yield the text, and set the position in `progress`."""
+            for chunk in content.read_chunks(file, found, block_bytes):
+                progress.positions[index] = file.tell()
+                yield chunk
+
+        for offset, block in cut_blocks(chunks(), documents, block_bytes):
             if digest is not None:
-                digest.update(memoryview(buffer)[:end])
-            if end:
-                yield offset, buffer[:end]
-            offset += end
+                digest.update(block)
+            yield offset, block
+        progress.positions[index] = file.tell()
     if digest is not None:
         progress.digests[index] = digest.hexdigest()
+
+
+def cut_blocks(
+    chunks: Iterable[bytes], documents: str, block_bytes: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the offset and the bytes of each block of a text, without a byte-order mark.
+
+    Args:
+        chunks: Consecutive parts of the text.
+        documents: Value of --documents.
+        block_bytes: Largest size of a block.
+    """
+    buffer, offset = b"", 0  # the offset of the buffer
+    for chunk in chunks:
+        buffer += chunk
+        if not offset and buffer.startswith(BYTE_ORDER_MARK):
+            buffer, offset = buffer[len(BYTE_ORDER_MARK) :], len(BYTE_ORDER_MARK)
+        while len(buffer) >= block_bytes:
+            end = block_length(buffer[:block_bytes], documents)
+            yield offset, buffer[:end]
+            buffer, offset = buffer[end:], offset + end
+    if buffer:
+        yield offset, buffer
 
 
 def block_length(buffer: bytes, documents: str) -> int:
@@ -198,13 +220,13 @@ def open_source(path: str) -> Iterator[BinaryIO]:
         path: The file.
 
     Raises:
-        UsageError: The block of code raised an error of decompression.
+        UsageError: The block of code raised an error of decompression or decoding.
         RunError: The file cannot be opened, or the block of code raised an OSError.
     """
     try:
         with open_regular(path) as file:
             yield file
-    except (EOFError, zlib.error, lzma.LZMAError) as error:
+    except (EOFError, UnicodeError, zlib.error, lzma.LZMAError) as error:
         raise UsageError(_damaged(path, error)) from error
     except OSError as error:
         # bz2 and gzip report damage by an OSError without a number.
@@ -214,6 +236,6 @@ def open_source(path: str) -> Iterator[BinaryIO]:
 
 
 def _damaged(path: str, error: Exception) -> str:
-    """Return the message for a compressed file that an error of decompression shows as damaged."""
+    """Return the message for a file that an error of decompression or decoding shows as damaged."""
     reason = " ".join(str(error).split())
-    return f"{path} is truncated or corrupt ({reason}); fetch or compress it again"
+    return f"{path} is truncated or corrupt ({reason}); fetch or write it again"

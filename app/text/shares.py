@@ -1,8 +1,9 @@
 """Shares of a corpus: every process of a team reads blocks of its own.
 
 The blocks of a corpus are dealt in turn. The end of a block is found from its last bytes, so a
-process reads the blocks of its share and little else. Compressed files cannot be read from the
-middle: if there is one, every process decompresses all text, and drops the blocks of other shares.
+process reads the blocks of its share and little else. Files that are compressed, in UTF-16 or of
+columns cannot be read from the middle: if there is one, every process reads all text, and drops the
+blocks of other shares.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from ..config import CorpusConfig, InputConfig
 from ..errors import RunError
 from ..system.files import BYTE_ORDER_MARK
 from ..types import Team
-from . import reading, spans
+from . import reading
 from .blocks import block_dataset, interleave_sources, without_autograph
+from .columns import is_cuttable
 
 _TAIL_BYTES = 4096  # of a block, in which its end is looked for first
 
@@ -68,7 +70,7 @@ def share_dataset(
         progress: State of these sources; updated while they are read.
         share: Blocks to return.
     """
-    if share == ALL or not all(map(spans.is_cuttable, sources)):
+    if share == ALL or not all(is_cuttable(path, corpus.text_column) for path in sources):
         blocks = block_dataset(sources, corpus, settings, progress)
         return blocks.shard(share.total, share.number)
 
@@ -96,7 +98,7 @@ def find_blocks(
     The blocks and their order are equal to those of `blocks.block_dataset`.
 
     Args:
-        sources: Paths of the files, not compressed.
+        sources: Paths of the files, each `is_cuttable`.
         documents: Value of --documents.
         settings: Largest size of a block, and number of sources to read at a time.
 

@@ -14,18 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import CorpusConfig, InputConfig
-from ..system.files import opener
 from . import reading
 from .blocks import interleave_sources, raise_read_errors
-
-
-def is_cuttable(path: str) -> bool:
-    """Return whether blocks of a file can be read by position: its name is not .gz, .bz2 or .xz.
-
-    Args:
-        path: The file.
-    """
-    return opener(path, plain=None) is None
 
 
 def build_index(
@@ -69,7 +59,7 @@ def make_block_reader(
     file has changed since `make_block_reader`.
 
     Args:
-        sources: Paths of the files, not compressed.
+        sources: Paths of the files, each `columns.is_cuttable`.
         index_N4: Positions of the blocks (see `build_index`).
     """
     paths = tf.constant([os.path.abspath(path) for path in sources])

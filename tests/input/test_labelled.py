@@ -9,7 +9,8 @@ import pytest
 
 from app.config import settings
 from app.errors import UsageError
-from app.input import delimited, labelled_columns, labelled_errors, labelled_files
+from app.input import labelled_columns, labelled_errors, labelled_files
+from app.text import delimited
 from app.text.reading import Progress
 
 LINES = "__label__a one two\n\n  __label__b __label__a\ttwo two three\n__label__b\nsix __label__c\n"
@@ -127,7 +128,7 @@ def test_a_line_longer_than_a_block(tmp_path):
 
 
 def test_a_cell_that_is_too_long(tmp_path, monkeypatch):
-    monkeypatch.setattr("app.input.delimited.LONGEST", 1024)
+    monkeypatch.setattr("app.text.delimited.LONGEST", 1024)
     # Not even a cell that goes over many lines fills the memory.
     text = 'review,kind\n"' + "one two\n" * 1000 + '",a\n'
     given = written(tmp_path / "a.csv", text)
@@ -210,7 +211,7 @@ def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
         ("review,id\n1,a\n", "--label_column=kind: {path} has the columns review, id; name"),
         (LINES, "--text_column=review: {path} has the columns __label__a one two; name"),
         ("", "--text_column=review: {path} has the columns none; name"),
-        ("review,kind\none,a\ntwo\n", "{path}, line 3: has no label, or too few cells; correct"),
+        ("review,kind\none,a\ntwo\n", "{path}, line 3: 1 of 2 fields; correct"),
         ('review,kind\n"one\ntwo", \n', "{path}, line 2: has no label"),
         ('review,kind\n"one,a\ntwo,a\n"three,a\n', "{path}, line 2: ',' expected after"),
         ('review,kind\none,a\n"two,a\n', "{path}, line 3: unexpected end of data; close"),

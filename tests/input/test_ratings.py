@@ -9,7 +9,8 @@ import pytest
 
 from app.config.ratings_config import RatingsConfig
 from app.errors import RunError, UsageError
-from app.input import delimited, layouts, ratings
+from app.input import layouts, ratings
+from app.text import delimited
 
 NAMED = {"user_column": "who", "item_column": "what"}
 FULL = [("196", "242", 3, 881250949), ("7", "242", 1.5, 5), ("196", "a b", 4, 6)]
@@ -200,10 +201,10 @@ def test_parquet(tmp_path):
     parquet.write_table(table(columns | {"time": [881250949, 5, 6]}), path)
     found = ratings.read([str(path)], RatingsConfig(item_column="what"))
     assert rows(found) == FULL and found.layout == "user, item, rating, time from Parquet columns"
-    with pytest.raises(UsageError, match="--item_column=: .* userId, what, rating, time; give one"):
+    with pytest.raises(UsageError, match="--item_column=: .* userId, what, rating, time; name one"):
         ratings.read([str(path)], RatingsConfig())
     path.write_text("no")
-    with pytest.raises(UsageError, match="not a Parquet file"):
+    with pytest.raises(UsageError, match="is not a Parquet file, as its name says; check"):
         ratings.read([str(path)], RatingsConfig(item_column="what"))
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
@@ -64,12 +65,13 @@ def test_made_corpora(texts, monkeypatch):
         ("deep", "--corpus=deep is a folder; name its files: deep/\\*"),
         ("d[1]", r"--corpus=d\[1\] is a folder; name its files: d\[\[\]1\]/\*$"),
         ("/dev/null", "/dev/null is no regular file; save"),
-        ("words.tar.gz", "words.tar.gz is an archive, which cannot be read; unpack"),
+        ("words.tar.gz", "words.tar.gz is a tar archive, which cannot be read; unpack"),
         ("docstrings:no_such_package_", "docstrings:no_such_package_: no such .* install"),
     ],
 )
 def test_bad_values_are_refused_in_one_line(texts, value, message):
-    (texts / "words.tar.gz").write_bytes(b"")
+    with tarfile.open(texts / "words.tar.gz", "w:gz") as archive:
+        archive.add("a.txt")
     (texts / "d[1]").mkdir()
     with pytest.raises(UsageError, match=message) as raised:
         resolve(value)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import bz2
 import gzip
 import hashlib
@@ -105,14 +106,13 @@ def test_compressed_files_read_as_their_contents(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
-@pytest.mark.parametrize("damage", ["truncated", "corrupt", "not compressed"])
+@pytest.mark.parametrize("damage", ["truncated", "corrupt"])
 def test_damaged_compressed_files_are_named(tmp_path, suffix, damage):
     draw = random.Random(2)
-    data = COMPRESSORS[suffix](draw.randbytes(100_000))
+    data = COMPRESSORS[suffix](base64.encodebytes(draw.randbytes(100_000)))
     damaged = {
         "truncated": data[: len(data) // 2],
         "corrupt": data[:5000] + bytes(500) + data[5500:],
-        "not compressed": b"plain text\n" * 100,
     }[damage]
     path = written(tmp_path, damaged, f"text{suffix}")
     with pytest.raises(UsageError, match="truncated or corrupt .*again") as raised:

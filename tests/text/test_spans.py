@@ -88,8 +88,3 @@ def test_a_source_that_has_changed_is_an_error(tmp_path):
     write(tmp_path, "a.txt", b"other")
     with pytest.raises(tf.errors.OpError):
         text(tf.constant(3, tf.int64))
-
-
-@pytest.mark.parametrize(("name", "cuttable"), [("a.txt", True), ("a.gz", False), ("a.XZ", False)])
-def test_compressed_files_have_no_middle(name, cuttable):
-    assert spans.is_cuttable(name) == cuttable

@@ -56,8 +56,8 @@ def check_names(split: Split, config: Config, workdir: Workdir) -> None:
     ):
         if not path.exists():
             continue
-        # An earlier version kept blanks around names.
-        recorded = [name.strip() for name in names.load(path).tokens]
+        # An earlier version kept blanks around names, and fractions of whole numbers.
+        recorded = [names.whole(name.strip()) for name in names.load(path).tokens]
         if recorded != [name.strip() for name in current.tokens]:
             raise UsageError(
                 f"{path} has other {kind} than --corpus={config.corpus.corpus}; train in a new "

@@ -12,7 +12,8 @@ from absl import logging
 from ...config import Config
 from ...errors import UsageError
 from ...input import cache, pipeline, sequences, token_rows
-from ...text import corpus, counting, phrase_counts, same_text, shares, spans, vocabulary
+from ...text import corpus, counting, phrase_counts, same_text, shares, vocabulary
+from ...text.columns import is_cuttable
 from ...text.kept_tokens import KeptTokens
 from ...text.phrase_table import Phrases
 from ...text.reading import Progress
@@ -179,7 +180,8 @@ def load_given_vocabulary(config: Config, ends_documents: bool) -> Vocabulary:
 def check_shares(sources: tuple[str, ...], config: Config, team: Team) -> None:
     """Raise UsageError if files have too few blocks of text for the processes of a team.
 
-    For compressed files, this is known only when they are counted (see `counting.count_tokens`).
+    For files that are no plain text, this is known only when they are counted (see
+    `counting.count_tokens`).
 
     Args:
         sources: Paths of the files.
@@ -188,7 +190,8 @@ def check_shares(sources: tuple[str, ...], config: Config, team: Team) -> None:
     """
     workers = len(team.names)
     least = sum(-(-os.path.getsize(path) // config.input.block_bytes) for path in sources)
-    if least >= workers or not all(map(spans.is_cuttable, sources)):
+    column = config.corpus.text_column
+    if least >= workers or not all(is_cuttable(path, column) for path in sources):
         return
     blocks = len(shares.find_blocks(sources, config.corpus.documents, config.input))
     of_workers = [len(range(number, blocks, workers)) for number in range(workers)]

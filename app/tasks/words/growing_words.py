@@ -20,7 +20,7 @@ from ...tables.base import Layout
 from ...tables.dynamic import key_files
 from ...tables.dynamic.keys import KeyMap
 from ...tables.dynamic.row_store import RowStore, read_rows
-from ...text import reading
+from ...text import columns
 from ...text import vocabulary as files
 from ...text.blocks import raise_read_errors
 from ...text.reading import Progress
@@ -237,10 +237,7 @@ def estimate_size(sources: tuple[str, ...], config: Config, min_sightings: int) 
     counter: dict[bytes, int] = collections.Counter()
     parse_block = growing.make_block_parser(config.corpus)
     for index, path in enumerate(sample):
-        corpus = config.corpus
-        texts = reading.blocks(
-            path, corpus.documents, corpus.invalid_utf8, settings.block_bytes, progress, index
-        )
+        texts = columns.read_text(path, config.corpus, settings.block_bytes, progress, index)
         block = parse_block(tf.constant(next(texts, b"")))
         words, counts = block.words_U.numpy().tolist(), block.counts_U.numpy().tolist()
         counter.update(dict(zip(words, counts, strict=True)))

@@ -63,7 +63,7 @@ def load_text(
     """
     sources = corpus.resolve(config.corpus)
     if config.input.data_service:
-        service.check_service(config.input.data_service, sources)
+        service.check_service(config.input.data_service, sources, config.corpus.text_column)
     shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT, "phrases": (str, None)}
     known = recorded_corpus.read(workdir, shape)
     same_text.check(sources, known, team)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
+_TEXTS = 1024  # rows of texts, which may be long, at a time
+
 
 def column_names(path: str) -> list[str]:
     """Return the names of the columns of a file.
@@ -26,12 +28,46 @@ def column_names(path: str) -> list[str]:
     return _open(path).schema_arrow.names
 
 
-def read_batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+def row_count(path: str) -> int:
+    """Return the number of rows of a file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        UsageError: It is not a Parquet file, or pyarrow is not installed.
+    """
+    return _open(path).metadata.num_rows
+
+
+def read_rows(path: str, names: Sequence[str]) -> Iterator[tuple]:
+    """Yield the cells of some columns row by row; an empty cell is None.
+
+    Args:
+        path: The file.
+        names: Columns that the file has.
+
+    Raises:
+        UsageError: It is not a Parquet file, pyarrow is not installed, or text is not UTF-8.
+        RunError: The file is damaged.
+    """
+    for batch in read_batches(path, names, _TEXTS):
+        try:
+            columns = [batch[name].to_pylist() for name in names]
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path}: its text is not UTF-8; convert it") from error
+        yield from zip(*columns, strict=True)
+
+
+def read_batches(
+    path: str, names: Sequence[str], rows: int = 1 << 16
+) -> Iterator[pyarrow.RecordBatch]:
     """Yield rows of some columns, some thousands at a time.
 
     Args:
         path: The file.
         names: Columns that the file has; a repeated name counts once.
+        rows: The most rows at a time.
 
     Raises:
         UsageError: It is not a Parquet file, or pyarrow is not installed.
@@ -41,11 +77,9 @@ def read_batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatc
     import pyarrow
 
     try:
-        yield from file.iter_batches(columns=list(dict.fromkeys(names)))
+        yield from file.iter_batches(rows, columns=list(dict.fromkeys(names)))
     except (pyarrow.ArrowException, OSError) as error:
-        raise RunError(
-            f"{path} is truncated or corrupt ({_line(error)}); fetch or write it again"
-        ) from error
+        raise RunError(_damaged(path, error)) from error
 
 
 def read_keys(path: str, batch: pyarrow.RecordBatch, name: str) -> tuple[list[str], np.ndarray]:
@@ -130,11 +164,10 @@ def _open(path: str) -> ParquetFile:
     try:
         return ParquetFile(path, page_checksum_verification=True)
     except (pyarrow.ArrowException, OSError) as error:
-        raise UsageError(
-            f"{path}: not a Parquet file ({_line(error)}); check or rename it"
-        ) from error
+        raise UsageError(_damaged(path, error)) from error
 
 
-def _line(error: Exception) -> str:
-    """Return the message of an error as one line, with one blank for each white space."""
-    return " ".join(str(error).split())
+def _damaged(path: str, error: Exception) -> str:
+    """Return the message for a damaged file."""
+    reason = " ".join(str(error).split())
+    return f"{path} is truncated or corrupt ({reason}); fetch or write it again"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import UsageError
 
@@ -122,7 +123,7 @@ def read_csv_rows(
         ) from error
 
 
-def list_columns(header: list[str]) -> str:
+def list_columns(header: Sequence[str]) -> str:
     """Return the names of a header for a message: "none" if empty, cut if they are long.
 
     Args:
@@ -132,7 +133,7 @@ def list_columns(header: list[str]) -> str:
     return names if len(names) < _SHOWN else f"{names[:_SHOWN]}…"
 
 
-def check_single(path: str, header: list[str], name: str) -> None:
+def check_single(path: str, header: Sequence[str], name: str) -> None:
     """Raise a UsageError if a header has the name of a column more than once.
 
     Args:
@@ -146,6 +147,44 @@ def check_single(path: str, header: list[str], name: str) -> None:
     if header.count(name) > 1:
         raise UsageError(
             f"{path}: {header.count(name)} columns are named {name}; remove or rename all but one"
+        )
+
+
+def missing_column(path: str, flag: str, name: str, names: Sequence[str]) -> UsageError:
+    """Return the error for a column that a file has not; it names the columns that it has.
+
+    Args:
+        path: The file.
+        flag: The flag of the column.
+        name: The missing name, the value of the flag.
+        names: The names of all columns.
+    """
+    by_lower = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    hint = f", such as {by_lower[near[0]]}" if near else ""
+    return UsageError(
+        f"--{flag}={name}: {path} has the columns {list_columns(names)}; name one of them{hint}"
+    )
+
+
+def check_cells(where: str, row: list[str], needed: int, usual: int) -> None:
+    """Raise a UsageError for a row that lacks a column, or has content after the usual cells.
+
+    Args:
+        where: File and line, for messages.
+        row: The cells.
+        needed: The number of cells that it needs.
+        usual: The number of cells of the first row.
+
+    Raises:
+        UsageError: The row has too few or too many cells.
+    """
+    if len(row) < needed:
+        raise UsageError(f"{where}: {len(row)} of {needed} fields; correct or remove it")
+    if any(row[usual:]):
+        raise UsageError(
+            f"{where}: {len(row)} fields where the first one has {usual}; quote cells that hold a "
+            "separator, correct or remove it"
         )
 
 
