@@ -232,6 +232,8 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
     names, types = _split_types(headers)
     tokens = [index for index, kind in enumerate(types) if kind == "token"]
     found: list[int | str | None] = []
+    is_guess = not (by_name or any(named))
+    remedy = ", or give --layout=lists if its first line is no header" if is_guess else ""
     taken: dict[int, str] = {}
     usual = zip(_FLAGS, named, _NAMES, _OTHER_NAMES, strict=True)
     for number, (flag, name, *usual_names) in enumerate(usual):
@@ -244,7 +246,7 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
         if index is None and (name or number < 2):
             raise delimited.missing_column(path, flag, name, names)
         if index is not None:
-            delimited.check_single(path, names, names[index])
+            delimited.check_single(path, names, names[index], remedy)
             if index in taken:
                 raise UsageError(
                     f"--{flag}={names[index]}: is also --{taken[index]}; name another column"

@@ -133,13 +133,14 @@ def list_columns(header: Sequence[str]) -> str:
     return names if len(names) < _SHOWN else f"{names[:_SHOWN]}…"
 
 
-def check_single(path: str, header: Sequence[str], name: str) -> None:
+def check_single(path: str, header: Sequence[str], name: str, remedy: str = "") -> None:
     """Raise a UsageError if a header has the name of a column more than once.
 
     Args:
         path: The file, for messages.
         header: The names.
         name: A column that is read.
+        remedy: Another remedy, for the end of the message.
 
     Raises:
         UsageError: The name is there more than once.
@@ -147,6 +148,7 @@ def check_single(path: str, header: Sequence[str], name: str) -> None:
     if header.count(name) > 1:
         raise UsageError(
             f"{path}: {header.count(name)} columns are named {name}; remove or rename all but one"
+            f"{remedy}"
         )
 
 

@@ -279,3 +279,113 @@ def test_a_damaged_parquet_file(tmp_path):
             and "write it again" in told
             and "\n" not in told
         )
+
+
+TABLE = [("5800", "a 1", 4), ("17", "2", 3), ("5800", "3.5", -1)]
+FILES = {
+    "a.csv": "user,item,rating\n5800.0,a 1,4\n17.00,2.0,3.0\n5800,3.5,-1\n",
+    "b.csv": "user;item;rating\r\n5800;a 1;4\r\n17;2.0;3\r\n5800.0;3.5;-1\r\n",
+    "c.tsv": "user\titem\trating\n5800\ta 1\t4\n17.0\t2.0\t3\n5800\t3.5\t-1\n",
+    "d.inter": "user_id:token\titem_id:token\tn:float\trating:float\n"
+    "5800\ta 1\t0\t4\n17\t2\t0\t3\n5800\t3.5\t0\t-1\n",
+    "e.dat": "user::item::rating\n5800.0::a 1::4\n17::2.0::3\n5800::3.5::-1\n",
+    "f.jsonl": '{"user": 5800.0, "item": "a 1", "rating": 4}\n\n'
+    '{"rating": 3, "user": 17, "item": 2.0}\n'
+    '{"user": "5800", "item": 3.5, "rating": -1, "note": null}\n',
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_whole_number_is_one_key_in_every_format(tmp_path, name):
+    for end, text in (("", FILES[name]), (".gz", FILES[name]), ("", "\ufeff" + FILES[name])):
+        found = read(tmp_path / f"{name}{end}", text)
+        assert rows(found) == TABLE and found.user_keys == ["5800", "17"]
+    path = tmp_path / "named.txt"  # by its content
+    path.write_bytes(gzip.compress(FILES[name].encode("utf-16")))
+    assert rows(ratings.read([str(path)], RatingsConfig())) == TABLE
+
+
+def test_a_whole_number_is_one_key_in_several_files(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    paths = [str(tmp_path / name) for name in FILES]
+    for path, text in zip(paths, FILES.values(), strict=True):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    of_floats = pyarrow.table({"user": [5800.0, 17.0], "item": ["a 1", "2.0"], "rating": [1, 2]})
+    parquet.write_table(of_floats, tmp_path / "pairs")
+    found = ratings.read([*paths, str(tmp_path / "pairs")], RatingsConfig())
+    assert (found.user_keys, found.item_keys) == (["5800", "17"], ["a 1", "2", "3.5"])
+    for keys in ([1e16, 3.0], [10**16, 3]):
+        assert of_parquet(tmp_path / "b", keys, "xy").user_keys == ["10000000000000000", "3"]
+        text = "".join(f'{{"user": {key}, "item": 1}}\n' for key in keys)
+        assert read(tmp_path / "c", text).user_keys == ["10000000000000000", "3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("user_id:token\titem_id:token\nu1\ti1\nu2\ti1\n", [("u1", "i1"), ("u2", "i1")]),
+        ("uid:token\tsid:token\tn:float\nu1\ti1\t2\n", [("u1", "i1")]),
+        ("time:float\titem:token\tuser:token\n5\ti1\tu1\n", [("u1", "i1", 5)]),
+        ("customer,product\n1,2\n1,3\n", [("1", "2"), ("1", "3")]),
+        ("customer,product\nann,lamp\nbob,lamp\n", [("ann", "lamp"), ("bob", "lamp")]),
+        ("Customer ID;Product ID\nann;lamp\n", [("ann", "lamp")]),
+        ("date,reviewer_id,ASIN\n5,u1,B00X\n", [("u1", "B00X")]),
+        ("product,user,item\np,u,i\n", [("u", "i")]),
+        ("u1,game\nu2,game\n", [("u1", "game"), ("u2", "game")]),
+        ("ann,lamp\nbob1,lamp\n", [("ann", "lamp"), ("bob1", "lamp")]),
+        ("user a\nuser b\n", [("user", "a"), ("user", "b")]),
+    ],
+)
+def test_headers_are_no_pairs_and_pairs_no_headers(tmp_path, text, expected):
+    for data in (text, text.replace("\n", "\r\n"), "\ufeff" + text):
+        assert rows(read(tmp_path / "a", data)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "message"),
+    [
+        ("kunde,ware\nu1,B01\nu2,B02\n", {}, "line 1: 'kunde,ware' may be a header; name its"),
+        ("user,thing\nann,lamp\nbob,lamp\n", {}, "line 1: 'user,thing' may be a header; name"),
+        ("user items\n0 1 2\n1 2\n", {}, "'user items' may be a header; .* give --layout=lists"),
+        (
+            "user_id:token\titem_id:token\nu\ti\n",
+            {"item_column": "item"},
+            "--item_column=item: .* user_id, item_id; name one of them, such as item_id",
+        ),
+        ("user,item,user\nu,i,v\n", {}, "2 columns are named user; remove .*--layout=lists"),
+        ('{"user": 1, "itm": 2}\n', {}, "--item_column=: .* columns user, itm; name one"),
+        ('{"user": 1, "item": null}\n', {}, "line 1: the name of an item is empty"),
+        ('{"user": 1, "item": 2, "rating": "x"}\n', {}, "line 1: 'x' is not a rating"),
+        ('{"user": 1, "item": 2, "rating": 1}\n{"user": 1, "item": 3}\n', {}, "line 2: '' is not"),
+        ('{"user": 1, "item": [2]}\n', {}, "line 1: item is a list or an object"),
+        ('{"user": 1, "item": 2}\n{"user": 1,\n', {}, "line 2: is no JSON object"),
+    ],
+)
+def test_headers_and_fields_that_are_refused(tmp_path, text, settings, message):
+    with pytest.raises(UsageError, match=message) as raised:
+        read(tmp_path / "a", text, **settings)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_first_row_that_may_be_a_header_is_read_as_asked(tmp_path):
+    text = "kunde,ware\nu1,B01\nu2,B02\n"
+    assert rows(read(tmp_path / "a", text, layout="pairs"))[0] == ("kunde", "ware")
+    named = {"user_column": "kunde", "item_column": "ware"}
+    assert rows(read(tmp_path / "a", text, **named)) == [("u1", "B01"), ("u2", "B02")]
+    found = read(tmp_path / "a", "user items\n0 1 2\n1 2\n", layout="lists")
+    assert rows(found)[0] == ("user", "items")
+
+
+def test_a_sentence_is_no_header(tmp_path):
+    text = "the user of an item is a user\nand more of it\n"
+    assert read(tmp_path / "a", text).layout.startswith("a user and then items")
+
+
+@pytest.mark.parametrize("data", [b"\xff\xd8\xff" + bytes(range(256)) * 9, b"PK\3\4words"])
+def test_other_content_is_no_pairs(tmp_path, data):
+    (tmp_path / "a.csv").write_bytes(data)
+    with pytest.raises(UsageError, match="a.csv is a .*, which cannot be read"):
+        ratings.read([str(tmp_path / "a.csv")], RatingsConfig())
