@@ -20,12 +20,12 @@ class RatingsConfig:
     layout: str = _ratings(
         "auto",
         "The layout of the files. `pairs`: a line has a user, an item and, if known, a rating and "
-        "a time. `lists`: a line has a user and then items. `auto` decides by the file name and "
-        "the first lines.",
+        "a time. `lists`: a line has a user and then items. `auto` decides by the first lines.",
         choices=("auto", "pairs", "lists"),
     )
     user_column: str = _ratings(
-        "", "The column of the users, in Parquet files, or in CSV or TSV files with a header line."
+        "",
+        "The column of the users, in JSON lines, Parquet, or CSV or TSV files with a header line.",
     )
     item_column: str = _ratings("", "The column of the items.")
     rating_column: str = _ratings("", "The column of the ratings. Empty: there is none.")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .. import __name__ as PACKAGE
 from ..system.console import aligned
 from ..types import WordVectors
 from . import nearest_words, score_report
+from .benchmark import Score
 from .lexicon import make_lexicon
 
 _WORDS = 6  # the number of words with neighbors in the report
@@ -13,11 +16,12 @@ _NEIGHBORS = 5
 _NO_SCORES = "no scores: their word pairs and analogies come with gensim (pip install gensim)"
 
 
-def closing(vectors: WordVectors, workdir: str) -> str:
-    """Run the installed benchmarks, and return the report at the end of a run.
+def closing(vectors: WordVectors, scores: Sequence[Score], workdir: str) -> str:
+    """Return the report at the end of a run.
 
     Args:
         vectors: The trained vectors.
+        scores: The scores of the installed benchmarks.
         workdir: The path of the workdir, for the commands.
 
     Returns:
@@ -28,7 +32,6 @@ def closing(vectors: WordVectors, workdir: str) -> str:
     lists = nearest_words.nearest(make_lexicon(vectors), words, k=_NEIGHBORS)
     near = [", ".join(neighbor.word for neighbor in neighbors) for neighbors in lists]
     lines = aligned(list(zip(words, near, strict=True)), "<<")
-    scores = score_report.run(vectors)
     return "\n".join(
         (
             score_report.table(scores, parts=False) if scores else _NO_SCORES,

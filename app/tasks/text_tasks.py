@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from ..checkpoints.checkpoint import newest_position
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import RunError, UsageError
 from ..evaluation import closing, score_report
+from ..evaluation.benchmark import Score
 from ..exporting import projector
 from ..input.tokens import PAD
 from ..tables.row_reads import row_slices
 from ..text.vocabulary import UNK, Vocabulary
 from ..training.job import TrainingData
+from ..training.metrics import write_closing_scores
 from ..types import Batches, WordVectors
 from . import trained_vectors
 from .words import words_data
@@ -86,14 +89,19 @@ def score_vectors(
     tokens, counts = vocabulary.tokens, vocabulary.counts
     parts = row_slices(len(tokens), columns)
     blocks = [gather(tf.range(part.start, part.stop)) for part in parts]
-    scored = score_report.run(WordVectors(tokens, tf.concat(blocks, axis=0).numpy(), counts))
-    return {score.name: score.value for score in scored if score.value is not None}
+    return _values(score_report.run(WordVectors(tokens, tf.concat(blocks, axis=0).numpy(), counts)))
+
+
+def _values(scores: Sequence[Score]) -> dict[str, float]:
+    """Return scores by name, without the undefined ones."""
+    return {score.name: score.value for score in scores if score.value is not None}
 
 
 def write_and_score(workdir: Workdir) -> str:
     """Write the trained vectors for TensorBoard's projector, and return their scores as text.
 
-    The text also has neighbors of some words and the commands to try next.
+    The scores are also written to metrics.jsonl and TensorBoard. The text has neighbors of some
+    words and the commands to try next, too.
 
     Args:
         workdir: The workdir of a finished run.
@@ -106,7 +114,13 @@ def write_and_score(workdir: Workdir) -> str:
         projector.write(trained, workdir.tensorboard)
     except UsageError as error:  # training is done, so this is a failure, not a refusal
         raise RunError(str(error)) from error
-    return closing.closing(trained, shlex.quote(str(workdir.path)))
+    scores = score_report.run(trained)
+    position = newest_position(workdir.trained)
+    values = _values(scores)
+    if position is not None and values:
+        values = {"epoch": position.epoch, **values}
+        write_closing_scores(workdir.metrics, workdir.tensorboard, position.step, values)
+    return closing.closing(trained, scores, shlex.quote(str(workdir.path)))
 
 
 def _about(text: Text, config: Config) -> list[tuple[str, str]]:

@@ -84,6 +84,7 @@ def _train(
         best.remove_after(position.step if settings.patience else -1)
     else:
         settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
+    was_at_end = is_done(position, settings.epochs, settings.patience)
     expect_batches(position, job)
     set_micro_batches(position, job)
     metrics: Metrics | Quiet = Quiet()
@@ -103,7 +104,23 @@ def _train(
             job, settings, runner, staging, position, checkpoints, best, metrics, display, scoring
         )
         loop.run(profiler, stop.is_set)
-    return is_done(position, settings.epochs, settings.patience) and not position.unscored
+    is_at_end = is_done(position, settings.epochs, settings.patience) and not position.unscored
+    if settings.patience and runner.chief and is_at_end and not was_at_end:
+        _log_kept_epoch(position, settings)
+    return is_at_end
+
+
+def _log_kept_epoch(position: Position, settings: RunConfig) -> None:
+    """Log which epoch --patience has kept, and that it has ended the run, if it has."""
+    kept = position.epoch - position.since
+    if position.epoch < settings.epochs:
+        logging.info(
+            "--patience=%d: stopped after epoch %d of %d, as the last %d did not score better; the "
+            "rows of epoch %d are kept",
+            *(settings.patience, position.epoch, settings.epochs, position.since, kept),
+        )
+    else:
+        logging.info("--patience=%d: the rows of epoch %d are kept", settings.patience, kept)
 
 
 @dataclasses.dataclass

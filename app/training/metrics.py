@@ -69,6 +69,24 @@ class Metrics:
             self._summary.close()
 
 
+def write_closing_scores(jsonl: Path, folder: Path, step: int, scores: dict[str, float]) -> None:
+    """Write the scores of a finished run, unless they are the last line of metrics.jsonl.
+
+    Args:
+        jsonl: The path of metrics.jsonl.
+        folder: The folder of TensorBoard.
+        step: The last step of the run.
+        scores: The scores by name.
+
+    Raises:
+        RunError: A file cannot be written.
+    """
+    last = jsonl.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2] if jsonl.exists() else b""
+    if scores and last != json.dumps({"step": step, **scores}).encode():
+        with contextlib.closing(Metrics(jsonl, folder, step)) as metrics:
+            metrics.write(step, scores)
+
+
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
     """Convert an OSError or an error of TensorFlow in the block to a RunError about the path."""

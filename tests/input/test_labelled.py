@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 
 import numpy as np
 import pytest
@@ -175,6 +176,36 @@ def test_columns(tmp_path):
     text = '\ufeffid, kind ,review\n1,a,"one, ""two""\nthree"\n\n2, Sci  Fi ,\n'
     found = labelled_files.read(written(tmp_path / "a.csv", text), config(**COLUMNS))
     assert shown(found) == [(["one,", '"two"', "three"], ["a"]), ([], ["Sci Fi"])]
+
+
+def test_columns_of_every_format(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [("one two", "a", 1), ("three", "b", 0.5), ("", "a", 2)]
+    expected = [(text.split(), [label]) for text, label, _ in rows]
+    objects = [dict(zip(("review", "kind", "w"), row, strict=True)) for row in rows]
+    lines = "".join(json.dumps(row) + "\n" for row in objects)
+    table = pyarrow.Table.from_pylist([{**row, "w": str(row["w"])} for row in objects])
+    parquet.write_table(table, tmp_path / "p")
+    texts = {"j": lines, "u": lines.encode("utf-16"), "z": gzip.compress(lines.encode())}
+    for sign in ",;\t":
+        texts[f"c{sign}"] = "review,kind,w\none two,a,1\nthree,b,0.5\n,a,2\n".replace(",", sign)
+    for name in [*texts, "p"]:
+        path = tmp_path / name
+        given = written(path, texts[name]) if name in texts else (str(path),)
+        found = labelled_files.read(given, config(**COLUMNS, weight_column="w"))
+        assert shown(found) == expected and found.weights_E.tolist() == [1, 0.5, 2]
+
+
+def test_labels_that_are_lists_or_numbers(tmp_path):
+    rows = [{"review": "one", "kind": ["a", "b c"]}, {"review": None, "kind": 3}]
+    given = written(tmp_path / "a", "".join(json.dumps(row) + "\n" for row in rows))
+    found = labelled_files.read(given, config(**COLUMNS))
+    assert shown(found) == [(["one"], ["a", "b c"]), ([], ["3"])]
+    given = written(tmp_path / "a", '{"review": "one", "kind": []}\n')
+    with pytest.raises(UsageError, match="a, line 1: has no label; correct"):
+        labelled_files.read(given, config(**COLUMNS))
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r\r\n", "\r"])

@@ -36,6 +36,23 @@ def test_files_globs_and_lists(texts):
     assert resolve("./text8") == ("./text8",)
 
 
+def test_names_with_commas(texts):
+    for name in ("x,y.txt", "x, y, z.txt", "a,b"):
+        (texts / name).write_text("words")
+    assert resolve("x,y.txt") == ("x,y.txt",)
+    assert resolve("a.txt,x,y.txt") == ("a.txt", "x,y.txt")
+    assert resolve("x, y, z.txt, text8x,a.txt".replace("text8x", "./text8")) == (
+        *("x, y, z.txt", "./text8", "a.txt"),
+    )
+    assert resolve("x,y.txt,a.txt,b.txt") == ("x,y.txt", "a.txt", "b.txt")
+    (texts / "a").write_text("words")
+    (texts / "b").write_text("words")
+    assert resolve("a,b") == ("a,b",)  # as a whole it is a file
+    assert resolve("b,a") == ("b", "a")
+    with pytest.raises(UsageError, match="--corpus=gone.txt: no such file"):
+        resolve("a.txt,gone.txt,b.txt")
+
+
 def test_home_is_expanded(texts, monkeypatch):
     monkeypatch.setenv("HOME", str(texts))
     assert resolve("~/a.txt") == (str(texts / "a.txt"),)

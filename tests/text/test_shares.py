@@ -14,7 +14,10 @@ from tests.text.test_spans import random_sources, write
 
 
 def blocks_of(sources, share, **settings):
-    corpus = CorpusConfig(documents=settings.pop("documents", "line"))
+    of_corpus = {
+        name: settings.pop(name) for name in ("documents", "text_column") if name in settings
+    }
+    corpus = CorpusConfig(**of_corpus)
     progress = reading.Progress.make(sources)
     dataset = shares.share_dataset(sources, corpus, InputConfig(**settings), progress, share)
     with blocks.raise_read_errors(progress):
@@ -53,6 +56,17 @@ def test_a_share_of_compressed_text(tmp_path):
     sources = (write(tmp_path, "a.gz", gzip.compress(text)), write(tmp_path, "b.txt", text))
     whole, _ = blocks_of(sources, shares.ALL, block_bytes=64)
     assert blocks_of(sources, shares.Share(1, 2), block_bytes=64)[0] == whole[1::2]
+
+
+def test_a_share_of_a_column(tmp_path):
+    lines = [f"some words of line {number}" for number in range(40)]
+    rows = "".join(f'{{"n": 1, "text": "{line}"}}\n' for line in lines).encode()
+    plain = (write(tmp_path, "a.txt", "\n".join([*lines, ""]).encode()),) * 2
+    sources = (write(tmp_path, "a", rows), write(tmp_path, "b", gzip.compress(rows)))
+    settings = {"text_column": "text", "block_bytes": 64}
+    whole, _ = blocks_of(sources, shares.ALL, **settings)
+    assert whole == blocks_of(plain, shares.ALL, block_bytes=64)[0]
+    assert blocks_of(sources, shares.Share(1, 2), **settings)[0] == whole[1::2]
 
 
 def test_only_the_blocks_of_the_share_are_read(tmp_path, monkeypatch):

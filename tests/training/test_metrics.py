@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.errors import RunError
-from app.training.metrics import Display, Metrics
+from app.training.metrics import Display, Metrics, write_closing_scores
 
 VALUES = {
     "epoch": 0.5,
@@ -41,6 +41,20 @@ def test_a_line_a_step(tmp_path):
     ]
     infinite = (7, "perplexity", float("inf"))
     assert found == [(3, "loss", 1.5), (7, "loss", pytest.approx(0.1)), infinite]
+
+
+def test_closing_scores_are_written_once(tmp_path):
+    path, folder = tmp_path / "m.jsonl", tmp_path / "tensorboard"
+    path.write_text('{"step": 4, "loss": 1.0}\n{"st')
+    for _ in range(2):
+        write_closing_scores(path, folder, 4, {"ws353": 0.25})
+    write_closing_scores(path, folder, 4, {})
+    assert path.read_text() == '{"step": 4, "loss": 1.0}\n{"step": 4, "ws353": 0.25}\n'
+    assert len(list(folder.iterdir())) == 1
+    write_closing_scores(path, folder, 4, {"ws353": 0.5})
+    assert path.read_text().endswith('{"step": 4, "ws353": 0.5}\n') and steps(path) == [4] * 3
+    write_closing_scores(tmp_path / "none.jsonl", folder, 0, {"ws353": 0.5})
+    assert steps(tmp_path / "none.jsonl") == [0]
 
 
 def test_lines_after_the_step_of_the_checkpoint_go(tmp_path):

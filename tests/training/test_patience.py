@@ -34,8 +34,12 @@ def rows_kept(folder):
 
 
 def test_patience_ends_a_run_and_keeps_its_best_epoch(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(loop.logging, "info", lambda text, *values: said.append(text % values))
     run = watched(Run(tmp_path), [1.0, 3.0, 2.0, 3.0, 9.0])
     assert run.train(epochs=5, patience=2)
+    told = "--patience=2: stopped after epoch 4 of 5, as the last 2 did not score better; the rows"
+    assert said[-1] == f"{told} of epoch 2 are kept"
     assert run.place.trained == run.place.best
     assert [path.name for path in run.place.best.iterdir()] == [f"step-{20:012d}"]
     assert [row["score"] for row in run.rows() if "score" in row] == [1, 3, 2, 3]
@@ -44,15 +48,16 @@ def test_patience_ends_a_run_and_keeps_its_best_epoch(tmp_path, monkeypatch):
     workdir.write_flags(run.place.flags, settings)
     assert progress.is_finished(run.place)
     again = watched(Run(tmp_path), [])
-    said = []
-    monkeypatch.setattr(loop.logging, "info", lambda text, *values: said.append(text % values))
+    said.clear()
     assert again.train(**settings)
+    assert not any(text.startswith("--patience=2: ") for text in said)
     ended = "--patience=2 ended this run after epoch 4: there is nothing to do"
     assert any(text.startswith(ended) for text in said)
     assert again.steps() == [20, 30, 40]
     more = watched(Run(tmp_path), [9.0])
     assert more.train(epochs=5, patience=3)
     assert [path.name for path in run.place.best.iterdir()] == [f"step-{50:012d}"]
+    assert said[-1] == "--patience=3: the rows of epoch 5 are kept"
 
 
 @pytest.mark.slow

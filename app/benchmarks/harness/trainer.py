@@ -153,7 +153,8 @@ def train(
         program: The module to run, and its arguments before the flags.
 
     Returns:
-        The time and memory of the process, and the rows of metrics.jsonl in its workdir.
+        The time and memory of the process, and the rows of metrics.jsonl in its workdir without
+        those of scores.
 
     Raises:
         UsageError: The program ended with exit code 2.
@@ -162,7 +163,7 @@ def train(
     program = [*program, f"--flagfile=configs/{task}.cfg", *train_flags]
     usage = run(program, settings, log)
     rows = (Path(settings["workdir"]) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return usage, [json.loads(row) for row in rows]
+    return usage, [row for row in map(json.loads, rows) if "train_seconds" in row]
 
 
 def read_config(folder: str, **changes: Any) -> Config:

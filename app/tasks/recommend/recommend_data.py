@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
@@ -35,6 +36,23 @@ def load_split(sources: Sequence[str], config: Config) -> Split:
     if config.ratings.weighted and corpus_pairs.ratings_N is None:
         raise UsageError("--weighted needs ratings, and the pairs have none; leave it out")
     return split_pairs(corpus_pairs, heldout_pairs, config)
+
+
+def warn_about_negative_ratings(split: Split, min_rating: str) -> None:
+    """Log a warning if pairs with a rating below 0 count as chosen, unless --min_rating is given.
+
+    Args:
+        split: The pairs of the run.
+        min_rating: The value of the flag.
+    """
+    parts = [part.ratings_N for part in (split.train, split.heldout) if part.ratings_N is not None]
+    negative = sum(int((ratings_N < 0).sum()) for ratings_N in parts)
+    if negative and not min_rating:
+        logging.warning(
+            "%d pairs have a rating below 0, and count as chosen like all others; leave them out "
+            "with --min_rating=0",
+            negative,
+        )
 
 
 def check_names(split: Split, config: Config, workdir: Workdir) -> None:

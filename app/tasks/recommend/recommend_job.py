@@ -73,6 +73,8 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     start = _make_start(config, split, workdir)
     model = make_model(config, split.users, split.items, mean, start.initial() if start else {})
     weighted, user_pairs = config.ratings.weighted, model.pair_loss.user_pairs
+    if not (weighted or model.pair_loss.predicts_ratings):
+        recommend_data.warn_about_negative_ratings(split, config.ratings.min_rating)
     batches = make_batches(train, weighted, config.run.seed, config.input, user_pairs)
     size = [config.input.micro_tokens]
     spec = UserItemPairs(
