@@ -61,6 +61,20 @@ def is_dtype_guessed() -> bool:
     return False
 
 
+def is_called_by(function: str, module: str) -> bool:
+    """Return whether a function is in the call stack.
+
+    Args:
+        function: The name of the function.
+        module: The name of its module.
+    """
+    frame = inspect.currentframe()
+    while frame := frame.f_back:
+        if frame.f_code.co_name == function and frame.f_globals.get("__name__") == module:
+            return True
+    return False
+
+
 def in_call_of(kind: type) -> Any:
     """Return the nearest object of a class whose method is in the call stack, or None.
 

@@ -110,7 +110,12 @@ def vector_losses(
         rows_UD: The rows of the tile, float32.
         normalizer_M: The log-sum-exp of each vector's scores of all tiles. None for a single tile.
     """
-    labels = labels._replace(normalizer_M=normalizer_M)
+    if normalizer_M is not None:  # of several tiles; this one adds the score of its own row
+        inside_M, positions_M = _positions(labels, tf.shape(rows_UD)[0])
+        chosen_MD = tf.gather(rows_UD, positions_M)
+        score_M = tf.reduce_sum(tf.cast(hidden_MD, tf.float32) * chosen_MD, axis=1)
+        first_M = tf.where(labels.first, normalizer_M, tf.zeros_like(normalizer_M))
+        return (first_M - tf.where(inside_M, score_M, 0.0)) * labels.weights_M
 
     def score_chunk(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
         """Return the weighted losses of the vectors `start` to `stop` - 1."""
@@ -172,11 +177,7 @@ def _loss_and_error(scores_MU: tf.Tensor, labels: Labels) -> tuple[tf.Tensor, tf
     The normalizer counts in the first tile only, and the score only in the tile that has the row.
     """
     count, rows = tf.unstack(tf.shape(scores_MU))
-    inside_M = (labels.positions_M >= 0) & (labels.positions_M < rows)
-    # A row of another tile is given any position; its score and error are set to 0. For a GPU
-    # tf.clip_by_value keeps this int32 in host memory. tf.where would put it on the device, and the
-    # step would wait for it.
-    positions_M = tf.clip_by_value(labels.positions_M, 0, rows - 1)
+    inside_M, positions_M = _positions(labels, rows)
     indices_M2 = tf.stack([tf.range(count), positions_M], axis=1)
     score_M = tf.where(inside_M, tf.gather_nd(scores_MU, indices_M2), 0.0)
     normalizer_M = labels.normalizer_M
@@ -189,6 +190,15 @@ def _loss_and_error(scores_MU: tf.Tensor, labels: Labels) -> tuple[tf.Tensor, tf
     with tf.control_dependencies([loss_M]):
         error_MU = tf.tensor_scatter_nd_sub(share_MU, indices_M2, tf.cast(inside_M, tf.float32))
     return loss_M, error_MU
+
+
+def _positions(labels: Labels, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return whether each vector's row is in the tile, (M,) bool, and a position in it, int32."""
+    inside_M = (labels.positions_M >= 0) & (labels.positions_M < rows)
+    # A row of another tile is given any position; its score and error are set to 0. For a GPU
+    # tf.clip_by_value keeps this int32 in host memory. tf.where would put it on the device, and the
+    # step would wait for it.
+    return inside_M, tf.clip_by_value(labels.positions_M, 0, rows - 1)
 
 
 def _softmax_and_normalizer(scores_MU: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -7,6 +7,7 @@ import re
 import tensorflow as tf
 
 from ..types import HOST
+from .python_calls import under_vectorized_map
 
 
 def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:
@@ -33,7 +34,12 @@ def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:
     with tf.device(HOST):
         wide = tf.cast(ids, tf.int64)  # `rows` may be more than int32 holds
         outside = tf.logical_or(wide < 0, wide >= rows)
-        check = tf.cond(tf.reduce_any(outside), lambda: _reject(ids, outside, rows, name), tf.no_op)
+        if under_vectorized_map():  # where both branches of a condition run
+            check = _reject(ids, outside, rows, name)
+        else:
+            check = tf.cond(
+                tf.reduce_any(outside), lambda: _reject(ids, outside, rows, name), tf.no_op
+            )
     with tf.control_dependencies([check] if check is not None else []):
         return tf.identity(ids)
 
@@ -70,11 +76,18 @@ def failed_check(error: tf.errors.InvalidArgumentError) -> str | None:
 
 
 def _reject(ids: tf.Tensor, outside: tf.Tensor, rows: int, name: str):
-    """Raise InvalidArgumentError in eager mode; in a graph return an operation that raises it."""
-    wrong = tf.boolean_mask(tf.reshape(ids, [-1]), tf.reshape(outside, [-1]))
+    """Raise InvalidArgumentError in eager mode; in a graph return an operation that raises it.
+
+    The operation does nothing if no id is outside.
+    """
+    # Not tf.boolean_mask: its tf.where has no form for tf.vectorized_map.
+    smallest = tf.reduce_min(tf.where(outside, ids, ids.dtype.max))
+    largest = tf.reduce_max(tf.where(outside, ids, ids.dtype.min))
     begin = f"{name}: ids must be from 0 to {rows - 1}; the smallest id out of range is"
-    words = [begin, tf.reduce_min(wrong), "and the largest", tf.reduce_max(wrong)]
+    words = [begin, smallest, "and the largest", largest]
     if tf.executing_eagerly():  # where Assert would write over several lines
         message = " ".join(str(word if isinstance(word, str) else int(word)) for word in words)
         raise tf.errors.InvalidArgumentError(None, None, message)
-    return tf.debugging.Assert(False, words)
+    # tf.debugging.Assert would be a condition once more.
+    return tf.raw_ops.Assert(condition=~tf.reduce_any(outside), data=words)
+

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
@@ -55,6 +56,15 @@ def under_xla() -> bool:
         if graph._get_control_flow_context() is not None:
             return True
         graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def under_vectorized_map() -> bool:
+    """Return whether the function of a `tf.vectorized_map` is traced now."""
+    frame = inspect.currentframe()
+    while frame := frame.f_back:
+        if frame.f_globals.get("__name__") == "tensorflow.python.ops.parallel_for.control_flow_ops":
+            return True
     return False
 
 

@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import SGD, Adagrad, LazyAdam, LazyAdamW, LossScaleOptimizer, RowwiseAdagrad
+from app.keras import (
+    SGD,
+    Adagrad,
+    DynamicEmbedding,
+    LazyAdam,
+    LazyAdamW,
+    LossScaleOptimizer,
+    RowEmbeddingReduce,
+    RowwiseAdagrad,
+)
+from app.keras.tables import table_variable
 from tests.keras import table_models as models
 
 OPTIMIZERS = {
@@ -194,17 +204,122 @@ def test_bad_arguments(kind, tmp_path):
         models.make_layer(kind, tmp_path, lora_rank=2)
 
 
+def _operators(table, other):
+    """Every operator of a Keras variable on a table, and every way to its value."""
+    binary = "add sub mul truediv floordiv mod pow matmul and or xor".split()
+    for name in binary:
+        yield name, lambda name=name: getattr(table, f"__{name}__")(other)
+        yield f"r{name}", lambda name=name: getattr(table, f"__r{name}__")(tf.transpose(other))
+    for name in "eq ne lt le gt ge".split():
+        yield name, lambda name=name: getattr(table, f"__{name}__")(other)
+    for name in "neg pos abs invert round".split():
+        yield name, lambda name=name: tf.reduce_sum(getattr(table, f"__{name}__")())
+    value = table.value
+    yield from {
+        "item": lambda: table[0],
+        "items": lambda: list(table),
+        "assign_add": lambda: table.assign_add(other),
+        "assign_sub": lambda: table.assign_sub(other),
+        "penalty": lambda: tf.reduce_sum(table**2),
+        "mean of value": lambda: tf.reduce_mean(value),
+        "value squared": lambda: value**2,
+        "value.value": lambda: value.value(),
+        "value.numpy": lambda: value.numpy(),
+        "value.read_value": lambda: value.read_value(),
+        "value without copy": lambda: value.read_value_no_copy(),
+        "value.sparse_read": lambda: value.sparse_read([0]),
+        "value.gather_nd": lambda: value.gather_nd([[0]]),
+        "item of value": lambda: value[0],
+        "gather": lambda: tf.gather(table, [0]),
+        "gather of value": lambda: tf.gather(value, [0]),
+        "lookup": lambda: tf.nn.embedding_lookup(value, [0]),
+        "regularizer": lambda: keras.regularizers.L2()(table),
+        "ops.sum": lambda: keras.ops.sum(table),
+        "ops.take": lambda: keras.ops.take(table, [0], axis=0),
+        "ops.shape": lambda: keras.ops.shape(table),
+        "convert": lambda: tf.convert_to_tensor(table),
+        "ops.cast": lambda: keras.ops.cast(table, "float64"),
+        "ops.matmul": lambda: keras.ops.matmul(table, tf.transpose(other)),
+        "traced": lambda: tf.function(lambda: tf.reduce_sum(value), autograph=False)(),
+        "constant": lambda: tf.function(lambda: np.asarray(table) * 1.0, autograph=False)(),
+    }.items()
+
+
+@pytest.mark.parametrize("kind", [*models.KINDS, "dynamic"])
+def test_arithmetic_on_a_table_is_refused_and_numpy_has_its_rows(kind, tmp_path):
+    if kind == "dynamic":
+        layer = DynamicEmbedding(models.COLUMNS, capacity=models.ROWS)
+        models.fit_batches(models.make_model(layer))
+    else:
+        layer = models.make_layer(kind, tmp_path)
+    table, (*_, rows) = layer.embeddings, layer.get_weights()
+    for each in layer.weights:  # the keys of a dynamic table are one more
+        for name, operation in _operators(each, tf.ones(each.shape, each.dtype)):
+            with pytest.raises(ValueError, match="is a table that no step reads as a whole: look"):
+                pytest.fail(f"{name} of {each.path} is {operation()}")
+    assert np.abs(rows).max() > 0
+    for found in (np.asarray(table), table.numpy(), np.abs(table) * np.sign(rows)):
+        np.testing.assert_array_equal(found, rows)
+    assert "value" not in repr(table)
+
+
+@pytest.mark.parametrize("kind", ["device", "reduce", *models.KINDS, "dynamic"])
+def test_a_vectorized_map_looks_up_and_does_not_train_in_silence(kind, tmp_path):
+    if kind == "dynamic":
+        layer = DynamicEmbedding(models.COLUMNS, capacity=models.ROWS)
+    elif kind == "reduce":
+        layer = RowEmbeddingReduce(models.ROWS, models.COLUMNS)
+    else:
+        layer = models.make_layer(kind, tmp_path)
+    ids = tf.constant(models.IDS[:5])
+    expected = tf.stack([layer(each) for each in ids])
+    with tf.GradientTape() as tape:
+        found = tf.vectorized_map(layer, ids)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    if kind in ("device", "reduce"):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            tf.vectorized_map(layer, ids + models.ROWS)
+        return
+    table = layer.trainable_variables
+    with pytest.raises(ValueError, match="is dense, as after a look-up in tf.vectorized_map; look"):
+        SGD(0.1).apply(tape.gradient(found, table), table)
+
+
 @every_kind
-def test_a_table_is_not_read_as_a_whole(kind, tmp_path):
+def test_what_needs_a_table_of_the_device(kind, tmp_path):
     layer = models.make_layer(kind, tmp_path)
-    with pytest.raises(
-        ValueError, match=r"is a table that no step reads as a whole: look its rows"
-    ):
-        keras.ops.matmul(tf.ones([1, models.COLUMNS]), keras.ops.transpose(layer.embeddings))
     with pytest.raises(ValueError, match=f"quantization needs table='device', not '{kind}'"):
         layer.quantize("int8")
     with pytest.raises(ValueError, match=f"LoRA needs table='device', not '{kind}'"):
         layer.enable_lora(2)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["dynamic", *(pytest.param(kind, marks=pytest.mark.slow) for kind in [*models.KINDS, "hot"])],
+)
+def test_tensorboard_has_a_histogram_of_rows(kind, tmp_path, monkeypatch, far_host):
+    monkeypatch.setattr(table_variable, "_SAMPLE", models.ROWS // 5)
+    if kind == "dynamic":
+        layer = DynamicEmbedding(models.COLUMNS, capacity=models.ROWS, name="words")
+    elif kind == "hot":
+        layer = models.make_layer("host", tmp_path, hot_rows=40, name="words")
+    else:
+        layer = models.make_layer(kind, tmp_path, name="words")
+    model = models.make_model(layer)
+    board = keras.callbacks.TensorBoard(tmp_path / "log", histogram_freq=1, write_images=True)
+    model.fit(models.IDS, models.TARGETS, epochs=2, verbose=0, callbacks=[board])
+    (file,) = (tmp_path / "log" / "train").glob("events*")
+    tensors = {
+        (event.step, value.tag): tf.make_ndarray(value.tensor)
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+    }
+    rows = layer.get_weights()[-1]
+    sample = rows[np.linspace(0, len(rows) - 1, models.ROWS // 5).astype(int)]
+    buckets = tensors[1, f"{layer.embeddings.path}/histogram"]
+    assert buckets[:, 2].sum() == sample.size
+    assert (buckets[0, 0], buckets[-1, 1]) == pytest.approx((sample.min(), sample.max()))
 
 
 @pytest.mark.slow

@@ -165,13 +165,15 @@ class RowSparse(RowAccumulation):
 
         Raises:
             ValueError: A gradient is row-sparse, and an option would need a second whole table:
-                use_ema, or gradient_accumulation_steps for a variable that is not a table.
+                use_ema, or gradient_accumulation_steps for a variable that is not a table. Or the
+                gradient of a table that is not on the device is dense, and so has no rows.
         """
         grads = list(grads)
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
         variables = trainable_variables or self._trainable_variables
-        pairs = zip(grads, variables, strict=False)
+        pairs = list(zip(grads, variables, strict=False))
+        _refuse_dense(pairs)
         sparse = [v for g, v in pairs if isinstance(g, tf.IndexedSlices)]
         if sparse:
             self._refuse_whole_tables(sparse)
@@ -308,3 +310,16 @@ class RowSparse(RowAccumulation):
         """Return whether the rule for rows updates this variable even by a dense gradient."""
         own = self._trainable_variables[self._get_variable_index(variable)]
         return self.has_row_state and getattr(own, "is_table", False)
+
+
+def _refuse_dense(pairs: Iterable[tuple[Any, Any]]) -> None:
+    """Raise ValueError if a table that is not on the device has a dense gradient.
+
+    The variable of such a table has no rows, and so this gradient has none, either.
+    """
+    for gradient, variable in pairs:
+        if isinstance(variable, TableVariable) and isinstance(gradient, tf.Tensor):
+            raise ValueError(
+                f"the gradient of {variable.path} is dense, as after a look-up in "
+                "tf.vectorized_map; look up the rows of all elements before it"
+            )

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -17,12 +16,13 @@ from ...system.checked_files import read_json
 from ...tables import arrays
 from ...tables.dynamic.key_files import FILES, SHAPE, STATE
 from ...tables.dynamic.keys import KeyMap
+from ..tables.table_variable import HandleVariable
 from .weights_by_part import StoreByPart
 
 _PREFIX = "key_map."  # begins the names of the files of the key map in a weights file
 
 
-class KeysOfRows(keras.Variable):
+class KeysOfRows(HandleVariable):
     """The hashes of the keys of all rows, (V,) int64, as a weight beside the rows.
 
     `get_weights` has them, and `set_weights` gives rows to no other keys: copies of the weights, in
@@ -33,7 +33,7 @@ class KeysOfRows(keras.Variable):
     """
 
     def __init__(self, layer: Any):
-        super().__init__("zeros", (0,), "int64", trainable=False, autocast=False, name="keys")
+        super().__init__((0,), "int64", trainable=False, name="keys")
         self._layer = layer
 
     @property
@@ -45,9 +45,9 @@ class KeysOfRows(keras.Variable):
         """Return the hashes, (V,) int64; of int64 keys these are the keys."""
         return self._layer.key_map.hashes_V[: self._layer.key_map.used].copy()
 
-    def __array__(self, dtype: Any = None) -> np.ndarray:
-        """Return the hashes as `numpy` does, converted if a dtype is given."""
-        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+    def sample(self) -> np.ndarray:
+        """Return the hashes."""
+        return self.numpy()
 
     def assign(self, value: Any) -> None:
         """Check that keys are those of the layer, which stay as they are.

@@ -15,14 +15,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+# The public classes of variables are read by their handles, without a call of a method.
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
+
 from ... import __name__ as PACKAGE
 from ...system.gradients import custom_gradient
 from ...tables.base import Slot, Table
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
+from ...tables.python_calls import under_vectorized_map
 from ...tables.read_through import ReadThroughTable
 from ...tables.row_reads import row_slices, rows_to_read
+from ..backend import is_called_by
 from .checkpoint_rows import rows_to_save
 from .exported_rows import current_export, export_rows, keep_with_graph
 
@@ -33,7 +38,108 @@ _Recorded = list[tuple["TableVariable", tf.Tensor]]
 _recorded: contextvars.ContextVar[_Recorded | None] = contextvars.ContextVar("ids", default=None)
 
 
-class TableVariable(keras.Variable):
+_SAMPLE = 4096  # rows of a histogram in TensorBoard
+
+
+class _Handle(BaseResourceVariable):
+    """A variable of TensorFlow without rows, which has a gradient and whose value is not read.
+
+    Args:
+        made: A variable, whose handle this one has.
+        path: The path of the variable of Keras, for messages.
+    """
+
+    def __init__(self, made: tf.Variable, path: str):
+        super().__init__(
+            made.trainable,
+            made.shape,
+            made.dtype,
+            made.handle,
+            name=made.name,
+            unique_id=made._unique_id,
+            handle_name=made.name.removesuffix(":0"),
+        )
+        self._made, self._path = made, path  # the handle lives as long as the variable
+
+    @property
+    def name(self) -> str:
+        """The name of the variable."""
+        return self._made.name
+
+    def empty(self) -> tf.Tensor:
+        """Return the empty value, whose gradient is that of the variable."""
+        return super()._read_variable_op()
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """Raise ValueError, as every read does."""
+        self._read_variable_op()
+
+    def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """Raise ValueError, as every read does."""
+        self._read_variable_op()
+
+    def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
+        """Raise ValueError: every operation on the value would see no rows."""
+        raise ValueError(
+            f"{self._path} is a table that no step reads as a whole: look its rows up by the "
+            "layer, or read all of them by get_weights()"
+        )
+
+
+class HandleVariable(keras.Variable):
+    """A Keras variable whose values are not in its TensorFlow variable, and are not read by a step.
+
+    Every operation on it raises ValueError; `numpy` returns the values. A subclass defines `numpy`
+    and `sample`.
+
+    Args:
+        shape: The shape of the empty TensorFlow variable.
+        dtype: The dtype of the values.
+        **options: As for `keras.Variable`.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, **options: Any):
+        super().__init__("zeros", shape, dtype, autocast=False, **options)
+
+    def sample(self) -> np.ndarray:
+        """Return some of the values, for a histogram."""
+        raise NotImplementedError
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return all values as `numpy` does, converted if a dtype is given.
+
+        Raises:
+            ValueError: A function is traced, in which they would be constants.
+        """
+        if not tf.executing_eagerly():
+            self.value.value()  # which raises
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} path={self.path}, shape={self.shape}, dtype={self.dtype}>"
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
+        """Raise ValueError, but return `sample` to the histograms of `keras.callbacks.TensorBoard`.
+
+        Args:
+            dtype: As for `tf.convert_to_tensor`.
+            name: As for `tf.convert_to_tensor`.
+        """
+        if is_called_by("_log_weights", "keras.src.callbacks.tensorboard"):
+            return tf.convert_to_tensor(self.sample(), dtype, name=name)
+        return tf.convert_to_tensor(self.value, dtype, name=name)
+
+    def _initialize_with_initializer(self, initializer: Any) -> None:
+        """Create the TensorFlow variable."""
+        super()._initialize_with_initializer(initializer)
+        self._value = _Handle(self._value, self.path)
+
+    def _serialize_to_tensors(self) -> dict[str, Any]:
+        """Return the empty value for tf.train.Checkpoint and SavedModel."""
+        return {_VALUE: self._value.empty()}
+
+
+class TableVariable(HandleVariable):
     """The rows (V, D) of a table as a Keras variable, wherever the table stores them.
 
     Keras counts, saves and loads its rows like those of any variable. A step does not read the
@@ -54,7 +160,7 @@ class TableVariable(keras.Variable):
     is_table = True
 
     def __init__(self, table: Table, name: str, dtype: str = "float32"):
-        super().__init__("zeros", (0, table.columns), dtype, autocast=False, name=name)
+        super().__init__((0, table.columns), dtype, name=name)
         self.table = table
         # A look-up gives new keys of a dynamic table no rows; an update does.
         self._readable = table.known if isinstance(table, DynamicTable) else table
@@ -106,8 +212,11 @@ class TableVariable(keras.Variable):
         @custom_gradient
         def gather(_: tf.Tensor):
             """Return the rows (N, D); a gradient by the ignored argument is row-sparse."""
-            ids_U, inverse_N = rows_to_read(ids_N)
-            rows_ND = tf.gather(self._readable.gather(ids_U), inverse_N)
+            if under_vectorized_map():  # which has no form of tf.unique
+                rows_ND = self._readable.gather(ids_N)
+            else:
+                ids_U, inverse_N = rows_to_read(ids_N)
+                rows_ND = tf.gather(self._readable.gather(ids_U), inverse_N)
 
             def gradient(upstream_ND: tf.Tensor) -> tf.IndexedSlices:
                 """Return the gradient as slices of the table, repeated ids included."""
@@ -116,7 +225,7 @@ class TableVariable(keras.Variable):
 
             return rows_ND, gradient
 
-        rows_ND = gather(tf.convert_to_tensor(self.value))
+        rows_ND = gather(self._value.empty())
         return tf.reshape(rows_ND, shape)
 
     def make_slot(self, name: str, columns: int, initial: float) -> TableVariable:
@@ -155,23 +264,11 @@ class TableVariable(keras.Variable):
             rows_ND = stored.gather(_ids(part)).numpy()
             yield part, rows_ND.astype(self._numpy_dtype, copy=False)
 
-    def __array__(self, dtype: Any = None) -> np.ndarray:
-        """Return all rows as `numpy` does, converted if a dtype is given."""
-        return self.numpy() if dtype is None else self.numpy().astype(dtype)
-
-    def __getitem__(self, index: Any) -> None:
-        """Raise ValueError: a part of a Keras variable is no part of the table."""
-        raise ValueError(
-            f"{self.path} is a table, of which no part can be read or assigned by an index; read "
-            "all rows by get_weights(), change them, and give them to set_weights"
-        )
-
-    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
-        """Raise ValueError always: no step reads the table as a whole."""
-        raise ValueError(
-            f"{self.path} is a table that no step reads as a whole: look its rows up by the layer, "
-            "or read all of them by get_weights()"
-        )
+    def sample(self) -> np.ndarray:
+        """Return up to 4,096 rows at equal distances, in the dtype of the variable."""
+        stored, rows = _stored(self.table), self.shape[0]
+        ids_N = np.linspace(0, rows - 1, min(rows, _SAMPLE)).astype(np.int64)
+        return stored.gather(tf.constant(ids_N, tf.int64)).numpy().astype(self._numpy_dtype)
 
     def assign(self, value: Any) -> None:
         """Replace all rows, part by part.

@@ -12,7 +12,7 @@ import tensorflow as tf
 from ...types import HOST
 from ..base import Ids, Layout, LocatedIds, Slot
 from ..initial import Initial, fingerprints
-from ..python_calls import call_python
+from ..python_calls import call_python, under_vectorized_map
 from .keys import KeyMap
 from .row_store import RowStore
 
@@ -220,6 +220,8 @@ def replace_lacking(
         hashes_U: The hashes of the keys, (U,) int64 (see `KeyMap.hashes`).
         initial_rows: Returns the initial rows (M, D) of hashes (M,).
     """
+    if under_vectorized_map():  # where every element has as many
+        return tf.where(lacking_U[:, tf.newaxis], initial_rows(hashes_U), rows_UD)
     with tf.device(HOST):  # the number of such keys is a shape
         lacking_M1 = tf.where(lacking_U)
         hashes_M = tf.gather_nd(hashes_U, lacking_M1)
