@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from .. import __name__ as PACKAGE
 from ..config import Config, OptimizerConfig
 from ..config.settings import by_name, fields
 from ..system.processor import has_fast_bfloat16
-from .changes import Change
+from .changes import (
+    Change,
+    saved_by_cache,
+    saved_by_fewer_calls,
+    saved_by_overlap,
+    saved_by_parallel_calls,
+    speedup,
+)
 from .division import Division
-from .long_waits import LongWaits
-from .operations import Work
+from .operations import Run, Work
 from .program_advice import advise_program
-from .stages import Stage
+from .stages import Pipeline
 
 # Stages before the cache of --cache, which run in the first epoch only.
 _CACHED = ("tokenize", "read")
@@ -27,62 +34,68 @@ _MEASURED = "data/benchmarks/README.md"
 
 def advise(
     division: Division,
-    stage: Stage | None,
+    pipeline: Pipeline | None,
+    runs: Sequence[Run],
     work: Work,
     config: Config | None,
     cores: int,
-    waits: LongWaits | None = None,
 ) -> list[Change]:
-    """Return changes that would make a run faster, by the verdict of the division.
+    """Return changes that would make a run faster, for each cause that its profile shows.
 
     Args:
         division: The parts of a step.
-        stage: The slowest stage of the pipeline, or None.
+        pipeline: The slow stages of the pipeline, or None.
+        runs: The runs of operations.
         work: The operations.
         config: The settings of the run; None if it was not a run of lexrow.train.
         cores: The cores of the machine.
-        waits: The steps that wait far longer for input than the others, or None.
 
     Returns:
         First the changes whose speedup the profile cannot tell, then those with a speedup of 1.05
         or more, the greatest first; empty if none is known.
     """
     if config is None:
-        changes = advise_program(division, stage, work, cores, waits)
-    elif division.verdict == "input-bound":
-        changes = _for_input(division, stage, config, cores)
-    elif division.verdict == "launch-bound":
-        changes = [_double("batch_tokens", config, division.shares["launch"])]
-    elif division.verdict == "host-bound":
-        host = division.shares["host_compute"] + division.shares["other"]
-        changes = [_double("steps_per_call", config, host)]
+        changes = advise_program(division, pipeline, runs, work, cores)
     else:
-        changes = _for_device(division, work, config)
-    known = [change for change in changes if (change.speedup or _LEAST_SPEEDUP) >= _LEAST_SPEEDUP]
-    return sorted(known, key=lambda change: -(change.speedup or math.inf))
+        host, launch = division.shares["host_compute"], division.shares["launch"]
+        changes = [
+            *_for_input(division, pipeline, config, cores),
+            _double("batch_tokens", config, launch),
+            _double("steps_per_call", config, host),
+            *_for_device(division, work, config),
+        ]
+    return sorted(filter(_is_worth, changes), key=lambda change: -(change.speedup or math.inf))
 
 
-def _for_input(division: Division, stage: Stage | None, config: Config, cores: int) -> list[Change]:
-    """Return changes for a run whose steps wait for input, by its slowest stage.
+def _is_worth(change: Change) -> bool:
+    """Return whether a change gains `_LEAST_SPEEDUP` or more, or the profile cannot tell."""
+    return change.speedup is None or change.speedup >= _LEAST_SPEEDUP
 
-    They are --prefetch=-1 if it is 0, and --map_parallelism=-1 if that stage leaves cores idle.
-    With a data service, if there is no other change, it is to get more workers. Without one, a run
-    of several epochs that reads or tokenizes gets --cache=memory, or, if a cache was being filled
-    and there is no other change, only the advice to record a later epoch. If nothing is proposed by
-    then, the task `words` gets --data_service.
+
+def _for_input(
+    division: Division, pipeline: Pipeline | None, config: Config, cores: int
+) -> list[Change]:
+    """Return changes for a run whose steps wait for input, or share the cores with it.
+
+    They are --prefetch=-1 if it is 0, and --map_parallelism=-1 if the slowest stage leaves cores
+    idle. With a data service, if there is no other change, it is to get more workers. Without one,
+    a run of several epochs that reads or tokenizes gets --cache=memory, or, if a cache was being
+    filled and there is no other change, only the advice to record a later epoch. If nothing is
+    proposed by then, the task `words` gets --data_service.
     """
-    waiting = division.shares["input"]
-    most = 1 / max(1 - waiting, 0.01)  # the speedup when no step waits
+    most = speedup(saved_by_cache(division))
+    stage = pipeline.slowest if pipeline else None
     name = stage.name if stage else ""
     settings, changes = config.input, []
     if settings.prefetch == 0:
-        gain = 1 / max(waiting, 1 - waiting)
+        gain = speedup(saved_by_overlap(division))
         changes.append(_change("prefetch", -1, gain, "batches are made while the steps run"))
     calls = stage.parallelism if stage else 0
-    if name in _PARALLEL and settings.map_parallelism != -1 and 0 < calls < cores:
-        gain = 1 / max(1 - waiting, calls / cores)
+    if stage and name in _PARALLEL and settings.map_parallelism != -1 and 0 < calls < cores:
+        gain = speedup(saved_by_parallel_calls(division, stage, cores))
         why = f"{stage} runs {calls} at a time on {cores} cores"
         changes.append(_change("map_parallelism", -1, gain, why))
+    changes = [change for change in changes if _is_worth(change)]
     if settings.data_service:
         if not changes:
             why = "more processes, on more machines, make the batches of the data service"
@@ -124,7 +137,7 @@ def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
             "it keeps one number for each row, so an update moves fewer bytes; the model learns "
             "differently, so compare the scores"
         )
-        changes.append(_change("optimizer", "rowwise_adagrad", 1 / (1 - update / 2), why))
+        changes.append(_change("optimizer", "rowwise_adagrad", speedup(update / 2), why))
     is_slow = config.model.compute_dtype == "float32" and has_fast_bfloat16()
     if division.cpu_only and is_slow:
         why = f"products in bfloat16 made a step 1.3 times as fast ({_MEASURED})"
@@ -135,15 +148,13 @@ def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
 def _double(name: str, config: Config, share: float) -> Change:
     """Return the change that doubles a flag, which saves half of `share` of the time.
 
-    So its `speedup` is 1 / (1 - share / 2).
-
     Args:
         name: The flag, a number of tokens a step or of steps a call.
         config: The settings of the run.
         share: The share of the time that is spent once a step or a call, whatever this number is.
     """
     why = f"{share:.0%} of the time does not grow with this number"
-    return _change(name, 2 * by_name(config)[name], 1 / (1 - share / 2), why)
+    return _change(name, 2 * by_name(config)[name], speedup(saved_by_fewer_calls(share, 2)), why)
 
 
 def _change(name: str, value: object, speedup: float, why: str) -> Change:

@@ -1,13 +1,19 @@
-"""Divide the time of a step into parts, and name the part that bounds it."""
+"""Divide the time of recorded steps into parts, and name the part that bounds it.
+
+The steps are those that `tf.profiler.experimental.Trace` or `keras.callbacks.TensorBoard` marked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import statistics
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from . import marked
-from .operations import Work
-from .profiles import Profile
+import numpy as np
+
+from .operations import INPUT, Run
+from .profiles import Event, on_stream
 
 # From this share of waiting for input on, a step is input-bound. xprof calls it highly input-bound
 # (kHighlyInfeedBoundThresholdInPercent of op_stats_to_input_pipeline_analysis.cc).
@@ -24,22 +30,20 @@ VERDICTS = {
     "host_to_device": "copy-bound",
 }
 
-# The columns of xprof's analyzer that each part sums, in a profile without another device.
-_COLUMNS = {
-    "input": ("infeedTimeMs",),
-    "host_to_device": (),
-    "host_compute": (),
-    "launch": ("kernelLaunchTimeMs",),
-    "device_compute": ("hostComputeTimeMs", "deviceComputeTimeMs"),
-    "other": (
-        "otherTimeMs",
-        "outfeedTimeMs",
-        "compileTimeMs",
-        "deviceToDeviceTimeMs",
-        "deviceCollectivesTimeMs",
-    ),
-    "step": ("stepTimeMs",),
-}
+# The event of a wait for the next batch, and operations that last as long as this wait.
+_WAITING = "IteratorGetNextOp::DoCompute"
+_WAITING_KIND = "IteratorGetNext"
+# Prefixes of events that start operations: TensorFlow's executor, and CUDA's calls.
+_STARTING = ("ExecutorState::", "cuLaunch", "cudaLaunch")
+_COPY = "memcpyh2d"  # CUPTI's name of a copy from the host, in lower case
+_TRACING = "traced-"  # begins `tf_function_call` of a call that traces its function
+# Threads that take parts of an operation of the CPU, and the event of such a part.
+_HELPERS, _HELP = "tf_numa_", "ThreadpoolListener::Region"
+# What a second hardware thread adds to the speed of a core, which is 1.2 to 1.3 times that of one.
+_SECOND_THREAD = 0.25
+# A wait is long if it takes as long as this many steps, and at least this many milliseconds.
+_STEPS = 20
+_LEAST_MILLISECONDS = 100.0
 
 
 class Division(NamedTuple):
@@ -47,17 +51,31 @@ class Division(NamedTuple):
 
     Attributes:
         calls: The number of complete calls in the profile.
-        milliseconds: The mean time of a call.
+        milliseconds: The mean time of a call, without the time in which functions were traced.
         shares: For each part, its share of the time. The parts are `input` (waiting for it),
-            `host_to_device` (copies), `host_compute`, `launch` (the start of operations),
-            `device_compute` and `other`. The shares add up to 1, or are all 0 without calls.
-        cpu_only: Whether there is no device but the CPU. Then its time is `device_compute`.
+            `host_to_device` (copies), `host_compute` (the rest, such as Python), `launch` (the
+            start of operations) and `device_compute` (operations; on a CPU, too). The shares add
+            up to 1, or are all 0 without calls.
+        cpu_only: Whether there is no device but the CPU.
+        competing: The share of the time that steps lose because operations of the input use the
+            same cores, a part of the shares above. 0 where there are enough cores.
+        long_waits: The share of the time in long waits for input; see `LongWaits`.
+        crowding: The time that all operations, of steps and of the input, would take on all cores,
+            as a share of the time of the calls. 0 with another device.
     """
 
     calls: int
     milliseconds: float
     shares: dict[str, float]
     cpu_only: bool
+    competing: float = 0.0
+    long_waits: float = 0.0
+    crowding: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The time of all calls."""
+        return self.calls * self.milliseconds / 1e3
 
     @property
     def trusted(self) -> bool:
@@ -68,56 +86,202 @@ class Division(NamedTuple):
     def verdict(self) -> str:
         """The part that limits the speed, such as "device-bound" (a value of `VERDICTS`).
 
-        It is "input-bound" if the share of waiting for input is `INPUT_BOUND` or more. Otherwise it
-        is the part with the largest share, where `other` counts as time of the host.
+        It is "input-bound" if waiting for input, and the time lost to operations of the input, are
+        a share of `INPUT_BOUND` or more. Otherwise it is the part with the largest share.
         """
-        if self.shares["input"] >= INPUT_BOUND:
+        if self.shares["input"] + self.competing >= INPUT_BOUND:
             return VERDICTS["input"]
-        # In other time the host works as well, such as in Python.
-        host = self.shares["host_compute"] + self.shares["other"]
-        by_part = {"host_compute": host} | {
-            part: self.shares[part] for part in ("device_compute", "launch", "host_to_device")
-        }
-        return VERDICTS[max(by_part, key=lambda part: by_part[part])]
+        others = [part for part in VERDICTS if part != "input"]
+        return VERDICTS[max(others, key=lambda part: self.shares[part])]
 
 
-def divide(profile: Profile, work: Work) -> Division:
-    """Divide the time of the calls of a profile into parts.
+class LongWaits(NamedTuple):
+    """The steps of a profile that wait far longer for input than the others.
 
-    The times come from xprof for a CPU with steps that xprof knows, else from the marked steps
-    among the events. On a CPU, the time of operations is divided by `work` into `launch` and
-    `device_compute`.
+    Attributes:
+        steps: The numbers of these steps, as recorded.
+        seconds: Their mean wait.
+        share: The share of the time of all steps that is spent in these waits.
+    """
+
+    steps: list[int]
+    seconds: float
+    share: float
+
+    def __str__(self) -> str:
+        """Return a sentence for the user: how many steps wait, and how long."""
+        count = len(self.steps)
+        steps = "1 step waits" if count == 1 else f"{count} steps wait"
+        return (
+            f"{steps} {self.seconds:.3g} s for input, {self.share:.0%} of the time; such a step is "
+            "normally the first of an epoch"
+        )
+
+
+def divide(
+    events: Sequence[Event], runs: Sequence[Run], cores: int
+) -> tuple[Division, LongWaits | None]:
+    """Divide the time of the calls of a profile into parts, and find their long waits.
 
     Args:
-        profile: The profile.
-        work: The operations of the profile.
+        events: The events of the profile. A marked step has the argument `step_num`.
+        runs: The runs of operations of the profile.
+        cores: The cores of the machine.
 
     Returns:
-        The division. If the profile has no marked step, it has 0 calls and all shares are 0.
+        The division, with 0 calls and shares of 0 if the profile has no marked step; and the steps
+        that wait 20 times the median time of a step or more, and at least 100 ms, or None.
     """
-    cpu_only = profile.hardware == "CPU_ONLY"
-    if cpu_only and profile.steps:
-        calls = [
-            {part: sum(step[name] for name in names) for part, names in _COLUMNS.items()}
-            for step in profile.steps
-        ]
-    else:
-        calls = marked.divide_steps(profile.events, starting=not cpu_only)
-        if cpu_only:
-            calls = [_on_host(call) for call in calls]
-    total = sum(call["step"] for call in calls) or 1.0
-    shares = {part: sum(call[part] for call in calls) / total for part in _COLUMNS}
-    del shares["step"]
-    if cpu_only:
-        # xprof does not separate the start of operations from the operations here.
-        busy = shares["device_compute"]
-        shares |= {
-            "launch": shares["launch"] + busy * work.starting,
-            "device_compute": busy * (1 - work.starting),
-        }
-    return Division(len(calls), total / max(len(calls), 1), shares, cpu_only)
+    cpu_only = not any(on_stream(event) for event in events)
+    steps = divide_steps(events, runs, cpu_only)
+    total = sum(step["step"] for step in steps) or 1.0
+    shares = {part: sum(step[part] for step in steps) / total for part in VERDICTS}
+    waits = _find_long_waits(steps)
+    competing, crowding = _compete(events, runs, shares["input"], cores) if cpu_only else (0.0, 0.0)
+    division = Division(
+        len(steps),
+        total / max(len(steps), 1),
+        shares,
+        cpu_only,
+        competing,
+        waits.share if waits else 0.0,
+        crowding,
+    )
+    return division, waits
 
 
-def _on_host(call: Mapping[str, float]) -> dict[str, float]:
-    """Return the parts of a call, with the time of `host_compute` moved to `device_compute`."""
-    return dict(call) | {"device_compute": call["host_compute"], "host_compute": 0.0}
+def divide_steps(
+    events: Sequence[Event], runs: Sequence[Run], cpu_only: bool
+) -> list[dict[str, float]]:
+    """Divide the time of each marked step into the parts of `Division`.
+
+    Each moment belongs to the first active part, in this order: device, copy, wait for input, start
+    of operations. The remaining time is `host_compute`, except for the time in which a function is
+    traced, which does not count at all.
+
+    Args:
+        events: The events of the profile.
+        runs: The runs of operations of the profile.
+        cpu_only: Whether operations of the CPU are `device_compute`.
+
+    Returns:
+        For each step, in ascending order, its `number`, and the milliseconds of each part, and of
+        all parts as `step`.
+    """
+    on_device = [event for event in events if on_stream(event)]
+    layers: dict[str, list[tuple[float, float]]] = {
+        "device_compute": [(run.start, run.end) for run in runs if _of_step(run)]
+        if cpu_only
+        else _spans([event for event in on_device if not _copies(event)]),
+        "host_to_device": _spans([event for event in on_device if _copies(event)]),
+        "input": _spans([event for event in events if event.name == _WAITING]),
+        "launch": _spans([event for event in events if event.name.startswith(_STARTING)]),
+        "tracing": _spans([event for event in events if _traces(event)]),
+    }
+    earlier: list[tuple[float, float]] = []
+    covers = {}
+    for part, layer in layers.items():
+        earlier = earlier + layer
+        covers[part] = _active_until(earlier)
+    steps = []
+    for event in sorted(events, key=lambda event: event.start):
+        if "step_num" in event.args:
+            times = {}
+            before = 0.0
+            for part, active_until in covers.items():
+                covered = active_until(event.start + event.length) - active_until(event.start)
+                times[part] = float(covered - before)
+                before = covered
+            times["host_compute"] = event.length - before
+            times["step"] = event.length - times.pop("tracing")
+            step = {part: time / 1e3 for part, time in times.items()}
+            steps.append(step | {"number": int(event.args["step_num"])})
+    return steps
+
+
+def _find_long_waits(steps: Sequence[dict[str, float]]) -> LongWaits | None:
+    """Return the steps with a long wait for input, or None if there is none."""
+    if not steps:
+        return None
+    least = max(_LEAST_MILLISECONDS, _STEPS * statistics.median(step["step"] for step in steps))
+    long = [step for step in steps if step["input"] >= least]
+    if not long:
+        return None
+    waited = sum(step["input"] for step in long)
+    share = waited / sum(step["step"] for step in steps)
+    return LongWaits([int(step["number"]) for step in long], waited / len(long) / 1e3, share)
+
+
+def _compete(
+    events: Sequence[Event], runs: Sequence[Run], waiting: float, cores: int
+) -> tuple[float, float]:
+    """Return `Division.competing` and `Division.crowding` of steps on a CPU.
+
+    All threads that have work share the cores equally. Python functions of the input do not count,
+    as they may wait.
+
+    Args:
+        events: The events of the profile.
+        runs: The runs of operations of the profile.
+        waiting: The share of the time in which steps wait for input.
+        cores: The cores of the machine.
+    """
+    marked = _active_until(_spans([event for event in events if "step_num" in event.args]))
+    waits = _active_until(_spans([event for event in events if event.name == _WAITING]))
+
+    def sum_times(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
+        """Return the time of spans within steps, and this time without waits."""
+        starts, ends = np.array(spans or [(0.0, 0.0)]).T
+        whole = float(np.sum(marked(ends) - marked(starts)))
+        return whole, whole - float(np.sum(waits(ends) - waits(starts)))
+
+    helps = [e for e in events if e.name == _HELP and e.thread.startswith(_HELPERS)]
+    step_all, step = sum_times([(r.start, r.end) for r in runs if _of_step(r)] + _spans(helps))
+    fed_all, fed = sum_times([(r.start, r.end) for r in runs if r.part == INPUT and not r.python])
+    total = float(marked(np.inf)) or 1.0
+    computing = max(total * (1 - waiting), 1e-9)
+    alone = _speed(step / computing, cores)
+    lost = 1 - _speed((step + fed) / computing, cores) / alone
+    return lost * (1 - waiting), (step_all + fed_all) / cores / total
+
+
+def _speed(threads: float, cores: int) -> float:
+    """Return the speed of each of so many threads, where a thread without others has speed 1.
+
+    The cores of a machine may be two hardware threads of each core that it really has, which a
+    virtual machine does not tell. They are taken for that.
+    """
+    real = max(cores / 2, 1)
+    done = min(threads, real) + _SECOND_THREAD * min(max(threads - real, 0.0), cores - real)
+    return done / max(threads, 1e-9) if threads > real else 1.0
+
+
+def _of_step(run: Run) -> bool:
+    """Return whether a run of an operation is work of a step, and no wait for input."""
+    return run.part != INPUT and not run.kind.startswith(_WAITING_KIND)
+
+
+def _traces(event: Event) -> bool:
+    """Return whether an event is a call that traces a function."""
+    return event.args.get("tf_function_call", "").startswith(_TRACING)
+
+
+def _copies(event: Event) -> bool:
+    """Return whether an event of a device is a copy from the host."""
+    return event.name.lower().startswith(_COPY)
+
+
+def _spans(events: Sequence[Event]) -> list[tuple[float, float]]:
+    """Return the start and the end of each event."""
+    return [(event.start, event.start + event.length) for event in events]
+
+
+def _active_until(spans: Sequence[tuple[float, float]]) -> Callable[..., np.ndarray]:
+    """Return a function from moments to how many microseconds before them any span was active."""
+    moments, sums = [0.0], [0.0]  # between two of them, a span was always active, or never
+    for start, end in sorted(spans):
+        start = max(start, moments[-1])
+        end = max(end, start)
+        moments += [start, end]
+        sums += [sums[-1], sums[-1] + end - start]
+    return functools.partial(np.interp, xp=np.array(moments), fp=np.array(sums))

@@ -1,9 +1,10 @@
-"""Sum up the time of operations in a profile, and the time to start them."""
+"""Find the runs of operations in a profile, and sum up their time."""
 
 from __future__ import annotations
 
 import collections
 import re
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -12,8 +13,7 @@ from .profiles import Event, on_stream
 
 INPUT = "input"
 
-# Events of TensorFlow's executor, which starts operations; it runs operations of XLA in `Start`.
-_EXECUTOR = "ExecutorState::"
+# The event of TensorFlow's executor that starts an operation, within which XLA runs it.
 _ASYNCHRONOUS = "ExecutorState::ProcessAsync::Start"
 # This event is within the operation that has ended, and starts the next ones.
 _AFTERWARDS = "ExecutorState::ProcessAsync::Done"
@@ -22,6 +22,38 @@ _INPUT_THREADS = "tf_data_"
 _ITERATOR = "Iterator::"
 # The prefix of operations in a function that another function calls, as in keras.fit.
 _CALL = "StatefulPartitionedCall/"
+# Types of operations that call Python.
+_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+# Seconds of a run that reads or writes about 3 MB or more, at the 10 GB/s of a core.
+_LARGE = 3e-4
+_LARGE_ON_DEVICE = 2e-5  # of a GPU, which is ten to a hundred times as fast
+
+
+class Run(NamedTuple):
+    """A run of an operation.
+
+    Attributes:
+        name: The name in the graph, with the numbers of copies.
+        kind: The type.
+        part: The phase of the step (`types.PHASES`), `input`, or empty.
+        on_device: Whether a device other than the CPU ran it.
+        start: Microseconds.
+        end: Microseconds.
+        seconds: The time without operations within it.
+    """
+
+    name: str
+    kind: str
+    part: str
+    on_device: bool
+    start: float
+    end: float
+    seconds: float
+
+    @property
+    def python(self) -> bool:
+        """Whether it calls a Python function."""
+        return self.kind in _PYTHON
 
 
 class Operation(NamedTuple):
@@ -34,6 +66,8 @@ class Operation(NamedTuple):
         count: The number of runs.
         seconds: The time of all runs, without operations within them.
         share: The share of the time of all operations.
+        large: The share of the time of all operations that copies with much to do take, whose
+            median run takes 0.3 ms or more (0.02 ms on a device).
     """
 
     name: str
@@ -42,6 +76,7 @@ class Operation(NamedTuple):
     count: int  # type: ignore[assignment]  # the field is not the method of tuples
     seconds: float
     share: float
+    large: float = 0.0
 
 
 class Work(NamedTuple):
@@ -50,51 +85,62 @@ class Work(NamedTuple):
     Attributes:
         operations: The operations, in descending order of time.
         parts: For each part (see `Operation.part`), its share of the time of all operations.
-        starting: The time in which TensorFlow's executor starts operations, as a share of this time
-            and the time of all operations but those of the input. 0 if a device ran operations.
     """
 
     operations: list[Operation]
     parts: dict[str, float]
-    starting: float
 
 
-def collect_work(events: Sequence[Event]) -> Work:
-    """Sum up the operations of a profile: only operations of devices, or of the host if none ran.
-
-    Args:
-        events: The events of the profile.
-
-    Returns:
-        The time of the operations.
-    """
-    times: dict[tuple[str, str, str], float] = collections.defaultdict(float)
-    counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
-    starting = computing = 0.0
-    on_devices = any(on_stream(event) for event in events)
-    for thread in by_thread([event for event in events if on_stream(event) == on_devices]):
+def collect_runs(events: Sequence[Event]) -> list[Run]:
+    """Return the runs of operations of a profile, of the host and of devices, in no order."""
+    runs = []
+    for thread in by_thread(events):
+        seconds: dict[int, float] = collections.defaultdict(float)
+        ends: dict[int, float] = {}
+        found: dict[int, tuple[Event, tuple[str, str], bool]] = {}
         for event, outer, own_time in nested(thread):
-            innermost = _innermost((*outer, event))
-            if innermost is not None:
-                operation, key = innermost
-                times[key] += own_time / 1e6
-                counts[key] += operation is event
-                computing += 0 if key[2] == INPUT else own_time
-            elif event.name.startswith(_EXECUTOR) and not _is_input(event):
-                starting += own_time
-    total = sum(times.values()) or 1.0
+            operation = _innermost((*outer, event))
+            if operation is event:
+                key = _key(event)
+                assert key is not None
+                is_input = any(other.name.startswith(_ITERATOR) for other in outer)
+                found[id(event)] = event, key, is_input or _is_input(event)
+            if operation is not None:
+                seconds[id(operation)] += own_time / 1e6
+            elif event.name == _AFTERWARDS and outer:
+                ends.setdefault(id(outer[-1]), event.start)
+        for number, (event, (name, kind), is_input) in found.items():
+            end = ends.get(number, event.start + event.length)
+            part = INPUT if is_input else _phase(name)
+            device = on_stream(event)
+            runs.append(Run(name, kind, part, device, event.start, end, seconds[number]))
+    return runs
+
+
+def collect_work(runs: Sequence[Run]) -> Work:
+    """Sum up the runs of operations: only operations of devices, or of the host if none ran."""
+    on_devices = any(run.on_device for run in runs)
+    copies: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    for run in runs:
+        if run.on_device == on_devices:
+            name = re.sub(r"(_\d+)+(?=/|$)", "", run.name)
+            by_copy = copies.setdefault((name, run.kind, run.part), {})
+            by_copy.setdefault(run.name, []).append(run.seconds)
+    least = _LARGE_ON_DEVICE if on_devices else _LARGE
+    total = sum(sum(times) for group in copies.values() for times in group.values()) or 1.0
     parts: dict[str, float] = collections.defaultdict(float)
-    for (_, _, part), seconds in times.items():
-        parts[part] += seconds / total
-    heaviest = [
-        Operation(*key, counts[key], seconds, seconds / total)
-        for key, seconds in sorted(times.items(), key=lambda item: item[1], reverse=True)
-    ]
-    return Work(heaviest, dict(parts), starting / ((starting + computing) or 1.0))
+    operations = []
+    for key, group in copies.items():
+        seconds = sum(sum(times) for times in group.values())
+        large = sum(sum(times) for times in group.values() if statistics.median(times) >= least)
+        count = sum(len(times) for times in group.values())
+        operations.append(Operation(*key, count, seconds, seconds / total, large / total))
+        parts[key[2]] += seconds / total
+    return Work(sorted(operations, key=lambda operation: -operation.seconds), dict(parts))
 
 
-def _innermost(stack: Sequence[Event]) -> tuple[Event, tuple[str, str, str]] | None:
-    """Return the innermost operation in a stack of nested events, outermost first, and its key.
+def _innermost(stack: Sequence[Event]) -> Event | None:
+    """Return the innermost operation in a stack of nested events, outermost first.
 
     Return None if there is none, or if the innermost part of the stack is a call of an iterator, in
     which a thread waits for another, or the executor's work after an operation.
@@ -102,9 +148,8 @@ def _innermost(stack: Sequence[Event]) -> tuple[Event, tuple[str, str, str]] | N
     for event in reversed(stack):
         if event.name == _AFTERWARDS or event.name.startswith(_ITERATOR):
             return None
-        key = _key(event)
-        if key is not None:
-            return event, key
+        if _key(event) is not None:
+            return event
     return None
 
 
@@ -113,11 +158,8 @@ def _is_input(event: Event) -> bool:
     return event.thread.startswith(_INPUT_THREADS)
 
 
-def _key(event: Event) -> tuple[str, str, str] | None:
-    """Return the name (without the numbers of copies), the type and the part of an operation.
-
-    Return None if the event is no operation.
-    """
+def _key(event: Event) -> tuple[str, str] | None:
+    """Return the name and the type of an operation, or None if the event is no operation."""
     if event.name == _ASYNCHRONOUS:
         name, kind = event.args.get("name", ""), event.args.get("kernel_type", "")
     else:
@@ -126,8 +168,7 @@ def _key(event: Event) -> tuple[str, str, str] | None:
         name, colon, kind = label.rpartition(":")
         if not colon:
             return None
-    name = re.sub(r"(_\d+)+(?=/|$)", "", name).removeprefix(_CALL)
-    return name, kind, INPUT if _is_input(event) else _phase(name)
+    return name.removeprefix(_CALL), kind
 
 
 def _phase(name: str) -> str:
@@ -135,7 +176,7 @@ def _phase(name: str) -> str:
 
     Operations of `gradient_tape` belong to `gradient`.
     """
-    first = name.partition("/")[0]
+    first = re.sub(r"(_\d+)+$", "", name.partition("/")[0])
     first = "gradient" if first == "gradient_tape" else first
     return first if first in PHASES else ""
 

@@ -15,7 +15,6 @@ _COLOURS = {
     "host_compute": "#8d96a3",
     "launch": "#b9bec4",
     "device_compute": "#1f6fb4",
-    "other": "#dddddd",
 }
 _INK = "#333333"
 

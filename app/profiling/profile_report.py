@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,16 +11,15 @@ from ..config import Config
 from ..errors import RunError
 from .advice import advise
 from .changes import Change
-from .division import TRUSTED_CALLS, Division, divide
-from .long_waits import LongWaits, find_long_waits
-from .operations import Work, collect_work
-from .profiles import read
-from .stages import Stage, find_slowest
+from .division import TRUSTED_CALLS, Division, LongWaits, divide
+from .operations import Work, collect_runs, collect_work
+from .profiles import Event, read
+from .stages import Stage, find_pipeline
 
 _HEAVIEST = 5  # operations in the report
 _HARDLY = 0.05  # of a step; xprof calls less than this not input-bound
 MEANINGS = {
-    "input-bound": "steps wait for their input",
+    "input-bound": "steps wait for their input, or share the cores with it",
     "device-bound": "the operations of the steps take the time",
     "launch-bound": "operations are so small that their start takes the time",
     "copy-bound": "copies to the device take the time",
@@ -71,18 +71,32 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
     Raises:
         RunError: The profile is damaged, or has no complete call.
     """
-    recorded = read(profile)
-    work = collect_work(recorded.events)
-    division = divide(recorded, work)
+    return diagnose_events(profile, read(profile), config, os.cpu_count() or 1)
+
+
+def diagnose_events(
+    profile: Path, events: Sequence[Event], config: Config | None, cores: int
+) -> Diagnosis:
+    """Return the diagnosis of events; see `diagnose`.
+
+    Args:
+        profile: The folder of the profile, for the report.
+        events: The events.
+        config: The settings of the run; None if it was not a run of app.train.
+        cores: The cores of the machine.
+    """
+    runs = collect_runs(events)
+    work = collect_work(runs)
+    division, waits = divide(events, runs, cores)
     if not division.calls:
         raise RunError(
             f"{profile} has no whole step: record more of them (--profile_steps=START,STOP), each "
             "marked as by tf.profiler.experimental.Trace(NAME, step_num=STEP, _r=1)"
         )
-    stage = find_slowest(recorded.events)
-    waits = find_long_waits(recorded.events)
-    changes = advise(division, stage, work, config, os.cpu_count() or 1, waits)
+    pipeline = find_pipeline(events)
+    changes = advise(division, pipeline, runs, work, config, cores)
     steps, tokens = (config.input.steps_per_call, config.input.batch_tokens) if config else (1, 1)
+    stage = pipeline.slowest if pipeline else None
     return Diagnosis(profile, steps, tokens, division, waits, stage, work, changes)
 
 
@@ -96,6 +110,7 @@ def text(diagnosis: Diagnosis) -> str:
     parts = ", ".join(
         f"{part.replace('_', ' ')} {share:.0%}" for part, share in shares if share >= 0.005
     )
+    competing = division.competing
     calls = "steps" if diagnosis.steps == 1 else f"calls of {diagnosis.steps} steps"
     lines = [f"profile    {diagnosis.profile}: {division.calls} {calls}"]
     if not division.trusted:
@@ -105,7 +120,8 @@ def text(diagnosis: Diagnosis) -> str:
         )
     call = f" ({division.milliseconds:.3g} ms a call)" if diagnosis.steps > 1 else ""
     lines += [
-        f"step       {diagnosis.milliseconds:.3g} ms{call}: {parts}",
+        f"step       {diagnosis.milliseconds:.3g} ms{call}: {parts}"
+        + (f"; {competing:.0%} is lost to the input's operations" if competing >= 0.005 else ""),
         f"verdict    {division.verdict}: {MEANINGS[division.verdict]}"
         + ("; the CPU is the device" if division.cpu_only else ""),
         *([f"waits      {diagnosis.long_waits}"] if diagnosis.long_waits else []),
@@ -162,6 +178,7 @@ def record(diagnosis: Diagnosis) -> dict[str, Any]:
         "shares": division.shares,
         "verdict": division.verdict,
         "cpu_only": division.cpu_only,
+        "competing": division.competing,
         "long_waits": diagnosis.long_waits and diagnosis.long_waits._asdict(),
         "stage": diagnosis.stage and {"label": str(diagnosis.stage), **diagnosis.stage._asdict()},
         "parts": diagnosis.work.parts,

@@ -1,4 +1,4 @@
-"""Find and read recorded profiles, by xprof's converters."""
+"""Find recorded profiles, and read their events by a converter of xprof."""
 
 from __future__ import annotations
 
@@ -36,21 +36,6 @@ class Event(NamedTuple):
     args: dict[str, str]
 
 
-class Profile(NamedTuple):
-    """A recorded profile of some calls.
-
-    Attributes:
-        steps: For each complete call the milliseconds of its parts, by the columns of xprof's input
-            pipeline analyzer; empty if no step was marked for xprof (`_r=1`).
-        hardware: xprof's name of the hardware, such as `CPU_ONLY`.
-        events: The events of the first host, in no order.
-    """
-
-    steps: list[dict[str, float]]
-    hardware: str
-    events: list[Event]
-
-
 def find_newest(folder: Path, flag: str = "workdir") -> Path:
     """Return the folder of the newest profile anywhere below a folder. Its name is its time.
 
@@ -70,31 +55,27 @@ def find_newest(folder: Path, flag: str = "workdir") -> Path:
     return max(paths, key=lambda path: (path.parent.name, path)).parent
 
 
-def read(folder: Path) -> Profile:
-    """Read the profile in a folder.
+def read(folder: Path) -> list[Event]:
+    """Read the events of the first host of the profile in a folder, in no order.
 
     Output to stderr is hidden meanwhile, for the whole process.
 
     Args:
         folder: The folder of the profile, with at least one .xplane.pb file.
 
-    Returns:
-        The profile.
-
     Raises:
-        RunError: A file of the profile is truncated or no profile.
+        RunError: The file of the profile is truncated or no profile.
     """
-    files = [str(path) for path in sorted(folder.glob("*.xplane.pb"))]
-    analysis = _run_converter(files, "input_pipeline_analyzer")
-    trace = _run_converter(files[:1], "trace_viewer")
-    (table,) = (table for table in analysis if any(c["id"] == "stepnum" for c in table["cols"]))
-    columns = [column["id"] for column in table["cols"]]
-    rows = [[cell["v"] for cell in row["c"]] for row in table["rows"]]
-    steps = [
-        {name: float(value) for name, value in zip(columns, row, strict=True) if _is_time(name)}
-        for row in rows
-    ]
-    return Profile(steps, table["p"]["hardware_type"], _events(trace["traceEvents"]))
+    file = str(min(folder.glob("*.xplane.pb")))
+    with hide_stderr():
+        from xprof.convert import raw_to_tool_data  # slow to import
+
+        # A result that TensorBoard has saved may belong to a file that was replaced since.
+        options = {"use_saved_result": False}
+        data, _ = raw_to_tool_data.xspace_to_tool_data([file], "trace_viewer", options)
+    if not data:
+        raise RunError(f"{file} is truncated or no profile; delete it and {_RECORD}")
+    return parse(json.loads(data)["traceEvents"])
 
 
 def on_stream(event: Event) -> bool:
@@ -105,28 +86,7 @@ def on_stream(event: Event) -> bool:
     return event.process.startswith("/device:") and event.thread.startswith("Stream #")
 
 
-def _run_converter(files: Sequence[str], name: str) -> Any:
-    """Run a converter of xprof on files of a profile, and return its result, parsed from JSON.
-
-    Raises:
-        RunError: The converter gives nothing, as for a truncated file.
-    """
-    with hide_stderr():
-        from xprof.convert import raw_to_tool_data  # slow to import
-
-        # A result that TensorBoard has saved may belong to a file that was replaced since.
-        data, _ = raw_to_tool_data.xspace_to_tool_data(files, name, {"use_saved_result": False})
-    if not data:
-        raise RunError(f"{files[0]} is truncated or no profile; delete it and {_RECORD}")
-    return json.loads(data)
-
-
-def _is_time(column: str) -> bool:
-    """Return whether a column of xprof's analyzer is a time in milliseconds."""
-    return column.endswith("TimeMs")
-
-
-def _events(raw: Sequence[dict[str, Any]]) -> list[Event]:
+def parse(raw: Sequence[dict[str, Any]]) -> list[Event]:
     """Return the complete events (phase X) of Chrome's trace format; leave out all others."""
     processes = {item["pid"]: item["args"]["name"] for item in raw if _names(item, "process")}
     threads = {

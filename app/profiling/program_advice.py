@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 
 from .. import __name__ as PACKAGE
-from .changes import Change
+from .changes import (
+    Change,
+    saved_by_cache,
+    saved_by_fewer_calls,
+    saved_by_overlap,
+    saved_by_parallel_calls,
+    speedup,
+)
 from .division import Division
-from .long_waits import LongWaits
-from .operations import INPUT, Work
-from .stages import Stage
+from .operations import INPUT, Operation, Run, Work
+from .stages import Pipeline, Stage
 
-# Types of stages that take num_parallel_calls.
-_MAP = re.compile(r"(Parallel)?Map(AndBatch)?(V\d+)?$")
-# Types of operations that call Python, which runs one call at a time.
-_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 _PYTHON_SHARE = 0.5  # of the time of the input, from which on Python is its cause
 # Optimizers of Keras by their name scope, and the optimizer of Lexrow that replaces each.
 _ROW_OPTIMIZERS = {
@@ -24,144 +26,168 @@ _ROW_OPTIMIZERS = {
     "SGD": "SGD",
     "sgd": "SGD",
 } | dict.fromkeys(("adadelta", "adamax", "ftrl", "lamb", "lion", "nadam", "rmsprop"), "LazyAdam")
-# Operations that write a whole variable. A step that spends a millisecond on them writes 10 MB or
-# more, at the 30 GB/s of two cores and three passes.
-_ASSIGNMENTS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
-_LARGE_SECONDS = 1e-3
-_DENSE_SHARE = 0.25  # of the operations of a step, from which on row-sparse updates are proposed
+# The operation that makes a dense gradient of that of an embedding table.
+_MAKES_DENSE = "UnsortedSegmentSum"
 _COMPILED = ("StatefulPartitionedCall", "PartitionedCall", "XlaLaunch")
 _COMPILED_SHARE = 0.8  # of the operations of a step, from which on XLA hides what takes the time
-# The share of a step outside of its operations from which on fewer calls are proposed.
-_OVERHEAD_SHARE = 0.35
 _STEPS = 16  # per call, as proposed
+_BATCH = 4  # times the examples of a batch, as proposed
+_WAITING_CALLS = 16  # calls at the same time of a function that waits, as proposed
 
 
 def advise_program(
-    division: Division, stage: Stage | None, work: Work, cores: int, waits: LongWaits | None
+    division: Division, pipeline: Pipeline | None, runs: Sequence[Run], work: Work, cores: int
 ) -> list[Change]:
     """Return changes of a program that is not lexrow.train, in no order; empty if none is known.
 
-    If it is input-bound, they are for long waits if these are half of the waiting, otherwise for
-    the slowest stage. If not, they are for the first cause that applies: updates of a whole
-    variable, overhead between operations, a step that XLA compiled.
+    Each cause that the profile shows gives its own changes, whatever the verdict is.
 
     Args:
         division: The parts of a step.
-        stage: The slowest stage of the pipeline, or None.
+        pipeline: The slow stages of the pipeline, or None.
+        runs: The runs of operations.
         work: The operations.
         cores: The cores of the machine.
-        waits: The steps that wait far longer for input than the others, or None.
     """
-    waiting = division.shares["input"]
-    if division.verdict == "input-bound" and waits and waits.share >= waiting / 2:
-        return [_for_long_waits(waits)]
-    if division.verdict == "input-bound":
-        most = 1 / max(1 - waiting, 0.01)  # the speedup when no step waits
-        return _for_input(stage, work, most, cores)
-    dense = _for_dense_updates(division, work)
-    return [dense] if dense else _for_overhead(division, work) or _for_compiled_step(work)
-
-
-def _for_long_waits(waits: LongWaits) -> Change:
-    """Return the change of a program that waits before the first step of an epoch.
-
-    Its speedup is not known, as it depends on how many steps an epoch has.
-    """
-    if waits.shuffles:
-        what = "shuffle(buffer_size) with a smaller buffer, and before the map"
-        why = "the buffer is filled at the start of each epoch; before a map it holds elements "
-        return Change(what, None, why + "that cost nothing yet")
-    why = "the pipeline starts again at each epoch; after cache() it does not repeat what is before"
-    return Change("cache() after the slowest stage, or less work at its start", None, why)
-
-
-def _for_input(stage: Stage | None, work: Work, most: float, cores: int) -> list[Change]:
-    """Return changes of a tf.data pipeline.
-
-    For a map that calls Python, they are a batch before it, and a cache; for a map that leaves
-    cores idle, more parallel calls only; in all other cases a cache and a prefetch.
-
-    Args:
-        stage: The slowest stage, or None.
-        work: The operations.
-        most: The speedup when no step waits.
-        cores: The cores of the machine.
-    """
-    cache = Change("cache() after the slowest stage", most, "it then runs in the first epoch only")
-    if stage and _MAP.match(stage.kind) and _is_python(work):
+    by_step = _for_overhead(division, runs, work)
+    by_step += _for_dense_updates(division, work) or _for_compiled_step(division, work)
+    if pipeline is None:
+        return by_step
+    changes = [_no_faster_than(pipeline, division, change) for change in by_step]
+    if not pipeline.is_ahead:
+        why = "batches are made while the steps run"
+        gain = speedup(saved_by_overlap(division))
+        changes.append(Change("prefetch(tf.data.AUTOTUNE) at the end", gain, why))
+    changes += _for_slowest_stage(division, pipeline, runs, cores)
+    if division.long_waits and pipeline.has_later("Shuffle"):
         why = (
-            f"{stage} calls a Python function, and Python runs one call at a time, whatever "
-            "num_parallel_calls is; a call for a batch, or operations of TensorFlow, do more"
+            f"{pipeline.slowest} fills the buffer before the first step of an epoch; behind "
+            "shuffle(), it runs beside the steps"
         )
-        return [Change("batch() before the map, or TensorFlow operations in it", None, why), cache]
-    if stage and _MAP.match(stage.kind) and stage.parallelism < cores:
-        calls = max(stage.parallelism, 1)
-        why = f"{stage} runs {calls} at a time on {cores} cores"
-        gain = min(most, cores / calls)
-        return [Change("num_parallel_calls=tf.data.AUTOTUNE", gain, why)]
-    why = "batches are made while the steps run"
-    return [cache, Change("prefetch(tf.data.AUTOTUNE)", most, why)]
+        saved = min(division.long_waits, 1 - division.shares["input"], 1 - division.crowding)
+        changes.append(Change("shuffle() before the slowest stage", speedup(saved), why))
+    return changes
 
 
-def _is_python(work: Work) -> bool:
-    """Return whether Python functions take half of the time of the input or more."""
-    share = sum(o.share for o in work.operations if o.part == INPUT and o.kind in _PYTHON)
-    return share >= _PYTHON_SHARE * work.parts.get(INPUT, 0.0) > 0
+def _no_faster_than(pipeline: Pipeline, division: Division, change: Change) -> Change:
+    """Return a change of the step, whose gain ends where steps wait for the slowest stage."""
+    if change.speedup is None or not pipeline.is_ahead:
+        return change
+    busy = pipeline.slowest.seconds / (division.seconds or 1.0)
+    return change._replace(speedup=min(change.speedup, max(1 / max(busy, 0.01), 1.0)))
 
 
-def _for_dense_updates(division: Division, work: Work) -> Change | None:
-    """Propose `RowEmbedding` and a row optimizer where a Keras optimizer writes whole variables.
+def _for_slowest_stage(
+    division: Division, pipeline: Pipeline, runs: Sequence[Run], cores: int
+) -> list[Change]:
+    """Return changes of the slowest stage: a cache, batches before a map, and parallel calls."""
+    slowest = pipeline.slowest
+    fed = [run for run in runs if run.part == INPUT]
+    most = speedup(saved_by_cache(division))
+    if pipeline.has_later("Cache") or pipeline.has_later("MemoryCache"):
+        why = "the cache was being filled, as in each first epoch; record a later one"
+        return [Change("profile_batch=(START, STOP) of a later epoch", most, why)]
+    draws = any("Random" in run.kind for run in fed)
+    why = f"{slowest} then runs in the first epoch only; the elements must fit into memory" + (
+        ", and are the same in each epoch, its random numbers too" if draws else ""
+    )
+    changes = [Change("cache() after the slowest stage", most, why)]
+    python = sum(run.seconds for run in fed if run.python)
+    is_python = python >= _PYTHON_SHARE * sum(run.seconds for run in fed) > 0
+    if slowest.maps and pipeline.batch > 1:
+        at_once = cores if slowest.tunes else max(slowest.parallelism, 1)
+        kept = 0.0 if is_python else sum(run.seconds for run in fed) / at_once
+        saved = min((slowest.seconds - kept) / (division.seconds or 1.0), division.shares["input"])
+        why = f"{slowest} is called once for a batch of {pipeline.batch}, not for each element" + (
+            "; its Python function must compute for a whole batch" if is_python else ""
+        )
+        gain = speedup(saved_by_fewer_calls(max(saved, 0.0), pipeline.batch))
+        changes.append(Change("batch() before the map", gain, why))
+    return changes + _for_parallel_calls(division, slowest, is_python, cores)
 
-    An optimizer of `_ROW_OPTIMIZERS` is recognized by the name scope of its operations. The change
-    is proposed for the first whose operations take a quarter of the time of all operations except
-    those of the input, and whose assignments take a millisecond a step. Sizes are not checked.
-    Return None if there is no such optimizer.
+
+def _for_parallel_calls(
+    division: Division, slowest: Stage, is_python: bool, cores: int
+) -> list[Change]:
+    """Return the change to parallel calls of the slowest stage, or [] where it cannot help."""
+    if is_python and (slowest.maps or slowest.generates):
+        saved = saved_by_parallel_calls(division, slowest, _WAITING_CALLS)
+        what = f"map(num_parallel_calls={_WAITING_CALLS}, use_unbounded_threadpool=True)"
+        where = "" if slowest.maps else ", with the work of the generator in it"
+        why = (
+            f"only if the Python function of {slowest} waits, as for files or a network: many calls "
+            "may wait at the same time, but one at a time computes"
+        )
+        return [Change(what + where, speedup(saved), why)]
+    if slowest.maps and not slowest.tunes and slowest.parallelism < cores:
+        saved = saved_by_parallel_calls(division, slowest, cores)
+        why = f"{slowest} runs {max(slowest.parallelism, 1)} at a time on {cores} cores"
+        return [Change("num_parallel_calls=tf.data.AUTOTUNE", speedup(saved), why)]
+    return []
+
+
+def _for_dense_updates(division: Division, work: Work) -> list[Change]:
+    """Propose `RowEmbedding` and a row optimizer where an optimizer updates whole large tables.
+
+    A table is recognized by the sum of its gradient into a dense one. Only operations on large
+    variables count.
     """
-    by_optimizer: dict[str, list] = {}
+    changes = []
+    for name, operations in _by_optimizer(work).items():
+        if any(o.kind == _MAKES_DENSE and o.large for o in operations):
+            share = sum(o.large for o in operations) / _of_steps(work)
+            why = (
+                f"{name} takes {share:.0%} of the operations to update whole variables; a step "
+                f"needs only the rows of its batch: {PACKAGE}.keras.audit(model) names the table"
+            )
+            what = f"{PACKAGE}.keras.RowEmbedding with {PACKAGE}.keras.{_ROW_OPTIMIZERS[name]}"
+            gain = speedup(share * division.shares["device_compute"])
+            changes.append(Change(what, gain, why))
+    return changes
+
+
+def _by_optimizer(work: Work) -> dict[str, list[Operation]]:
+    """Return the operations of each optimizer of `_ROW_OPTIMIZERS`, by their name scope."""
+    found: dict[str, list[Operation]] = {}
     for operation in work.operations:
         scopes = [part for part in operation.name.split("/")[:-1] if part in _ROW_OPTIMIZERS]
         if scopes and operation.part != INPUT:
-            by_optimizer.setdefault(scopes[-1], []).append(operation)
-    steps = max(division.calls, 1)
-    computing = 1 - work.parts.get(INPUT, 0.0) or 1.0
-    for name, operations in by_optimizer.items():
-        written = sum(o.seconds for o in operations if o.kind in _ASSIGNMENTS) / steps
-        share = sum(o.share for o in operations) / computing
-        if written >= _LARGE_SECONDS and share >= _DENSE_SHARE:
-            gain = 1 / max(1 - share * division.shares["device_compute"], 0.01)
-            why = (
-                f"{name} takes {share:.0%} of the operations to update whole variables; if one is "
-                "an embedding table, a step needs only the rows of its batch: "
-                f"{PACKAGE}.keras.audit(model) names the table"
-            )
-            what = f"{PACKAGE}.keras.RowEmbedding with {PACKAGE}.keras.{_ROW_OPTIMIZERS[name]}"
-            return Change(what, gain, why)
-    return None
+            found.setdefault(scopes[-1], []).append(operation)
+    return found
 
 
-def _for_overhead(division: Division, work: Work) -> list[Change]:
-    """Return the change of a program with 35 % or more of a step outside of operations, or [].
+def _of_steps(work: Work) -> float:
+    """Return the share of the operations of steps in the time of all operations."""
+    return 1 - work.parts.get(INPUT, 0.0) or 1.0
 
-    Waits for input and copies to the device do not count.
-    """
-    own = 1 - work.parts.get(INPUT, 0.0)
-    waiting = sum(o.share for o in work.operations if o.kind.startswith("IteratorGetNext"))
-    busy = division.shares["device_compute"] * (1 - waiting / own if own else 0.0)
-    overhead = 1 - busy - division.shares["host_to_device"] - division.shares["input"]
-    if overhead < _OVERHEAD_SHARE:
-        return []
+
+def _for_overhead(division: Division, runs: Sequence[Run], work: Work) -> list[Change]:
+    """Return the changes that make fewer calls from Python, and fewer steps."""
+    host, launch = division.shares["host_compute"], division.shares["launch"]
+    asked = sum(run.kind.startswith("IteratorGetNext") for run in runs)
+    changes = []
+    if asked < 2 * division.calls:  # a call of several steps asks for several batches
+        why = (
+            f"Python takes {host:.0%} of a step; one call from Python then runs {_STEPS} steps (in "
+            "a loop of your own: several steps in one tf.function)"
+        )
+        gain = speedup(saved_by_fewer_calls(host, _STEPS))
+        changes.append(Change(f"steps_per_execution={_STEPS} in model.compile", gain, why))
+    updates = sum(o.share for group in _by_optimizer(work).values() for o in group)
+    fixed = host + launch + division.shares["device_compute"] * updates / _of_steps(work)
     why = (
-        f"{overhead:.0%} of a step is not spent in its operations; one call from Python then runs "
-        f"{_STEPS} steps (in a loop of your own: several steps in one tf.function)"
+        f"{fixed:.0%} of a step does not grow with the batch: calls from Python, the start of "
+        "operations and the optimizer; the model learns differently, so compare the scores"
     )
-    gain = 1 / (1 - overhead * (1 - 1 / _STEPS))
-    return [Change(f"steps_per_execution={_STEPS} in model.compile", gain, why)]
+    gain = speedup(saved_by_fewer_calls(fixed, _BATCH))
+    return [*changes, Change(f"a batch of {_BATCH} times the examples", gain, why)]
 
 
-def _for_compiled_step(work: Work) -> list[Change]:
-    """Return the advice to audit a step if compiled calls take 80 % of its operations, or []."""
-    compiled = sum(o.share for o in work.operations if o.part != INPUT and o.kind in _COMPILED)
-    if compiled < _COMPILED_SHARE * (1 - work.parts.get(INPUT, 0.0)) or not compiled:
+def _for_compiled_step(division: Division, work: Work) -> list[Change]:
+    """Return the advice to audit a step that is mostly large operations compiled by XLA, or []."""
+    large = sum(o.large for o in work.operations if o.part != INPUT and o.kind in _COMPILED)
+    is_large = large and large >= _COMPILED_SHARE * _of_steps(work)
+    if division.verdict != "device-bound" or not is_large:
         return []
     why = (
         "XLA made one operation of the step, whose parts the profile does not show; the audit "

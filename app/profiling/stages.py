@@ -1,4 +1,4 @@
-"""Find the slowest stage of a tf.data pipeline."""
+"""Find the slow stages of a tf.data pipeline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ _ITERATOR = "Iterator::"
 _ROOT = "Iterator::Root"
 _GENERATOR = "Generator"  # may run a pipeline of its own, as Lexrow's caches of ids do
 _IDLE = ("Root", "Prefetch", "Options", "Zip", "FlatMap", "FiniteSkip")
-_GIVEN_BY_TENSORFLOW = re.compile(r"Dataset(V\d+)?:\d+$|/_\d+$")
+_GIVEN_BY_TENSORFLOW = re.compile(r"^fused\(|Dataset(V\d+)?:\d+$|/_\d+$")
+
+
+# Types of stages that take num_parallel_calls, and of those that make elements while steps run.
+_MAP = re.compile(r"(Parallel)?Map(AndBatch)?$")
+_AHEAD = re.compile(r"Prefetch|MapAndBatch|Parallel(Map|Batch|Interleave)")
+_SLOW_WITHOUT_MAP = ("FlatMap", "Generator", "Interleave")
 
 
 class Stage(NamedTuple):
@@ -21,10 +27,12 @@ class Stage(NamedTuple):
 
     Attributes:
         name: The argument `name=` of the tf.data method, or empty.
-        kind: The type of the stage, such as `ParallelMapV2`.
+        kind: The type of the stage without its version, such as `ParallelMap`.
         parallelism: The calls that run at the same time; 0 for a stage without parallel calls.
         share: The share of the pipeline's time that the stage takes itself.
         seconds: The time that the stage takes itself.
+        tunes: Whether tf.data chooses the number of parallel calls.
+        batch: The elements of a batch of this stage; 0 if it makes none.
     """
 
     name: str
@@ -32,11 +40,48 @@ class Stage(NamedTuple):
     parallelism: int
     share: float
     seconds: float
+    tunes: bool = False
+    batch: int = 0
 
     def __str__(self) -> str:
-        """Return the type without its version, and the name if any, such as `ParallelMap(rows)`."""
-        kind = re.sub(r"V\d+$", "", self.kind)
-        return f"{kind}({self.name})" if self.name else kind
+        """Return the type and the name if any, such as `ParallelMap(rows)`."""
+        return f"{self.kind}({self.name})" if self.name else self.kind
+
+    @property
+    def maps(self) -> bool:
+        """Whether the stage calls a function, which `num_parallel_calls` may run in parallel."""
+        return bool(_MAP.match(self.kind))
+
+    @property
+    def generates(self) -> bool:
+        """Whether the stage reads a Python generator or one pipeline for each element."""
+        return self.kind in _SLOW_WITHOUT_MAP
+
+
+class Pipeline(NamedTuple):
+    """The stages from the end of a tf.data pipeline to its slowest stage.
+
+    Attributes:
+        later: The stages behind the slowest one, the last of the pipeline first.
+        slowest: The slowest stage, for which the others wait.
+    """
+
+    later: list[Stage]
+    slowest: Stage
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the last stage makes elements while the steps run, as after `prefetch`."""
+        return any(_AHEAD.match(stage.kind) for stage in [*self.later, self.slowest][:1])
+
+    @property
+    def batch(self) -> int:
+        """The elements that are batched behind the slowest stage; 0 if it is not followed by it."""
+        return max(stage.batch for stage in [*self.later, self.slowest])
+
+    def has_later(self, kind: str) -> bool:
+        """Return whether there is a stage behind the slowest one whose type begins so."""
+        return any(stage.kind.startswith(kind) for stage in self.later)
 
 
 @dataclasses.dataclass
@@ -46,16 +91,18 @@ class _Node:
     kind: str
     name: str = ""
     parallelism: int = 0
+    tunes: bool = False
+    batch: int = 0
     seconds: float = 0.0
     before: dict[str, _Node] = dataclasses.field(default_factory=dict)
 
 
-def find_slowest(events: Sequence[Event]) -> Stage | None:
-    """Return the stage that the pipeline of the steps waits for, or None if no pipeline ran.
+def find_pipeline(events: Sequence[Event]) -> Pipeline | None:
+    """Return the slow stages of the pipeline that the steps wait for, or None if none ran.
 
-    The search starts at the end of the pipeline. It moves to the slowest input of a stage if that
-    input takes at least half of the stage's time, or if the stage does no work of its own. Other
-    pipelines count as inputs of a generator.
+    The search for the slowest stage starts at the end of the pipeline. It moves to the slowest
+    input of a stage if that input takes at least half of the stage's time, or if the stage does no
+    work of its own. Other pipelines count as inputs of a generator.
 
     Args:
         events: The events of a profile.
@@ -67,19 +114,22 @@ def find_slowest(events: Sequence[Event]) -> Stage | None:
     # The slowest pipeline on a thread of the steps, or of all if no step was recorded.
     keys = [key for key in roots if key[1] in step_threads] or list(roots)
     main = max(keys, key=lambda key: roots[key].seconds)
-    nested = [root for key, root in roots.items() if key != main]
-    first = node = roots[main]
+    others = [root for key, root in roots.items() if key != main]
+    path = [roots[main]]
     while True:
-        before = list(node.before.values())
-        if node.kind == _GENERATOR:
-            before += nested
+        node = path[-1]
+        before = list(node.before.values()) + (others if node.kind == _GENERATOR else [])
         earlier = max(before, key=lambda stage: stage.seconds, default=None)
         if earlier is None or (earlier.seconds < node.seconds / 2 and node.kind not in _IDLE):
             break
-        node = earlier
-    own_seconds = node.seconds - min(node.seconds, earlier.seconds if earlier else 0.0)
-    share = own_seconds / max(first.seconds, own_seconds, 1e-12)
-    return Stage(node.name, node.kind, node.parallelism, share, own_seconds)
+        path.append(earlier)
+    stages = []
+    for node, following in zip(path, [*path[1:], earlier], strict=True):
+        own = node.seconds - min(node.seconds, following.seconds if following else 0.0)
+        share = own / max(path[0].seconds, own, 1e-12)
+        kind = re.sub(r"V\d+$", "", node.kind)
+        stages.append(Stage(node.name, kind, node.parallelism, share, own, node.tunes, node.batch))
+    return Pipeline([stage for stage in stages[:-1] if stage.kind != "Root"], stages[-1])
 
 
 def _pipelines(events: Sequence[Event]) -> dict[tuple[str, str], _Node]:
@@ -106,6 +156,9 @@ def _pipelines(events: Sequence[Event]) -> dict[tuple[str, str], _Node]:
             node = node.before.setdefault(kind, _Node(kind))
         name = event.args.get("name", "")
         node.name = "" if _GIVEN_BY_TENSORFLOW.search(name) else name
+        node.tunes = node.tunes or event.args.get("autotune") == "true"
+        batch = event.args.get("batch_size", "")
+        node.batch = int(batch) if batch.isdecimal() else 0
         calls = event.args.get("parallelism", "")  # may be "unavailable"
         node.parallelism = max(node.parallelism, int(calls) if calls.isdecimal() else 0)
         node.seconds += event.length / 1e6

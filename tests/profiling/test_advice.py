@@ -15,11 +15,9 @@ from app.profiling import advice
 from app.profiling.advice import advise
 from app.profiling.division import Division
 from app.profiling.operations import Work
-from app.profiling.stages import Stage
+from app.profiling.stages import Pipeline, Stage
 
-SHARES = dict.fromkeys(
-    ("input", "host_to_device", "host_compute", "launch", "device_compute", "other"), 0.0
-)
+SHARES = dict.fromkeys(("input", "host_to_device", "host_compute", "launch", "device_compute"), 0.0)
 OTHER_MODEL = ModelConfig(dim=64)
 
 
@@ -27,14 +25,16 @@ def divided(cpu_only=True, **shares):
     return Division(9, 10.0, SHARES | shares, cpu_only)
 
 
-def stage(name="tokenize", kind="ParallelMapV2", parallelism=2):
-    return Stage(name, kind, parallelism, 0.9, 1.0)
+def stage(name="tokenize", kind="ParallelMap", parallelism=2, **given):
+    """A stage that is busy for all of the 90 ms of the division."""
+    return Stage(name, kind, parallelism, 0.9, 0.09, **given)
 
 
 def asked(division, config, stage=None, parts=None, cores=2):
-    work = Work([], parts or {}, 0.0)
+    work, pipeline = Work([], parts or {}), Pipeline([], stage) if stage else None
     return [
-        (change.what, change.speedup) for change in advise(division, stage, work, config, cores)
+        (change.what, change.speedup)
+        for change in advise(division, pipeline, [], work, config, cores)
     ]
 
 
@@ -79,14 +79,41 @@ def test_of_a_run_that_waits_for_its_input(given, epochs, slowest, expected):
     assert asked(WAITING, config, slowest) == expected
 
 
+def test_no_gain_is_more_than_the_cores_or_the_shorter_part_allow():
+    """So much is waited for that prefetch helps little, and operations keep the cores busy."""
+    config = Config(input=InputConfig(prefetch=0, map_parallelism=1), run=RunConfig(epochs=1))
+    slowest = stage(parallelism=1)
+    assert asked(divided(input=0.97), config, slowest) == [("--map_parallelism=-1", 2.0)]
+    crowded = divided(input=0.5)._replace(crowding=0.9)
+    assert asked(crowded, config, slowest) == [
+        ("--prefetch=-1", pytest.approx(1 / 0.9)),
+        ("--map_parallelism=-1", pytest.approx(1 / 0.9)),
+    ]
+
+
+def test_of_a_tokenizer_that_takes_the_cores_of_the_steps():
+    """Its steps hardly wait."""
+    config = Config(input=InputConfig(cache="none", map_parallelism=1), run=RunConfig(epochs=2))
+    found = divided(input=0.1, device_compute=0.9)._replace(competing=0.3, crowding=1.0)
+    assert asked(found, config, stage(parallelism=1)) == [
+        ("--cache=memory", pytest.approx(1 / 0.6))
+    ]
+
+
 def test_of_a_host_that_is_busy():
+    """Every cause is named, whatever limits the speed."""
     config = Config(input=InputConfig(steps_per_call=8))
-    found = advise(divided(other=0.4, host_compute=0.2), None, Work([], {}, 0.0), config, 2)
-    (only,) = found
+    (only,) = advise(divided(host_compute=0.6), None, [], Work([], {}), config, 2)
     assert (only.what, only.new_workdir) == ("--steps_per_call=16", True)
     assert only.speedup == pytest.approx(1 / 0.7)
     launching = divided(launch=0.6, device_compute=0.4)
     assert asked(launching, Config()) == [("--batch_tokens=8192", pytest.approx(1 / 0.7))]
+    all_three = divided(input=0.4, launch=0.3, host_compute=0.2, device_compute=0.1)
+    assert asked(all_three, Config(input=InputConfig(prefetch=0, steps_per_call=8))) == [
+        ("--prefetch=-1", pytest.approx(1 / 0.6)),
+        ("--batch_tokens=8192", pytest.approx(1 / 0.85)),
+        ("--steps_per_call=16", pytest.approx(1 / 0.9)),
+    ]
 
 
 def test_of_a_step_that_is_the_work(monkeypatch):
@@ -114,7 +141,7 @@ def test_of_a_step_that_is_the_work(monkeypatch):
 @pytest.mark.parametrize("cache", ["none", "memory"])
 @pytest.mark.parametrize("service", ["", "a:1"])
 @pytest.mark.parametrize("name", ["tokenize", "rows", "fill", "read", ""])
-@pytest.mark.parametrize("verdict", ["input", "launch", "other", "device_compute"])
+@pytest.mark.parametrize("verdict", ["input", "launch", "host_compute", "device_compute"])
 def test_no_advice_is_refused_by_the_flags(cache, service, name, verdict):
     if cache != "none" and service:
         return  # refused already
@@ -124,8 +151,8 @@ def test_no_advice_is_refused_by_the_flags(cache, service, name, verdict):
         run=RunConfig(workdir="w"),
     )
     checks.check(config)
-    work = Work([], {"update": 0.9}, 0.0)
-    for change in advise(divided(**{verdict: 1.0}), stage(name), work, config, 2):
+    work, pipeline = Work([], {"update": 0.9}), Pipeline([], stage(name))
+    for change in advise(divided(**{verdict: 1.0}), pipeline, [], work, config, 2):
         if change.what.startswith("--"):
             words = change.what.replace("HOST:PORT", "a:1").replace("START,STOP", "20,40").split()
             given = dict(word[2:].split("=") for word in words)

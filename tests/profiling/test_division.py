@@ -4,59 +4,33 @@ import pytest
 
 from app.profiling import profile_report
 from app.profiling.division import Division, divide
-from app.profiling.operations import Work
-from app.profiling.profiles import Profile
-from tests.profiling.events import event
+from app.profiling.operations import collect_runs
+from tests.profiling.events import event, iterator, operation
 
-COLUMNS = (
-    "deviceComputeTimeMs",
-    "deviceToDeviceTimeMs",
-    "deviceCollectivesTimeMs",
-    "hostComputeTimeMs",
-    "kernelLaunchTimeMs",
-    "infeedTimeMs",
-    "outfeedTimeMs",
-    "compileTimeMs",
-    "otherTimeMs",
-)
-IDLE = Work([], {}, 0.0)
+PARTS = ("input", "host_to_device", "host_compute", "launch", "device_compute")
+POOL, EIGEN = "tf_data_private_threadpool/2", "tf_numa_-1_Eigen/3"
 
 
-def step(**times):
-    values = dict.fromkeys(COLUMNS, 0.0) | {f"{name}TimeMs": ms for name, ms in times.items()}
-    return values | {"stepTimeMs": sum(values.values())}
-
-
-def profile(*steps, hardware="CPU_ONLY", events=()):
-    return Profile(list(steps), hardware, list(events))
+def of(*events, cores=2):
+    """The division and the long waits of events."""
+    return divide(events, collect_runs(events), cores)
 
 
 def divided(**shares):
-    parts = ("input", "host_to_device", "host_compute", "launch", "device_compute", "other")
-    return Division(9, 1.0, dict.fromkeys(parts, 0.0) | shares, False)
+    return Division(9, 1.0, dict.fromkeys(PARTS, 0.0) | shares, False)
 
 
-def test_shares_are_of_all_time_and_starting_operations_is_told_from_them():
-    found = divide(
-        profile(
-            step(infeed=1, hostCompute=3),
-            step(infeed=2, hostCompute=1, other=1),
-            step(hostCompute=8, outfeed=2, compile=2),
-        ),
-        Work([], {}, 0.25),
-    )
-    assert found.cpu_only
-    assert found.calls == 3 and found.milliseconds == pytest.approx(20 / 3)
-    assert found.shares == pytest.approx(
-        {
-            "input": 0.15,
-            "host_to_device": 0,
-            "host_compute": 0,
-            "launch": 0.15,
-            "device_compute": 0.45,
-            "other": 0.25,
-        }
-    )
+def stream(name, start, length, line="Stream #14(Compute)"):
+    return event(name, start, length, line, "/device:GPU:0")
+
+
+WAIT = "IteratorGetNextOp::DoCompute"
+STEPS = (
+    event("step", 0, 1000, step_num="1"),
+    event("step", 1000, 2000, step_num="2"),
+    event(WAIT, 900, 400),  # across both
+    event(WAIT, 1200, 300),  # counted once
+)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +39,8 @@ def test_shares_are_of_all_time_and_starting_operations_is_told_from_them():
         ({"input": 0.20, "device_compute": 0.8}, "input-bound"),
         ({"input": 0.19, "device_compute": 0.81}, "device-bound"),
         ({"device_compute": 0.3, "launch": 0.6, "host_compute": 0.1}, "launch-bound"),
-        ({"device_compute": 0.3, "launch": 0.3, "host_compute": 0.2, "other": 0.2}, "host-bound"),
-        ({"device_compute": 0.45, "host_compute": 0.3, "other": 0.1}, "device-bound"),
+        ({"device_compute": 0.3, "launch": 0.3, "host_compute": 0.4}, "host-bound"),
+        ({"device_compute": 0.45, "host_compute": 0.4}, "device-bound"),
         ({"device_compute": 0.4, "host_to_device": 0.6}, "copy-bound"),
     ],
 )
@@ -75,21 +49,119 @@ def test_verdicts(shares, verdict):
     assert verdict in profile_report.MEANINGS
 
 
-def test_where_there_is_a_device_steps_are_taken_apart_from_its_kernels():
-    """xprof's own division counts a step from its first kernel on, and no wait before that."""
-    events = [
-        event("train 1", 0, 1000, step_num="1"),
-        event("IteratorGetNextOp::DoCompute", 0, 400),
-        event("gemm", 500, 500, "Stream #1", "/device:GPU:0"),
-    ]
-    found = divide(profile(step(deviceCompute=0.5), hardware="GPU", events=events), IDLE)
-    assert not found.cpu_only and found.verdict == "input-bound"
-    assert found.milliseconds == pytest.approx(1.0)
-    assert found.shares["input"] == pytest.approx(0.4)
-    assert found.shares["device_compute"] == pytest.approx(0.5)
-    assert sum(found.shares.values()) == pytest.approx(1)
+def test_operations_of_the_input_that_take_the_cores_count_as_input():
+    assert divided(input=0.1, device_compute=0.9)._replace(competing=0.1).verdict == "input-bound"
+
+
+def test_a_moment_of_a_gpu_counts_once():
+    found, _ = of(
+        *STEPS,
+        stream("kernel", 1400, 700),  # while the host waits the device works
+        stream("MemcpyH2D", 2050, 150),
+        stream("2", 1000, 2000, "Steps"),  # what xprof derives from the others
+        event("ExecutorState::Process", 1300, 1000),
+    )
+    assert found.calls == 2 and found.milliseconds == pytest.approx(1.5) and not found.cpu_only
+    times = {"input": 500, "device_compute": 700, "host_to_device": 100, "launch": 100}
+    expected = {part: time / 3000 for part, time in times.items()} | {"host_compute": 1600 / 3000}
+    assert found.shares == pytest.approx(expected)
+    assert found.competing == found.crowding == 0
+
+
+def test_a_moment_of_a_cpu_counts_once():
+    """Between operations, time of the executor is `launch`, and the rest is Python's."""
+    get_next = {"name": "IteratorGetNext", "kernel_type": "IteratorGetNext"}
+    found, _ = of(
+        *STEPS,
+        event("ExecutorState::Process", 1500, 1000, "tf_Compute/1"),
+        event("ExecutorState::ProcessAsync::Start", 900, 600, "tf_Compute/2", **get_next),
+        operation("loss/Mul:Mul", 1600, 600),
+        operation("loss/Add:Add", 2000, 400, "tf_Compute/2"),
+        operation("PyFunc:PyFunc", 0, 3000, POOL),
+    )
+    times = {"input": 600, "device_compute": 800, "host_to_device": 0, "launch": 200}
+    expected = {part: time / 3000 for part, time in times.items()} | {"host_compute": 1400 / 3000}
+    assert found.cpu_only and found.shares == pytest.approx(expected)
+
+
+def test_an_operation_ends_where_the_executor_starts_others_within_it():
+    call = {"name": "loss/PartitionedCall", "kernel_type": "PartitionedCall"}
+    found, _ = of(
+        event("step", 0, 100, step_num="1"),
+        event("ExecutorState::ProcessAsync::Start", 0, 90, "tf_Compute/1", **call),
+        event("ExecutorState::ProcessAsync::Done", 40, 50, "tf_Compute/1", **call),
+        operation("loss/Mul:Mul", 60, 10, "tf_Compute/1"),
+    )
+    expected = {"device_compute": 0.5, "launch": 0.4, "host_compute": 0.1}
+    assert {part: found.shares[part] for part in expected} == pytest.approx(expected)
+
+
+def test_the_time_to_trace_a_function_does_not_count():
+    found, _ = of(
+        event("step", 0, 1000, step_num="0"),
+        event("train", 100, 900, tf_function_call="traced-nonXla", tracing_count="1"),
+        event(WAIT, 800, 200),
+        event("step", 1000, 300, step_num="1"),
+        event("train", 1000, 300, tf_function_call="notTraced-nonXla"),
+    )
+    assert found.milliseconds == pytest.approx(0.3)
+    assert found.shares["input"] == pytest.approx(1 / 3)
+
+
+def test_operations_of_the_input_slow_the_steps_where_cores_are_few():
+    """Two cores may be one, so that two threads have 5/8 of its speed each; eight are enough."""
+    events = (
+        event("step", 0, 1000, step_num="1"),
+        event(WAIT, 0, 200),
+        operation("loss/Mul:Mul", 200, 800),
+        operation("RegexSplit:RegexSplit", 0, 1000, POOL),
+    )
+    found, _ = of(*events)
+    assert found.competing == pytest.approx(0.8 * (1 - 5 / 8))
+    assert found.crowding == pytest.approx(1800 / 2000)
+    assert of(*events, cores=8)[0].competing == 0
+    # Helpers take parts of an operation, so that the step alone keeps both cores busy.
+    crowded, _ = of(*events, event("ThreadpoolListener::Region", 200, 800, EIGEN))
+    assert crowded.competing == pytest.approx(0.8 * (1 - 2 / 3))
+    # A Python function may wait.
+    waits = (*events[:3], operation("PyFunc:PyFunc", 0, 1000, POOL))
+    assert of(*waits)[0].competing == 0
+
+
+def test_a_profile_without_steps():
+    found, waits = of(event(WAIT, 0, 5))
+    assert found.calls == 0 and set(found.shares.values()) == {0} and waits is None
 
 
 def test_few_calls_are_not_to_be_trusted():
-    assert not divide(profile(*[step(other=1)] * 4), IDLE).trusted
-    assert divide(profile(*[step(other=1)] * 5), IDLE).trusted
+    assert not divided()._replace(calls=4).trusted
+    assert divided()._replace(calls=5).trusted
+
+
+def recorded(wait, steps=12):
+    """Two epochs of Keras, whose numbers of steps begin with 0; the first step waits."""
+    events, now = [], 0.0
+    for _ in range(2):
+        for number in range(steps):
+            waiting = wait if number == 0 else 100.0
+            events.append(event("Profiled batch", now, waiting + 2000, step_num=str(number)))
+            events.append(event(WAIT, now + 50, waiting, "pool"))
+            now += waiting + 2500
+    return events
+
+
+def test_the_first_step_of_an_epoch_waits():
+    found, waits = of(*recorded(8e6), iterator("Root::Shuffle", 0, 9, id=1))
+    assert waits.steps == [0, 0] and waits.seconds == pytest.approx(8.0)
+    assert waits.share == pytest.approx(16e6 / (16e6 + 24 * 2000 + 22 * 100))
+    assert found.long_waits == waits.share
+    assert str(waits) == (
+        "2 steps wait 8 s for input, 100% of the time; such a step is normally the first of an "
+        "epoch"
+    )
+
+
+def test_no_step_waits_far_longer_than_others():
+    assert of(*recorded(30e3))[1] is None
+    # Each step waits as long.
+    assert of(*recorded(8e6, steps=1))[1] is None

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from app.profiling.operations import by_thread, collect_work, nested
+from app.profiling.operations import by_thread, collect_runs, collect_work, nested
 from tests.profiling.events import event, iterator, operation
 
-EXECUTOR = "ExecutorState::Process"
 ASYNC = "ExecutorState::ProcessAsync::Start"
 
 
+def work_of(events):
+    return collect_work(collect_runs(events))
+
+
 def test_copies_of_an_operation_count_as_one_and_phases_sum():
-    found = collect_work(
+    found = work_of(
         [
             operation("gather/ResourceGather:ResourceGather", 0, 10),
             operation("gather/ResourceGather_1:ResourceGather", 10, 10),
@@ -27,11 +30,10 @@ def test_copies_of_an_operation_count_as_one_and_phases_sum():
     ]
     assert found.operations[0].seconds == pytest.approx(50e-6)
     assert found.parts == pytest.approx({"gradient": 0.5, "gather": 0.2, "loss": 0.2, "": 0.1})
-    assert found.starting == 0
 
 
 def test_what_xla_runs_counts_for_the_operation_that_holds_it():
-    found = collect_work(
+    found = work_of(
         [
             event(ASYNC, 0, 40, "tf_Compute/1", name="loss/PartitionedCall_7", kernel_type="Call"),
             event("fusion", 10, 20, "tf_Compute/1", hlo_op="fusion"),
@@ -47,21 +49,29 @@ def test_what_xla_runs_counts_for_the_operation_that_holds_it():
     assert only.seconds == pytest.approx(40e-6)
 
 
-def test_time_between_operations_is_that_of_starting_them():
-    found = collect_work(
-        [
-            event(EXECUTOR, 0, 100, "tf_Compute/1"),
-            operation("loss/Mul:Mul", 10, 60),
-            # What starts the pipeline's functions is no matter of the step.
-            event(EXECUTOR, 0, 500, "tf_data_private_threadpool/2"),
-        ]
+def test_an_operation_of_the_pipeline_on_a_thread_of_the_steps():
+    found = work_of(
+        [iterator("Root::Map", 0, 50, id=1), operation("RegexSplit:RegexSplit", 10, 30, "python")]
     )
-    assert found.starting == pytest.approx(0.4)
+    assert [(o.name, o.part) for o in found.operations] == [("RegexSplit", "input")]
+
+
+def test_copies_that_have_much_to_do():
+    """The median run counts, so that one that was interrupted does not."""
+    runs = [("adam/Mul", 400), ("adam/Mul", 500), ("adam/Mul_1", 20), ("adam/Mul_1", 9000)]
+    runs += [("adam/Mul_1", 20)]
+    (only,) = work_of(
+        [
+            operation(f"{name}:Mul", 10_000 * number, time)
+            for number, (name, time) in enumerate(runs)
+        ]
+    ).operations
+    assert only.count == 5 and only.large == pytest.approx(900 / 9940)
 
 
 def test_what_starts_others_once_an_operation_has_ended_is_not_the_operation_s():
     done = "ExecutorState::ProcessAsync::Done"
-    found = collect_work(
+    found = work_of(
         [
             event(ASYNC, 0, 40, "tf_Compute/1", name="loss/PartitionedCall_7", kernel_type="Call"),
             event(done, 10, 30, "tf_Compute/1", name="loss/PartitionedCall_7", kernel_type="Call"),
@@ -70,12 +80,11 @@ def test_what_starts_others_once_an_operation_has_ended_is_not_the_operation_s()
     )
     times = {o.name: o.seconds for o in found.operations}
     assert times == pytest.approx({"loss/PartitionedCall": 10e-6, "loss/Mul": 10e-6})
-    assert found.starting == pytest.approx(0.5)
 
 
 def test_operations_of_the_pipeline_are_apart_and_its_waits_are_none():
     pool = "tf_data_private_threadpool/2"
-    found = collect_work(
+    found = work_of(
         [
             operation("PyFunc:PyFunc", 0, 100, pool),
             iterator("Root", 20, 70, pool, id=1),  # what the function waits for
@@ -89,7 +98,7 @@ def test_operations_of_the_pipeline_are_apart_and_its_waits_are_none():
 
 
 def test_a_device_s_operations_are_those_that_count():
-    found = collect_work(
+    found = work_of(
         [
             operation("loss/Mul:Mul", 0, 90),
             event("volta_gemm", 0, 30, "Stream #1", "/device:GPU:0", tf_op="loss/MatMul:MatMul"),
@@ -104,7 +113,7 @@ def test_a_device_s_operations_are_those_that_count():
 
 
 def test_a_profile_without_operations():
-    assert collect_work([]) == ([], {}, 0.0)
+    assert work_of([]) == ([], {})
 
 
 def test_an_event_owns_the_time_that_no_event_within_it_takes():

@@ -2,8 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from app.profiling.stages import find_slowest
+from app.profiling.stages import find_pipeline
 from tests.profiling.events import event, iterator
+
+
+def find_slowest(events):
+    found = find_pipeline(events)
+    return found and found.slowest
+
 
 STEP = event("train 4", 0, 1000, step_num="4")
 
@@ -43,13 +49,13 @@ def pipeline(**waits):
 @pytest.mark.parametrize(
     ("waits", "name", "kind", "share"),
     [
-        ({}, "rows", "ParallelMapV2", 880 / 900),
-        ({"tokenize": 700}, "tokenize", "ParallelMapV2", 700 / 900),
+        ({}, "rows", "ParallelMap", 880 / 900),
+        ({"tokenize": 700}, "tokenize", "ParallelMap", 700 / 900),
         ({"tokenize": 800, "read": 600}, "", "Generator", 600 / 900),
-        ({"tokenize": 800, "read": 300}, "tokenize", "ParallelMapV2", 500 / 900),
-        ({"tokenize": 300}, "rows", "ParallelMapV2", 580 / 900),
+        ({"tokenize": 800, "read": 300}, "tokenize", "ParallelMap", 500 / 900),
+        ({"tokenize": 300}, "rows", "ParallelMap", 580 / 900),
         # Nothing waits for the pipeline: it is still said which stage takes longest.
-        ({"root": 3, "ahead": 2, "rows": 500}, "rows", "ParallelMapV2", 1.0),
+        ({"root": 3, "ahead": 2, "rows": 500}, "rows", "ParallelMap", 1.0),
     ],
 )
 def test_the_stage_that_accounts_for_most_of_the_wait(waits, name, kind, share):
@@ -102,3 +108,32 @@ def test_a_root_that_waited_longer_than_the_recording():
 
 def test_a_profile_without_a_pipeline():
     assert find_slowest([STEP]) is None
+
+
+def test_the_stages_behind_the_slowest():
+    events = [
+        STEP,
+        iterator("Root", 0, 900, id=1),
+        iterator("Root::Prefetch", 0, 890, id=2, parent=1, name="inject/prefetch_Batch/_5"),
+        iterator("Root::Prefetch::BatchV2", 0, 880, id=3, parent=2, batch_size="32"),
+        iterator("Root::Prefetch::BatchV2::ShuffleV3", 0, 870, id=4, parent=3),
+        iterator(
+            "Root::Prefetch::BatchV2::ShuffleV3::MapAndBatch",
+            0,
+            860,
+            id=5,
+            parent=4,
+            name="fused(MapDataset:1,BatchDatasetV2:2)",
+            autotune="true",
+            parallelism="unavailable",
+        ),
+    ]
+    found = find_pipeline(events)
+    assert [str(stage) for stage in found.later] == ["Prefetch", "Batch", "Shuffle"]
+    assert str(found.slowest) == "MapAndBatch" and found.slowest.tunes and found.slowest.maps
+    assert found.is_ahead and found.batch == 32
+    assert found.has_later("Shuffle") and not found.has_later("Cache")
+    bare = find_pipeline(
+        [STEP, iterator("Root", 0, 9, id=1), iterator("Root::BatchV2", 0, 8, id=2, parent=1)]
+    )
+    assert not bare.is_ahead and bare.later == []
