@@ -51,7 +51,7 @@ class Division(NamedTuple):
 
     Attributes:
         calls: The number of complete calls in the profile.
-        milliseconds: The mean time of a call, without the time in which functions were traced.
+        milliseconds: The mean time of a call, without Python's time where a function was traced.
         shares: For each part, its share of the time. The parts are `input` (waiting for it),
             `host_to_device` (copies), `host_compute` (the rest, such as Python), `launch` (the
             start of operations) and `device_compute` (operations; on a CPU, too). The shares add
@@ -156,8 +156,8 @@ def divide_steps(
     """Divide the time of each marked step into the parts of `Division`.
 
     Each moment belongs to the first active part, in this order: device, copy, wait for input, start
-    of operations. The remaining time is `host_compute`, except for the time in which a function is
-    traced, which does not count at all.
+    of operations. The remaining time is `host_compute`, but does not count at all in a step that
+    traces a function.
 
     Args:
         events: The events of the profile.
@@ -192,10 +192,10 @@ def divide_steps(
                 covered = active_until(event.start + event.length) - active_until(event.start)
                 times[part] = float(covered - before)
                 before = covered
-            times["host_compute"] = event.length - before
-            times["step"] = event.length - times.pop("tracing")
+            # What else Python does in a step that traces a function is done once, too.
+            times["host_compute"] = 0.0 if times.pop("tracing") > 1 else event.length - before
             step = {part: time / 1e3 for part, time in times.items()}
-            steps.append(step | {"number": int(event.args["step_num"])})
+            steps.append(step | {"step": sum(step.values()), "number": int(event.args["step_num"])})
     return steps
 
 

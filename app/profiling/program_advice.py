@@ -115,7 +115,7 @@ def _for_parallel_calls(
         what = f"map(num_parallel_calls={_WAITING_CALLS}, use_unbounded_threadpool=True)"
         where = "" if slowest.maps else ", with the work of the generator in it"
         why = (
-            f"only if the Python function of {slowest} waits, as for files or a network: many calls "
+            f"only if the Python function of {slowest} waits (files, a network): many calls "
             "may wait at the same time, but one at a time computes"
         )
         return [Change(what + where, speedup(saved), why)]
