@@ -44,7 +44,7 @@ CHANGES = {
 
 
 class Program(NamedTuple):
-    """A model, its data, and the steps that are recorded of its first two epochs."""
+    """A model, its data, and the steps that are recorded of its first epoch."""
 
     model: keras.Model
     data: tf.data.Dataset
@@ -222,7 +222,7 @@ def record(name: str, folder: Path) -> Path:
     """Record a profile of a program below a folder; return its own folder."""
     program = build(name)
     board = keras.callbacks.TensorBoard(str(folder), profile_batch=program.window)
-    program.model.fit(program.data, verbose=0, epochs=2, callbacks=[board])
+    program.model.fit(program.data, shuffle=False, verbose=0, callbacks=[board])
     return profiles.find_newest(folder)
 
 
@@ -233,7 +233,7 @@ def seconds(program: Program) -> float:
         on_epoch_begin=lambda *_: times.append(time.perf_counter()),
         on_epoch_end=lambda *_: times.append(time.perf_counter()),
     )
-    program.model.fit(program.data, verbose=0, epochs=2, callbacks=[now])
+    program.model.fit(program.data, shuffle=False, verbose=0, epochs=2, callbacks=[now])
     return times[3] - times[2]
 
 

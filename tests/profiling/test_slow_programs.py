@@ -1,0 +1,42 @@
+"""Profiles of slow programs of Keras: each cause is named, and nothing that cannot help."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.profiling.profile_report import diagnose, text
+from tests.profiling.slow_programs import CHANGES, PROGRAMS, record
+
+INPUT = ("cache", "batch", "unbounded", "parallel", "shuffle", "prefetch", "rows")
+# For each program what must be proposed, and what must not, by the names of `CHANGES`.
+EXPECTED = {
+    "small_batches": (("steps", "examples"), ("rows", "unbounded", "shuffle", "prefetch")),
+    "generator": (("cache", "unbounded"), ("prefetch", "batch", "parallel", "rows")),
+    "generator_prefetch": (("cache", "unbounded"), ("prefetch", "batch", "parallel", "rows")),
+    "python_map": (("cache", "batch", "unbounded"), ("prefetch", "parallel", "rows")),
+    "waiting_map": (("cache", "batch", "unbounded"), ("prefetch", "parallel", "rows")),
+    "serial_map": (("cache", "parallel"), ("prefetch", "unbounded", "rows")),
+    "shuffle_after_map": (("cache",), ("prefetch", "unbounded", "parallel", "rows")),
+    "untuned": (("cache", "parallel"), ("unbounded", "rows")),
+    "small_table": (("steps", "examples"), INPUT),
+    "dense_adam": (("rows", "examples"), INPUT[:-1]),
+}
+QUICK = ("generator",)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Your input ran out of data")
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS],
+)
+def test_causes_are_named(tmp_path, name):
+    found = diagnose(record(name, tmp_path), None)
+    assert found.division.trusted
+    named = {
+        changed
+        for change in found.changes
+        for begin, changed in CHANGES.items()
+        if change.what.startswith(begin)
+    }
+    present, absent = EXPECTED[name]
+    assert named >= set(present) and named.isdisjoint(absent), text(found)
