@@ -2,7 +2,8 @@
 
     python -m lexrow.predict --workdir=DIR < FILE (or --model=FILE of fastText)
 
-It prints a line for each text: the most probable labels, each followed by its probability.
+It prints a line for each text: the most probable labels, each followed by its probability, with
+tabs between them.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ def _lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes]
 
 
 def _as_text(labels: list[tuple[str, float]]) -> str:
-    """Return each label and its probability in six digits, with blanks between them."""
-    return " ".join(f"{label} {probability:.6g}" for label, probability in labels)
+    """Return each label and its probability in six digits, with tabs: a label may have blanks."""
+    return "\t".join(f"{label}\t{probability:.6g}" for label, probability in labels)
 
 
 def _as_json(labels: list[tuple[str, float]]) -> str:

@@ -48,6 +48,6 @@ def test_a_line_that_is_too_long_is_cut_and_counted(monkeypatch):
 
 def test_an_answer():
     found = [("good", 0.987654321), ("Sci Fi", 0.01)]
-    assert predict._as_text(found) == "good 0.987654 Sci Fi 0.01"
+    assert predict._as_text(found) == "good\t0.987654\tSci Fi\t0.01"
     assert predict._as_json(found) == '{"good": 0.987654321, "Sci Fi": 0.01}'
     assert predict._as_text([]) == ""

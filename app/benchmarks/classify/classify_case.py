@@ -18,6 +18,7 @@ time. Texts are first written as `__label__` lines; this is not timed. The figur
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -246,8 +247,8 @@ def accuracy(predictions: Path, labels: Sequence[Sequence[str]]) -> float:
     """Return the share of texts whose predicted label is one of their own.
 
     Args:
-        predictions: The file with a line for each text: a label, with or without `__label__`, and
-            its probability. An empty line is a wrong label.
+        predictions: The file with a line for each text: a label without blanks, with or without
+            `__label__`, and its probability after a tab or a blank. An empty line is a wrong label.
         labels: The labels of each text, with `__label__`.
 
     Raises:
@@ -256,5 +257,5 @@ def accuracy(predictions: Path, labels: Sequence[Sequence[str]]) -> float:
     lines = predictions.read_text(encoding="utf-8").split("\n")[:-1]
     if len(lines) != len(labels):
         raise RunError(f"{predictions}: {len(lines)} lines for {len(labels)} texts")
-    named = [PREFIX + line.partition(" ")[0].removeprefix(PREFIX) for line in lines]
+    named = [PREFIX + re.split("[ \t]", line)[0].removeprefix(PREFIX) for line in lines]
     return float(np.mean([name in own for name, own in zip(named, labels, strict=True)]))

@@ -94,7 +94,7 @@ def test_a_file_a_label_is_the_same_as_lines(corpus, tmp_path):
 
 
 def test_any_of_the_labels_of_a_text_is_right(tmp_path):
-    (tmp_path / "predictions").write_text("__label__a 0.9\nb\n\nc 0.1\n")
+    (tmp_path / "predictions").write_text("__label__a 0.9\nb\t0.8\n\nc 0.1\n")
     labels = [["__label__b", "__label__a"], ["__label__b"], ["__label__a"], ["__label__a"]]
     assert classify_case.accuracy(tmp_path / "predictions", labels) == 0.5
     with pytest.raises(RunError, match="4 lines for 1 texts"):
