@@ -125,14 +125,19 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
 @pytest.mark.slow
 def test_the_example_of_the_guide_ranks_as_the_model(tmp_path, trained, capsys):
     guide = (ROOT / "app/tasks/recommend/README.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    program = "\n".join(re.findall(r"```python\n(.*?)```", guide, re.DOTALL))
     output = tmp_path / "vectors"
     done(tmp_path, "app.export", f"--workdir={trained}", "--format=vectors", f"--output={output}")
     user = (output / "users.tsv").read_text().split("\n")[0]
     ask = ("app.recommend", f"--workdir={trained}", "--json", "--k=5", "--include_known", user)
     (answer,) = done(tmp_path, *ask).out.splitlines()
     exec(program.replace("data/runs/ratings_vectors", str(output)), {})
-    assert capsys.readouterr().out.strip() == str(json.loads(answer)["items"])
+    assert capsys.readouterr().out.splitlines() == [str(json.loads(answer)["items"])] * 2
+    export = ("app.export", f"--workdir={trained}", "--format=faiss", f"--output={tmp_path}/index")
+    assert (
+        "searched whole; finds 100.0% of the best 20 items of 60 users"
+        in done(tmp_path, *export).out
+    )
 
 
 @pytest.mark.parametrize("name", ["safetensors", "parquet"])

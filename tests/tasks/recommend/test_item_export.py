@@ -13,6 +13,8 @@ import pytest
 from app.errors import RunError, UsageError
 from app.tasks.recommend import item_export
 
+faiss = pytest.importorskip("faiss")
+
 
 def drawn(rows, seed):
     return np.random.default_rng(seed).normal(size=(rows, 8)).astype(np.float32)
@@ -32,19 +34,73 @@ def test_vectors_with_their_keys(tmp_path):
         item_export.write_vectors(tmp_path / "other", vectors, {})
 
 
-def test_an_index(tmp_path):
-    faiss = pytest.importorskip("faiss")
-    users, rows = drawn(40, 0), drawn(300, 1)
-    assert item_export.write_faiss(tmp_path / "index", users, rows) > 0.95
+def trained(rows, users=500, columns=32):
+    """Users and items as training leaves them: unit vectors, and larger biases of few items."""
+    draw = np.random.default_rng(rows)
+    tastes = draw.normal(size=(60, columns))
+
+    def directions(count):
+        near = tastes[draw.integers(60, size=count)] + draw.normal(size=(count, columns))
+        return near / np.linalg.norm(near, axis=1, keepdims=True)
+
+    biases = 1.5 + 4 * draw.random(rows) ** 6
+    return (
+        np.column_stack([directions(users), np.full(users, 0.12)]).astype(np.float32),
+        np.column_stack([directions(rows), biases]).astype(np.float32),
+    )
+
+
+def share_found(path, users, items, k=20):
+    """The share of the k best items of users that a search of the file finds, against numpy."""
+    _, found = faiss.read_index(str(path)).search(users, k)
+    best = np.argpartition(users @ items.T, -k, axis=1)[:, -k:]
+    return np.mean([len(np.intersect1d(*rows)) for rows in zip(found, best, strict=True)]) / k
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_in_lists"),
+    [
+        (200, False),
+        (3583, False),
+        (3583, True),
+        pytest.param(200_000, False, marks=pytest.mark.slow),
+        pytest.param(200_000, True, marks=pytest.mark.slow),
+    ],
+)
+def test_an_index_finds_the_best_items(tmp_path, monkeypatch, rows, is_in_lists):
+    if is_in_lists:
+        monkeypatch.setattr(item_export, "_MANY", rows)
+    users, items = trained(rows)
+    said = item_export.write_faiss(tmp_path / "index", users, items)
+    found = share_found(tmp_path / "index", users, items)
+    assert found >= 0.99 and f"finds {found:.1%} of the best 20 items of 500 users" in said
     index = faiss.read_index(str(tmp_path / "index"))
-    scores, found = index.search(users[:5], 3)
-    np.testing.assert_array_equal(found, np.argsort(-(users[:5] @ rows.T), axis=1)[:, :3])
-    assert scores[0, 0] == pytest.approx(rows[found[0, 0]] @ users[0])
+    scores, best = index.search(users[:5], 3)
+    expected = np.take_along_axis(users[:5] @ items.T, best, axis=1)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    if is_in_lists:
+        assert f"{index.nlist:,} lists, {index.nprobe:,} of them searched" in said
+        assert index.nprobe < index.nlist / 2
+    else:
+        assert said.startswith("searched whole; ")
+
+
+def test_items_of_one_score_are_as_good(tmp_path):
+    """A user whose best item has forty copies can be given any of them."""
+    users, items = drawn(30, 0), np.repeat(drawn(5, 1), 40, axis=0)
+    assert "finds 100.0% of" in item_export.write_faiss(tmp_path / "index", users, items)
+
+
+def test_an_index_that_finds_too_little_is_not_written(tmp_path):
+    users, items = drawn(40, 0), drawn(300, 1)
+    items[::2] = np.nan
+    with pytest.raises(RunError, match="index: not written, as the index finds 0.0% of the best 2"):
+        item_export.write_faiss(tmp_path / "index", users, items)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("rows", [3, 3000])
 def test_an_index_on_a_full_disk(tmp_path, rows):
-    pytest.importorskip("faiss")
     handler, limit = signal.getsignal(signal.SIGXFSZ), resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
