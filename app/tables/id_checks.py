@@ -90,4 +90,3 @@ def _reject(ids: tf.Tensor, outside: tf.Tensor, rows: int, name: str):
         raise tf.errors.InvalidArgumentError(None, None, message)
     # tf.debugging.Assert would be a condition once more.
     return tf.raw_ops.Assert(condition=~tf.reduce_any(outside), data=words)
-

@@ -84,7 +84,7 @@ def _train(
         best.remove_after(position.step if settings.patience else -1)
     else:
         settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
-    was_at_end = is_done(position, settings.epochs, settings.patience)
+    was_at_end = is_done(position, settings.epochs, settings.patience) and not position.unscored
     expect_batches(position, job)
     set_micro_batches(position, job)
     metrics: Metrics | Quiet = Quiet()

@@ -17,7 +17,9 @@ from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
 
 _OURS = "lexrow>"  # begins the registered names of this package
-_ROW, _REDUCE, _STORED = (f"{_OURS}{n}" for n in ("RowEmbedding", "RowEmbeddingReduce", "StoredRows"))
+_ROW, _REDUCE, _STORED = (
+    f"{_OURS}{n}" for n in ("RowEmbedding", "RowEmbeddingReduce", "StoredRows")
+)
 
 
 def to_keras(model: keras.Model) -> keras.Model:
@@ -142,9 +144,7 @@ def _reduce_model(
         names: The inputs, in this order: "ids", "weights", "mask".
     """
     dtypes = {"ids": "int64", "weights": "float32", "mask": "bool"}
-    inputs = {
-        name: keras.Input(batch_shape=shape, dtype=dtypes[name], name=name) for name in names
-    }
+    inputs = {name: keras.Input(batch_shape=shape, dtype=dtypes[name], name=name) for name in names}
     ids, weights, mask = (
         ops.expand_dims(each, -1) if each is not None and len(shape) == 1 else each
         for each in map(inputs.get, dtypes)
