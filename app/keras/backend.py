@@ -79,11 +79,14 @@ def in_call_of(kind: type) -> Any:
     """Return the nearest object of a class whose method is in the call stack, or None.
 
     Args:
-        kind: The class.
+        kind: A class of Keras. Only methods that Keras defines are looked at: `f_locals` keeps the
+            locals of a frame alive, those of a user's function with a model that it deletes.
     """
     frame = inspect.currentframe()
     while frame := frame.f_back:
-        if isinstance(owner := frame.f_locals.get("self"), kind):
+        if frame.f_globals.get("__name__", "").startswith("keras.") and isinstance(
+            owner := frame.f_locals.get("self"), kind
+        ):
             return owner
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import gc
 import os
 import secrets
 import tempfile
@@ -61,18 +62,17 @@ def _in_file(layer: Any) -> Table:
     shape = layer.input_dim, layer.output_dim
     initial = _by_id(layer)
     try:
-        file = TableFile(path, _OWNER, resume=False, take_over=False)
+        file = _new_file(path)
     except (UsageError, RunError) as error:
+        remedy = "make this layer with another file, and load its rows by load_weights"
         if isinstance(error.__cause__, BlockingIOError):
             reason = "is in use by another layer, of this process or another"
+            remedy = f"delete that model first, or {remedy}"
         elif isinstance(error.__cause__, OSError):
             reason = f"cannot be written: {error.__cause__.strerror}"
         else:
             reason = "exists, and holds something else than the rows of a layer"
-        raise ValueError(
-            f"{layer.name}: table_file={path} {reason}; make this layer with another file, and "
-            "load its rows by load_weights"
-        ) from error
+        raise ValueError(f"{layer.name}: table_file={path} {reason}; {remedy}") from error
     weakref.finalize(layer, file.release)
     if layer.table_file in _new_files:
         _new_files.remove(layer.table_file)
@@ -83,6 +83,17 @@ def _in_file(layer: Any) -> Table:
         return FileTable(file, "embeddings", *shape, initial, _dtype(layer))
     except RunError as error:
         raise ValueError(str(error)) from error
+
+
+def _new_file(path: Path) -> TableFile:
+    """Return a new file in place of one of an earlier layer, which may be deleted but not freed."""
+    try:
+        return TableFile(path, _OWNER, resume=False, take_over=False)
+    except UsageError as error:
+        if not isinstance(error.__cause__, BlockingIOError):
+            raise
+        gc.collect()  # a model refers to itself
+        return TableFile(path, _OWNER, resume=False, take_over=False)
 
 
 # Makes the table of a `RowEmbedding`. The value "device" of `table` is a variable of Keras.
