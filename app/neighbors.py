@@ -1,6 +1,8 @@
 """Print the nearest words.
 
-python -m lexrow.neighbors --workdir=DIR WORD… (or --vectors=FILE)
+    python -m lexrow.neighbors --workdir=DIR WORD… (or --vectors=FILE)
+
+A word that begins with `-` comes after `--`.
 """
 
 from __future__ import annotations

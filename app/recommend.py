@@ -3,8 +3,9 @@
     python -m lexrow.recommend --workdir=DIR USER…
     python -m lexrow.recommend --workdir=DIR --items=ITEM,ITEM…
 
-Without users or items on the command line it reads users from standard input, one a line. With
-items it answers for a user who was not in training and chose these items.
+A user whose name begins with `-` comes after `--`. Without users or items on the command line it
+reads users from standard input, one a line. With items it answers for a user who was not in
+training and chose these items; items that are not known are named and left out.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
     if result is None and damaged:
         raise RunError(_all_damaged(folder))
     if result is None:
-        remedy = f"run {PACKAGE}.train with this workdir first"
+        remedy = f"run python -m {PACKAGE}.train with this workdir first"
         raise RunError(f"{folder}: there is no checkpoint; {remedy}")
     return result
 

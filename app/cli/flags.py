@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import itertools
 import os
 import re
 import sys
@@ -19,6 +20,7 @@ from absl import flags, logging
 
 from ..checkpoints import workdir
 from ..config import Config, checks, flagfiles, settings
+from ..config.foreign_names import meant
 from ..config.setting import fault
 from ..errors import RunError, StoppedError, UsageError
 from ..text import vector_files
@@ -96,11 +98,12 @@ def define() -> None:
             flags.DEFINE(parser(field), name, field.default, text, flag_values=flags.FLAGS)
 
 
-def parse(arguments: Sequence[str]) -> list[str]:
+def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
     """Set the global flags from a command line and its flagfiles; mark typed ones by `is_typed`.
 
     Args:
         arguments: The command line; its first argument is the program.
+        takes_names: Whether arguments that are not flags are names, such as words.
 
     Returns:
         The arguments that are not flags.
@@ -114,11 +117,23 @@ def parse(arguments: Sequence[str]) -> list[str]:
     try:
         typed([program, *without_files])
         others = flags.FLAGS([program, *expanded])[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise UsageError(_unknown_flag(error.flagname, expanded, takes_names)) from error
     except (flags.Error, LookupError, ValueError) as error:
         raise UsageError(str(error)) from error
     for name in flags.FLAGS:
         flags.FLAGS[name].is_typed = bool(typed[name].present)
     return others
+
+
+def _unknown_flag(name: str, arguments: Sequence[str], takes_names: bool) -> str:
+    """Return the message for a flag, one of `arguments`, that the command does not have."""
+    written = (text for text in arguments if text.lstrip("-").partition("=")[0] == name)
+    argument = next(written, f"--{name}")
+    negated = [f"no{flag}" for flag in flags.FLAGS if flags.FLAGS[flag].boolean]
+    after = f"see --help, or write a name that begins with - after --, as in: -- {argument}"
+    remedy = meant(name, [*flags.FLAGS, *negated]) or (after if takes_names else "see --help")
+    return f"{argument}: no such flag; {remedy}"
 
 
 def parsed(needs_workdir: bool = True) -> Config:
@@ -259,10 +274,10 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     messages.set_up_logging()
     try:
         with messages.checked_output():
-            if _HELP & set(sys.argv[1:]):
+            if _HELP & set(itertools.takewhile(lambda text: text != "--", sys.argv[1:])):
                 print(help_text.command(_task_of_help(), __name__), flush=True)
                 return
-            others = parse(sys.argv)
+            others = parse(sys.argv, arguments)
             if others and not arguments:
                 remedy = "write it as --NAME=VALUE, see --help"
                 raise UsageError(f"{others[0]!r} is not a flag; {remedy}")

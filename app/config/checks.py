@@ -9,6 +9,7 @@ from typing import Any
 from .. import __name__ as PACKAGE
 from ..errors import NoEffectError, UsageError
 from . import Config, RunConfig
+from .foreign_names import meant
 from .labelled_checks import check_labelled
 from .setting import fault, same
 from .settings import (
@@ -115,7 +116,9 @@ def make_config(values: Mapping[str, Any]) -> Config:
     known = fields()
     unknown = sorted(values.keys() - known.keys())
     if unknown:
-        raise UsageError(f"{unknown[0]!r} is no setting; `{PACKAGE}.train --help` lists them")
+        remedy = meant(unknown[0], known).replace("--", "")
+        remedy = remedy or f"`python -m {PACKAGE}.train --help` lists them"
+        raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
     given = {name: typed_value(name, value) for name, value in values.items()}
     config = from_names(defaults(given) | given)
     check(config, needs_workdir=False)

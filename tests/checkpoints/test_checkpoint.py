@@ -75,7 +75,7 @@ def test_nothing_saved_yet(tmp_path, tables):
     folder = tmp_path / "none"
     assert Checkpoints(folder, tables).restore() is None
     assert checkpoint.newest_position(folder) is None
-    with pytest.raises(RunError, match="none: there is no checkpoint; run app.train"):
+    with pytest.raises(RunError, match="none: there is no checkpoint; run python -m app.train"):
         read_rows(folder, "input")
 
 
@@ -189,7 +189,9 @@ def test_reading_leaves_the_folder_as_it_is_and_needs_no_slots(tmp_path, tables)
     (tmp_path / "step-000000000005" / "state.json").unlink()
     with pytest.raises(RunError, match="^every checkpoint in .* is damaged; train in a new"):
         Checkpoints(tmp_path, plain).read()
-    with pytest.raises(RunError, match="there is no checkpoint; run app.train with this workdir"):
+    with pytest.raises(
+        RunError, match="there is no checkpoint; run python -m app.train with this workdir"
+    ):
         Checkpoints(tmp_path / "none", plain).read()
 
 

@@ -87,7 +87,7 @@ def test_a_plan_needs_no_workdir_and_makes_none(corpus, tmp_path, capsys, monkey
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"dims": 8}, "^'dims' is no setting; `app.train --help` lists them$"),
+        ({"dims": 8}, r"^'dims' is no setting; did you mean dim\?$"),
         ({"dim": 0}, "^--dim=0"),
         ({"task": "classify", "window": 3}, "^--window=3 means nothing to --task=classify"),
         ({"epochs": "5"}, "^--epochs='5': give a whole number$"),

@@ -61,7 +61,8 @@ def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
     written = (workdir.known, workdir.users, workdir.items, workdir.corpus)
     if not all(map(workdir.has, written)):
         raise RunError(
-            f"{workdir.path}: nothing is trained there yet; run {PACKAGE}.train with it first"
+            f"{workdir.path}: nothing is trained there yet; run python -m {PACKAGE}.train with it "
+            "first"
         )
     users, items = names.load(workdir.users), names.load(workdir.items)
     known = KnownItems(*read_npz(workdir.known, KnownItems._fields))
