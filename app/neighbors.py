@@ -2,7 +2,8 @@
 
     python -m lexrow.neighbors --workdir=DIR WORD… (or --vectors=FILE)
 
-A word that begins with `-` comes after `--`.
+A word that begins with `-` comes after `--`. If some words are unknown, the others are answered,
+and the exit code is 2.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from .errors import UsageError
 from .evaluation import nearest_words
 from .evaluation.lexicon import make_lexicon
 
+_SHOWN = 5  # of the words that are not known
+
 
 def main(words: Sequence[str]) -> None:
     """Print the nearest words of each given word, or of --analogy, with their cosines.
@@ -24,22 +27,28 @@ def main(words: Sequence[str]) -> None:
         words: The words; none with --analogy.
 
     Raises:
-        UsageError: Not exactly one of words and --analogy is given, a word is unknown, or the
-            vectors cannot be used.
+        UsageError: Not exactly one of words and --analogy is given, the vectors cannot be used, or
+            at the end: some words are unknown.
         RunError: The workdir has no checkpoint that can be read.
     """
     values = absl_flags.FLAGS
     if bool(words) == bool(values.analogy):
         raise UsageError('give words, as in: --workdir=DIR paris rome; or --analogy="a - b + c"')
     lexicon = make_lexicon(flags.vectors(), values.case, values.restrict)
+    unknown = nearest_words.find_unknown(lexicon, words)
     if values.analogy:
         words, lists = [values.analogy], [nearest_words.solve(lexicon, values.analogy, values.k)]
     else:
+        words = [word for word in words if word not in unknown]
         lists = nearest_words.nearest(lexicon, words, values.k)
     for word, neighbors in zip(words, lists, strict=True):
         print(word)
         for neighbor in neighbors:
             print(f"  {neighbor.cosine:.3f}  {neighbor.word}")
+    if unknown:
+        reasons = [nearest_words.explain_unknown(lexicon, word) for word in unknown[:_SHOWN]]
+        more = f"; {len(unknown) - _SHOWN:,} more have none" * (len(unknown) > _SHOWN)
+        raise UsageError("; ".join(reasons) + more)
 
 
 def define() -> None:

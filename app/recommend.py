@@ -24,7 +24,7 @@ from .errors import UsageError
 from .system.files import bounded_lines
 
 _USERS = 1 << 16  # that are answered at a time, so that a list without an end takes no more memory
-_SHOWN = 5  # of the users that are not known
+_SHOWN = 5  # of the users that are not known, as in `new_users`
 
 
 def main(users: Sequence[str]) -> None:
@@ -67,7 +67,7 @@ def main(users: Sequence[str]) -> None:
     known = None if values.include_known else trained.known
     asked = iter(users) if users else _lines(sys.stdin.buffer)
     unknown = 0
-    shown: list[str] = []
+    shown: list[str] = []  # some of them
     while group := list(itertools.islice(asked, _USERS)):
         users_N = np.array([ids[user] for user in group if user in ids], np.int32)
         for users_M, ids_MK, scores_MK in ranker.blocks(users_N, known):
@@ -76,12 +76,12 @@ def main(users: Sequence[str]) -> None:
                 _print(trained.users.tokens[user], *named)
         others = [user for user in group if user not in ids]
         unknown += len(others)
-        shown = [*shown, *others][:_SHOWN]
+        shown += others[: _SHOWN + 1 - len(shown)]  # one more lets a message end in "…"
     if unknown:
-        names = ", ".join(f"{user[:60]!r}" for user in shown) + ", …" * (unknown > _SHOWN)
+        found = new_users.explain_unknown(shown, trained.users, f"{values.workdir}/users.tsv")
         raise UsageError(
-            f"{unknown} user(s) not in {values.workdir}/users.tsv: {names}; give users of that "
-            "file, or the items of a new user by --items"
+            f"{unknown} user(s) {found}; give users of that file, or the items of a new user by "
+            "--items"
         )
 
 

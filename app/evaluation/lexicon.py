@@ -36,6 +36,7 @@ class Lexicon(NamedTuple):
         protocol: One line that describes the words and the comparison of spellings.
         ngrams: The vectors of n-grams, which give other words their vectors; None if an unknown
             word has none.
+        zeros: Words that are left out because their vectors are zero.
     """
 
     words: list[str]
@@ -46,6 +47,7 @@ class Lexicon(NamedTuple):
     fold: Callable[[str], str]
     protocol: str
     ngrams: NgramVectors | None = None
+    zeros: Sequence[str] = ()
 
 
 def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) -> Lexicon:
@@ -76,6 +78,7 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
     # Squares of large float32 numbers overflow float32.
     norms = np.sqrt(np.einsum("vd,vd->v", matrix, matrix, dtype=np.float64))
     usable = np.isfinite(norms) & (norms > 0)
+    zeros = [words[row] for row in np.flatnonzero(norms == 0)]
     if not usable.all():
         words = [word for word, keep in zip(words, usable.tolist(), strict=True) if keep]
         matrix, norms = matrix[usable], norms[usable]
@@ -87,7 +90,7 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
     protocol = f"vocabulary: {which} {available:,} words; spelling: {spelling}"
     if unusable := considered - len(words):
         protocol += f"; {unusable:,} words with a zero or non-finite vector count as unknown"
-    return Lexicon(words, keys, rows, matrix, norms, fold, protocol, vectors.ngrams)
+    return Lexicon(words, keys, rows, matrix, norms, fold, protocol, vectors.ngrams, zeros)
 
 
 def first_row(lexicon: Lexicon, word: str) -> int | None:

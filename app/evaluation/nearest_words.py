@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
+from ..text.names import close_names
+from ..text.phrase_table import JOINT, join_words
 from .lexicon import Lexicon, find_rows, unit_vectors
 from .search import nearest_rows
 
-# The number of most frequent words that are compared with an unknown word, which takes 0.3 s.
-_SUGGESTIONS_AMONG = 50_000
 _NO_WORD = re.compile(r"\s|[\ud800-\udfff]")  # white space, or half of a surrogate pair
 
 
@@ -112,12 +111,11 @@ def _unit_vectors(lexicon: Lexicon, words: Sequence[str]) -> np.ndarray:
     A phrase may be written with spaces.
 
     Raises:
-        UsageError: A word is unknown and has no n-grams.
+        UsageError: A word has no vector.
     """
-    units_ND, known_N = unit_vectors(lexicon, words, _row)
-    for index in np.flatnonzero(~known_N):
-        _refuse(lexicon, words[index])
-    return units_ND
+    if unknown := find_unknown(lexicon, words):
+        raise UsageError(explain_unknown(lexicon, unknown[0]))
+    return unit_vectors(lexicon, words, _row)[0]
 
 
 def _known_rows(lexicon: Lexicon, words: Sequence[str]) -> list[list[int]]:
@@ -130,23 +128,54 @@ def _row(lexicon: Lexicon, word: str) -> int | None:
     """Return the row of this spelling, or else of the most frequent spelling of the word.
 
     Return None for a word without a row.
-
-    Raises:
-        UsageError: It has no row and is no word: it is empty, has white space, or is not Unicode.
     """
     rows = find_rows(lexicon, word)
     if rows:
         return next((row for row in rows if lexicon.words[row] == word), rows[0])
-    if not word or _NO_WORD.search(word):
-        raise UsageError(f"{word[:60]!r} is no word: give one without white space, in Unicode")
     return None
 
 
-def _refuse(lexicon: Lexicon, word: str) -> None:
-    """Raise UsageError for an unknown word; the message names up to three similar words."""
+def _is_word(text: str) -> bool:
+    """Return whether a text is not empty, has no white space, and is Unicode."""
+    return bool(text) and not _NO_WORD.search(text)
+
+
+def find_unknown(lexicon: Lexicon, words: Sequence[str]) -> list[str]:
+    """Return those words, each once, that have neither a row nor n-grams with a vector.
+
+    Args:
+        lexicon: The words.
+        words: The words to look up.
+    """
+    unknown = [word for word in dict.fromkeys(words) if not find_rows(lexicon, word)]
+    unseen = list(filter(_is_word, unknown))
+    is_known = dict(zip(unseen, unit_vectors(lexicon, unseen)[1].tolist(), strict=True))
+    return [word for word in unknown if not is_known.get(word)]
+
+
+def explain_unknown(lexicon: Lexicon, word: str) -> str:
+    """Return a message for a word without a vector, with up to three others to ask for.
+
+    Args:
+        lexicon: The words.
+        word: One of `find_unknown`.
+    """
+    if word.lower() in map(str.lower, lexicon.zeros):
+        return f"{word!r} has a zero vector, to which no word is near; use another word"
+    part = join_words(word).lower()
+    longer = [
+        other
+        for other in lexicon.words
+        if f"{JOINT}{part}{JOINT}" in f"{JOINT}{other.lower()}{JOINT}" and len(other) > len(part)
+    ]
+    if part and longer:
+        names = " or ".join(map(repr, longer[:3]))
+        return f"{word!r} is no word here, only a part of others; use {names}"
+    if not _is_word(word):
+        return f"{word[:60]!r} is no word: give one without white space, in Unicode"
     # Spellings that differ in case alone come first; difflib would not find them.
     similar = [w for w in lexicon.words if w.lower() == word.lower()][:3]
-    similar += difflib.get_close_matches(word, lexicon.words[:_SUGGESTIONS_AMONG], n=3)
+    similar += close_names(word, lexicon.words)
     names = " or ".join(map(repr, dict.fromkeys(similar[:3])))
     remedy = f"did you mean {names}?" if similar else ""
-    raise UsageError(f"{word!r}: unknown word; {remedy or 'use a word of the vocabulary'}")
+    return f"{word!r}: unknown word; {remedy or 'use a word of the vocabulary'}"

@@ -5,6 +5,7 @@ Tokens of text, which have no white space, are in `text.vocabulary`; a user may 
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..system.files import LONGEST_LINE, replacing
 from .vocabulary import Vocabulary
 
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
+_COMPARED = 50_000  # names, the most frequent, that are compared with an unknown one in 0.3 s
 _COUNT = re.compile(rb"[1-9][0-9]{0,18}")
 # Bytes: a tab, a count and a line end follow.
 _LONGEST_NAME = LONGEST_LINE - 32
@@ -53,6 +55,18 @@ def count_names(
     ranked = ranked[: most or None]
     counts = np.array([-count for count, _ in ranked], np.int64)
     return Vocabulary([name for _, name in ranked], counts, len(ids_M))
+
+
+def close_names(name: str, names: Sequence[str]) -> list[str]:
+    """Return up to three of the most frequent names that are spelled like another, the best first.
+
+    A number is like no other number.
+
+    Args:
+        name: The other name.
+        names: The names, the most frequent first.
+    """
+    return [] if name.isdigit() else difflib.get_close_matches(name, names[:_COMPARED])
 
 
 def save(names: Vocabulary, path: Path) -> None:

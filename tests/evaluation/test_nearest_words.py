@@ -6,7 +6,7 @@ from gensim.models import KeyedVectors
 
 from app.errors import UsageError
 from app.evaluation.lexicon import make_lexicon
-from app.evaluation.nearest_words import nearest, solve
+from app.evaluation.nearest_words import explain_unknown, find_unknown, nearest, solve
 
 WORDS = ["paris", "france", "italy", "rome", "Rome", "well-known"]
 
@@ -68,6 +68,32 @@ def test_words_with_a_hyphen_are_words(make_vectors):
 def test_a_question_without_answer_gets_a_remedy(make_vectors, ask, message):
     with pytest.raises(UsageError, match=message):
         ask(make_lexicon(make_vectors(WORDS)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("new york", "'new york' is no word here, only a part of others; use 'new_york_city' or "
+         "'in_New_York'"),
+        ("NEW_YORK", "'NEW_YORK' is no word here, only a part of others; use 'new_york_city' or "
+         "'in_New_York'"),
+        ("city", "'city' is no word here, only a part of others; use 'new_york_city'"),
+        ("york city new", "'york city new' is no word: give one without white space, in Unicode"),
+        ("nothing", "'nothing' has a zero vector, to which no word is near; use another word"),
+        ("Nothing", "'Nothing' has a zero vector, to which no word is near; use another word"),
+        ("", "'' is no word: give one without white space, in Unicode"),
+        ("_", "'_': unknown word; use a word of the vocabulary"),
+    ],
+)  # fmt: skip
+def test_why_a_word_has_no_vector(make_vectors, asked, message):
+    vectors = make_vectors(["new_york_city", "in_New_York", "nothing", "paris"])
+    vectors.matrix[2] = 0
+    words = make_lexicon(vectors)
+    assert find_unknown(words, ["paris", asked, "PARIS", asked]) == [asked]
+    assert explain_unknown(words, asked) == message
+    for ask in (lambda: nearest(words, ["paris", asked]), lambda: solve(words, f"paris + {asked}")):
+        with pytest.raises(UsageError, match="zero|word"):
+            ask()
 
 
 def test_another_letter_case_is_suggested_where_case_counts(make_vectors):

@@ -127,6 +127,17 @@ def test_neighbors(tmp_path, trained, exported):
     assert len(analogy.out.splitlines()) == 11
 
 
+def test_words_that_are_known_are_answered(tmp_path, trained):
+    ask = ("app.neighbors", f"--workdir={trained}", "--k=3")
+    expected = done(tmp_path, *ask, "ba", "be").out
+    ended = run(tmp_path, *ask, "gaa", "ba", "qqq", "be", "--", "--help")
+    line = refusal(ended)
+    assert ended.out == expected
+    assert line.startswith("neighbors: 'gaa': unknown word; did you mean 'ga'")
+    assert "'qqq': unknown word; use a word" in line and "'--help': unknown word" in line
+    assert "; 3 more have none" in refusal(run(tmp_path, *ask, *(f"q{n}q" for n in range(8))))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

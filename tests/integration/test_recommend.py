@@ -159,8 +159,14 @@ def test_who_is_not_known(tmp_path, trained):
     assert ended.err.splitlines()[-1].endswith(
         "users.tsv: 'nobody'; give users of that file, or the items of a new user by --items"
     )
-    ended = run(tmp_path, "app.recommend", f"--workdir={trained}", "--items=item1,unheard")
-    line = refusal(ended)
+    ended = run(tmp_path, "app.recommend", f"--workdir={trained}", "--", "user300")
+    assert "users.tsv: 'user300' (did you mean 'user30' or 'user" in refusal(ended)
+    ask = ("app.recommend", f"--workdir={trained}", "--k=3")
+    ended = done(tmp_path, *ask, "--items=item1,itm5,unheard")
+    assert "--items: 2 item(s) not in" in ended.err
+    assert "'itm5' (did you mean 'item5'" in ended.err and "'unheard'; left out" in ended.err
+    assert ended.out == done(tmp_path, *ask, "--items=item1").out != ""
+    line = refusal(run(tmp_path, *ask, "--items=unheard"))
     assert "--items: 1 item(s) not in" in line and line.endswith("'unheard'; give items of it")
     names = [line.split("\t")[0] for line in (trained / "items.tsv").read_text().splitlines()]
     every = ("app.recommend", f"--workdir={trained}", f"--items={','.join(names)}")

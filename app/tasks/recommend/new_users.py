@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from ...errors import UsageError
 from ...input.user_item_pairs import KnownItems
 from ...models.recommender import Recommender
 from ...tables.base import Table
+from ...text.names import close_names
 from ...text.vocabulary import Vocabulary
 from .ranking_metrics import Ranker
 
@@ -20,12 +22,14 @@ _SCORES = 1 << 24  # scores that are computed at a time: 64 MB, and twice that f
 # Gowalla have the recall of their trained rows (data/benchmarks/README.md).
 _STEPS, _RATE = 100, 0.1
 _BETA_1, _BETA_2, _TINY = 0.9, 0.9, 1e-12  # a small beta_2 follows gradients that shrink
-_SHOWN = 5  # of the items that are not known
+_SHOWN = 5  # of the names that are not known
 _USERS = 1000  # trained users whose rows tell how long a row is
 
 
 def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -> KnownItems:
     """Return the items that a new user names, as those of a single user.
+
+    Names of other items are left out, with a warning.
 
     Args:
         names: Names of items.
@@ -34,7 +38,7 @@ def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -
         path: The file of all names, for messages.
 
     Raises:
-        UsageError: There is no name, a name comes twice, or an item is not known.
+        UsageError: There is no name, a name comes twice, or no item is known.
     """
     if not names:
         raise UsageError(f"{flag} names no item; give some that the user chose, as --items=A,B")
@@ -44,11 +48,27 @@ def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -
     ids = {token: number for number, token in enumerate(items.tokens)}
     unknown = [name for name in names if name not in ids]
     if unknown:
-        shown = ", ".join(f"{name[:60]!r}" for name in unknown[:_SHOWN])
-        shown += ", …" * (len(unknown) > _SHOWN)
-        raise UsageError(f"{flag}: {len(unknown)} item(s) not in {path}: {shown}; give items of it")
-    items_N = np.sort(np.array([ids[name] for name in names], np.int32))
+        message = f"{flag}: {len(unknown)} item(s) {explain_unknown(unknown, items, path)}"
+        if len(unknown) == len(names):
+            raise UsageError(f"{message}; give items of it")
+        logging.warning("%s; left out", message)
+    items_N = np.sort(np.array([ids[name] for name in names if name in ids], np.int32))
     return KnownItems(np.array([0, len(items_N)]), items_N)
+
+
+def explain_unknown(unknown: Sequence[str], known: Vocabulary, path: str) -> str:
+    """Return the part of a message that names some unknown names, and known names that are close.
+
+    Args:
+        unknown: The unknown names.
+        known: The known names.
+        path: The file of the known names.
+    """
+    shown = []
+    for name in unknown[:_SHOWN]:
+        close = " or ".join(map(repr, close_names(name, known.tokens)))
+        shown.append(f"{name[:60]!r}" + f" (did you mean {close}?)" * bool(close))
+    return f"not in {path}: {', '.join(shown)}" + ", …" * (len(unknown) > _SHOWN)
 
 
 def solve_rows(
