@@ -27,6 +27,10 @@ REPLACED = {
     "--workdir=data/runs/after --corpus=corpus.txt --profile_steps=16,120 --dim=16",
     "python -m app.profile --flagfile=configs/words.cfg --live": "python -m app.profile "
     "--flagfile=configs/words.cfg --corpus=corpus.txt --live --seconds=0.2",
+    # Of a program that is one of the tests.
+    "python -m app.profile --workdir=logs": 'python -W ignore -c "from pathlib import Path; '
+    "from tests.profiling.slow_programs import record; record('small_table', Path('logs'))\" && "
+    "python -m app.profile --workdir=logs",
     # As `make tensorboard`.
     "tensorboard --logdir=data/runs": "test -d data/runs/after/tensorboard",
     # What it would install.

@@ -60,7 +60,7 @@ def advise(
         host, launch = division.shares["host_compute"], division.shares["launch"]
         changes = [
             *_for_input(division, pipeline, config, cores),
-            _double("batch_tokens", config, launch),
+            _double("batch_tokens", config, launch, "; the model learns differently"),
             _double("steps_per_call", config, host),
             *_for_device(division, work, config),
         ]
@@ -145,15 +145,16 @@ def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
     return changes
 
 
-def _double(name: str, config: Config, share: float) -> Change:
+def _double(name: str, config: Config, share: float, note: str = "") -> Change:
     """Return the change that doubles a flag, which saves half of `share` of the time.
 
     Args:
         name: The flag, a number of tokens a step or of steps a call.
         config: The settings of the run.
         share: The share of the time that is spent once a step or a call, whatever this number is.
+        note: What else it changes.
     """
-    why = f"{share:.0%} of the time does not grow with this number"
+    why = f"{share:.0%} of the time does not grow with this number{note}"
     return _change(name, 2 * by_name(config)[name], speedup(saved_by_fewer_calls(share, 2)), why)
 
 

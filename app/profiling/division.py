@@ -189,8 +189,9 @@ def divide_steps(
             times = {}
             before = 0.0
             for part, active_until in covers.items():
-                covered = active_until(event.start + event.length) - active_until(event.start)
-                times[part] = float(covered - before)
+                ends = active_until([event.start, event.start + event.length])
+                covered = float(ends[1] - ends[0])
+                times[part] = covered - before
                 before = covered
             # What else Python does in a step that traces a function is done once, too.
             times["host_compute"] = 0.0 if times.pop("tracing") > 1 else event.length - before

@@ -90,8 +90,9 @@ def diagnose_events(
     division, waits = divide(events, runs, cores)
     if not division.calls:
         raise RunError(
-            f"{profile} has no whole step: record more of them (--profile_steps=START,STOP), each "
-            "marked as by tf.profiler.experimental.Trace(NAME, step_num=STEP, _r=1)"
+            f"{profile} has no whole step: record more of them (--profile_steps=START,STOP, or "
+            "profile_batch=(START, STOP) of Keras), each marked as by "
+            "tf.profiler.experimental.Trace(NAME, step_num=STEP, _r=1)"
         )
     pipeline = find_pipeline(events)
     changes = advise(division, pipeline, runs, work, config, cores)

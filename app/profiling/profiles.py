@@ -13,7 +13,10 @@ from ..system.console import hide_stderr
 
 # The files that TensorFlow's profiler writes below a folder of TensorBoard.
 _PATTERN = "plugins/profile/*/*.xplane.pb"
-_RECORD = f"record one with: python -m {PACKAGE}.train --workdir=DIR --profile_steps=START,STOP"
+_RECORD = (
+    f"record one with: python -m {PACKAGE}.train --workdir=DIR --profile_steps=START,STOP, or in "
+    "Keras with TensorBoard(DIR, profile_batch=(START, STOP))"
+)
 
 
 class Event(NamedTuple):

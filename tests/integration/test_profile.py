@@ -85,7 +85,8 @@ def test_a_truncated_profile(tmp_path, profiled):
     line = refusal(fresh("app.profile", f"--workdir={copy}"), 1)
     assert line == (
         f"profile: {path} is truncated or no profile; delete it and record one with: "
-        "python -m app.train --workdir=DIR --profile_steps=START,STOP"
+        "python -m app.train --workdir=DIR --profile_steps=START,STOP, or in Keras with "
+        "TensorBoard(DIR, profile_batch=(START, STOP))"
     )
 
 
