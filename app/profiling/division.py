@@ -6,6 +6,7 @@ The steps are those that `tf.profiler.experimental.Trace` or `keras.callbacks.Te
 from __future__ import annotations
 
 import functools
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -184,20 +185,37 @@ def divide_steps(
         earlier = earlier + layer
         covers[part] = _active_until(earlier)
     steps = []
-    for event in sorted(events, key=lambda event: event.start):
-        if "step_num" in event.args:
-            times = {}
-            before = 0.0
-            for part, active_until in covers.items():
-                ends = active_until([event.start, event.start + event.length])
-                covered = float(ends[1] - ends[0])
-                times[part] = covered - before
-                before = covered
-            # What else Python does in a step that traces a function is done once, too.
-            times["host_compute"] = 0.0 if times.pop("tracing") > 1 else event.length - before
-            step = {part: time / 1e3 for part, time in times.items()}
-            steps.append(step | {"step": sum(step.values()), "number": int(event.args["step_num"])})
+    for number, start, end in _marks(events):
+        times = {}
+        before = 0.0
+        for part, active_until in covers.items():
+            moments = active_until([start, end])
+            covered = float(moments[1] - moments[0])
+            times[part] = covered - before
+            before = covered
+        # What else Python does in a step that traces a function is done once, too.
+        times["host_compute"] = 0.0 if times.pop("tracing") > 1 else end - start - before
+        step = {part: time / 1e3 for part, time in times.items()}
+        steps.append(step | {"step": sum(step.values()), "number": number})
     return steps
+
+
+def _marks(events: Sequence[Event]) -> list[tuple[int, float, float]]:
+    """Return the number, the start and the end of each marked step, in ascending order of time.
+
+    A step ends where the next one of its epoch starts, as callbacks may run between both; but a
+    longer stop, such as for a checkpoint, belongs to none.
+    """
+    marks = sorted((event for event in events if "step_num" in event.args), key=lambda e: e.start)
+    longest = statistics.median(event.length for event in marks) if marks else 0.0
+    spans = []
+    for event, following in itertools.zip_longest(marks, marks[1:]):
+        number, end = int(event.args["step_num"]), event.start + event.length
+        same_epoch = following and number < int(following.args["step_num"])
+        if same_epoch and following.start - end < longest:
+            end = max(end, following.start)
+        spans.append((number, event.start, end))
+    return spans
 
 
 def _find_long_waits(steps: Sequence[dict[str, float]]) -> LongWaits | None:
@@ -227,7 +245,7 @@ def _compete(
         waiting: The share of the time in which steps wait for input.
         cores: The cores of the machine.
     """
-    marked = _active_until(_spans([event for event in events if "step_num" in event.args]))
+    marked = _active_until([(start, end) for _, start, end in _marks(events)])
     waits = _active_until(_spans([event for event in events if event.name == _WAITING]))
 
     def sum_times(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:

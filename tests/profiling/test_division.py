@@ -128,6 +128,15 @@ def test_operations_of_the_input_slow_the_steps_where_cores_are_few():
     assert of(*waits)[0].competing == 0
 
 
+def test_what_runs_between_steps_of_an_epoch_counts():
+    """But not a long stop, nor what is between epochs."""
+    starts = {0: 0, 1: 1200, 2: 2400, 3: 9000, 4: 10200}
+    events = [event("step", start, 1000, step_num=str(n)) for n, start in starts.items()]
+    found, _ = of(*events, event("step", 11_300, 1000, step_num="0"))
+    assert found.calls == 6 and found.milliseconds == pytest.approx((6 * 1000 + 3 * 200) / 6e3)
+    assert found.shares["host_compute"] == 1
+
+
 def test_a_profile_without_steps():
     found, waits = of(event(WAIT, 0, 5))
     assert found.calls == 0 and set(found.shares.values()) == {0} and waits is None
@@ -153,7 +162,7 @@ def recorded(wait, steps=12):
 def test_the_first_step_of_an_epoch_waits():
     found, waits = of(*recorded(8e6), iterator("Root::Shuffle", 0, 9, id=1))
     assert waits.steps == [0, 0] and waits.seconds == pytest.approx(8.0)
-    assert waits.share == pytest.approx(16e6 / (16e6 + 24 * 2000 + 22 * 100))
+    assert waits.share == pytest.approx(16e6 / (16e6 + 24 * 2000 + 22 * 100 + 22 * 500))
     assert found.long_waits == waits.share
     assert str(waits) == (
         "2 steps wait 8 s for input, 100% of the time; such a step is normally the first of an "
