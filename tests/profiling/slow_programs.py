@@ -174,12 +174,17 @@ def shuffle_after_map(change: str) -> Program:
     return Program(dense(), mapped(examples(1600), heavy, change, 1600), (1, 30))
 
 
-def untuned(change: str) -> Program:
-    """Map operations of TensorFlow without the help that tf.data gives by itself."""
+def bare(change: str) -> Program:
+    """Wait for each batch as long as a step takes, without the prefetch that tf.data adds."""
     options = tf.data.Options()
-    options.autotune.enabled = False
-    data = mapped(examples(1600), noisy, change)
-    return Program(dense(), data.with_options(options))
+    options.experimental_optimization.apply_default_optimizations = False
+    options.experimental_optimization.inject_prefetch = False
+    calls = {"num_parallel_calls": 16, "use_unbounded_threadpool": True}
+    data = batched(examples(6_400), change if change == "examples" else "")
+    data = data.map(python(wait), **calls if change == "unbounded" else {})
+    data = data.cache() if change == "cache" else data
+    data = data.prefetch(tf.data.AUTOTUNE) if change == "prefetch" else data
+    return Program(dense(), data.with_options(options), (50, 110))
 
 
 def embeddings(change: str, rows: int, columns: int) -> Program:
@@ -204,7 +209,7 @@ PROGRAMS: dict[str, Callable[[str], Program]] = {
     "waiting_map": waiting_map,
     "serial_map": serial_map,
     "shuffle_after_map": shuffle_after_map,
-    "untuned": untuned,
+    "bare": bare,
     "small_table": functools.partial(embeddings, rows=3_200, columns=32),
     "dense_adam": functools.partial(embeddings, rows=100_000, columns=64),
 }

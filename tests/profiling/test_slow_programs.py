@@ -17,7 +17,7 @@ EXPECTED = {
     "waiting_map": (("cache", "batch", "unbounded"), ("prefetch", "parallel", "rows")),
     "serial_map": (("cache", "parallel"), ("prefetch", "unbounded", "rows")),
     "shuffle_after_map": (("cache",), ("prefetch", "unbounded", "parallel", "rows")),
-    "untuned": (("cache", "parallel"), ("unbounded", "rows")),
+    "bare": (("cache", "unbounded", "prefetch"), ("batch", "parallel", "rows")),
     "small_table": (("steps", "examples"), INPUT),
     "dense_adam": (("rows", "examples"), INPUT[:-1]),
 }
