@@ -46,6 +46,7 @@ def main(users: Sequence[str]) -> None:
     run = startup.start_run(values.workdir, flags.stored_in(values.workdir), "recommend")
     from .tasks.recommend import new_users, recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
+    from .text.names import whole
 
     trained = recommend_model.load_recommender(*run)
     ids = {token: number for number, token in enumerate(trained.users.tokens)}
@@ -65,7 +66,8 @@ def main(users: Sequence[str]) -> None:
             _print(None, *_named(trained.items.tokens, ids_MK[0], scores_MK[0]))
         return
     known = None if values.include_known else trained.known
-    asked = iter(users) if users else _lines(sys.stdin.buffer)
+    given = users or _lines(sys.stdin.buffer)
+    asked = (user if user in ids else whole(user) for user in given)
     unknown = 0
     shown: list[str] = []  # some of them
     while group := list(itertools.islice(asked, _USERS)):

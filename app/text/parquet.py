@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-_TEXTS = 1024  # rows of texts, which may be long, at a time
+_ROWS, _BYTES = 1 << 16, 16 << 20  # the most rows at a time, and their average size
 
 
 def column_names(path: str) -> list[str]:
@@ -51,7 +51,11 @@ def read_rows(path: str, names: Sequence[str]) -> Iterator[tuple]:
         UsageError: It is not a Parquet file, pyarrow is not installed, or text is not UTF-8.
         RunError: The file is damaged.
     """
-    for batch in read_batches(path, names, _TEXTS):
+    metadata = _open(path).metadata
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    size = sum(group.total_byte_size for group in groups)
+    rows = max(1, min(_ROWS, _BYTES * metadata.num_rows // max(size, 1)))  # texts may be long
+    for batch in read_batches(path, names, rows):
         try:
             columns = [batch[name].to_pylist() for name in names]
         except UnicodeDecodeError as error:
@@ -60,7 +64,7 @@ def read_rows(path: str, names: Sequence[str]) -> Iterator[tuple]:
 
 
 def read_batches(
-    path: str, names: Sequence[str], rows: int = 1 << 16
+    path: str, names: Sequence[str], rows: int = _ROWS
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield rows of some columns, some thousands at a time.
 

@@ -13,7 +13,7 @@ from ...errors import UsageError
 from ...input.user_item_pairs import KnownItems
 from ...models.recommender import Recommender
 from ...tables.base import Table
-from ...text.names import close_names
+from ...text.names import close_names, whole
 from ...text.vocabulary import Vocabulary
 from .ranking_metrics import Ranker
 
@@ -42,10 +42,11 @@ def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -
     """
     if not names:
         raise UsageError(f"{flag} names no item; give some that the user chose, as --items=A,B")
+    ids = {token: number for number, token in enumerate(items.tokens)}
+    names = [name if name in ids else whole(name) for name in names]
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise UsageError(f"{flag} names {twice[:60]!r} twice; give each item once")
-    ids = {token: number for number, token in enumerate(items.tokens)}
     unknown = [name for name in names if name not in ids]
     if unknown:
         message = f"{flag}: {len(unknown)} item(s) {explain_unknown(unknown, items, path)}"

@@ -92,6 +92,9 @@ def test_what_is_refused():
             parse_items(names, items, "--items", "items.tsv")
     assert parse_items(["b", "a"], items, "--items", "items.tsv").items_N.tolist() == [0, 1]
     assert parse_items(["x", "b"], items, "--items", "items.tsv").items_N.tolist() == [1]
+    numbers = Vocabulary(["5800", "17.0"], np.array([2, 1]), 3)  # older workdirs have fractions
+    found = parse_items(["5800.0", "17.0"], numbers, "--items", "items.tsv")
+    assert found.items_N.tolist() == [0, 1]
     ratings = recommender(MatrixFactorization(DIM), SquaredError(3.0))
     with pytest.raises(UsageError, match="^--items: this model predicts ratings"):
         solve_rows(*ratings, CHOSEN)
