@@ -1,4 +1,4 @@
-"""Detect the layout of a file of ratings from its name, its header and its first lines."""
+"""Detect the layout of a file of ratings from its content, its header and its first lines."""
 
 from __future__ import annotations
 
@@ -118,23 +118,7 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
     if any(named) or (settings.layout != "lists" and _is_header(fields[0], separator)):
         found = _find_columns(path, fields[0], named, by_name=False)
         return Layout("pairs", separator, True, found, len(fields[0]))
-    counts = {len(row) for row in fields}
-    kind = settings.layout
-    if kind == "auto":
-        is_uniform = len(counts) == 1 and (len(fields) > 1 or separator)
-        kind = "pairs" if is_uniform and counts <= set(_PAIR) else "lists"
-        if not is_uniform and separator and counts <= set(_PAIR):
-            raise UsageError(
-                f"{path}: lines of {' and '.join(map(str, sorted(counts)))} fields; give "
-                "--layout=lists if each is a user and items, else --layout=pairs"
-            )
-        if not is_uniform:
-            _check_lists(path, rows)
-        if is_uniform and kind == "lists" and separator:
-            raise UsageError(
-                f"{path}: {len(fields[0])} columns; name them with --user_column and "
-                "--item_column, or give --layout=lists"
-            )
+    kind = settings.layout if settings.layout != "auto" else _choose_kind(path, rows, separator)
     where = f"{path}, line {number}: {first[:60]!r}"
     layout = Layout("lists", separator)
     if kind == "pairs":
@@ -142,6 +126,37 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
     if settings.layout == "auto":
         _check_names(where, fields, kind)
     return layout
+
+
+def _choose_kind(path: str, rows: list[tuple[int, list[str]]], separator: str) -> str:
+    """Return whether rows without a header are `pairs` or `lists`.
+
+    Args:
+        path: The file, for messages.
+        rows: The first rows, each with the number of its line.
+        separator: Between fields.
+
+    Raises:
+        UsageError: It is unclear.
+    """
+    fields = [row for _, row in rows]
+    counts = {len(row) for row in fields}
+    is_uniform = len(counts) == 1 and (len(fields) > 1 or separator)
+    if is_uniform and counts <= set(_PAIR):
+        return "pairs"
+    if not is_uniform and separator and counts <= set(_PAIR):
+        raise UsageError(
+            f"{path}: lines of {' and '.join(map(str, sorted(counts)))} fields; give "
+            "--layout=lists if each is a user and items, else --layout=pairs"
+        )
+    if not is_uniform:
+        _check_lists(path, rows)
+    if is_uniform and separator:
+        raise UsageError(
+            f"{path}: {len(fields[0])} columns; name them with --user_column and --item_column, or "
+            "give --layout=lists"
+        )
+    return "lists"
 
 
 def _check_lists(path: str, rows: list[tuple[int, list[str]]]) -> None:
