@@ -11,15 +11,20 @@ import pytest
 import tensorflow as tf
 
 from app.keras import (
+    NCE,
     SGD,
     Adagrad,
+    AdaptiveSoftmax,
+    ClassSoftmax,
     DynamicEmbedding,
     Ftrl,
+    HierarchicalSoftmax,
     LazyAdam,
     LossScaleOptimizer,
     RowEmbedding,
     RowEmbeddingReduce,
     RowwiseAdagrad,
+    SampledSoftmax,
     Softmax,
     memory_plan,
 )
@@ -148,12 +153,48 @@ def test_it_prints_a_line_for_each_table_and_place(tmp_path):
     assert str(memory_plan(keras.layers.Dense(1))) == "no table"
 
 
-def test_an_output_layer_has_to_be_built():
-    layer = Softmax(ROWS, name="words")
+OUTPUTS = {
+    "softmax": lambda **options: Softmax(ROWS, name="words", **options),
+    "classes": lambda **options: ClassSoftmax(ROWS, name="words", **options),
+    "levels": lambda **options: ClassSoftmax(ROWS, levels=3, name="words", **options),
+    "tree": lambda **options: HierarchicalSoftmax(ROWS, name="words", **options),
+    "adaptive": lambda **options: AdaptiveSoftmax(ROWS, name="words", **options),
+    "samples": lambda **options: SampledSoftmax(ROWS, samples=5, name="words", **options),
+    "noise": lambda **options: NCE(ROWS, samples=5, name="words", **options),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_the_plan_of_an_output_layer_is_what_it_takes(name, dtype):
+    layer = OUTPUTS[name](dtype=dtype)
     with pytest.raises(ValueError, match="words is not built, so that its columns are not known"):
         memory_plan(layer)
-    layer.build((None, COLUMNS - 1))  # and a bias
-    assert memory_plan(layer, LazyAdam()).totals == {"host memory": 3 * TABLE}
+    planned = memory_plan(layer, LazyAdam(), hidden_size=COLUMNS - 1)  # and a bias
+    assert not layer.built and layer.weights == []
+    layer.build((None, COLUMNS - 1))
+    assert memory_plan(layer, LazyAdam()) == planned
+    optimizer = LazyAdam()
+    optimizer.build(layer.trainable_variables)
+    slots = [v for v in optimizer.variables if len(v.shape) == 2]
+    taken = sum(v.numpy().nbytes for v in [*layer.trainable_variables, *slots])
+    assert planned.totals == {"host memory": taken}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_an_output_layer_that_does_not_fit_is_refused_before_a_table_is_made(name, little):
+    layer = OUTPUTS[name]()
+    need = sum(table.rows_bytes for table in memory_plan(layer, hidden_size=COLUMNS - 1).tables)
+    for free in (need // 2, need - 1):
+        little(free, 0)
+        with pytest.raises(ValueError, match="words: the table of its 2,000 words takes .* use Adapt"):
+            layer.build((None, COLUMNS - 1))
+        assert layer.weights == []
+    little(10**9, 0)
+    layer.build((None, COLUMNS - 1))
+    words = HierarchicalSoftmax(2**31 - 1, name="words")
+    with pytest.raises(ValueError, match="words: the table of its 2,147,483,647 words takes"):
+        words.build((None, 300))  # and at once: no tree is made
 
 
 @pytest.fixture
@@ -193,11 +234,10 @@ def test_a_dynamic_table_that_does_not_fit(little):
 def test_a_file_that_is_replaced_makes_room_for_the_new_one(little, tmp_path):
     layer = make_layer("file", tmp_path)
     layer.build()
-    config = layer.get_config()
     del layer
     gc.collect()  # which unlocks the file
     little(10**9, 0)
-    RowEmbedding.from_config(config).build()
+    make_layer("file", tmp_path).build()
 
 
 @pytest.mark.slow

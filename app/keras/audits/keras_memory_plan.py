@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from ...system.console import aligned, size_text
 from ..layers.dynamic_embedding import DynamicEmbedding
 from ..layers.softmax_base import OutputLayer
 from ..step_parts import parts_of
 from ..tables.slot_memory import slot_bytes
-from ..tables.table_memory import TableMemory, device_place, memory_of_keys, memory_of_rows
+from ..tables.table_memory import TableMemory, memory_of_keys, memory_of_rows, memory_of_variable
 
 _HEADER = "layer", "table", "shape", "dtype", "rows", "optimizer", "cache", "maps", "where"
 
@@ -57,7 +56,9 @@ class MemoryPlan:
         return "\n".join([*aligned([_HEADER, *rows], "<<><>>>><"), *totals])
 
 
-def memory_plan(model: keras.layers.Layer, optimizer: Any = None) -> MemoryPlan:
+def memory_plan(
+    model: keras.layers.Layer, optimizer: Any = None, hidden_size: int | None = None
+) -> MemoryPlan:
     """Return the memory that the tables of a model take, with their optimizer state.
 
     Nothing is allocated: the layers need not be built. A functional model is built where a layer is
@@ -74,20 +75,23 @@ def memory_plan(model: keras.layers.Layer, optimizer: Any = None) -> MemoryPlan:
         model: A model, or a single layer.
         optimizer: An optimizer of Keras or of `lexrow.keras`, or its name. By default that of the
             compiled model; without one, no optimizer state is counted.
+        hidden_size: The number of hidden units for output layers that are not built.
 
     Raises:
-        ValueError: An output layer is not built, so that the size of its table is not known.
+        ValueError: An output layer is not built, and `hidden_size` is not given.
     """
     optimizer = optimizer or getattr(model, "optimizer", None)
     if optimizer is not None:
         optimizer = keras.optimizers.get(optimizer)
     tables: list[TableMemory] = []
     for layer in parts_of([model]).layers:
-        tables += _memory(layer, optimizer)
+        tables += _memory(layer, optimizer, hidden_size)
     return MemoryPlan(tuple(tables))
 
 
-def _memory(layer: keras.layers.Layer, optimizer: Any) -> Iterable[TableMemory]:
+def _memory(
+    layer: keras.layers.Layer, optimizer: Any, hidden_size: int | None
+) -> Iterable[TableMemory]:
     """Return the memory of the tables of one layer, without layers inside it."""
 
     def state(columns: int, dtype: str, path: str) -> int:
@@ -102,30 +106,18 @@ def _memory(layer: keras.layers.Layer, optimizer: Any) -> Iterable[TableMemory]:
         return [memory_of_keys(layer, state(layer.output_dim, "float32", path))]
     if not isinstance(layer, OutputLayer):
         return []
-    if not layer.built:
+    if hidden_size is None and not layer.built:
         raise ValueError(
-            f"{layer.name} is not built, so that its columns are not known; call the model on a "
-            "batch first, or ask for the plans of the other layers one by one"
+            f"{layer.name} is not built, so that its columns are not known; give hidden_size=, the "
+            "number of its hidden units, or ask for the plan of the model that calls it"
         )
-    tables = [v for v in layer.weights if getattr(v, "is_table", False)]
-    return [_of_variable(layer, v, state(v.shape[1], v.dtype, v.path)) for v in tables]
-
-
-def _of_variable(layer: OutputLayer, table: keras.Variable, row_state: int) -> TableMemory:
-    """Return the memory of a table of an output layer, which is a variable of the device."""
-    rows, columns = table.shape
-    return TableMemory(
-        layer=f"{layer.name}: {table.name}",
-        kind="device",
-        rows=rows,
-        columns=columns,
-        dtype=table.dtype,
-        rows_bytes=rows * columns * tf.as_dtype(table.dtype).size,
-        slots_bytes=rows * row_state,
-        cache_bytes=0,
-        map_bytes=0,
-        place=device_place(),
-    )
+    dtype, path = layer.variable_dtype, layer.path or layer.name
+    return [
+        memory_of_variable(
+            f"{layer.name}: {name}", shape, dtype, state(shape[1], dtype, f"{path}/{name}")
+        )
+        for name, shape in layer.table_shapes(hidden_size).items()
+    ]
 
 
 def _cell(count: int) -> str:

@@ -16,7 +16,12 @@ from ...tables.id_checks import check_ids
 from ...tables.variable import host_variable
 from ...types import HOST
 from ..backend import in_replica, require_tensorflow
+from ..tables.table_memory import device_place, require_free
 from . import softmax_counts, softmax_gradients
+
+# Of each word, to make classes or a tree: measured for ten million words.
+_WORK_BYTES = 64
+_REMEDY = "give it fewer words or fewer hidden units, or dtype='bfloat16', or use AdaptiveSoftmax"
 
 
 class OutputLayer(keras.layers.Layer):
@@ -38,6 +43,7 @@ class OutputLayer(keras.layers.Layer):
     """
 
     _own_arguments: tuple[str, ...] = ()
+    _row_each = True  # whether a table has a row of all columns for each word, or each but one
 
     def __init__(
         self, vocabulary_size: int, counts: Any = None, use_bias: bool = True, **options: Any
@@ -80,23 +86,25 @@ class OutputLayer(keras.layers.Layer):
             targets_shape: Not used.
 
         Raises:
-            ValueError: The last dimension is unknown.
+            ValueError: The last dimension is unknown, or the tables need more memory than is free.
+                No table is made then. The memory of a GPU is not checked.
         """
         if hidden_shape[-1] is None:
             raise ValueError(f"{self.name}: hidden has an unknown last dimension; give it a size")
         self.input_spec = keras.layers.InputSpec(axes={-1: hidden_shape[-1]})
-        counts_V, order_V = self._counts_V, None
-        if counts_V is None:
-            counts_V = softmax_counts.zipf(self.vocabulary_size)
-        elif (order_V := softmax_counts.order(counts_V)) is not None:
-            counts_V = counts_V[order_V]
+        columns = hidden_shape[-1] + self.use_bias
+        row_bytes = self._row_each * columns * self._number_bytes
+        self._require_room(self.vocabulary_size * max(_WORK_BYTES, row_bytes))
+        counts_V, order_V = self._ranked_counts()
         self._ids_V = order_V
         self._made: list[tf.Variable] = []  # TensorFlow exports and saves variables in attributes
         with tf.init_scope(), tf.variable_creator_scope(self._keep):
             self._rank_V = None
             if order_V is not None:
                 self._rank_V = host_variable(softmax_counts.inverse(order_V))
-            self._output = self.make_loss(counts_V, hidden_shape[-1] + self.use_bias)
+            self._output = self.make_loss(counts_V, columns)
+        specs = self._output.tables().values()
+        self._require_room(sum(s.rows * s.columns for s in specs) * self._number_bytes)
         self._tables = {}
         for name, spec in self._output.tables().items():
             self._tables[name] = self.add_weight(
@@ -205,6 +213,19 @@ class OutputLayer(keras.layers.Layer):
         shape = [*shape, log_p_NK.shape[1]]
         return self._ids(ranks_NK).reshape(shape), log_p_NK.reshape(shape)
 
+    def table_shapes(self, hidden_size: int) -> dict[str, tuple[int, int]]:
+        """Return the shapes of the tables by name, which need not be made.
+
+        Of a layer that is not built, the classes or the tree are made to count their rows.
+
+        Args:
+            hidden_size: The number of columns of the hidden vectors.
+        """
+        if self.built:
+            return {name: tuple(table.shape) for name, table in self._tables.items()}
+        loss = self.make_loss(self._ranked_counts()[0], hidden_size + self.use_bias)
+        return {name: (spec.rows, spec.columns) for name, spec in loss.tables().items()}
+
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer, with counts packed as text."""
         counts_V = self._counts_V
@@ -232,6 +253,24 @@ class OutputLayer(keras.layers.Layer):
     ) -> tf.Tensor:
         """Return the loss of each target, float32 (N,): here the exact -log P, in training, too."""
         return softmax_gradients.exact(self._output, self._values(), hidden_ND, targets_N)
+
+    def _ranked_counts(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the counts in descending order, and the ids in this order if it is another."""
+        if self._counts_V is None:
+            return softmax_counts.zipf(self.vocabulary_size), None
+        order_V = softmax_counts.order(self._counts_V)
+        return self._counts_V if order_V is None else self._counts_V[order_V], order_V
+
+    @property
+    def _number_bytes(self) -> int:
+        """The bytes of a number of a table."""
+        return tf.as_dtype(self.variable_dtype).size
+
+    def _require_room(self, count: int) -> None:
+        """Raise ValueError if so many bytes are not free where the tables are made."""
+        if not tf.distribute.has_strategy():  # else the rows may be on other machines
+            taker = f"{self.name}: the table of its {self.vocabulary_size:,} words"
+            require_free({device_place(): count}, taker, _REMEDY)
 
     def _check(self, hidden: Any, targets: Any, dtype: tf.DType) -> None:
         """Raise ValueError if the targets are no integers, or their shape does not fit hidden."""

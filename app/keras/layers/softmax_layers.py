@@ -215,6 +215,7 @@ class AdaptiveSoftmax(OutputLayer):
     """
 
     _own_arguments = ("cutoffs", "divisor", "seed")
+    _row_each = False
 
     def __init__(
         self,

@@ -116,6 +116,32 @@ def memory_of_keys(layer: Any, slot_bytes: int = 0) -> TableMemory:
     )
 
 
+def memory_of_variable(
+    layer: str, shape: tuple[int, int], dtype: str, slot_bytes: int
+) -> TableMemory:
+    """Return the memory of a table that is a variable of the device.
+
+    Args:
+        layer: The name of the layer, or of its table.
+        shape: The shape of the table, (V, D).
+        dtype: The dtype of the rows.
+        slot_bytes: The bytes of the optimizer state of a row.
+    """
+    rows, columns = shape
+    return TableMemory(
+        layer=layer,
+        kind="device",
+        rows=rows,
+        columns=columns,
+        dtype=dtype,
+        rows_bytes=rows * columns * tf.as_dtype(dtype).size,
+        slots_bytes=rows * slot_bytes,
+        cache_bytes=0,
+        map_bytes=0,
+        place=device_place(),
+    )
+
+
 def device_place() -> str:
     """Return the place of tables of the device: `DEVICE` if there is a GPU, else `HOST`."""
     return DEVICE if tf.config.list_physical_devices("GPU") else HOST
