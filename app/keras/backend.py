@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -75,8 +75,8 @@ def is_called_by(function: str, module: str) -> bool:
     return False
 
 
-def in_call_of(kind: type) -> Any:
-    """Return the nearest object of a class whose method is in the call stack, or None.
+def owners_in_call(kind: type) -> Iterator[Any]:
+    """Yield the objects of a class whose methods are in the call stack, the nearest first.
 
     Args:
         kind: A class of Keras. Only methods that Keras defines are looked at: `f_locals` keeps the
@@ -87,8 +87,16 @@ def in_call_of(kind: type) -> Any:
         if frame.f_globals.get("__name__", "").startswith("keras.") and isinstance(
             owner := frame.f_locals.get("self"), kind
         ):
-            return owner
-    return None
+            yield owner
+
+
+def in_call_of(kind: type) -> Any:
+    """Return the nearest object of a class whose method is in the call stack, or None.
+
+    Args:
+        kind: See `owners_in_call`.
+    """
+    return next(owners_in_call(kind), None)
 
 
 def require_tensorflow() -> None:

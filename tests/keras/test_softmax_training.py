@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import LazyAdam, LossScaleOptimizer, RowwiseAdagrad
+from app.keras import LazyAdam, LossScaleOptimizer, RowwiseAdagrad, output_as_loss
 from app.losses import sampling
 from tests.keras.softmax_models import (
     DIM,
     LAYERS,
+    SAMPLED,
     WORDS,
+    built,
     draw_again,
     make_model,
     planted,
@@ -197,3 +199,81 @@ def test_two_replicas_train_as_one_device():
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout.splitlines()[-1])
     assert found["apart"] < 1e-4 and found["whole"] == []
+
+
+def compiled(name, **options):
+    """A model with an output layer that is made with some options, and its data."""
+    model, _, layer = make_model(name, LazyAdam(0.01), mask=False)
+    config = layer.get_config() | options
+    tokens, following = model.inputs
+    again = type(layer).from_config(config)(model.get_layer("hidden").output, following)
+    model = keras.Model([tokens, following], again)
+    model.compile(LazyAdam(0.01), loss=output_as_loss)
+    x, y = planted()
+    return model, x, np.maximum(y, 0)
+
+
+@pytest.mark.parametrize("name", ["classes", "samples"])
+def test_the_layer_measures_the_perplexity(name):
+    model, x, y = compiled(name, metrics=["perplexity"])
+    shown = model.fit([x, y], y, validation_data=([x, y], y), epochs=1, batch_size=20, verbose=0)
+    logs = {key: values[-1] for key, values in shown.history.items()}
+    losses = model([x, y]).numpy()
+    assert logs["val_perplexity"] == pytest.approx(np.exp(losses.mean()), rel=1e-4)
+    if name == "samples":
+        assert np.isnan(logs["perplexity"])  # its loss is an estimate
+    else:
+        assert logs["perplexity"] == pytest.approx(np.exp(logs["loss"]), rel=0.05)
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_a_sampled_loss_of_evaluation_is_that_of_training(name):
+    model, x, y = compiled(name, evaluation="sampled", metrics=["sampled_loss"])
+    layer = model.layers[-1]
+    found = [model.evaluate([x, y], y, batch_size=30, verbose=0) for _ in range(2)]
+    assert found[0] == found[1] and found[0][0] == pytest.approx(found[0][1], rel=1e-5)
+    assert layer._seeds.state.numpy().tolist() == [layer.seed, 0]  # evaluation draws on its own
+    trained = np.mean([model([x, y], training=True).numpy().mean() for _ in range(20)])
+    assert found[0][0] == pytest.approx(trained, rel=0.1)
+    hidden = vectors()
+    exact = built(name)
+    exact.set_weights([np.ones_like(w) for w in exact.get_weights()])
+    config = exact.get_config() | {"evaluation": "sampled"}
+    other = type(exact).from_config(config)
+    other.build((None, DIM))
+    other.set_weights(exact.get_weights())
+    np.testing.assert_array_equal(
+        other.log_probability(hidden, words()), exact.log_probability(hidden, words())
+    )
+    model, x, y = compiled(name, metrics=["sampled_loss", "perplexity"])
+    loss, sampled, perplexity = model.evaluate([x, y], y, batch_size=30, verbose=0)
+    assert perplexity == pytest.approx(np.exp(loss), rel=1e-4)
+    assert sampled == pytest.approx(found[0][0], rel=1e-4)
+
+
+def own(targets, output):
+    return output
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metrics": ["accuracy"]}, r"out: metrics=\['accuracy'\] compares"),
+        ({"weighted_metrics": ["acc"]}, r"out: metrics=\['acc'\] compares"),
+        ({"metrics": {"out": keras.metrics.TopKCategoricalAccuracy()}}, "out: metrics=.* compares"),
+        ({"metrics": [keras.metrics.sparse_categorical_accuracy]}, "out: metrics=.* compares"),
+        ({"loss": "sparse_categorical_crossentropy"}, "out: loss='sparse_.* compares .*as_loss"),
+        ({"loss": keras.losses.MeanSquaredError()}, "out: loss=.* compares .*output_as_loss"),
+        ({"metrics": [own, keras.metrics.MeanMetricWrapper(own, name="mean")]}, None),
+    ],
+)
+def test_what_compares_the_output_with_classes_is_refused_by_name(given, message):
+    model, x, y = compiled("classes")
+    model.compile(LazyAdam(0.01), **{"loss": output_as_loss} | given)
+    for run in (model.fit, model.evaluate, model.train_on_batch, model.test_on_batch):
+        options = {"verbose": 0} if run in (model.fit, model.evaluate) else {}
+        if message is None:
+            model.evaluate([x, y], y, verbose=0)
+            return
+        with pytest.raises(ValueError, match=message):
+            run([x, y], y, **options)

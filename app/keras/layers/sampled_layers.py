@@ -17,6 +17,7 @@ from ...losses.sampled.sampled_softmax import SampledSoftmax as SampledSoftmaxLo
 from ...losses.sampled.samplers import SAMPLERS
 from . import softmax_gradients
 from .softmax_base import OutputLayer
+from .softmax_metrics import PERPLEXITY, SAMPLED_LOSS, Perplexity, TargetMean
 
 
 class _SampledLayer(OutputLayer):
@@ -26,7 +27,8 @@ class _SampledLayer(OutputLayer):
     `samples` is not positive or `sampler` is unknown.
     """
 
-    _own_arguments = ("samples", "sampler", "seed")
+    _own_arguments = ("samples", "sampler", "seed", "evaluation")
+    _measures = {PERPLEXITY: Perplexity, SAMPLED_LOSS: TargetMean}
     _loss: Callable[[np.ndarray, int, int, str], SampledLoss]
 
     def __init__(
@@ -38,10 +40,14 @@ class _SampledLayer(OutputLayer):
         sampler: str = "log_uniform",
         seed: int | None = None,
         use_bias: bool = True,
+        evaluation: str = "exact",
         **options: Any,
     ):
         super().__init__(vocabulary_size, counts, use_bias, **options)
         self.samples, self.sampler, self.seed = samples, sampler, seed
+        self.evaluation = evaluation
+        if evaluation not in ("exact", "sampled"):
+            raise ValueError(f"{self.name}: evaluation={evaluation!r}: give 'exact' or 'sampled'")
         if samples < 1:
             raise ValueError(f"{self.name}: samples={samples}: give a positive number")
         if sampler not in SAMPLERS:
@@ -56,12 +62,28 @@ class _SampledLayer(OutputLayer):
     def _estimate(
         self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
     ) -> tf.Tensor:
-        """Return -log P of the full softmax; in training, the loss of newly drawn samples."""
-        inputs = self._values(), hidden_ND, targets_N
-        if not training:
-            return softmax_gradients.exact(self._softmax, *inputs)
-        seed = tf.cast(self._seeds.next(), tf.int64)
-        return softmax_gradients.sampled(self._output, *inputs, seed)
+        """Return -log P of the full softmax, or the loss estimated from samples; see `evaluation`.
+
+        Training draws new samples. Evaluation draws those that belong to the targets, so that it
+        does not change what training draws, and is the same when it is repeated.
+        """
+        seed = None
+        if training:
+            seed = tf.cast(self._seeds.next(), tf.int64)
+        elif self.evaluation == "sampled" or SAMPLED_LOSS in self.measured:
+            seed = tf.cast(tf.stack([tf.size(targets_N), tf.reduce_sum(targets_N)]), tf.int64)
+        sampled_N = None
+        if seed is not None:
+            inputs = self._values(), hidden_ND, targets_N
+            sampled_N = softmax_gradients.sampled(self._output, *inputs, seed)
+            self._measure(SAMPLED_LOSS, sampled_N)
+        if training or self.evaluation == "sampled":
+            return sampled_N
+        return super()._estimate(hidden_ND, targets_N, training)
+
+    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
+        """Return -log P of the full softmax of each target, float32 (N,)."""
+        return softmax_gradients.exact(self._softmax, self._values(), hidden_ND, targets_N)
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -84,7 +106,11 @@ class SampledSoftmax(_SampledLayer):
         sampler: "log_uniform", for ids by rank that follow Zipf's law, or "unigram", in proportion
             to counts ** 0.75 (see `losses.sampled.samplers`).
         seed: The seed of the draws; None for a new one in each run.
+        evaluation: The result where the layer does not train: "exact", or "sampled" for the loss of
+            training, which takes the time of a training step and compares with its loss.
         use_bias: As for `OutputLayer`.
+        metrics: As for `OutputLayer`, and "sampled_loss": the loss of training, measured where the
+            layer is evaluated, too.
         **options: As for `OutputLayer`.
 
     Raises:

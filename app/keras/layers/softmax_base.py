@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,6 +18,7 @@ from ...types import HOST
 from ..backend import in_replica, require_tensorflow
 from ..tables.table_memory import device_place, require_free
 from . import softmax_counts, softmax_gradients
+from .softmax_metrics import PERPLEXITY, Perplexity, TargetMean, check_compiled
 
 # Of each word, to make classes or a tree: measured for ten million words.
 _WORK_BYTES = 64
@@ -36,6 +37,9 @@ class OutputLayer(keras.layers.Layer):
             for words that are equally frequent. By default ids are taken to be by descending
             frequency under Zipf's law: id i in proportion to 1 / (i + 1).
         use_bias: Whether each row has a bias, stored as one more column of its table.
+        metrics: What the layer measures of all targets that are not masked, without sample weights,
+            for the logs of `fit` and `evaluate`: "perplexity". It is NaN where the loss is an
+            estimate, as where a sampled layer is trained.
         **options: As for `keras.layers.Layer`: name, dtype, trainable.
 
     Raises:
@@ -43,10 +47,17 @@ class OutputLayer(keras.layers.Layer):
     """
 
     _own_arguments: tuple[str, ...] = ()
+    _measures: Mapping[str, type[TargetMean]] = {PERPLEXITY: Perplexity}
     _row_each = True  # whether a table has a row of all columns for each word, or each but one
 
     def __init__(
-        self, vocabulary_size: int, counts: Any = None, use_bias: bool = True, **options: Any
+        self,
+        vocabulary_size: int,
+        counts: Any = None,
+        use_bias: bool = True,
+        *,
+        metrics: Sequence[str] = (),
+        **options: Any,
     ):
         require_tensorflow()
         super().__init__(autocast=False, **options)  # rows are cast after they are read
@@ -63,6 +74,13 @@ class OutputLayer(keras.layers.Layer):
         self._counts_V = None
         if counts is not None:
             self._counts_V = softmax_counts.checked(counts, self.vocabulary_size, self.name)
+        self.measured = [metrics] if isinstance(metrics, str) else list(metrics)
+        if unknown := [name for name in self.measured if name not in self._measures]:
+            raise ValueError(
+                f"{self.name}: metrics={unknown}: choose from {', '.join(self._measures)}"
+            )
+        # Keras finds metrics in attributes.
+        self._means = [self._measures[name](name) for name in self.measured]
         self.supports_masking = True
         self.supports_jit = False  # the rows that a step reads depend on its data
 
@@ -176,7 +194,9 @@ class OutputLayer(keras.layers.Layer):
             targets: Integer ids (...).
         """
         self._build_for(hidden)
-        return -self(hidden, targets, training=False)
+        hidden, targets = tf.convert_to_tensor(hidden), tf.convert_to_tensor(targets)
+        self._check(hidden.shape, targets.shape, targets.dtype)
+        return -tf.reshape(self._exact(*self._flat(hidden, targets)), tf.shape(targets))
 
     def distribution(self, hidden: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield blocks of all words: ids (M,) and log P (..., M) float32 for each hidden vector.
@@ -233,6 +253,7 @@ class OutputLayer(keras.layers.Layer):
             "vocabulary_size": self.vocabulary_size,
             "counts": None if counts_V is None else softmax_counts.packed(counts_V),
             "use_bias": self.use_bias,
+            **({"metrics": self.measured} if self.measured else {}),
             **{name: getattr(self, name) for name in self._own_arguments},
         }
 
@@ -252,7 +273,19 @@ class OutputLayer(keras.layers.Layer):
         self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
     ) -> tf.Tensor:
         """Return the loss of each target, float32 (N,): here the exact -log P, in training, too."""
+        losses_N = self._exact(hidden_ND, targets_N)
+        self._measure(PERPLEXITY, losses_N)
+        return losses_N
+
+    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
+        """Return -log P of each target, float32 (N,)."""
         return softmax_gradients.exact(self._output, self._values(), hidden_ND, targets_N)
+
+    def _measure(self, name: str, values_N: tf.Tensor) -> None:
+        """Add the values of some targets to the metric of a name, if the layer has it."""
+        for mean in self._means:
+            if mean.name == name:
+                mean.update_state(values_N)
 
     def _ranked_counts(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the counts in descending order, and the ids in this order if it is another."""
@@ -273,7 +306,11 @@ class OutputLayer(keras.layers.Layer):
             require_free({device_place(): count}, taker, _REMEDY)
 
     def _check(self, hidden: Any, targets: Any, dtype: tf.DType) -> None:
-        """Raise ValueError if the targets are no integers, or their shape does not fit hidden."""
+        """Raise ValueError if the targets are no integers, or their shape does not fit hidden.
+
+        Also if the model compares the output with classes.
+        """
+        check_compiled(self)
         if not dtype.is_integer:
             raise ValueError(
                 f"{self.name}: targets are {dtype.name}; pass integers, with "
