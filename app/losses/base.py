@@ -8,7 +8,7 @@ updates the rows of a part block by block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -186,19 +186,24 @@ class Part(NamedTuple):
     measure: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
 
 
-class WordBlock(NamedTuple):
-    """A block of words whose log-probabilities are computed only when they are asked for.
+class WordGroups(NamedTuple):
+    """Groups of words, whose log-probabilities are computed block by block.
+
+    All functions also work in a graph, where groups and blocks are int32 scalars.
 
     Attributes:
-        ids_M: The ids of the words.
-        bound_N: For each of N hidden vectors, an upper bound of the words' log-probabilities.
-        log_probability: A function without arguments that returns the log-probabilities, (N, M)
-            float32.
+        bounds_NG: For each of N hidden vectors and each group, an upper bound of the
+            log-probabilities of its words, float32.
+        blocks: From a group to its number of blocks.
+        measure: From a group to what `words` needs of the whole of it, a tensor, or None.
+        words: From a group, one of its blocks, and the result of `measure` to ascending ids (M,)
+            int32 and their log-probabilities (N, M) float32.
     """
 
-    ids_M: np.ndarray
-    bound_N: np.ndarray
-    log_probability: Callable[[], np.ndarray]
+    bounds_NG: tf.Tensor
+    blocks: Callable[[Any], Any]
+    measure: Callable[[Any], Any]
+    words: Callable[[Any, Any, Any], tuple[tf.Tensor, tf.Tensor]]
 
 
 class Loss(Protocol):
@@ -287,8 +292,8 @@ class NormalizedLoss(Loss, Protocol):
         """
         return {}
 
-    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield all words in blocks, each word once. Call this in eager mode only.
+    def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
+        """Return all words in groups, each word once.
 
         Args:
             hidden_ND: N hidden vectors.

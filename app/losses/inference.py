@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from ..system.loops import loop
 from ..tables.row_reads import gather_unique
 from . import stream
-from .base import Gather, NormalizedLoss, Predictions
+from .base import Gather, NormalizedLoss, Predictions, WordGroups
+
+_NO_WORD = 2**31 - 1  # the id where fewer than k words were found
 
 
 def log_probability(
@@ -43,16 +47,20 @@ def distribution(
         hidden_ND: N hidden vectors.
         gather: Reads rows of the loss's tables.
     """
-    for block in loss.word_blocks(hidden_ND, gather):
-        yield block.ids_M, block.log_probability()
+    for groups in loss.word_groups(hidden_ND, gather):
+        for group in range(groups.bounds_NG.shape[1]):
+            measured = groups.measure(group)
+            for block in range(int(groups.blocks(group))):
+                ids_M, log_p_NM = groups.words(group, block, measured)
+                yield ids_M.numpy(), log_p_NM.numpy()
 
 
 def top_k(
     loss: NormalizedLoss, hidden_ND: tf.Tensor, k: int, gather: Gather
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k most probable words of each hidden vector, exactly.
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the k most probable words of each hidden vector, exactly; also in a graph.
 
-    Blocks with the highest bounds are read first. A block is skipped if its bound shows that none
+    Groups with the highest bounds are read first. A group is skipped if its bound shows that none
     of its words can be among the k (branch and bound).
 
     Args:
@@ -65,19 +73,57 @@ def top_k(
         Ids (N, k) int32 and log-probabilities (N, k) float32, the most probable word first, and of
         equally probable words the lower id first. Fewer than k columns if there are fewer words.
     """
-    count = int(hidden_ND.shape[0])
-    ids_NK = np.zeros((count, 0), np.int32)
-    log_p_NK = np.zeros((count, 0), np.float32)
-    blocks = sorted(
-        loss.word_blocks(hidden_ND, gather), key=lambda block: -block.bound_N.max(initial=-np.inf)
-    )
-    for block in blocks:
-        if log_p_NK.shape[1] == k and (block.bound_N < log_p_NK[:, -1]).all():
-            continue
-        block_NM = block.log_probability()
-        log_p_NK = np.concatenate([log_p_NK, block_NM], axis=1)
-        ids_NK = np.concatenate([ids_NK, np.broadcast_to(block.ids_M, block_NM.shape)], axis=1)
-        order_NK = np.lexsort((ids_NK, -log_p_NK), axis=1)[:, :k]
-        log_p_NK = np.take_along_axis(log_p_NK, order_NK, axis=1)
-        ids_NK = np.take_along_axis(ids_NK, order_NK, axis=1)
-    return ids_NK, log_p_NK
+    count = tf.shape(hidden_ND)[0]
+    best = [tf.fill([count, k], _NO_WORD), tf.fill([count, k], -math.inf)]
+    for groups in loss.word_groups(hidden_ND, gather):
+        best = _search(groups, best)
+    ids_NK, log_p_NK = best
+    words = tf.reduce_sum(tf.cast(ids_NK < _NO_WORD, tf.int32), axis=1)
+    found = tf.maximum(tf.reduce_max(words), 0)  # there may be no vector
+    return ids_NK[:, :found], log_p_NK[:, :found]
+
+
+def _search(groups: WordGroups, best: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """Return the ids and log-probabilities (N, k) of the best words so far and in some groups."""
+    order_G = tf.argsort(-tf.reduce_max(groups.bounds_NG, axis=0))
+
+    def visit(position: tf.Tensor, *best: tf.Tensor) -> Sequence[tf.Tensor]:
+        """Search one group, if it can have a word that is better than one of the k so far."""
+        group = order_G[position]
+        can_have_N = ~(tf.gather(groups.bounds_NG, group, axis=1) < best[1][:, -1])
+
+        def search() -> Sequence[tf.Tensor]:
+            measured = groups.measure(group)
+
+            def merge(block: tf.Tensor, *best: tf.Tensor) -> Sequence[tf.Tensor]:
+                return _merge(*best, *groups.words(group, block, measured))
+
+            return loop(groups.blocks(group), merge, best)
+
+        return tf.cond(tf.reduce_any(can_have_N), search, lambda: list(best))
+
+    return loop(tf.size(order_G), visit, best)
+
+
+def _merge(
+    ids_NK: tf.Tensor, log_p_NK: tf.Tensor, ids_M: tf.Tensor, log_p_NM: tf.Tensor
+) -> list[tf.Tensor]:
+    """Return the best k of k words and a block of words, of equal ones those of lower ids.
+
+    Args:
+        ids_NK: The ids of the words so far, the best first.
+        log_p_NK: Their log-probabilities.
+        ids_M: The ids of the block, ascending.
+        log_p_NM: Their log-probabilities.
+    """
+    k = ids_NK.shape[1]
+    own = tf.math.top_k(log_p_NM, tf.minimum(k, tf.size(ids_M)))
+    ids = tf.concat([ids_NK, tf.gather(ids_M, own.indices)], axis=1)
+    log_p = tf.concat([log_p_NK, own.values], axis=1)
+    by_id = tf.argsort(ids, axis=1, stable=True)
+    ids, log_p = (tf.gather(each, by_id, batch_dims=1) for each in (ids, log_p))
+    best = tf.math.top_k(log_p, k)  # of equal values the first
+    merged = [tf.gather(ids, best.indices, batch_dims=1), best.values]
+    for after, before in zip(merged, (ids_NK, log_p_NK), strict=True):
+        after.set_shape(before.shape)
+    return merged

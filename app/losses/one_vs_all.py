@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from ..system.gradients import custom_gradient
 from ..tables.base import TableSpec
 from ..tables.initial import Constant
 from ..types import Rows
-from .base import Gather, Loss, Part, Predictions, WordBlock
+from .base import Gather, Loss, Part, Predictions, WordGroups
 
 _TABLE = "output"
 # The most numbers of rows, and the most scores, in memory at once: 32 MB of either.
@@ -76,26 +75,25 @@ class OneVsAll(Loss):
         count = None if tiles == 1 else lambda group: tf.constant(tiles)
         return 0.0, [Part(_TABLE, hidden_ND, 1, None, count, block, loss)]
 
-    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield all labels in blocks (see `NormalizedLoss`); their probabilities do not sum to 1.
-
-        The bound of every block is 0, so no block can be skipped.
+    def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
+        """Return all labels in a group (see `NormalizedLoss`); their probabilities do not sum to 1.
 
         Args:
             hidden_ND: N hidden vectors.
             gather: Reads rows of the table.
         """
         step = max(1, _AT_ONCE // self._columns)
-        for start in range(0, self._labels, step):
-            ids_M = np.arange(start, min(start + step, self._labels), dtype=np.int32)
+        hidden_ND = tf.cast(hidden_ND, tf.float32)
 
-            def log_probability(ids_M: np.ndarray = ids_M) -> np.ndarray:
-                """Gather the rows of the block, and return log P of its labels, (N, M) float32."""
-                rows_MD = gather(_TABLE, tf.constant(ids_M))
-                scores_NM = tf.matmul(tf.cast(hidden_ND, tf.float32), rows_MD, transpose_b=True)
-                return tf.math.log_sigmoid(scores_NM).numpy()
+        def words(_: tf.Tensor, block: tf.Tensor, __: None) -> tuple[tf.Tensor, tf.Tensor]:
+            """Return the ids of a block and log P of its labels."""
+            ids_M = tf.range(block * step, tf.minimum((block + 1) * step, self._labels))
+            scores_NM = tf.matmul(hidden_ND, gather(_TABLE, ids_M), transpose_b=True)
+            return ids_M, tf.math.log_sigmoid(scores_NM)
 
-            yield WordBlock(ids_M, np.zeros(hidden_ND.shape[0], np.float32), log_probability)
+        blocks = -(-self._labels // step)
+        bounds_N1 = tf.zeros_like(hidden_ND[:, :1])
+        return [WordGroups(bounds_N1, lambda _: blocks, lambda _: None, words)]
 
 
 class _Weights(NamedTuple):

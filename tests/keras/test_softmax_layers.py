@@ -60,6 +60,29 @@ def test_the_likeliest_words_are_those_of_the_whole_distribution(name):
     assert layer.top_k(hidden, WORDS + 5)[0].shape == (7, WORDS)
 
 
+@pytest.mark.parametrize(
+    "name", ["classes of classes", *(pytest.param(n, marks=pytest.mark.slow) for n in LAYERS)]
+)
+def test_the_likeliest_words_of_a_saved_model(name, tmp_path):
+    layer = built(name)
+
+    class Served(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        @tf.function(input_signature=[tf.TensorSpec([None, None, DIM])], autograph=False)
+        def top(self, hidden):
+            return layer.top_k(hidden, 4)
+
+    tf.saved_model.save(Served(), tmp_path / "saved")
+    loaded = tf.saved_model.load(tmp_path / "saved")
+    for hidden in (vectors(), 0 * vectors((2, 1)), vectors((0, 3))):
+        found, expected = loaded.top(hidden), layer.top_k(hidden, 4)
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
+
+
 @pytest.mark.parametrize(("use_bias", "compiled"), [(False, False), (True, True)])
 def test_the_full_softmax_is_that_of_dense(use_bias, compiled):
     layer, hidden, targets = built("softmax", use_bias=use_bias), vectors(), words()

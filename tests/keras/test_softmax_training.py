@@ -214,10 +214,14 @@ def compiled(name, **options):
 
 
 @pytest.mark.parametrize("name", ["classes", "samples"])
-def test_the_layer_measures_the_perplexity(name):
-    model, x, y = compiled(name, metrics=["perplexity"])
+def test_the_layer_measures_perplexity_and_accuracy(name):
+    model, x, y = compiled(name, metrics=["perplexity", "accuracy"])
     shown = model.fit([x, y], y, validation_data=([x, y], y), epochs=1, batch_size=20, verbose=0)
     logs = {key: values[-1] for key, values in shown.history.items()}
+    layer = model.layers[-1]
+    hidden = keras.Model(model.inputs[0], layer.input[0])(x)
+    hits = layer.top_k(hidden, 1)[0][..., 0] == y
+    assert logs["val_accuracy"] == pytest.approx(hits.mean()) and np.isnan(logs["accuracy"])
     losses = model([x, y]).numpy()
     assert logs["val_perplexity"] == pytest.approx(np.exp(losses.mean()), rel=1e-4)
     if name == "samples":

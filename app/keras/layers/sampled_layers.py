@@ -17,7 +17,7 @@ from ...losses.sampled.sampled_softmax import SampledSoftmax as SampledSoftmaxLo
 from ...losses.sampled.samplers import SAMPLERS
 from . import softmax_gradients
 from .softmax_base import OutputLayer
-from .softmax_metrics import PERPLEXITY, SAMPLED_LOSS, Perplexity, TargetMean
+from .softmax_metrics import SAMPLED_LOSS, TargetMean
 
 
 class _SampledLayer(OutputLayer):
@@ -28,7 +28,7 @@ class _SampledLayer(OutputLayer):
     """
 
     _own_arguments = ("samples", "sampler", "seed", "evaluation")
-    _measures = {PERPLEXITY: Perplexity, SAMPLED_LOSS: TargetMean}
+    _measures = OutputLayer._measures | {SAMPLED_LOSS: TargetMean}
     _loss: Callable[[np.ndarray, int, int, str], SampledLoss]
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -18,7 +18,7 @@ from ...types import HOST
 from ..backend import in_replica, require_tensorflow
 from ..tables.table_memory import device_place, require_free
 from . import softmax_counts, softmax_gradients
-from .softmax_metrics import PERPLEXITY, Perplexity, TargetMean, check_compiled
+from .softmax_metrics import ACCURACY, PERPLEXITY, Perplexity, TargetMean, check_compiled
 
 # Of each word, to make classes or a tree: measured for ten million words.
 _WORK_BYTES = 64
@@ -38,8 +38,9 @@ class OutputLayer(keras.layers.Layer):
             frequency under Zipf's law: id i in proportion to 1 / (i + 1).
         use_bias: Whether each row has a bias, stored as one more column of its table.
         metrics: What the layer measures of all targets that are not masked, without sample weights,
-            for the logs of `fit` and `evaluate`: "perplexity". It is NaN where the loss is an
-            estimate, as where a sampled layer is trained.
+            for the logs of `fit` and `evaluate`: "perplexity", which is NaN where the loss is an
+            estimate, and "accuracy", the share of targets that are the most likely word, which
+            is NaN in training, as it reads the rows of all likely words.
         **options: As for `keras.layers.Layer`: name, dtype, trainable.
 
     Raises:
@@ -47,7 +48,7 @@ class OutputLayer(keras.layers.Layer):
     """
 
     _own_arguments: tuple[str, ...] = ()
-    _measures: Mapping[str, type[TargetMean]] = {PERPLEXITY: Perplexity}
+    _measures: dict[str, type[TargetMean]] = {PERPLEXITY: Perplexity, ACCURACY: TargetMean}
     _row_each = True  # whether a table has a row of all columns for each word, or each but one
 
     def __init__(
@@ -114,13 +115,14 @@ class OutputLayer(keras.layers.Layer):
         row_bytes = self._row_each * columns * self._number_bytes
         self._require_room(self.vocabulary_size * max(_WORK_BYTES, row_bytes))
         counts_V, order_V = self._ranked_counts()
-        self._ids_V = order_V
         self._made: list[tf.Variable] = []  # TensorFlow exports and saves variables in attributes
         with tf.init_scope(), tf.variable_creator_scope(self._keep):
-            self._rank_V = None
+            self._rank_V = self._ids_V = None
             if order_V is not None:
                 self._rank_V = host_variable(softmax_counts.inverse(order_V))
             self._output = self.make_loss(counts_V, columns)
+            if order_V is not None:  # at the end, where checkpoints of earlier versions have none
+                self._ids_V = host_variable(order_V)
         specs = self._output.tables().values()
         self._require_room(sum(s.rows * s.columns for s in specs) * self._number_bytes)
         self._tables = {}
@@ -159,12 +161,12 @@ class OutputLayer(keras.layers.Layer):
         # This fails if the number of targets is wrong.
         targets = tf.reshape(targets, tf.shape(hidden)[:-1])
         if hidden_mask is None:
-            losses = self._estimate(*self._flat(hidden, targets), training)
+            losses = self._measured(*self._flat(hidden, targets), training)
             return tf.reshape(losses, tf.shape(targets))
         with tf.device(HOST):  # the number of chosen targets is the shape of all later tensors
             where = tf.cast(tf.where(hidden_mask), tf.int32)
             chosen = tf.gather_nd(targets, where)
-        losses_N = self._estimate(*self._flat(tf.gather_nd(hidden, where), chosen), training)
+        losses_N = self._measured(*self._flat(tf.gather_nd(hidden, where), chosen), training)
         return tf.scatter_nd(where, losses_N, tf.shape(targets))
 
     def compute_output_spec(
@@ -209,12 +211,12 @@ class OutputLayer(keras.layers.Layer):
         """
         hidden_ND, shape = self._vectors(hidden)
         for ranks_M, log_p_NM in inference.distribution(self._output, hidden_ND, self._gather()):
-            yield self._ids(ranks_M), log_p_NM.reshape(*shape, len(ranks_M))
+            yield self._ids(ranks_M).numpy(), log_p_NM.reshape(*shape, len(ranks_M))
 
     def top_k(self, hidden: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and log P of the k most likely words, exactly.
 
-        Only for eager mode.
+        In a `tf.function`, and so in a SavedModel, the results are tensors.
 
         Args:
             hidden: Hidden vectors (..., D).
@@ -228,10 +230,16 @@ class OutputLayer(keras.layers.Layer):
         """
         if k < 1:
             raise ValueError(f"{self.name}: k={k}: give a positive number")
-        hidden_ND, shape = self._vectors(hidden)
-        ranks_NK, log_p_NK = inference.top_k(self._output, hidden_ND, k, self._gather())
-        shape = [*shape, log_p_NK.shape[1]]
-        return self._ids(ranks_NK).reshape(shape), log_p_NK.reshape(shape)
+        self._build_for(hidden)
+        hidden = tf.convert_to_tensor(hidden)
+        ranks_NK, log_p_NK = self._top_ranks(self._extended(hidden), k)
+        shape = tf.concat([tf.shape(hidden)[:-1], tf.shape(ranks_NK)[1:]], axis=0)
+        found = [tf.reshape(each, shape) for each in (self._ids(ranks_NK), log_p_NK)]
+        if tf.executing_eagerly():
+            return found[0].numpy(), found[1].numpy()
+        for each in found:
+            each.set_shape([*hidden.shape[:-1], min(k, self.vocabulary_size)])
+        return found[0], found[1]
 
     def table_shapes(self, hidden_size: int) -> dict[str, tuple[int, int]]:
         """Return the shapes of the tables by name, which need not be made.
@@ -268,6 +276,15 @@ class OutputLayer(keras.layers.Layer):
             counts_V = softmax_counts.unpacked(config["counts"], config["vocabulary_size"])
             config = config | {"counts": counts_V}
         return cls(**config)
+
+    def _measured(
+        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
+    ) -> tf.Tensor:
+        """Return the loss of each target, float32 (N,), and measure what the layer is to."""
+        if ACCURACY in self.measured and not training:
+            ranks_N1, _ = self._top_ranks(hidden_ND, 1)
+            self._measure(ACCURACY, tf.cast(ranks_N1[:, 0] == targets_N, tf.float32))
+        return self._estimate(hidden_ND, targets_N, training)
 
     def _estimate(
         self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
@@ -358,9 +375,16 @@ class OutputLayer(keras.layers.Layer):
         """Return a function that gathers rows of the tables; see `softmax_gradients.gather_of`."""
         return softmax_gradients.gather_of(self._values())
 
-    def _ids(self, ranks: np.ndarray) -> np.ndarray:
+    def _top_ranks(self, hidden_ND: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the ranks and log P of the k most likely words of each vector, (N, k)."""
+        return inference.top_k(
+            self._output, hidden_ND, min(k, self.vocabulary_size), self._gather()
+        )
+
+    def _ids(self, ranks: Any) -> tf.Tensor:
         """Return the user's ids of words given by rank of frequency."""
-        return ranks if self._ids_V is None else self._ids_V[ranks]
+        ids_V = self._ids_V
+        return tf.convert_to_tensor(ranks) if ids_V is None else tf.gather(in_replica(ids_V), ranks)
 
     def _keep(self, make: Any, **options: Any) -> tf.Variable:
         """Create a variable, and hold it in an attribute; for `tf.variable_creator_scope`."""

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ... import __name__ as PACKAGE
 from ..backend import owners_in_call
 
-PERPLEXITY, SAMPLED_LOSS = "perplexity", "sampled_loss"
+PERPLEXITY, ACCURACY, SAMPLED_LOSS = "perplexity", "accuracy", "sampled_loss"
 # The classes of Keras for functions of a user's own, and for values as they are.
 _PLAIN = (keras.metrics.MeanMetricWrapper, keras.metrics.Mean, keras.metrics.Sum)
 
@@ -60,7 +60,7 @@ def check_compiled(layer: keras.layers.Layer) -> None:
                 raise ValueError(
                     f"{layer.name}: metrics=[{_shown(each)}] compares scores of classes with the "
                     "targets, and the output of this layer is -log P of each target; give the "
-                    f"layer metrics=[{PERPLEXITY!r}], or compile with a function of -log P"
+                    f"layer metrics=[{PERPLEXITY!r}, {ACCURACY!r}] instead"
                 )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +15,7 @@ from ...tables.initial import Uniform
 from ...tables.row_reads import take
 from ...types import HOST, Rows
 from .. import softmax
-from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordBlock
+from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordGroups
 from .classes import probabilities
 from .levels import Entropy, Level
 
@@ -110,26 +111,25 @@ class AdaptiveSoftmax(NormalizedLoss):
         tails = [share_V[start:end].sum() for start, end in itertools.pairwise(self._bounds)]
         return {"head": np.log([*share_V[: self._bounds[0]], *tails]).astype(np.float32)}
 
-    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield the words of the head, then the words of each cluster; see `NormalizedLoss`.
+    def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
+        """Return the words of the head, then the words of each cluster; see `NormalizedLoss`.
 
-        All rows of the head are read for the first block. Those of a cluster are read as in
-        `Level.word_blocks`, its projection for its first block.
+        All rows of the head and the projections are read at once, those of a cluster as in
+        `Level.word_groups`.
         """
         hidden_ND = tf.cast(hidden_ND, tf.float32)
-        whole_N1 = np.zeros((hidden_ND.shape[0], 1), np.float32)
-        blocks = self._head.word_blocks(hidden_ND, gather, whole_N1)
-        head_NH = np.concatenate([block.log_probability() for block in blocks], axis=1)
         first = self._bounds[0]
-        words_NM = head_NH[:, :first]
-        ids_M = np.arange(first, dtype=np.int32)
-        yield WordBlock(ids_M, words_NM.max(axis=1), lambda: words_NM)
+        head_NH = self._head.log_probabilities(hidden_ND, gather, tf.zeros_like(hidden_ND[:, :1]))
+        words = tf.range(first), head_NH[:, :first]
+        bounds_N1 = tf.reduce_max(words[1], axis=1, keepdims=True)
+        found = [WordGroups(bounds_N1, lambda _: 1, lambda _: None, lambda *_: words)]
         for number, tail in enumerate(self._tails):
             rows_KD = gather(_projection(tail), tf.range(tail.columns))
             projected_NK = tf.matmul(hidden_ND, rows_KD, transpose_b=True)
             above_N1 = head_NH[:, first + number : first + number + 1]
-            for block in tail.word_blocks(projected_NK, gather, above_N1):
-                yield block._replace(ids_M=block.ids_M + np.int32(self._bounds[number]))
+            (groups,) = tail.word_groups(projected_NK, gather, above_N1)
+            found.append(_shifted(groups, self._bounds[number]))
+        return found
 
     def _parts(
         self, predictions: Predictions, rows: dict[str, Rows], entropy: Entropy
@@ -157,6 +157,16 @@ class AdaptiveSoftmax(NormalizedLoss):
             # A cluster without a word to predict has no groups, and so is not read.
             parts.append(part._replace(groups=tf.minimum(tf.size(tail_pairs.targets_P), 1)))
         return parts
+
+
+def _shifted(groups: WordGroups, first: int) -> WordGroups:
+    """Return groups of words with `first` added to their ids."""
+
+    def words(*block: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        ids_M, log_p_NM = groups.words(*block)
+        return ids_M + first, log_p_NM
+
+    return groups._replace(words=words)
 
 
 def choose_cutoffs(counts_V: np.ndarray) -> list[int]:

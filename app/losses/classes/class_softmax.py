@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ import tensorflow as tf
 from ...tables.base import TableSpec
 from ...types import Rows
 from .. import softmax
-from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordBlock
+from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordGroups
 from . import classes
 from .levels import Entropy, Level
 from .sharded_level import ShardedLevel
@@ -77,18 +77,17 @@ class ClassSoftmax(NormalizedLoss):
             share_N = np.add.reduceat(share_N, level.bounds[:-1])
         return priors
 
-    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield the words of each class or tile of a class; see `NormalizedLoss`.
+    def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
+        """Return the words of each class; see `NormalizedLoss`.
 
-        The rows of all classes are read at once. The bound of a block is the log-probability of its
-        class. With several devices the ids are not ascending.
+        The rows of all classes are read at once. The bound of a class is its log-probability. With
+        several devices the ids are not ascending from class to class.
         """
         hidden_ND = tf.cast(hidden_ND, tf.float32)
-        above_NG = np.zeros((hidden_ND.shape[0], 1), np.float32)
+        above_NG = tf.zeros_like(hidden_ND[:, :1])
         for level in reversed(self._levels[1:]):
-            blocks = level.word_blocks(hidden_ND, gather, above_NG)
-            above_NG = np.concatenate([block.log_probability() for block in blocks], axis=1)
-        yield from self._levels[0].word_blocks(hidden_ND, gather, above_NG)
+            above_NG = level.log_probabilities(hidden_ND, gather, above_NG)
+        return self._levels[0].word_groups(hidden_ND, gather, above_NG)
 
     def _parts(self, predictions: Predictions, entropy: Entropy) -> list[Part]:
         """Return the parts of all levels, words first, with `entropy` as loss of a block."""

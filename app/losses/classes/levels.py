@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
+from ...system.loops import loop
 from ...tables.base import TableSpec
 from ...tables.initial import Constant
 from ...tables.variable import host_variable
 from ...types import HOST
 from .. import softmax
-from ..base import Gather, GroupMembers, Part, VectorWordPairs, WordBlock
+from ..base import Gather, GroupMembers, Part, VectorWordPairs, WordGroups
 from ..softmax import Labels
 
 _TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB
@@ -135,54 +137,82 @@ class Level:
         )
         return [part]
 
-    def word_blocks(
-        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray
-    ) -> Iterator[WordBlock]:
-        """Yield the rows as words, in their order, a block for each group or tile.
-
-        Rows are read when log-probabilities are asked for. Only a group of several tiles is also
-        read when its first block is reached, for the normalizer.
+    def log_probabilities(
+        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: tf.Tensor
+    ) -> tf.Tensor:
+        """Return the log-probability of each row, (N, rows) float32; all rows are read at once.
 
         Args:
             hidden_ND: N hidden vectors, float32.
             gather: Reads rows of the table.
             above_NG: The log-probability of each group.
         """
-        for group in range(self.groups):
-            first, end = self.bounds[group : group + 2]
-            step = self._tile or end - first
-            starts = range(first, end, step)
-            tiles = [np.arange(start, min(start + step, end), dtype=np.int32) for start in starts]
-            bound_N = above_NG[:, group]
-            normalizer_N = None
-            if len(tiles) > 1:
-                normalizer_N = tf.fill(bound_N.shape, -np.inf)
-                for ids_M in tiles:
-                    rows_MD = gather(self.table, tf.constant(ids_M))
-                    normalizer_N = softmax.log_sum_exp(hidden_ND, rows_MD, normalizer_N)
-            for ids_M in tiles:
-                log_probability = functools.partial(
-                    self._log_probability, hidden_ND, gather, ids_M, normalizer_N, bound_N
-                )
-                yield WordBlock(ids_M, bound_N, log_probability)
+        rows_RD = gather(self.table, tf.range(self.rows))
+        scores_RN = tf.matmul(rows_RD, hidden_ND, transpose_b=True)
+        group_R = self.group_of(tf.range(self.rows))
+        greatest_GN = tf.math.unsorted_segment_max(scores_RN, group_R, self.groups)
+        shares_RN = tf.exp(scores_RN - tf.gather(greatest_GN, group_R))
+        sums_GN = tf.math.unsorted_segment_sum(shares_RN, group_R, self.groups)
+        normalizer_GN = greatest_GN + tf.math.log(sums_GN) - tf.transpose(above_NG)
+        return tf.transpose(scores_RN - tf.gather(normalizer_GN, group_R))
 
-    def _log_probability(
-        self,
-        hidden_ND: tf.Tensor,
-        gather: Gather,
-        ids_M: np.ndarray,
-        normalizer_N: tf.Tensor | None,
-        above_N: np.ndarray,
-    ) -> np.ndarray:
-        """Return the log-probabilities of a block of words, (N, M) float32, `above_N` added.
+    def word_groups(
+        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: tf.Tensor
+    ) -> list[WordGroups]:
+        """Return the rows as words, in their order, a block for each group or tile.
 
-        Without a normalizer the block has all words of its group.
+        Rows are read when log-probabilities are asked for. Only a group of several tiles is also
+        read before, for the normalizer.
+
+        Args:
+            hidden_ND: N hidden vectors, float32.
+            gather: Reads rows of the table.
+            above_NG: The log-probability of each group.
         """
-        rows_MD = gather(self.table, tf.constant(ids_M))
-        scores_NM = tf.matmul(hidden_ND, rows_MD, transpose_b=True)
-        if normalizer_N is None:
-            normalizer_N = tf.reduce_logsumexp(scores_NM, axis=1)
-        return (scores_NM - normalizer_N[:, tf.newaxis]).numpy() + above_N[:, np.newaxis]
+
+        def blocks(group: tf.Tensor) -> tf.Tensor:
+            """Return the number of tiles of a group."""
+            if self._tile is None:
+                return tf.constant(1)
+            return -((self._bounds[group] - self._bounds[group + 1]) // self._tile)
+
+        def ids(group: tf.Tensor, block: tf.Tensor) -> tf.Tensor:
+            """Return the ids of a tile, (M,) int32."""
+            first, end = self._bounds[group], self._bounds[group + 1]
+            if self._tile is not None:
+                first += block * self._tile
+                end = tf.minimum(end, first + self._tile)
+            return tf.range(first, end)
+
+        def add_tile(group: tf.Tensor, block: tf.Tensor, carry_N: tf.Tensor) -> list[tf.Tensor]:
+            """Return the log-sum-exp of the scores up to a tile, in a list."""
+            rows_MD = gather(self.table, ids(group, block))
+            return [softmax.log_sum_exp(hidden_ND, rows_MD, carry_N)]
+
+        def measure(group: tf.Tensor) -> tf.Tensor | None:
+            """Return the log-sum-exp of the scores of a group, not computed if it has one tile."""
+            start_N = tf.fill(tf.shape(hidden_ND)[:1], -math.inf)
+            if self._tile is None:
+                return None
+            count, tile = blocks(group), functools.partial(add_tile, group)
+            return tf.cond(count > 1, lambda: loop(count, tile, [start_N])[0], lambda: start_N)
+
+        def words(
+            group: tf.Tensor, block: tf.Tensor, normalizer_N: tf.Tensor | None
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            """Return the ids and the log-probabilities of a tile."""
+            ids_M = ids(group, block)
+            scores_NM = tf.matmul(hidden_ND, gather(self.table, ids_M), transpose_b=True)
+            own = functools.partial(tf.reduce_logsumexp, scores_NM, axis=1)
+            if normalizer_N is None:
+                normalizer_N = own()
+            else:
+                measured_N = normalizer_N
+                normalizer_N = tf.cond(blocks(group) > 1, lambda: measured_N, own)
+            above_N1 = tf.gather(above_NG, [group], axis=1)
+            return ids_M, scores_NM - normalizer_N[:, tf.newaxis] + above_N1
+
+        return [WordGroups(above_NG, blocks, measure, words)]
 
 
 def _one_group(pairs: VectorWordPairs) -> GroupMembers | None:

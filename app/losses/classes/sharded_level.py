@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ import tensorflow as tf
 from ...tables.base import TableSpec
 from ...tables.variable import host_variable
 from ...types import HOST
-from ..base import Gather, Part, VectorWordPairs, WordBlock
+from ..base import Gather, Part, VectorWordPairs, WordGroups
 from .levels import Entropy, Level
 
 
@@ -63,10 +63,24 @@ class ShardedLevel(Level):
             for part in shard.parts(shifted.select(indices_Q), entropy)
         ]
 
-    def word_blocks(
-        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: np.ndarray
-    ) -> Iterator[WordBlock]:
-        """Yield the words of each group, device by device; see `Level.word_blocks`."""
-        for numbers_N, rows, shard in self._shards:
-            for block in shard.word_blocks(hidden_ND, gather, above_NG[:, numbers_N]):
-                yield block._replace(ids_M=rows[block.ids_M])
+    def word_groups(
+        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: tf.Tensor
+    ) -> list[WordGroups]:
+        """Return the words of each group, device by device; see `Level.word_groups`."""
+
+        def renumbered(groups: WordGroups, rows: np.ndarray) -> WordGroups:
+            """Return groups of a shard with the rows of the level as ids."""
+
+            def words(*block: Any) -> tuple[tf.Tensor, tf.Tensor]:
+                ids_M, log_p_NM = groups.words(*block)
+                return tf.gather(rows, ids_M), log_p_NM
+
+            return groups._replace(words=words)
+
+        return [
+            renumbered(groups, rows)
+            for numbers_N, rows, shard in self._shards
+            for groups in shard.word_groups(
+                hidden_ND, gather, tf.gather(above_NG, numbers_N, axis=1)
+            )
+        ]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import tensorflow as tf
 
 from ...tables.base import TableSpec
 from ...tables.initial import Constant
 from ...types import Rows
-from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock
+from ..base import Gather, NormalizedLoss, Part, Predictions, WordGroups
 from . import huffman, single_loss, subtrees
 from .grouped_loss import GroupedLoss
 
@@ -67,10 +65,10 @@ class HierarchicalSoftmax(NormalizedLoss):
         """Return no scores: at each node of Huffman's tree both turns are about as frequent."""
         return {}
 
-    def word_blocks(self, hidden_ND: tf.Tensor, gather: Gather) -> Iterator[WordBlock]:
-        """Yield the words near the root, then the words of each subtree; see `NormalizedLoss`.
+    def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
+        """Return the words near the root, then the words of each subtree; see `NormalizedLoss`.
 
         The bound of a subtree is the log-probability of its root.
         """
-        hidden_ND = tf.cast(hidden_ND, tf.float32).numpy()
-        return subtrees.word_blocks(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))
+        hidden_ND = tf.cast(hidden_ND, tf.float32)
+        return subtrees.word_groups(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))

@@ -143,6 +143,7 @@ def test_top_k_looks_into_few_classes_where_one_is_likely():
         return tables[name].gather(ids_U)
 
     ids_NK, _ = inference.top_k(loss, hidden_ND, 3, gather)
+    ids_NK = ids_NK.numpy()
     assert ((ids_NK >= starts[0][2]) & (ids_NK < starts[0][3])).all()
     assert [name for name, _ in read] == ["classes", "output"]
 

@@ -231,7 +231,7 @@ def test_top_k_leaves_unlikely_subtrees_out(make, monkeypatch):
         return tables[name].gather(ids_U)
 
     ids_NK, _ = inference.top_k(loss, hidden_ND, 1, gather)
-    assert ids_NK.tolist() == [[word]]
+    assert ids_NK.numpy().tolist() == [[word]]
     above = int(canonical_code(COUNTS["equal"]).inner_E[:4].sum())
     assert len(read) == above + 3  # all nodes of the first depths, and one subtree of two more
 
