@@ -100,7 +100,10 @@ def main(_: Sequence[str]) -> None:
         raise UsageError("--sif and --restrict: the shares of words need all counts; leave out one")
     vectors = _first_words(flags.vectors(), values.restrict)
     FORMATS[values.format](vectors, values.output)
-    print(f"{values.output}: {len(vectors.tokens):,} vectors of {vectors.matrix.shape[1]} numbers")
+    rows, columns = len(vectors.tokens), vectors.matrix.shape[1]
+    has_text_ops = values.format == "saved_model" and vectors.form
+    needs = " (to load it: import tensorflow_text)" if has_text_ops else ""
+    print(f"{values.output}: {rows:,} vectors of {columns} numbers{needs}")
 
 
 def _first_words(vectors: WordVectors, count: int) -> WordVectors:
@@ -108,7 +111,9 @@ def _first_words(vectors: WordVectors, count: int) -> WordVectors:
     if not count:
         return vectors
     counts = None if vectors.counts is None else vectors.counts[:count]
-    return WordVectors(vectors.tokens[:count], vectors.matrix[:count], counts, vectors.ngrams)
+    return vectors._replace(
+        tokens=vectors.tokens[:count], matrix=vectors.matrix[:count], counts=counts
+    )
 
 
 def _formats_of_task(task: str) -> Mapping[str, Callable[..., str]]:

@@ -147,12 +147,15 @@ class WordVectors(NamedTuple):
         matrix: Their vectors, (V, D) float32. With `ngrams` these are the composed vectors.
         counts: Occurrences in the training corpus, (V,) int64; None for a file without counts.
         ngrams: The vectors of n-grams; None if a word without a row has no vector.
+        form: The form in which the words of their text were written, see
+            `app.text.unicode_rules.normalize`; empty if they were left as they were.
     """
 
     tokens: list[str]
     matrix: np.ndarray
     counts: np.ndarray | None = None
     ngrams: NgramVectors | None = None
+    form: str = ""
 
 
 class Team(NamedTuple):

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from .benchmark import Score, numbered_lines
-from .lexicon import Lexicon, first_row, unit_rows
+from .benchmark import Score, count_unknown, numbered_lines
+from .lexicon import Lexicon, find_rows, unit_rows
 from .search import nearest_rows
 
 _FORMAT = "analogies: `: section` lines, and four words on every other line"
@@ -82,7 +82,9 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
         UsageError: See `read_questions`.
     """
     questions = read_questions(path)
-    outcomes = _outcomes(lexicon, questions)
+    rows_of = {word: find_rows(lexicon, word) for question in questions for word in question.words}
+    outcomes = _outcomes(lexicon, [[rows_of[word] for word in each.words] for each in questions])
+    counted = count_unknown({word: bool(rows) for word, rows in rows_of.items()})
     line = f"{_MEASURE}; {lexicon.protocol}"
 
     def tally(title: str, chosen: list[bool | None]) -> Score:
@@ -101,24 +103,27 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
     parts = [tally(*item) for item in (*kinds.items(), *sections.items())]
     if not all(kinds.values()):
         parts = parts[len(kinds) :]
-    return tally(name, outcomes)._replace(parts=tuple(parts))
+    return tally(name, outcomes)._replace(parts=tuple(parts), words=counted)
 
 
-def _outcomes(lexicon: Lexicon, questions: list[Question]) -> list[bool | None]:
+def _outcomes(lexicon: Lexicon, rows: list[list[tuple[int, ...]]]) -> list[bool | None]:
     """Return whether the answer to each question is right; None for one with an unknown word.
 
     All spellings of the first three words are excluded from the search. An answer is right in any
     spelling.
+
+    Args:
+        lexicon: The words and their vectors.
+        rows: The rows of the four words of each question, see `find_rows`.
     """
-    rows = [[first_row(lexicon, word) for word in question.words] for question in questions]
-    known = [number for number, four in enumerate(rows) if None not in four]
-    a, b, c, _ = np.array([rows[number] for number in known], np.int64).reshape(-1, 4).T
+    known = {number: four for number, four in enumerate(rows) if all(four)}
+    firsts = [[spellings[0] for spellings in four] for four in known.values()]
+    a, b, c, _ = np.array(firsts, np.int64).reshape(-1, 4).T
     queries_ND = unit_rows(lexicon, b) - unit_rows(lexicon, a) + unit_rows(lexicon, c)
-    keys = [[lexicon.fold(word) for word in questions[number].words] for number in known]
     # Every spelling of a question word is excluded, as gensim does.
-    excluded = [[row for key in four[:3] for row in lexicon.rows[key]] for four in keys]
+    excluded = [[row for spellings in four[:3] for row in spellings] for four in known.values()]
     answers, _ = nearest_rows(lexicon, queries_ND, 1, excluded)
-    outcomes: list[bool | None] = [None] * len(questions)
-    for number, four, row in zip(known, keys, answers[:, 0].tolist(), strict=True):
-        outcomes[number] = row >= 0 and lexicon.keys[row] == four[3]
+    outcomes: list[bool | None] = [None] * len(rows)
+    for (number, four), row in zip(known.items(), answers[:, 0].tolist(), strict=True):
+        outcomes[number] = row in four[3]
     return outcomes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ class Score(NamedTuple):
         protocol: The rules of the measurement, in one line.
         note: The reason for an undefined score, else empty.
         parts: The scores of the sections of the file.
+        words: The number of words of the file, and of those that are unknown; empty for a section.
     """
 
     name: str
@@ -32,6 +33,17 @@ class Score(NamedTuple):
     protocol: str
     note: str = ""
     parts: tuple[Score, ...] = ()
+    words: str = ""
+
+
+def count_unknown(is_known: Mapping[str, bool]) -> str:
+    """Return how many words of a file are unknown, for `Score.words`.
+
+    Args:
+        is_known: Whether each word is known.
+    """
+    unknown = sum(not known for known in is_known.values())
+    return f"{unknown:,} of {len(is_known):,} words unknown"
 
 
 def numbered_lines(path: str | Path, format_text: str) -> Iterator[tuple[int, str]]:

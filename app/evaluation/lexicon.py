@@ -6,20 +6,21 @@ A score changes by more than a factor of two with these choices. So they are mad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import UsageError
 from ..text.phrase_table import join_words
+from ..text.unicode_rules import FOLDED, normalize
 from ..types import NgramVectors, WordVectors
 
-# The key by which spellings are compared, and its description. Of spellings with one key the most
+# The values of --case, and their descriptions. Of spellings that are compared as equal the most
 # frequent is used.
-_CASES: dict[str, tuple[Callable[[str], str], str]] = {
-    "fold": (str.lower, "letter case ignored (the most frequent spelling wins)"),
-    "exact": (str, "exact"),
+_CASES = {
+    "fold": f"letter case ignored ({FOLDED}; the most frequent spelling wins)",
+    "exact": "exact",
 }
 
 
@@ -32,7 +33,8 @@ class Lexicon(NamedTuple):
         rows: The rows of all spellings of each key, the most frequent first.
         matrix: Vectors, (V, D) float32.
         norms: Lengths of the vectors, (V,) float64, finite and positive.
-        fold: Returns the key of a spelling.
+        case: Value of --case.
+        form: The form in which the words of the text were written.
         protocol: One line that describes the words and the comparison of spellings.
         ngrams: The vectors of n-grams, which give other words their vectors; None if an unknown
             word has none.
@@ -44,7 +46,8 @@ class Lexicon(NamedTuple):
     rows: dict[str, tuple[int, ...]]
     matrix: np.ndarray
     norms: np.ndarray
-    fold: Callable[[str], str]
+    case: str
+    form: str
     protocol: str
     ngrams: NgramVectors | None = None
     zeros: Sequence[str] = ()
@@ -58,7 +61,8 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
 
     Args:
         vectors: Word vectors.
-        case: `fold` compares lower-cased spellings, `exact` compares spellings as they are.
+        case: `fold` compares spellings in the form `FOLDED`, `exact` in the form that the words of
+            the text have.
         restrict: The number of most frequent words to use; 0 uses all.
 
     Returns:
@@ -71,7 +75,6 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
         raise UsageError(f"--case={case}: no such comparison; choose one of {', '.join(_CASES)}")
     if restrict < 0:
         raise UsageError(f"--restrict={restrict}: give a number of words, or 0 for all")
-    fold, spelling = _CASES[case]
     available = len(vectors.tokens)
     considered = min(restrict or available, available)
     words, matrix = vectors.tokens[:considered], vectors.matrix[:considered]
@@ -82,15 +85,32 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
     if not usable.all():
         words = [word for word, keep in zip(words, usable.tolist(), strict=True) if keep]
         matrix, norms = matrix[usable], norms[usable]
-    keys = list(map(fold, words))
+    keys = normalize(words, _key_form(case, vectors.form))
     rows: dict[str, tuple[int, ...]] = {}
     for row, key in enumerate(keys):
         rows[key] = rows.get(key, ()) + (row,)
     which = "all" if considered == available else f"first {considered:,} of"
-    protocol = f"vocabulary: {which} {available:,} words; spelling: {spelling}"
+    protocol = f"vocabulary: {which} {available:,} words; spelling: {_CASES[case]}"
     if unusable := considered - len(words):
         protocol += f"; {unusable:,} words with a zero or non-finite vector count as unknown"
-    return Lexicon(words, keys, rows, matrix, norms, fold, protocol, vectors.ngrams, zeros)
+    return Lexicon(
+        *(words, keys, rows, matrix, norms, case, vectors.form, protocol, vectors.ngrams, zeros)
+    )
+
+
+def _key_form(case: str, form: str) -> str:
+    """Return the form in which spellings are compared."""
+    return FOLDED if case == "fold" else form
+
+
+def fold(lexicon: Lexicon, words: Iterable[str]) -> list[str]:
+    """Return words as they are compared.
+
+    Args:
+        lexicon: Has the comparison of spellings.
+        words: The words.
+    """
+    return normalize(words, _key_form(lexicon.case, lexicon.form))
 
 
 def first_row(lexicon: Lexicon, word: str) -> int | None:
@@ -116,8 +136,10 @@ def find_rows(lexicon: Lexicon, word: str) -> tuple[int, ...]:
         lexicon: The words.
         word: A word or a phrase, in any spelling.
     """
-    rows = lexicon.rows.get(lexicon.fold(word))
-    return rows or lexicon.rows.get(lexicon.fold(join_words(word)), ())
+    (key,) = fold(lexicon, [word])
+    if not key:  # also of a token that has invisible characters only
+        return ()
+    return lexicon.rows.get(key) or lexicon.rows.get(join_words(key), ())
 
 
 def unit_rows(lexicon: Lexicon, rows: slice | np.ndarray) -> np.ndarray:
@@ -140,8 +162,8 @@ def unit_vectors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the vectors of words, divided by their length, also of words without a row.
 
-    With n-grams, a word without a row has the mean of their vectors, of its spelling as it is
-    compared.
+    With n-grams, a word without a row has the mean of their vectors, of its spelling in the text;
+    with --case=fold, in lower case.
 
     Args:
         lexicon: The words and their vectors.
@@ -161,7 +183,10 @@ def unit_vectors(
     # It imports TensorFlow, which takes seconds and vectors without n-grams do not need.
     from ..text.subwords import compose_unseen
 
-    vectors_ND = compose_unseen([lexicon.fold(words[index]) for index in unseen], lexicon.ngrams)
+    spellings = normalize((words[index] for index in unseen), lexicon.form)
+    if lexicon.case == "fold" and lexicon.form != FOLDED:
+        spellings = [spelling.lower() for spelling in spellings]
+    vectors_ND = compose_unseen(spellings, lexicon.ngrams)
     lengths_N = np.linalg.norm(vectors_ND.astype(np.float64), axis=1)
     known_N[unseen] = usable = np.isfinite(lengths_N) & (lengths_N > 0)
     units_ND[unseen[usable]] = vectors_ND[usable] / lengths_N[usable, np.newaxis]

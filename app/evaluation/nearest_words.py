@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import UsageError
 from ..text.names import close_names
 from ..text.phrase_table import JOINT, join_words
+from ..text.unicode_rules import FOLDED, normalize
 from .lexicon import Lexicon, find_rows, unit_vectors
 from .search import nearest_rows
 
@@ -131,7 +132,8 @@ def _row(lexicon: Lexicon, word: str) -> int | None:
     """
     rows = find_rows(lexicon, word)
     if rows:
-        return next((row for row in rows if lexicon.words[row] == word), rows[0])
+        (spelling,) = normalize([word], lexicon.form)
+        return next((row for row in rows if lexicon.words[row] == spelling), rows[0])
     return None
 
 
@@ -160,13 +162,14 @@ def explain_unknown(lexicon: Lexicon, word: str) -> str:
         lexicon: The words.
         word: One of `find_unknown`.
     """
-    if word.lower() in map(str.lower, lexicon.zeros):
+    folded, *zeros = normalize([word, *lexicon.zeros], FOLDED)
+    if folded in zeros:
         return f"{word!r} has a zero vector, to which no word is near; use another word"
-    part = join_words(word).lower()
+    keys, (part,) = normalize(lexicon.words, FOLDED), normalize([join_words(word)], FOLDED)
     longer = [
         other
-        for other in lexicon.words
-        if f"{JOINT}{part}{JOINT}" in f"{JOINT}{other.lower()}{JOINT}" and len(other) > len(part)
+        for other, key in zip(lexicon.words, keys, strict=True)
+        if f"{JOINT}{part}{JOINT}" in f"{JOINT}{key}{JOINT}" and len(key) > len(part)
     ]
     if part and longer:
         names = " or ".join(map(repr, longer[:3]))
@@ -174,7 +177,7 @@ def explain_unknown(lexicon: Lexicon, word: str) -> str:
     if not _is_word(word):
         return f"{word[:60]!r} is no word: give one without white space, in Unicode"
     # Spellings that differ in case alone come first; difflib would not find them.
-    similar = [w for w in lexicon.words if w.lower() == word.lower()][:3]
+    similar = [w for w, key in zip(lexicon.words, keys, strict=True) if key == folded][:3]
     similar += close_names(word, lexicon.words)
     names = " or ".join(map(repr, dict.fromkeys(similar[:3])))
     remedy = f"did you mean {names}?" if similar else ""

@@ -104,7 +104,8 @@ def table(scores: Sequence[Score], parts: bool = True) -> str:
     lines = aligned(rows, "<<>>><")
     protocols: dict[str, list[str]] = {}
     for score in scores:
-        protocols.setdefault(score.protocol, []).append(score.name)
+        words = f" ({score.words})" if score.words else ""
+        protocols.setdefault(score.protocol, []).append(score.name + words)
     lines += [f"protocol of {', '.join(names)}: {line}" for line, names in protocols.items()]
     return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from .benchmark import Score, numbered_lines
+from .benchmark import Score, count_unknown, numbered_lines
 from .lexicon import Lexicon, unit_vectors
 
 _FORMAT = "word pairs: one `word word score` a line, separated by tabs, commas or spaces"
@@ -91,7 +91,8 @@ def score(lexicon: Lexicon, path: str | Path, name: str) -> Score:
     if lexicon.ngrams is not None:
         unknown = "unknown words have the vectors of their n-grams"
     line = f"{_MEASURE}; {unknown}; {lexicon.protocol}"
-    return Score(name, "spearman", rho, used, len(pairs) - used, line, note)
+    counted = count_unknown(dict(zip(words, known.tolist(), strict=True)))
+    return Score(name, "spearman", rho, used, len(pairs) - used, line, note, words=counted)
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float | None:

@@ -19,6 +19,7 @@ from ..errors import RunError, UsageError
 from ..system.files import replacing_folder
 from ..text.phrase_table import JOINT
 from ..text.subwords import hash_strings
+from ..text.unicode_rules import normalize_strings
 from ..types import NgramVectors, WordVectors
 from .row_blocks import unique_rows
 
@@ -26,18 +27,20 @@ from .row_blocks import unique_rows
 class _Lookup(tf.Module):
     """A module whose `lookup` takes words (N,) string, and returns vectors (N, D) and known (N,).
 
-    The vectors are float32. An unknown word with white space is looked up as a phrase. The vector
-    of a word that is still unknown is the mean of its n-grams' vectors, or zero without any.
-    `known` is bool.
+    The vectors are float32. An unknown word is looked up as the words of the text were written, and
+    then, with white space, as a phrase. The vector of a word that is still unknown is the mean of
+    its n-grams' vectors, or zero without any. `known` is bool.
 
     Args:
         matrix: The vectors, (V, D).
         ngrams: The vectors of n-grams, or None.
+        form: The form of the words, see `unicode_rules.normalize`.
         words_file: A file with the word of each row, a word a line.
     """
 
-    def __init__(self, matrix: np.ndarray, ngrams: NgramVectors | None, words_file: str):
+    def __init__(self, matrix: np.ndarray, ngrams: NgramVectors | None, form: str, words_file: str):
         super().__init__()
+        self._form = form
         # Hash tables have no GPU kernel.
         with tf.device("CPU"):
             self._matrix_VD = np.require(matrix, np.float32, ["C", "ALIGNED"])
@@ -58,12 +61,14 @@ class _Lookup(tf.Module):
     def lookup(self, words):
         """Return {"vectors": (N, D) float32, "known": (N,) bool} of words (N,)."""
         # A phrase may be written with white space: `new york` for the token `new_york`.
-        joined_N = tf.strings.regex_replace(tf.strings.strip(words), r"\s+", JOINT)
+        written_N = normalize_strings(words, self._form)
+        joined_N = tf.strings.regex_replace(tf.strings.strip(written_N), r"\s+", JOINT)
         rows_N = self.rows.lookup(words)
-        rows_N = tf.where(rows_N >= 0, rows_N, self.rows.lookup(joined_N))
+        for words_N in (written_N, joined_N):
+            rows_N = tf.where(rows_N >= 0, rows_N, self.rows.lookup(words_N))
         known_N = rows_N >= 0
         vectors_ND = tf.gather(self.rows_VD, tf.maximum(rows_N, 0))
-        unknown_ND = 0.0 if self.rule is None else self._compose(words)
+        unknown_ND = 0.0 if self.rule is None else self._compose(written_N)
         return {"vectors": tf.where(known_N[:, None], vectors_ND, unknown_ND), "known": known_N}
 
     def _compose(self, words: tf.Tensor) -> tf.Tensor:
@@ -96,7 +101,8 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
 
     The signature takes `words`, (N,) strings in UTF-8. It returns `vectors`, (N, D) float32, and
     `known`, (N,) bool. With n-grams the vector of an unknown word is computed from them in the
-    graph, else it is zero. An earlier SavedModel in the folder is replaced.
+    graph, else it is zero. To load it a program needs only TensorFlow if the words were left as
+    they were, else also tensorflow_text. An earlier SavedModel in the folder is replaced.
 
     Args:
         vectors: Word vectors; of a repeated word the first row is used, with a warning.
@@ -117,7 +123,7 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
             raise UsageError(
                 f"--format=saved_model: word {token!r} of row {row} holds a line break; rename it"
             )
-    make_module = functools.partial(_Lookup, vectors.matrix, vectors.ngrams)
+    make_module = functools.partial(_Lookup, vectors.matrix, vectors.ngrams, vectors.form)
     save(make_module, "lookup", {"words": vectors.tokens}, folder)
 
 

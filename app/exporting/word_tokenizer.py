@@ -1,34 +1,24 @@
 """Make the tokenizer of exported words, for the library `tokenizers`.
 
-It splits texts as `text.tokenize` does, as near as its parts allow. With --tokenizer=whitespace
-there is no difference. With --tokenizer=unicode there are three: letters of scripts outside of
-`_SCRIPTS` count as one script; upper case becomes lower case, where `text.tokenize` folds case
-(`_FOLDED` has the letters of living languages for which this matters); and new letters are those
-of the library's version of Unicode.
+It splits texts as `text.tokenize` does, by the patterns of `text.unicode_rules`. Letters that are
+new in Unicode are those of the library's version.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config import CorpusConfig
 from ..errors import UsageError
+from ..text import unicode_rules
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# The recommended scripts of Unicode (UAX 31, revision 41, table 5), the most frequent first.
-_SCRIPTS = (
-    "Latin Common Cyrillic Arabic Devanagari Han Inherited Greek Hebrew Hangul Hiragana Katakana "
-    "Armenian Bengali Bopomofo Ethiopic Georgian Gujarati Gurmukhi Kannada Khmer Lao Malayalam "
-    "Myanmar Oriya Sinhala Tamil Telugu Thaana Thai Tibetan"
-)
-# Letters after NFKC whose folded case is not their lower case (CaseFolding.txt of Unicode).
-_FOLDED = {"ß": "ss", "ς": "σ"}
-_EDGES = r"^[^\p{L}\p{M}\p{N}]+|[^\p{L}\p{M}\p{N}]+$"
-_NUMBER = r"^[^\p{L}]*\p{N}[^\p{L}]*$"
 _UNKNOWN = "[UNK]"
+_LAST_CASED = 0x1FFFF  # no character after it has another case
 
 
 def make_tokenizer(tokens: Sequence[str], config: CorpusConfig) -> Tokenizer:
@@ -45,7 +35,7 @@ def make_tokenizer(tokens: Sequence[str], config: CorpusConfig) -> Tokenizer:
         UsageError: The library is not installed.
     """
     try:
-        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+        from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
     except ImportError as error:
         raise UsageError(
             '--format=static_embedding needs tokenizers; pip install "lexrow[handover]"'
@@ -56,29 +46,51 @@ def make_tokenizer(tokens: Sequence[str], config: CorpusConfig) -> Tokenizer:
         unknown += "_"
     vocabulary[unknown] = len(tokens)
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
-    splits: list[Any] = [pre_tokenizers.WhitespaceSplit()]
-    if config.tokenizer == "unicode":
-        steps: list[Any] = [normalizers.NFKC()]
-        if config.fold_case:
-            steps += [normalizers.Lowercase()]
-            steps += [normalizers.Replace(*pair) for pair in _FOLDED.items()]
-        tokenizer.normalizer = normalizers.Sequence(steps)
-        splits += _unicode_splits(config)
+    if config.tokenizer == "whitespace":
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return tokenizer
+    letters = set().union(*tokens)
+    tokenizer.normalizer = normalizers.Sequence(
+        _normalizers(unicode_rules.normal_form(config), letters)
+    )
+    pattern = Regex(unicode_rules.TOKENS[config.drop_punctuation])
+    splits = [pre_tokenizers.Split(pattern, "removed", invert=True)]
+    if config.drop_numbers:
+        splits.append(pre_tokenizers.Split(Regex(rf"\A{unicode_rules.NUMBER}\z"), "removed"))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
     return tokenizer
 
 
-def _unicode_splits(config: CorpusConfig) -> list:
-    """Return the steps that split words without white space as the splitter `unicode` does."""
-    from tokenizers import Regex
-    from tokenizers.pre_tokenizers import Split
+def _normalizers(form: str, letters: set[str]) -> list[Any]:
+    """Return the steps that write texts in a form, as `unicode_rules.normalize` does.
 
-    scripts = _SCRIPTS.split()
-    runs = [rf"\p{{{script}}}+" for script in scripts]
-    other = "&&".join(rf"\P{{{script}}}" for script in scripts)
-    splits = [Split(Regex("|".join([*runs, f"[{other}]+"])), "isolated")]
-    if config.drop_punctuation:
-        splits.append(Split(Regex(_EDGES), "removed"))
-    if config.drop_numbers:
-        splits.append(Split(Regex(_NUMBER), "removed"))
-    return splits
+    Args:
+        form: `NFKC` or `FOLDED`.
+        letters: The characters of the vocabulary; others need not be right.
+    """
+    from tokenizers import Regex, normalizers
+
+    replace = normalizers.Replace
+    steps: list[Any] = [replace(unicode_rules.ZERO_WIDTH_SPACE, " ")]
+    steps.append(replace(Regex(unicode_rules.IGNORED), ""))
+    for before, sign, after, joint in unicode_rules.JOINTS:
+        steps.append(replace(Regex(f"(?<={before}){sign}(?={after})"), joint))
+    steps.append(normalizers.NFKC())
+    if form == unicode_rules.FOLDED:
+        steps.append(normalizers.Lowercase())
+        steps += [replace(*pair) for pair in _folded_otherwise(letters).items()]
+        steps.append(normalizers.NFKC())
+        steps.append(replace(Regex("(?<=i)\u0307(?![\u0300-\u036f])"), ""))
+    return steps
+
+
+def _folded_otherwise(letters: set[str]) -> dict[str, str]:
+    """Return the lower-case letters whose folded case is another one, which has these letters."""
+    pairs = {}
+    for letter in map(chr, range(0x80, _LAST_CASED + 1)):
+        if unicodedata.normalize("NFKC", letter) != letter:
+            continue
+        lower, folded = letter.lower(), unicodedata.normalize("NFKC", letter.casefold())
+        if lower != folded and letters.issuperset(folded):
+            pairs[lower] = folded
+    return pairs

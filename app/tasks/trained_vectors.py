@@ -10,9 +10,10 @@ import numpy as np
 from ..checkpoints import checkpoint
 from ..checkpoints.stored import read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_flags
+from ..config import CorpusConfig
 from ..config.labelled_config import LabelledConfig
 from ..errors import DamagedError, RunError, UsageError
-from ..text import names, vocabulary
+from ..text import names, unicode_rules, vocabulary
 from ..text.vocabulary import Vocabulary
 from ..types import WordVectors
 from .classify import text_features
@@ -37,7 +38,16 @@ def load(path: str | Path) -> WordVectors:
         map(Path.exists, _name_files(workdir).values())
     ):
         raise UsageError(f"--workdir={path}: no trained run there; name the folder of one")
-    return checkpoint.read_newest(trained, lambda folder: _load_checkpoint(folder, workdir))
+    vectors = checkpoint.read_newest(trained, lambda folder: _load_checkpoint(folder, workdir))
+    return vectors._replace(form=_read_form(workdir))
+
+
+def _read_form(workdir: Workdir) -> str:
+    """Return the form in which the tokenizer of a run writes words."""
+    flags = read_flags(workdir.flags)
+    folds = flags.get("fold_case", "true") == "true"
+    tokenizer = flags.get("tokenizer", CorpusConfig.tokenizer)
+    return unicode_rules.normal_form(CorpusConfig(tokenizer=tokenizer, fold_case=folds))
 
 
 def _name_files(workdir: Workdir) -> dict[str, Path]:

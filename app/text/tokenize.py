@@ -8,25 +8,23 @@ tensorflow_text is imported where it is used: that takes 0.1 s, and most command
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 from absl import logging
 
 from ..config import CorpusConfig
+from . import unicode_rules
+from .reading import raw_blocks
 
 # RE2 syntax. White space beyond ASCII (Unicode property White_Space).
 _WIDE_SPACE = r"[\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
-# White space that NFKC keeps, after a character that may have no script of its own.
-_GAP = r"([^a-zA-Z])[\s\v\x{85}\x{2028}\x{2029}]"
-_OGHAM_SPACE = "\N{OGHAM SPACE MARK}"
-# Letters, marks (accents) and numbers are what a token is made of.
-_EDGES = r"^[^\pL\pM\pN]+|[^\pL\pM\pN]+$"
-_NUMBER = r"[^\pL]*\pN[^\pL]*"
-
 # Bytes. word2vec.c cuts words at 100 (MAX_STRING); fastText has no limit. The longest words of
 # natural languages have about 200 letters; URLs may be longer.
 LONGEST_TOKEN = 1000
+
+# A sample that tells whether the words of a text have spaces between them.
+_SAMPLED_FILES, _SAMPLED_BYTES = 16, 1 << 16
 
 Tokenizer = Callable[[tf.Tensor], tf.RaggedTensor]
 
@@ -78,14 +76,39 @@ def warn_about_long_tokens(dropped: int) -> None:
         )
 
 
+def warn_about_missing_spaces(sources: Sequence[str], flag: str) -> None:
+    """Log a warning if the words of a text are not separated, as in Chinese.
+
+    Args:
+        sources: Paths of the files; the beginnings of a few of them are read.
+        flag: The flag that names them with its value, for the message.
+
+    Raises:
+        UsageError: A file cannot be decompressed.
+        RunError: A file cannot be read.
+    """
+    for path in sources[:_SAMPLED_FILES]:
+        _, sample = next(raw_blocks(path, "none", _SAMPLED_BYTES), (0, b""))
+        language = unicode_rules.unspaced_language(sample.decode(errors="ignore"))
+        if language:
+            logging.warning(
+                "%s: %s has %s without spaces between words, so whole sentences count as words; "
+                "separate the words by spaces first, with a program for this language, and give "
+                "--tokenizer=whitespace",
+                *(flag, path, language),
+            )
+            return
+
+
 def make_splitter(config: CorpusConfig) -> Tokenizer:
     """Return the function that splits strings into tokens by `config.tokenizer`.
 
-    `whitespace` splits at Unicode white space. `unicode` normalizes (NFKC), folds case if
-    `fold_case`, and splits at white space, at punctuation and where the script changes. Digits and
-    the signs around them may then share a token. `drop_punctuation` removes signs from both ends of
-    each token, and tokens of signs only. `drop_numbers` removes tokens that have digits but no
-    letter.
+    `whitespace` splits at Unicode white space. `unicode` normalizes (NFKC, or NFKC_Casefold if
+    `fold_case`), and splits at white space, at punctuation, between letters and digits, and where
+    one of the texts beside is of a script without spaces. Marks stay with their letter, joiners and
+    other invisible characters are left out, and a zero-width space splits. Digits and the signs
+    between them share a token. With `drop_punctuation` there are no tokens of signs only, and no
+    signs at the ends of a number. `drop_numbers` removes tokens that have digits but no letter.
 
     Args:
         config: Has the tokenizer and its options.
@@ -98,46 +121,41 @@ def make_splitter(config: CorpusConfig) -> Tokenizer:
 
 def _whitespace(config: CorpusConfig) -> Tokenizer:
     """Return the splitter `whitespace` (see `make_splitter`); no option of `config` is used."""
+    split = _make_space_splitter()
+    # tf.strings.split ignores wide spaces, and WhitespaceTokenizer leaves bytes of them on tokens.
+    return lambda texts: split(tf.strings.regex_replace(texts, _WIDE_SPACE, " "))
+
+
+def _make_space_splitter() -> Tokenizer:
+    """Return a function that splits strings at ASCII white space."""
     # tf.strings.split is twice as fast as WhitespaceTokenizer. But it asks the C library for white
     # space, and some locales (ISO 8859, macOS) see white space inside UTF-8 characters.
     with tf.init_scope():
         high_bytes = tf.constant([bytes(range(0x80, 0x100))])
         safe = tf.strings.split(high_bytes).flat_values.shape == (1,)
-    split = tf.strings.split
-    if not safe:
-        import tensorflow_text
+    if safe:
+        return tf.strings.split
+    import tensorflow_text
 
-        split = tensorflow_text.WhitespaceTokenizer().tokenize
-    # tf.strings.split ignores wide spaces, and WhitespaceTokenizer leaves bytes of them on tokens.
-    return lambda texts: split(tf.strings.regex_replace(texts, _WIDE_SPACE, " "))
+    return tensorflow_text.WhitespaceTokenizer().tokenize
 
 
 def _unicode(config: CorpusConfig) -> Tokenizer:
     """Return the splitter `unicode`, see `make_splitter`."""
-    import tensorflow_text as tf_text
+    split, form = _make_space_splitter(), unicode_rules.normal_form(config)
+    gaps = unicode_rules.GAPS[config.drop_punctuation]
 
-    script_tokenizer = tf_text.UnicodeScriptTokenizer()
-
-    def tokens(texts: tf.Tensor) -> tf.RaggedTensor:
+    def split_texts(texts: tf.Tensor) -> tf.RaggedTensor:
         """Return the tokens (N, None) of valid UTF-8 strings (N,)."""
-        texts = tf_text.normalize_utf8(texts, "NFKC")
-        if config.fold_case:
-            texts = tf_text.case_fold_utf8(texts)
-        # The tokenizer splits at a space only if the script changes there. Digits and the ASCII
-        # space share the script "Common", so "1990 1991" would become the token "19901991". The
-        # Ogham space has a script of its own.
-        texts = tf.strings.regex_replace(texts, _GAP, rf"\1{_OGHAM_SPACE}")
-        # The public `tokenize` also computes byte offsets, which doubles the run time and takes a
-        # second to trace.
-        codes = tf.strings.unicode_decode(texts, "UTF-8")
-        words, *_ = script_tokenizer._tokenize_codepoints_with_offsets(codes)
-        words = words.with_values(tf.strings.unicode_encode(words.values, "UTF-8"))
-        if config.drop_punctuation:
-            words = words.with_flat_values(tf.strings.regex_replace(words.flat_values, _EDGES, ""))
-            words = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
+        # Without captured groups RE2 takes linear time and little memory for each match.
+        texts = tf.strings.regex_replace(
+            unicode_rules.normalize_strings(texts, form), unicode_rules.LETTERS, r" \0 "
+        )
+        texts = tf.strings.join([" ", texts, " "])
+        words = split(tf.strings.regex_replace(texts, gaps, " "))
         if config.drop_numbers:
-            number = tf.strings.regex_full_match(words.flat_values, _NUMBER)
+            number = tf.strings.regex_full_match(words.flat_values, unicode_rules.NUMBER)
             words = tf.ragged.boolean_mask(words, words.with_flat_values(~number))
         return words
 
-    return tokens
+    return split_texts

@@ -25,7 +25,10 @@ def test_every_benchmark_and_own_files_are_scored(make_vectors, tmp_path):
     assert all(name in table for name in names)
     assert table.count("protocol of") == 2
     assert "n/a" in table and "nan" not in table
-    assert f"protocol of ws353, simlex999, {pairs}: Spearman" in table
+    words = [f" ({score.words})" for score in scores]
+    assert words[-2:] == [" (0 of 4 words unknown)", " (3 of 7 words unknown)"]
+    named = f"protocol of ws353{words[0]}, simlex999{words[1]}, {pairs}{words[3]}: Spearman"
+    assert named in table
 
     summary = json.loads(json.dumps(score_report.summary(scores)))
     assert summary[str(pairs)]["value"] == pytest.approx(scores[3].value)

@@ -4,7 +4,6 @@ import random
 
 import pytest
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from app.config import CorpusConfig
 from app.text.tokenize import LONGEST_TOKEN, make_tokenizer
@@ -62,11 +61,10 @@ def test_white_space_always_splits():
     texts = ["".join(draw.choices(alphabet, k=30)) for _ in range(2000)]
     words = [text.split() for text in texts]
     assert tokens(texts, tokenizer="whitespace") == words
-    found = tokens(texts, tokenizer="unicode", fold_case=False, drop_punctuation=False)
-    script = tf_text.UnicodeScriptTokenizer()
-    pieces = script.tokenize(tf_text.normalize_utf8(tf.ragged.constant(words), "NFKC"))
-    expected = pieces.merge_dims(1, 2).to_list()
-    assert [[token.encode() for token in row] for row in found] == expected
+    settings = {"tokenizer": "unicode", "fold_case": False, "drop_punctuation": False}
+    pieces = iter(tokens([word for row in words for word in row], **settings))
+    expected = [[piece for _ in row for piece in next(pieces)] for row in words]
+    assert tokens(texts, **settings) == expected
 
 
 @pytest.mark.parametrize("safe", [True, False])

@@ -16,6 +16,7 @@ from ...input.features import Features
 from ...input.labelled import Examples, list_starts
 from ...text import corpus, same_text, vocabulary
 from ...text import names as text_names
+from ...text.tokenize import warn_about_missing_spaces
 from ...text.vocabulary import Vocabulary
 from ...types import ALONE, Team
 from .. import recorded_corpus
@@ -67,6 +68,8 @@ def load_data(config: Config, workdir: Workdir, finished: bool, team: Team = ALO
     same_text.check(sources, known, team)
     recorded = known.get("fingerprint")
     fingerprint = recorded_corpus.recognize(sources, recorded, config, may_change=finished)
+    if recorded is None:
+        warn_about_missing_spaces(sources, f"--corpus={config.corpus.corpus}")
     grows = bool(recorded) and fingerprint is None and config.vocabulary.grow_vocab
     fingerprint = fingerprint or same_text.fingerprint(sources, team)
     examples, heldout = line_ends.read(sources, config, team), None

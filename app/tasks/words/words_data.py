@@ -23,6 +23,7 @@ from ...text.blocks import raise_read_errors
 from ...text.phrase_table import Phrases
 from ...text.reading import Progress
 from ...text.shares import Share
+from ...text.tokenize import warn_about_missing_spaces
 from ...types import ALONE, Batches, Team
 from .. import recorded_corpus
 from . import counted_text, growing_words
@@ -87,6 +88,7 @@ def load_text(
             )
     elif config.vocabulary.vocab and not grows:
         words = counted_text.load_given_vocabulary(config, ends_documents)
+    warn_about_missing_spaces(sources, f"--corpus={config.corpus.corpus}")
     if grows:
         size = growing_words.estimate_size(sources, config, config.vocabulary.min_count)
         return Text(sources, words, *size, corpus.fingerprint(sources))
