@@ -2,11 +2,15 @@
 
 A table in a file is filled part by part, and a dynamic table makes a row when its key is first
 seen. Both start with the same values as a table that is made as a whole.
+
+The methods `__tf_flatten__` and `__tf_unflatten__` make initial values an argument of a
+`tf.function`, whose trace does not depend on their numbers (see `compiled_rows`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +75,14 @@ class Uniform:
         """
         return _hash_rows(tf.cast(ids_U, tf.int64), columns, self.limit, self.seed)
 
+    def __tf_flatten__(self) -> tuple[Any, tuple[Any, ...]]:
+        limit = tf.convert_to_tensor(self.limit, tf.float32)
+        return (), (limit, tf.convert_to_tensor(self.seed, tf.uint64))
+
+    @classmethod
+    def __tf_unflatten__(cls, _: Any, parts: tuple[Any, ...]) -> Uniform:
+        return cls(*parts)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LastColumn:
@@ -94,6 +106,13 @@ class LastColumn:
         last_U1 = tf.gather(self.last_V, ids_U)[:, tf.newaxis]
         return tf.concat([self.others.rows(ids_U, columns - 1), last_U1], axis=1)
 
+    def __tf_flatten__(self) -> tuple[Any, tuple[Any, ...]]:
+        return (), (self.others, tf.convert_to_tensor(self.last_V))
+
+    @classmethod
+    def __tf_unflatten__(cls, _: Any, parts: tuple[Any, ...]) -> LastColumn:
+        return cls(*parts)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FirstColumns:
@@ -114,10 +133,20 @@ class FirstColumns:
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Return the values of some rows; ids must be rows of `first()`; see `Uniform.rows`."""
-        with tf.init_scope():  # the function may compute numbers, also while a graph is traced
-            first_VK = self.first()
-        first_UK = tf.gather(first_VK, ids_U)
+        first_UK = tf.gather(self._first(), ids_U)
         return tf.concat([first_UK, self.others.rows(ids_U, columns)[:, first_UK.shape[1] :]], 1)
+
+    def _first(self) -> tf.Tensor:
+        """Return the first columns, computed outside of the graph that may be traced."""
+        with tf.init_scope():
+            return tf.convert_to_tensor(self.first())
+
+    def __tf_flatten__(self) -> tuple[Any, tuple[Any, ...]]:
+        return (), (self._first(), self.others)
+
+    @classmethod
+    def __tf_unflatten__(cls, _: Any, parts: tuple[Any, ...]) -> FirstColumns:
+        return cls(lambda: parts[0], parts[1])
 
 
 class Unwritten:
@@ -166,17 +195,43 @@ def all_rows(initial: Any, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor
     Returns:
         The values, (V, D) of `dtype`.
     """
+    return compiled_rows(initial, tf.range(shape[0], dtype=tf.int64), shape[1], dtype)
 
-    # XLA makes one loop of this, which holds nothing but the result. The ids are an argument: from
-    # constant ids TensorFlow would first compute all values, only to see whether to keep them.
-    @tf.function(autograph=False, jit_compile=True)
-    def make(ids_V: tf.Tensor) -> tf.Tensor:
-        """Return the rows of the ids, (V, D) of `dtype`."""
-        return tf.cast(initial.rows(ids_V, shape[1]), dtype)
 
-    ids_V = tf.range(shape[0], dtype=tf.int64)
-    # A device of another machine runs an XLA function only inside another function.
-    return tf.function(make, autograph=False).get_concrete_function(ids_V)(ids_V)
+def compiled_rows(initial: Any, ids_U: tf.Tensor, columns: int, dtype: tf.DType) -> tf.Tensor:
+    """Return the values of some rows, made by one loop, which holds nothing but the result.
+
+    Args:
+        initial: Initial values with a method `rows`.
+        ids_U: Ids (U,).
+        columns: The number of columns, D.
+        dtype: The dtype of the result.
+
+    Returns:
+        Rows (U, D) of `dtype`.
+    """
+    make = _rows_function(columns, dtype)
+    # The function itself is not called: TensorFlow counts calls that trace and warns of them. A
+    # device of another machine runs an XLA function only inside another function.
+    outer = tf.function(
+        lambda *given: make.get_concrete_function(*given)(*given), autograph=False
+    ).get_concrete_function(initial, ids_U)
+    return outer(initial, ids_U)
+
+
+@functools.cache
+def _rows_function(columns: int, dtype: tf.DType) -> Callable[..., tf.Tensor]:
+    """Return an XLA function from initial values and ids (U,) to rows (U, D) of `dtype`.
+
+    It is one for all tables, as TensorFlow keeps what XLA has compiled until the process ends. The
+    ids are an argument: from constant ids TensorFlow would first compute all values, only to see
+    whether to keep them.
+    """
+    return tf.function(
+        lambda initial, ids_U: tf.cast(initial.rows(ids_U, columns), dtype),
+        autograph=False,
+        jit_compile=True,
+    )
 
 
 def fingerprints(strings: tf.Tensor) -> tf.Tensor:
@@ -191,14 +246,15 @@ def fingerprints(strings: tf.Tensor) -> tf.Tensor:
     return tf.strings.to_hash_bucket_fast(strings, _BUCKETS)
 
 
-def _hash_rows(ids_U: tf.Tensor, columns: int, limit: float, seed: int) -> tf.Tensor:
+def _hash_rows(ids_U: tf.Tensor, columns: int, limit: Any, seed: Any) -> tf.Tensor:
     """Return numbers from -limit to below limit, each a hash of seed, id and column, (U, D)."""
     step = tf.constant(_STEP, tf.uint64)
-    row_hash_U = _mix(tf.bitcast(ids_U, tf.uint64) * step + tf.constant(seed, tf.uint64))
+    row_hash_U = _mix(tf.bitcast(ids_U, tf.uint64) * step + tf.convert_to_tensor(seed, tf.uint64))
     hash_UD = _mix(row_hash_U[:, tf.newaxis] + tf.cast(tf.range(columns), tf.uint64) * step)
     bits_UD = tf.cast(_shift_right(hash_UD, 64 - _BITS), tf.int32)
     # These are integers up to the last product, so every compiler gives the same float32.
-    return tf.cast(bits_UD - (1 << _BITS - 1), tf.float32) * (limit / (1 << _BITS - 1))
+    scale = tf.convert_to_tensor(limit, tf.float32) / (1 << _BITS - 1)
+    return tf.cast(bits_UD - (1 << _BITS - 1), tf.float32) * scale
 
 
 def _mix(values: tf.Tensor) -> tf.Tensor:

@@ -227,3 +227,10 @@ class _ShardValues:
     def rows(self, rows_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Return the values of rows of the shard, (U, D) float32; see `Uniform.rows`."""
         return self.initial.rows(self.plan.ids(self.shard, rows_U), columns)
+
+    def __tf_flatten__(self) -> tuple[Any, tuple[Any, ...]]:
+        return (self.plan, self.shard), (self.initial,)
+
+    @classmethod
+    def __tf_unflatten__(cls, where: tuple[ShardingPlan, int], parts: tuple[Any]) -> _ShardValues:
+        return cls(*parts, *where)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ...errors import RunError, UsageError
 from ...system.checked_files import fits
-from ..initial import Initial, initial_rows
+from ..initial import Initial, compiled_rows, initial_rows
 from ..row_reads import row_slices
 
 _MAGIC = b"lexrow rows 1\n"
@@ -273,15 +273,12 @@ def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
     shape = section.rows, section.columns
     by_row = hasattr(initial, "rows")
     parts = row_slices(*shape) if by_row else [slice(0, section.rows)]
-    # XLA makes one loop of this, many times as fast as its separate operations.
-    make = tf.function(
-        lambda ids_U: tf.cast(initial_rows(initial, ids_U, shape), section.dtype),
-        autograph=False,
-        jit_compile=by_row,
-    )
     for part in parts:
         ids_U = tf.range(part.start, part.stop, dtype=tf.int64)
-        rows_UD = make.get_concrete_function(ids_U)(ids_U)
+        if by_row:  # many times as fast as separate operations
+            rows_UD = compiled_rows(initial, ids_U, section.columns, tf.as_dtype(section.dtype))
+        else:
+            rows_UD = tf.cast(initial_rows(initial, ids_U, shape), section.dtype)
         rows_V[part] = section.items(rows_UD.numpy())
 
 
