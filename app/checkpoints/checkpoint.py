@@ -16,7 +16,7 @@ from absl import logging
 from .. import __name__ as PACKAGE
 from ..errors import DamagedError, RunError
 from ..system.checked_files import list_folder, reading
-from ..system.files import remove_folder, replacing_folder
+from ..system.files import remove_folder, replacing_folder, system_error
 from ..tables.base import Checkpointable, Table
 from ..tables.variable import named_variables
 from . import bundle, stored
@@ -69,7 +69,7 @@ class Checkpoints:
                     (temporary / name).mkdir()
                     table.snapshot(temporary / name)
             except tf.errors.OpError as error:
-                raise OSError(None, error.message.splitlines()[0]) from error
+                raise system_error(error.message) from error
             stored.write_layouts(temporary, self._tables)
             write_position(temporary, position)
         for old in list_checkpoints(self._folder)[self._keep :]:

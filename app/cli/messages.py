@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from absl import logging
 
 from ..errors import RunError
+from ..system.files import remedy
 
 
 def set_up_logging() -> None:
@@ -74,8 +75,8 @@ def _output_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        remedy = "free the disk, or send the output elsewhere"
-        raise RunError(f"cannot write standard output: {error.strerror}; {remedy}") from error
+        advice = f"{remedy(error)}, or send the output elsewhere"
+        raise RunError(f"cannot write standard output: {error.strerror}; {advice}") from error
 
 
 @contextlib.contextmanager

@@ -228,13 +228,16 @@ def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
 def _receive(connection: socket.socket, seconds: float) -> dict[str, Any]:
     """Wait for a message, a line of JSON, and return it.
 
-    Return {"busy": ""} if a server of TensorFlow sends. Return {} if the connection ends, nothing
-    arrives for `seconds`, or the line is too long or no JSON object.
+    Return {"busy": ""} if a server of TensorFlow sends. Return {} if the connection ends, the line
+    is not complete after `seconds`, or it is too long or no JSON object.
     """
-    connection.settimeout(seconds)
-    line = b""
+    deadline, line = time.monotonic() + seconds, b""
     with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
         while not line.endswith(b"\n") and len(line) <= _MESSAGE_BYTES:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return {}
+            connection.settimeout(left)
             block = connection.recv(1 << 16)
             line += block
             if line.startswith(_BUSY):

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from ..errors import RunError, UsageError
-from ..system.files import replacing_folder
+from ..errors import UsageError
+from ..system.files import replacing_folder, system_error
 from ..text.phrase_table import JOINT
 from ..text.subwords import hash_strings
 from ..text.unicode_rules import normalize_strings
@@ -159,8 +159,7 @@ def save(
         try:
             tf.saved_model.save(module, str(temporary), signatures=signatures)
         except tf.errors.OpError as error:  # TensorFlow's file system raises no OSError
-            reason = error.message.splitlines()[0].rpartition("; ")[2]  # after the operation
-            raise RunError(f"--output={folder}: {reason}; choose a place with room") from error
+            raise system_error(error.message) from error
 
 
 def line_numbers(file: str) -> tf.lookup.StaticHashTable:

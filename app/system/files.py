@@ -9,6 +9,7 @@ import fcntl
 import gzip
 import lzma
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -23,6 +24,42 @@ _OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors write at the start of a file
 # The longest line of a list that a user gives, in bytes: more than any real line has.
 LONGEST_LINE = 1 << 20
+_REMEDIES = {
+    errno.ENOSPC: "free the disk",
+    errno.EDQUOT: "free the disk",
+    errno.EACCES: "let this user write there",
+    errno.EPERM: "let this user write there",
+    errno.EROFS: "make it writable",
+    errno.EFBIG: "raise the limit of the size of a file (ulimit -f)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENAMETOOLONG: "shorten the name",
+    errno.ENOMEM: "end other programs",
+}
+
+
+def remedy(error: OSError) -> str:
+    """Return what a person can do about a file that cannot be written, as a clause.
+
+    Args:
+        error: The error of the system.
+    """
+    return _REMEDIES.get(error.errno or 0, "mend that")
+
+
+def system_error(message: str) -> OSError:
+    """Return the error of the system that a message of TensorFlow is about.
+
+    Args:
+        message: The message. Its first line is such as `{{function_node __wrapped__SaveV2...}}
+            PATH; No space left on device [Op:SaveV2]`.
+
+    Returns:
+        The error, with the reason alone; without a number if the message names no such error.
+    """
+    line = re.sub(r"\{\{.*?\}\}|\[Op:\w+\]", "", (message.splitlines() or [""])[0]).strip()
+    known = {os.strerror(number): number for number in errno.errorcode}
+    named = max((text for text in known if text in line), key=len, default="")
+    return OSError(known.get(named), named or line.rpartition("; ")[2])
 
 
 def opener(path: str | Path, plain: Callable = open) -> Callable:
@@ -240,7 +277,7 @@ def _beside(path: str | Path, purpose: str) -> Iterator[tuple[Path, Path]]:
     except OSError as error:
         reason = error.strerror or error
         raise RunError(
-            f"cannot write {path}: {reason}; free the disk or choose another folder"
+            f"cannot write {path}: {reason}; {remedy(error)} or choose another folder"
         ) from error
     finally:
         _remove(temporary)

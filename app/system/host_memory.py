@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 # For control groups of version 2 and of version 1: the folder, the files of the limit and of the
@@ -12,6 +13,27 @@ _GROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", ""),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 )
+# The limits of `ulimit` on memory: the flag, the limit, and the field of /proc/self/status that
+# counts for it.
+_LIMITS = (("-v", resource.RLIMIT_AS, "VmSize"), ("-d", resource.RLIMIT_DATA, "VmData"))
+# Bytes that threads and their heaps reserve, but do not use, after the memory is planned: 8 MB for
+# the stack of a thread, and 64 MB for each heap of glibc.
+_RESERVED = 1 << 30
+
+
+def process_limits() -> list[tuple[str, int, int]]:
+    """Return the limits of `ulimit` on the memory of this process, the one that leaves least first.
+
+    Returns:
+        The flag of `ulimit`, the limit, and the bytes that it leaves, without what threads reserve.
+    """
+    found = []
+    for flag, kind, field in _LIMITS:
+        most = resource.getrlimit(kind)[0]
+        if most != resource.RLIM_INFINITY:
+            used = (read_field(Path("/proc/self/status"), field) or "0").split()[0]
+            found.append((flag, most, max(0, most - 1024 * int(used) - _RESERVED)))
+    return sorted(found, key=lambda item: item[2])
 
 
 def memory_bytes() -> int:
@@ -20,10 +42,11 @@ def memory_bytes() -> int:
 
 
 def free_bytes() -> int:
-    """Return the bytes of memory that are free, at most what the control group may still use.
+    """Return the bytes of memory that are free, at most what this process may still use.
 
-    A container has a control group. Memory with cached files counts as free, as the system drops
-    them when memory is needed. Without /proc (not Linux), return the size of all memory.
+    A container has a control group, and `ulimit` may limit a process. Memory with cached files
+    counts as free, as the system drops them when memory is needed. Without /proc (not Linux),
+    return the size of all memory.
     """
     available = read_field(Path("/proc/meminfo"), "MemAvailable")
     free = int(available.split()[0]) * 1024 if available else memory_bytes()
@@ -36,7 +59,7 @@ def free_bytes() -> int:
             file_fields = {f"{prefix}inactive_file", f"{prefix}active_file"}
             cached = sum(int(count) for name, count in pairs if name in file_fields)
             free = min(free, int(limit_text) - max(usage - cached, 0))
-    return free
+    return min([free, *(left for *_, left in process_limits())])
 
 
 def resident_bytes() -> int:

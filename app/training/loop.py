@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import tensorflow as tf
@@ -241,7 +241,8 @@ class _Loop:
             self.metrics.write(self.position.step, values)
         except RunError:
             if self.runner.is_synchronized:
-                self._save()
+                with suppress(RunError):  # the first error says what is wrong
+                    self._save()
             raise
         self.display.show(self.position.step, values)
 

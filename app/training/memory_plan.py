@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ..errors import UsageError
 from ..optimizers.base import Optimizer
+from ..system import host_memory
 from ..system.console import aligned
 from ..tables.base import TableSpec
 from ..tables.cached import CacheSize
@@ -159,13 +160,15 @@ def refusal(items: Sequence[Item], free: Mapping[str, int], remedies: Sequence[s
         remedies: Flags with which the plan would fit, or other advice.
     """
     place, planned = min(too_much(items, free).items())
+    limits = host_memory.process_limits()[:1] if place == HOST else []
+    within = "".join(f" (ulimit {flag} is {shown(most)})" for flag, most, _ in limits)
     parts = sorted(_items_in(place, items), key=lambda item: -item.bytes)
     largest = ", ".join(
         f"{f'{item.name} {item.size}'.rstrip()} ({shown(item.bytes)})" for item in parts[:3]
     )
     return UsageError(
-        f"the run does not fit: {place} has {shown(free[place])} free, and {shown(planned)} are "
-        f"planned there, of them {largest}; {'; or '.join(remedies)}"
+        f"the run does not fit: {place} has {shown(free[place])} free{within}, and "
+        f"{shown(planned)} are planned there, of them {largest}; {'; or '.join(remedies)}"
     )
 
 

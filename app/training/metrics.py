@@ -17,7 +17,7 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from ..errors import RunError
 from ..system.checked_files import fits
-from ..system.files import replacing
+from ..system.files import remedy, replacing, system_error
 
 
 class Metrics:
@@ -93,10 +93,9 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
-        # TensorFlow's reason ends its first line: "<operation> <path>; File too large".
-        known = error.strerror if isinstance(error, OSError) else error.message.splitlines()[0]
-        reason = str(known).rpartition("; ")[2]
-        raise RunError(f"cannot write {path}: {reason}; free the disk and run again") from error
+        known = error if isinstance(error, OSError) else system_error(error.message)
+        reason = known.strerror or known
+        raise RunError(f"cannot write {path}: {reason}; {remedy(known)} and run again") from error
 
 
 def _truncate(jsonl: Path, step: int) -> None:

@@ -47,6 +47,22 @@ def port_of(hosts):
     return int(hosts.address.rpartition(":")[2])
 
 
+def test_a_message_has_one_deadline_however_slowly_it_comes(pool):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+
+        def trickle():
+            for _ in range(30):
+                theirs.send(b" ")
+                time.sleep(0.1)
+            theirs.send(b'{"go": ""}\n')
+
+        sent = pool.submit(trickle)
+        assert rendezvous._receive(ours, 0.5) == {}
+        sent.result(60)
+        assert rendezvous._receive(ours, 60.0) == {"go": ""}
+
+
 @pytest.mark.parametrize("late", [0, 1])
 def test_all_go_when_the_last_is_there(pool, settings, late):
     hosts = make_hosts(3)

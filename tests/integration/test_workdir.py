@@ -161,7 +161,8 @@ def test_a_full_disk_while_saving(tmp_path, corpus):
     assert ended.code == 1 and "Traceback" not in ended.err
     last = ended.err.splitlines()[-1]
     assert f"cannot write {workdir}/checkpoints/step-" in last
-    assert last.endswith("; free the disk or choose another folder")
+    reason = ": File too large; raise the limit of the size of a file (ulimit -f) or choose another"
+    assert reason in last and "{{" not in last
     assert contents(workdir / "checkpoints") == before
     done(tmp_path, *more)
     assert 1.8 < newest_step(workdir) / int(min(before)[5:17]) < 2.2
@@ -182,4 +183,5 @@ def test_a_full_disk_while_logging(tmp_path, corpus):
     assert ended.code == 1 and "Traceback" not in ended.err
     last = ended.err.splitlines()[-1]
     assert f"cannot write {tmp_path}/run/" in last
-    assert last.endswith(": File too large; free the disk and run again")
+    remedy = "raise the limit of the size of a file (ulimit -f) and run again"
+    assert last.endswith(f": File too large; {remedy}")

@@ -7,11 +7,21 @@ import lzma
 import os
 
 import pytest
+import tensorflow as tf
 
 from app.errors import RunError, UsageError
 from app.system import files
 
 MARK = "mark"
+REMEDIES = {
+    errno.ENOSPC: "free the disk",
+    errno.EDQUOT: "free the disk",
+    errno.EACCES: "let this user write there",
+    errno.EROFS: "make it writable",
+    errno.EFBIG: "raise the limit of the size of a file (ulimit -f)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EIO: "mend that",
+}
 
 
 def write_file(path, text, failure=None):
@@ -72,16 +82,30 @@ def test_a_failure_keeps_what_was_there_and_leaves_nothing(tmp_path, write, fail
 
 
 @both
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+@pytest.mark.parametrize("number", REMEDIES)
 def test_a_full_disk_or_lost_permission_is_told_in_one_line(tmp_path, write, number):
     path = tmp_path / "out"
     write(path, "old")
     with pytest.raises(RunError) as raised:
         write(path, "new", OSError(number, os.strerror(number)))
-    remedy = "free the disk or choose another folder"
+    remedy = f"{REMEDIES[number]} or choose another folder"
     assert str(raised.value) == f"cannot write {path}: {os.strerror(number)}; {remedy}"
     assert read(path) == "old"
     assert os.listdir(tmp_path) == ["out"]
+
+
+def test_the_error_of_the_system_in_a_message_of_tensorflow():
+    with pytest.raises(tf.errors.OpError) as raised:
+        tf.train.Checkpoint(a=tf.Variable(1.0)).write("/proc/none/tables")
+    for message in (raised.value.message, "{{node a}} No such file or directory\nmore"):
+        found = files.system_error(message)
+        assert (found.errno, found.strerror) == (errno.ENOENT, os.strerror(errno.ENOENT))
+
+
+def test_a_message_of_tensorflow_without_an_error_of_the_system():
+    found = files.system_error("{{node a}} /path/x; Some reason [Op:SaveV2]\nmore")
+    assert (found.errno, found.strerror) == (None, "Some reason")
+    assert files.system_error("").strerror == ""
 
 
 @both
@@ -96,7 +120,7 @@ def test_a_rename_that_fails_brings_the_former_one_back(tmp_path, write, monkeyp
         rename(source, target)
 
     monkeypatch.setattr(os, "replace", fail_for_the_new)
-    with pytest.raises(RunError, match="out: Input/output error; free"):
+    with pytest.raises(RunError, match="out: Input/output error; mend that"):
         write(path, "new")
     assert read(path) == "old"
     assert os.listdir(tmp_path) == ["out"]

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from app.errors import UsageError
 from app.system import host_memory
+from app.training import memory_plan
+from tests.integration.commands import ROOT
 
 
 def test_a_field_of_the_proc_file_system(tmp_path):
@@ -29,3 +38,38 @@ def test_free_memory_is_what_is_available_within_the_limit(monkeypatch):
     assert host_memory.free_bytes() == 2000 - 500
     files.clear()
     assert host_memory.free_bytes() == host_memory.memory_bytes() > 2**27
+
+
+def test_free_memory_is_at_most_what_ulimit_allows(monkeypatch):
+    limits = {resource.RLIMIT_AS: resource.RLIM_INFINITY, resource.RLIMIT_DATA: 9 << 30}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits[kind], resource.RLIM_INFINITY))
+    files = {
+        "/proc/meminfo": f"MemAvailable: {64 << 20} kB\n",
+        "/proc/self/status": f"VmSize: {2 << 20} kB\nVmData:\t{1 << 20} kB\n",
+    }
+    monkeypatch.setattr(host_memory, "_read_text", lambda path: files.get(str(path)))
+    assert host_memory.free_bytes() == 7 << 30  # without 1 GiB that threads reserve
+    limits[resource.RLIMIT_AS] = 5 << 30
+    assert host_memory.free_bytes() == 2 << 30
+    items = [memory_plan.Item("input", "", memory_plan.HOST, 3 << 30)]
+    error = memory_plan.refusal(
+        items, {memory_plan.HOST: host_memory.free_bytes()}, ["lower --dim"]
+    )
+    assert isinstance(error, UsageError)
+    assert "host has 2.15 GB free (ulimit -v is 5.37 GB), and 3.22 GB are planned" in str(error)
+    limits[resource.RLIMIT_AS] = 2 << 30
+    assert host_memory.free_bytes() == 0
+
+
+@pytest.mark.parametrize(("flag", "kilobytes"), [("-v", 1_000_000), ("-d", 500_000)])
+def test_a_command_that_has_no_memory_to_start_says_so(tmp_path, flag, kilobytes):
+    (tmp_path / "a.txt").write_text("a b\n")
+    command = f"ulimit {flag} {kilobytes}; exec {sys.executable} -m app.train"
+    arguments = f"--corpus={tmp_path}/a.txt --workdir={tmp_path}/run"
+    ended = subprocess.run(
+        ["bash", "-c", f"{command} {arguments}"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 2
+    said = f"train: ulimit {flag} allows {kilobytes * 1024 / 1e6:,.2f} "
+    assert ended.stderr.startswith(said.replace("1,024.00 ", "1.02 GB")), ended.stderr
+    assert ended.stderr.count("\n") == 1

@@ -95,10 +95,10 @@ def test_damaged_lines_are_left_out_and_told_once(tmp_path, caplog):
 def test_a_file_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     metrics = Metrics(tmp_path / "file" / "m.jsonl", tmp_path / "tensorboard", 0)
-    with pytest.raises(RunError, match="m.jsonl: Not a directory; free the disk and run again$"):
+    with pytest.raises(RunError, match="m.jsonl: Not a directory; mend that and run again$"):
         metrics.write(1, {"loss": 1.0})
     metrics.close()
-    with pytest.raises(RunError, match="^cannot write .*/file/tensorboard: [^\n]*; free the disk"):
+    with pytest.raises(RunError, match="^cannot write .*/file/tensorboard: [^\n]*; mend that and"):
         metrics = Metrics(tmp_path / "m.jsonl", tmp_path / "file" / "tensorboard", 0)
         metrics.write(1, {"loss": 1.0})
 

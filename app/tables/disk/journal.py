@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import RunError
 from ...system.checked_files import COUNT, damaged, missing, read_json
-from ...system.files import fsync
+from ...system.files import fsync, remedy
 from .sections import Header
 
 SNAPSHOT = "file.json"  # names the file and the generation that a snapshot begins
@@ -199,7 +199,8 @@ def write_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"cannot write {path}: {error.strerror or error}; free the disk or choose another file"
+            f"cannot write {path}: {error.strerror or error}; {remedy(error)} and run again, with "
+            "the same --table_file: it goes on from the newest checkpoint"
         ) from error
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import RunError, UsageError
-from ...system.files import replacing
+from ...system.files import remedy, replacing
 from ..initial import Constant, Initial
 from .journal import (
     SNAPSHOT,
@@ -270,7 +270,7 @@ class TableFile:
                 self.path.unlink(missing_ok=True)
             raise RunError(
                 f"{self.label}{self.path}: {error.strerror}: {section.name!r} takes "
-                f"{section.bytes:,} bytes of {free:,}; free the disk or choose another folder"
+                f"{section.bytes:,} bytes of {free:,}; {remedy(error)} or choose another folder"
             ) from error
         mapped = MappedRows(self.path, section)
         if initial != Constant(0.0):

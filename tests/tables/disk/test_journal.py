@@ -90,7 +90,9 @@ def test_a_full_disk_loses_nothing_and_is_told_in_one_line(tmp_path, monkeypatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(journal.os, fails, fail)
-    remedy = "free the disk or choose another file"
+    remedy = (
+        "free the disk and run again, with the same --table_file: it goes on from the newest .*"
+    )
     with pytest.raises(RunError, match=f"^cannot write {path}: No space left on device; {remedy}$"):
         opened.append(*RECORDS[1])
     monkeypatch.undo()

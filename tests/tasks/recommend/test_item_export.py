@@ -105,7 +105,9 @@ def test_an_index_on_a_full_disk(tmp_path, rows):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
     try:
-        with pytest.raises(RunError, match=f"^cannot write {tmp_path}/index: File too large; free"):
+        with pytest.raises(
+            RunError, match=f"^cannot write {tmp_path}/index: File too large; raise the limit"
+        ):
             item_export.write_faiss(tmp_path / "index", drawn(2, 0), drawn(rows, 1))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
