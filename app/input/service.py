@@ -37,7 +37,7 @@ _MAX_WAITING, _MAX_REQUESTS, _MAX_WAITING_BYTES = 64, 16, 128 << 20
 BlockRows = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-def check_service(data_service: str, sources: tuple[str, ...], text_column: str) -> None:
+def check_service(data_service: str, sources: tuple[str, ...], text_column: str = "") -> None:
     """Check that the service answers and has workers, and that they can read the files in blocks.
 
     Args:

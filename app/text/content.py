@@ -61,6 +61,7 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _CONTROLS = bytes({*range(32), 127} - {*b"\t\n\v\f\r\b\x1b"})  # bytes that text has hardly ever
+_ZEROS = re.compile(rb"\0{64,}")  # a part of a file that was never written
 _PRINTABLE = frozenset(string.printable)
 
 
@@ -169,9 +170,11 @@ def _encoding(head: bytes) -> str | None:
     for mark, encoding in _MARKS.items():
         if head.startswith(mark):
             return encoding
-    controls = len(head) - len(head.translate(None, _CONTROLS))
+    text = _ZEROS.sub(b"", head)
+    controls = len(text) - len(text.translate(None, _CONTROLS))
     # A few may be in any text, for example a NUL between records.
-    is_odd = controls > len(head) / 5 or controls > max(len(head) / 20, 7)
+    is_odd = controls > len(text) / 5 or controls > max(len(text) / 20, 7)
+    is_odd = is_odd or (not text and len(head) > 0)
     if b"\0" in head and (is_odd or not _decodes(head, "utf-8")):
         for encoding in ("utf-16-le", "utf-16-be"):
             if _is_utf16(head, encoding):

@@ -245,10 +245,10 @@ def test_flags_written_before_are_read_as_before(parse, tmp_path):
     path = tmp_path / "flags.cfg"
     path.write_text('--task=classify\n--text_column="x"\n--label_column=" \n--label_separator= \n')
     assert workdir.read_flags(path)["label_separator"] == " "
-    labelled = parse(f"--workdir={tmp_path}").labelled
-    assert labelled == parse(f"--workdir={tmp_path}").labelled
-    assert (labelled.text_column, labelled.label_column) == ('"x"', '" ')
-    assert parse(f"--flagfile={path}", "--workdir=x").labelled.text_column == '"x"'
+    read = parse(f"--workdir={tmp_path}")
+    assert read == parse(f"--workdir={tmp_path}")
+    assert (read.corpus.text_column, read.labelled.label_column) == ('"x"', '" ')
+    assert parse(f"--flagfile={path}", "--workdir=x").corpus.text_column == '"x"'
 
 
 def test_flagfiles_within_flagfiles(parse, tmp_path):

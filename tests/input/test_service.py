@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import logging
+import pathlib
 import socket
 
 import numpy as np
@@ -169,7 +171,12 @@ def test_an_address_where_no_service_answers(tmp_path):
 
 @pytest.mark.slow
 def test_compressed_text_is_refused(tmp_path):
+    plain, packed = str(tmp_path / "a.txt"), str(tmp_path / "a")
+    pathlib.Path(plain).write_bytes(b"words\n")
+    pathlib.Path(packed).write_bytes(gzip.compress(b"words\n"))
     with running(tmp_path, workers=1) as servers:
-        service.check_service(servers.address, ("a.txt",))
-        with pytest.raises(UsageError, match="a.gz is compressed, .*; decompress it, or leave out"):
-            service.check_service(f"grpc://{servers.address}", ("a.txt", "a.gz"))
+        service.check_service(servers.address, (plain,))
+        with pytest.raises(UsageError, match="a is compressed, .*; write its text as UTF-8, or"):
+            service.check_service(f"grpc://{servers.address}", (plain, packed))
+        with pytest.raises(UsageError, match="a.txt is compressed, in UTF-16 or has columns"):
+            service.check_service(servers.address, (plain,), "text")

@@ -148,10 +148,10 @@ def write_corpus(path: pathlib.Path, lines: int = 300, seed: int = 0) -> pathlib
 
 
 def logged(workdir: pathlib.Path) -> list[dict[str, float]]:
-    """The lines of metrics.jsonl without scores; none if there is no such file yet."""
+    """The lines of metrics.jsonl; none if there is no such file yet."""
     path = workdir / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [row for row in map(json.loads, lines) if "loss" in row]
+    return [json.loads(line) for line in lines]
 
 
 def steps_logged(workdir: pathlib.Path) -> list[float]:

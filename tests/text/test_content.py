@@ -97,6 +97,7 @@ def test_wide_characters_that_are_cut(tmp_path):
         '{"a": 1} is no object\n',
         '{\n  "name": "of a file of code"\n}\n',
         "[[1, 2], [3, 4]]\n",
+        "word " + "\0" * 5000 + "\nword\n",
         "\x1b[1mbold\x1b[0m\n",
     ],
 )
@@ -152,7 +153,7 @@ OTHERS = [
     (JPEG[11:], "is not text, but binary data; give text in UTF-8, or CSV, TSV, JSON lines or"),
     (gzip.compress(JPEG[11:]), "is not text, but binary data"),
     (npy(), "is not text, but binary data"),
-    (bytes(20), "is not text, but binary data"),
+    (bytes(70), "is not text, but binary data"),
     (gzip.compress(bz2.compress(b"words")), "is compressed twice; decompress it once"),
     (gzip.compress(parquet_of({"text": ["a"]})), "is a compressed Parquet file; decompress it"),
     (b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS"),
