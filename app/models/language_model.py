@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..input.tokens import decode
 from ..losses.base import NormalizedLoss, Predictions
 from ..tables.base import TableSpec
-from ..tables.initial import Uniform
+from ..tables.initial import Constant, LastColumn, Uniform
 from ..tables.row_reads import take
 from ..types import HOST, Batch, Rows
 from . import recurrent
@@ -76,7 +76,7 @@ class LanguageModel:
             ),
             "recurrent": TableSpec(units, columns, self._orthogonal),
             "bias": TableSpec(self.cell.biases, columns, lambda _: self.cell.bias(units)),
-            "state": TableSpec(states, self.cell.states * units, tf.zeros, trained=False),
+            "state": TableSpec(states, self.cell.states * units, Constant(0.0), trained=False),
             **{name: self._with_prior(name, spec) for name, spec in self.output.tables().items()},
         }
 
@@ -163,10 +163,8 @@ class LanguageModel:
         """
         if name not in self.priors:
             return spec
-        prior_V1 = self.priors[name][:, np.newaxis]
-        return dataclasses.replace(
-            spec, initial=lambda shape: tf.pad(prior_V1, [[0, 0], [shape[1] - 1, 0]])
-        )
+        initial = LastColumn(Constant(0.0), tf.convert_to_tensor(self.priors[name]))
+        return dataclasses.replace(spec, initial=initial)
 
     def _uniform(self, stream: str, limit: float) -> Uniform:
         """Return uniform initial values from -limit to limit, drawn by the seed of a stream."""

@@ -41,7 +41,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     """
     text = words_data.load_text(config, workdir, finished, ends_documents=True, team=team)
     heldout = language_model_data.make_heldout_pass(text, config)
-    model = _model(config, text.vocabulary)
+    model = make_model(config, text.vocabulary)
     batches = language_model_data.make_batches(text, config, workdir)
     micro_batch = text_tasks.micro_batch_spec(config, 1)
     placed = placing.place_tables(model, batches, micro_batch, config, workdir)
@@ -110,13 +110,13 @@ def load_scorer(
     Raises:
         RunError: There is no checkpoint that can be loaded.
     """
-    model = _model(config, words)
+    model = make_model(config, words)
     tables, position = storage.load_tables(model.tables(), config, workdir)
     device = devices.name(config.run)
     return language_model_data.make_scorer(model, tables, words, device), position.step
 
 
-def _model(config: Config, words: Vocabulary) -> LanguageModel:
+def make_model(config: Config, words: Vocabulary) -> LanguageModel:
     """Return the model of the configuration, without tables.
 
     Args:
