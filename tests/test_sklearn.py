@@ -232,6 +232,15 @@ def test_means_of_the_vectors_of_a_file(tmp_path, write, name):
         TextVectorizer(str(tmp_path / "none")).fit(["one"])
 
 
+def test_words_of_a_file_are_written_as_the_tokenizer_writes_them(tmp_path):
+    words = WordVectors(["Straße", "strasse", "cafe\u0301"], np.eye(3, dtype=np.float32))
+    word2vec.write(words, str(tmp_path / "vectors"))
+    found = TextVectorizer(str(tmp_path / "vectors"), tokenizer="unicode").fit_transform(
+        ["STRASSE!", "Caf\u00e9", "none"]
+    )
+    np.testing.assert_array_equal(found, [[1, 0, 0], [0, 0, 1], [0, 0, 0]])
+
+
 @pytest.mark.slow
 def test_vectors_are_trained_in_a_pipeline():
     texts, labels = make_texts()

@@ -43,8 +43,8 @@ class CorpusConfig:
     tokenizer: str = _tokens(
         "whitespace",
         "How text is split into tokens. `whitespace`: at white space. `unicode`: normalise (NFKC), "
-        "then split at white space, punctuation and changes of script. A token of more than 1,000 "
-        "bytes is dropped.",
+        "then split at white space and punctuation, between letters and digits, and where text of "
+        "a script without spaces begins or ends. A token of more than 1,000 bytes is dropped.",
         choices=("whitespace", "unicode"),
     )
     fold_case: bool = _tokens(True, "Fold case (with --tokenizer=unicode).")

@@ -137,8 +137,8 @@ def find_rows(lexicon: Lexicon, word: str) -> tuple[int, ...]:
         word: A word or a phrase, in any spelling.
     """
     (key,) = fold(lexicon, [word])
-    if not key:  # also of a token that has invisible characters only
-        return ()
+    if not key:  # a token may have invisible characters only
+        return tuple(row for row in lexicon.rows.get(key, ()) if lexicon.words[row] == word)
     return lexicon.rows.get(key) or lexicon.rows.get(join_words(key), ())
 
 

@@ -20,6 +20,7 @@ from ..tasks import trained_vectors
 from ..text import vector_files
 from ..text.text_lists import as_bytes, as_texts, as_training_texts
 from ..text.tokenize import make_tokenizer
+from ..text.unicode_rules import normal_form, normalize
 from ..types import WordVectors
 from .estimator import TextEstimator, argument_names, train
 
@@ -42,7 +43,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         settings: Other settings of `lexrow.train`, by the names of their flags.
 
     Attributes:
-        vocabulary_: The row of each word.
+        vocabulary_: The row of each word, as the tokenizer writes it.
         vectors_: The rows, (V, D) float32.
     """
 
@@ -90,7 +91,9 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         else:
             config, found = self._load_vectors()
         self._corpus_config = config.corpus
-        self.vocabulary_ = {token: row for row, token in enumerate(found.tokens)}
+        # Words of a file may be written in another form than those of the texts.
+        tokens = normalize(found.tokens, normal_form(config.corpus))
+        self.vocabulary_ = {token: row for row, token in reversed([*enumerate(tokens)])}
         self.vectors_ = np.asarray(found.matrix, np.float32)
         self._n_features_out = self.vectors_.shape[1]  # for get_feature_names_out
         return self

@@ -1,4 +1,4 @@
-"""The rules by which `--tokenizer=unicode` writes and splits words, for every engine that uses them.
+"""The rules by which `--tokenizer=unicode` writes and splits words, for every engine that has them.
 
 Training normalizes text in a graph of TensorFlow, an exported encoder by a library of its own
 (`exporting.word_tokenizer`), and queries and scores do it in Python, so that they need not start

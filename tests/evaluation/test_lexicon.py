@@ -16,6 +16,18 @@ def test_folding_gives_a_word_to_its_most_frequent_spelling(make_vectors):
     assert first_row(exact, "uS") is None
 
 
+def test_spellings_are_compared_in_the_form_of_the_text(make_vectors):
+    tokens = ["Straße", "caf\u00e9", "istanbul", "new_york", "\u00ad", "\u200d"]
+    folded = make_lexicon(make_vectors(tokens))
+    queries = ["STRASSE", "Cafe\u0301", "İstanbul", "New\u200bYork", "\u00ad", "\u200d", "", "x"]
+    assert [first_row(folded, word) for word in queries] == [0, 1, 2, 3, 4, 5, None, None]
+    exact = make_lexicon(make_vectors(tokens)._replace(form="NFKC"), case="exact")
+    rows = [
+        first_row(exact, word) for word in ["cafe\u0301", "Caf\u00e9", "Stra\u00adße", "ISTANBUL"]
+    ]
+    assert rows == [1, None, 0, None]
+
+
 def test_restrict_keeps_the_first_words_and_the_protocol_says_so(make_vectors):
     words = make_lexicon(make_vectors(["a", "b", "c"]), restrict=2)
     assert first_row(words, "c") is None

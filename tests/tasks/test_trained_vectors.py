@@ -77,3 +77,19 @@ def test_a_missing_file_of_names_is_no_damage_of_a_checkpoint(tmp_path, caplog):
     with pytest.raises(RunError, match=f"^{tmp_path}/vocab.tsv is missing; put back a copy"):
         trained_vectors.load(tmp_path)
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("flags", "form"),
+    [
+        ({}, ""),
+        ({"tokenizer": "whitespace", "fold_case": True}, ""),
+        ({"tokenizer": "unicode"}, "NFKC_Casefold"),
+        ({"tokenizer": "unicode", "fold_case": True}, "NFKC_Casefold"),
+        ({"tokenizer": "unicode", "fold_case": False}, "NFKC"),
+    ],
+)
+def test_queries_are_written_as_the_run_wrote_words(tmp_path, flags, form):
+    trained(tmp_path, 1)
+    write_flags(Workdir(tmp_path).flags, {"task": "words", **flags})
+    assert trained_vectors.load(tmp_path).form == form

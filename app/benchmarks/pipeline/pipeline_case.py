@@ -8,7 +8,7 @@ classifier: a case from many public questions: 10,000 examples of 20 words, an e
 - naive: split and look up an example at a time, batches of 32, no prefetch; keras.fit;
 - prefetch: the same with batches of 128 and a prefetch;
 - parallel: the same with a parallel map of a preprocessing that needs much processor time (Unicode
-  normalization, case folding, a tokenizer by scripts, regular expressions);
+  normalization, case folding, regular expressions of classes of Unicode characters);
 - ours: the same preprocessing for 1,024 examples at a time; ids are cached in the first epoch;
   batches of 128; the trainer's steps on a table, 16 in a call.
 

@@ -79,8 +79,7 @@ def light(examples: Examples) -> Preprocessing:
 def heavy(examples: Examples) -> Preprocessing:
     """Return a function that tokenizes texts (M,) by `--tokenizer=unicode`, to ids (M, 20) int32.
 
-    That is NFKC, case folding, a regular expression for white space, UnicodeScriptTokenizer, and a
-    regular expression for punctuation at both ends of a token.
+    That is NFKC, case folding, and regular expressions of classes of Unicode characters.
 
     Args:
         examples: The examples.

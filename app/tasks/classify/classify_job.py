@@ -26,6 +26,7 @@ from ...input.labelled import Examples
 from ...models.bag import Bag
 from ...tables.base import Table
 from ...text import subwords, vector_files
+from ...text.unicode_rules import normal_form, normalize
 from ...text.vocabulary import Vocabulary
 from ...training import memory_plan
 from ...training.job import Evaluator, Growth, Job, RowMap, TrainingData
@@ -164,7 +165,9 @@ def _load_pretrained(
         raise UsageError(
             f"--pretrained_vectors={path} has vectors of {columns} numbers; give --dim={columns}"
         )
-    row_of = {token: row for row, token in enumerate(pretrained.tokens)}
+    tokens = normalize(pretrained.tokens, normal_form(config.corpus))
+    # Of several spellings of a word, the first is the most frequent.
+    row_of = {token: row for row, token in reversed([*enumerate(tokens)])}
     ids = [number for number, token in enumerate(words.tokens) if token in row_of]
     logging.info("%s has vectors of %d of the %d words", path, len(ids), len(words.tokens))
     if not tables:  # --plan_only

@@ -277,3 +277,16 @@ def test_a_vocabulary_of_a_single_word_has_nothing_to_learn(place, tmp_path):
     assert set(found.vocabulary.tokens) == {"one", "<unk>", "<eos>"}
     path.write_text("one two")
     assert words_data.load_text(config(str(path)), place, finished=False).words == 2
+
+
+def test_words_that_are_not_separated_are_reported_once(place, tmp_path, caplog):
+    path = tmp_path / "a.txt"
+    path.write_text("这是一个没有空格的句子\n我们不知道词在哪里\n" * 9, encoding="utf-8")
+    found = words_data.load_text(config(str(path)), place, finished=False)
+    (record,) = caplog.records
+    message = f"--corpus={path}: {path} has Chinese or Japanese without spaces between words"
+    assert message in record.getMessage() and "--tokenizer=whitespace" in record.getMessage()
+    caplog.clear()
+    words_data.record(found, place)
+    words_data.load_text(config(str(path)), place, finished=False)
+    assert not caplog.records
