@@ -74,7 +74,7 @@ def top_k(
         equally probable words the lower id first. Fewer than k columns if there are fewer words.
     """
     count = tf.shape(hidden_ND)[0]
-    best = [tf.fill([count, k], _NO_WORD), tf.fill([count, k], -math.inf)]
+    best: Sequence[tf.Tensor] = [tf.fill([count, k], _NO_WORD), tf.fill([count, k], -math.inf)]
     for groups in loss.word_groups(hidden_ND, gather):
         best = _search(groups, best)
     ids_NK, log_p_NK = best
@@ -85,7 +85,14 @@ def top_k(
 
 def _search(groups: WordGroups, best: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
     """Return the ids and log-probabilities (N, k) of the best words so far and in some groups."""
-    order_G = tf.argsort(-tf.reduce_max(groups.bounds_NG, axis=0))
+    greatest_G = tf.reduce_max(groups.bounds_NG, axis=0)
+    order_G = tf.argsort(-greatest_G)
+
+    def goes_on(position: tf.Tensor, _: tf.Tensor, log_p_NK: tf.Tensor) -> tf.Tensor:
+        """Return whether a group at this position of the order, or after it, can be needed."""
+        group = order_G[tf.minimum(position, tf.size(order_G) - 1)]  # of the last, after it
+        can_have = ~(greatest_G[group] < tf.reduce_min(log_p_NK[:, -1]))
+        return (position < tf.size(order_G)) & can_have
 
     def visit(position: tf.Tensor, *best: tf.Tensor) -> Sequence[tf.Tensor]:
         """Search one group, if it can have a word that is better than one of the k so far."""
@@ -96,34 +103,33 @@ def _search(groups: WordGroups, best: Sequence[tf.Tensor]) -> Sequence[tf.Tensor
             measured = groups.measure(group)
 
             def merge(block: tf.Tensor, *best: tf.Tensor) -> Sequence[tf.Tensor]:
-                return _merge(*best, *groups.words(group, block, measured))
+                return _merge(best, *groups.words(group, block, measured))
 
             return loop(groups.blocks(group), merge, best)
 
-        return tf.cond(tf.reduce_any(can_have_N), search, lambda: list(best))
+        return (position + 1, *tf.cond(tf.reduce_any(can_have_N), search, lambda: list(best)))
 
-    return loop(tf.size(order_G), visit, best)
+    start = tf.constant(0)
+    return tf.while_loop(goes_on, visit, (start, *best), parallel_iterations=1)[1:]
 
 
-def _merge(
-    ids_NK: tf.Tensor, log_p_NK: tf.Tensor, ids_M: tf.Tensor, log_p_NM: tf.Tensor
-) -> list[tf.Tensor]:
+def _merge(best: Sequence[tf.Tensor], ids_M: tf.Tensor, log_p_NM: tf.Tensor) -> Sequence[tf.Tensor]:
     """Return the best k of k words and a block of words, of equal ones those of lower ids.
 
     Args:
-        ids_NK: The ids of the words so far, the best first.
-        log_p_NK: Their log-probabilities.
+        best: The ids of the words so far, the best first, and their log-probabilities, (N, k).
         ids_M: The ids of the block, ascending.
         log_p_NM: Their log-probabilities.
     """
+    ids_NK, log_p_NK = best
     k = ids_NK.shape[1]
     own = tf.math.top_k(log_p_NM, tf.minimum(k, tf.size(ids_M)))
     ids = tf.concat([ids_NK, tf.gather(ids_M, own.indices)], axis=1)
     log_p = tf.concat([log_p_NK, own.values], axis=1)
     by_id = tf.argsort(ids, axis=1, stable=True)
     ids, log_p = (tf.gather(each, by_id, batch_dims=1) for each in (ids, log_p))
-    best = tf.math.top_k(log_p, k)  # of equal values the first
-    merged = [tf.gather(ids, best.indices, batch_dims=1), best.values]
+    top = tf.math.top_k(log_p, k)  # of equal values the first
+    merged = [tf.gather(ids, top.indices, batch_dims=1), top.values]
     for after, before in zip(merged, (ids_NK, log_p_NK), strict=True):
         after.set_shape(before.shape)
     return merged

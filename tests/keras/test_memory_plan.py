@@ -187,7 +187,9 @@ def test_an_output_layer_that_does_not_fit_is_refused_before_a_table_is_made(nam
     need = sum(table.rows_bytes for table in memory_plan(layer, hidden_size=COLUMNS - 1).tables)
     for free in (need // 2, need - 1):
         little(free, 0)
-        with pytest.raises(ValueError, match="words: the table of its 2,000 words takes .* use Adapt"):
+        with pytest.raises(
+            ValueError, match="words: the table of its 2,000 words takes .* use Adapt"
+        ):
             layer.build((None, COLUMNS - 1))
         assert layer.weights == []
     little(10**9, 0)

@@ -206,13 +206,25 @@ def test_bad_arguments(kind, tmp_path):
 
 def _operators(table, other):
     """Every operator of a Keras variable on a table, and every way to its value."""
-    binary = "add sub mul truediv floordiv mod pow matmul and or xor".split()
+    binary = [
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "matmul",
+        "and",
+        "or",
+        "xor",
+    ]
     for name in binary:
         yield name, lambda name=name: getattr(table, f"__{name}__")(other)
         yield f"r{name}", lambda name=name: getattr(table, f"__r{name}__")(tf.transpose(other))
-    for name in "eq ne lt le gt ge".split():
+    for name in ["eq", "ne", "lt", "le", "gt", "ge"]:
         yield name, lambda name=name: getattr(table, f"__{name}__")(other)
-    for name in "neg pos abs invert round".split():
+    for name in ["neg", "pos", "abs", "invert", "round"]:
         yield name, lambda name=name: tf.reduce_sum(getattr(table, f"__{name}__")())
     value = table.value
     yield from {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -115,6 +115,7 @@ class OutputLayer(keras.layers.Layer):
         row_bytes = self._row_each * columns * self._number_bytes
         self._require_room(self.vocabulary_size * max(_WORK_BYTES, row_bytes))
         counts_V, order_V = self._ranked_counts()
+        self._traced: Callable | None = None
         self._made: list[tf.Variable] = []  # TensorFlow exports and saves variables in attributes
         with tf.init_scope(), tf.variable_creator_scope(self._keep):
             self._rank_V = self._ids_V = None
@@ -232,7 +233,8 @@ class OutputLayer(keras.layers.Layer):
             raise ValueError(f"{self.name}: k={k}: give a positive number")
         self._build_for(hidden)
         hidden = tf.convert_to_tensor(hidden)
-        ranks_NK, log_p_NK = self._top_ranks(self._extended(hidden), k)
+        # Eager TensorFlow would take 0.1 ms for each operation of each class or subtree.
+        ranks_NK, log_p_NK = self._traced_top_ranks()(self._extended(hidden), k)
         shape = tf.concat([tf.shape(hidden)[:-1], tf.shape(ranks_NK)[1:]], axis=0)
         found = [tf.reshape(each, shape) for each in (self._ids(ranks_NK), log_p_NK)]
         if tf.executing_eagerly():
@@ -374,6 +376,16 @@ class OutputLayer(keras.layers.Layer):
     def _gather(self) -> Any:
         """Return a function that gathers rows of the tables; see `softmax_gradients.gather_of`."""
         return softmax_gradients.gather_of(self._values())
+
+    def _traced_top_ranks(self) -> Callable:
+        """Return `_top_ranks`, in eager mode as a function that is traced once for each k."""
+        if not tf.executing_eagerly():
+            return self._top_ranks
+        if self._traced is None:
+            traced = tf.function(self._top_ranks, autograph=False, reduce_retracing=True)
+            # TensorFlow would save a tf.function with the layer.
+            self._traced = lambda *arguments: traced(*arguments)
+        return self._traced
 
     def _top_ranks(self, hidden_ND: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the ranks and log P of the k most likely words of each vector, (N, k)."""

@@ -13,7 +13,6 @@ from keras import ops
 from keras.src.saving.serialization_lib import ObjectSharingScope, SafeModeScope
 
 from ... import __name__ as PACKAGE
-from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
 
 _OURS = "lexrow>"  # begins the registered names of this package
@@ -116,7 +115,9 @@ def _stock_reduce(node: dict[str, Any]) -> dict[str, Any]:
     layer = RowEmbeddingReduce.from_config(node["config"])
     model = _reduce_model(layer, tuple(shape or (None, None)), *names)
     stock = keras.saving.serialize_keras_object(model)
-    kept = {name: node[name] for name in ("name", "shared_object_id") if name in node}
+    kept: dict[str, Any] = {
+        name: node[name] for name in ("name", "shared_object_id") if name in node
+    }
     if calls:
         inputs = [list(call.values()) for call in calls]
         kept["inbound_nodes"] = [
@@ -126,7 +127,7 @@ def _stock_reduce(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(call: dict[str, Any]) -> dict[str, Any]:
-    """Return the serialized tensors of a call of a `RowEmbeddingReduce` by "ids", "weights", …"""
+    """Return the serialized ids, weights and mask of a call of a `RowEmbeddingReduce` by name."""
     names = {"inputs": "ids", "weights": "weights", "mask": "mask"}
     given = dict(zip(names.values(), call["args"], strict=False))
     given |= {names[name]: value for name, value in call["kwargs"].items() if name in names}

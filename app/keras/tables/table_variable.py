@@ -132,7 +132,7 @@ class HandleVariable(keras.Variable):
     def _initialize_with_initializer(self, initializer: Any) -> None:
         """Create the TensorFlow variable."""
         super()._initialize_with_initializer(initializer)
-        self._value = _Handle(self._value, self.path)
+        self._value: Any = _Handle(self.value, self.path)
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         """Return the empty value for tf.train.Checkpoint and SavedModel."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -170,15 +171,22 @@ class Level:
             above_NG: The log-probability of each group.
         """
 
-        def blocks(group: tf.Tensor) -> tf.Tensor:
+        def interval(group: int | tf.Tensor) -> tuple[Any, Any]:
+            """Return the first row of a group, and the row after its last."""
+            if isinstance(group, int):
+                return int(self.bounds[group]), int(self.bounds[group + 1])
+            return self._bounds[group], self._bounds[group + 1]
+
+        def blocks(group: int | tf.Tensor) -> int | tf.Tensor:
             """Return the number of tiles of a group."""
             if self._tile is None:
-                return tf.constant(1)
-            return -((self._bounds[group] - self._bounds[group + 1]) // self._tile)
+                return 1
+            first, end = interval(group)
+            return -((first - end) // self._tile)
 
         def ids(group: tf.Tensor, block: tf.Tensor) -> tf.Tensor:
             """Return the ids of a tile, (M,) int32."""
-            first, end = self._bounds[group], self._bounds[group + 1]
+            first, end = interval(group)
             if self._tile is not None:
                 first += block * self._tile
                 end = tf.minimum(end, first + self._tile)
@@ -187,7 +195,8 @@ class Level:
         def add_tile(group: tf.Tensor, block: tf.Tensor, carry_N: tf.Tensor) -> list[tf.Tensor]:
             """Return the log-sum-exp of the scores up to a tile, in a list."""
             rows_MD = gather(self.table, ids(group, block))
-            return [softmax.log_sum_exp(hidden_ND, rows_MD, carry_N)]
+            sum_N = softmax.log_sum_exp(hidden_ND, rows_MD, carry_N)
+            return [tf.ensure_shape(sum_N, carry_N.shape)]
 
         def measure(group: tf.Tensor) -> tf.Tensor | None:
             """Return the log-sum-exp of the scores of a group, not computed if it has one tile."""
