@@ -84,7 +84,9 @@ def _for_slowest_stage(
     slowest = pipeline.slowest
     fed = [run for run in runs if run.part == INPUT]
     most = speedup(saved_by_cache(division))
-    if pipeline.has_later("Cache") or pipeline.has_later("MemoryCache"):
+    if slowest.caches:
+        return []
+    if any(stage.caches for stage in pipeline.later):
         why = "the cache was being filled, as in each first epoch; record a later one"
         return [Change("profile_batch=(START, STOP) of a later epoch", most, why)]
     draws = any("Random" in run.kind for run in fed)

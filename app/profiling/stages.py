@@ -16,6 +16,7 @@ _IDLE = ("Root", "Prefetch", "Options", "Zip", "FlatMap", "FiniteSkip")
 _GIVEN_BY_TENSORFLOW = re.compile(r"^fused\(|Dataset(V\d+)?:\d+$|/_\d+$")
 
 
+_WITHIN = "Impl"  # ends the type of the iterator that does the work of a cache
 # Types of stages that take num_parallel_calls, and of those that make elements while steps run.
 _MAP = re.compile(r"(Parallel)?Map(AndBatch)?$")
 _AHEAD = re.compile(r"Prefetch|MapAndBatch|Parallel(Map|Batch|Interleave)")
@@ -56,6 +57,11 @@ class Stage(NamedTuple):
     def generates(self) -> bool:
         """Whether the stage reads a Python generator or one pipeline for each element."""
         return self.kind in _SLOW_WITHOUT_MAP
+
+    @property
+    def caches(self) -> bool:
+        """Whether the stage is a cache."""
+        return "Cache" in self.kind
 
 
 class Pipeline(NamedTuple):
@@ -153,6 +159,9 @@ def _pipelines(events: Sequence[Event]) -> dict[tuple[str, str], _Node]:
         node = pipelines[roots.get(top, ("", ""))]
         path = event.args.get("long_name", event.name).split("::")[2:]
         for kind in (re.sub(r"\[\d+\]$", "", part) for part in path):
+            if kind.endswith(_WITHIN):  # its event lies within that of the stage
+                outer = kind.removesuffix(_WITHIN)
+                node = node.before.setdefault(outer, _Node(outer))
             node = node.before.setdefault(kind, _Node(kind))
         name = event.args.get("name", "")
         node.name = "" if _GIVEN_BY_TENSORFLOW.search(name) else name

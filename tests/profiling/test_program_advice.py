@@ -95,9 +95,10 @@ def test_prefetch_is_proposed_only_where_nothing_is_ahead_and_never_for_more_tha
 
 
 def test_a_cache_that_is_filled_or_keeps_random_numbers():
-    cached = Stage("", "Cache", 0, 0.0, 0.0)
+    cached = Stage("", "MemoryCache", 0, 0.0, 0.0)
     found = asked(WAITING, stage("f", "Map", 0), GRAPH, later=(AHEAD, BATCHED, cached))
     assert found == {"profile_batch=(START, STOP) of a later epoch": 4.0}
+    assert asked(WAITING, cached, GRAPH) == {}
     runs = [*GRAPH, ran("RandomUniform", 0.001)]
     changes = advise(WAITING, Pipeline([AHEAD], stage("f", "Map", 0)), runs, Work([], {}), None, 2)
     (why,) = (change.why for change in changes if change.what == CACHE)

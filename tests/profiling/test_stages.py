@@ -110,6 +110,21 @@ def test_a_profile_without_a_pipeline():
     assert find_slowest([STEP]) is None
 
 
+def test_a_cache_that_is_filled():
+    """Its work is in an iterator beside it, by the path, whose event lies within its own."""
+    events = [
+        STEP,
+        iterator("Root", 0, 900, id=1),
+        iterator("Root::FileCache", 0, 890, id=2, parent=1),
+        iterator("Root::FileCacheImpl", 0, 880, id=3, parent=2),
+        iterator("Root::FileCacheImpl::Map", 0, 800, id=4, parent=3, name="slow"),
+    ]
+    found = find_pipeline(events)
+    assert str(found.slowest) == "Map(slow)" and found.slowest.share == pytest.approx(8 / 9)
+    assert found.later[0].caches and not found.slowest.caches
+    assert find_pipeline(events[:-1]).slowest.caches
+
+
 def test_the_stages_behind_the_slowest():
     events = [
         STEP,
