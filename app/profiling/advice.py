@@ -77,17 +77,17 @@ def _for_input(
 ) -> list[Change]:
     """Return changes for a run whose steps wait for input, or share the cores with it.
 
-    They are --prefetch=-1 if it is 0, and --map_parallelism=-1 if the slowest stage leaves cores
-    idle. With a data service, if there is no other change, it is to get more workers. Without one,
-    a run of several epochs that reads or tokenizes gets --cache=memory, or, if a cache was being
-    filled and there is no other change, only the advice to record a later epoch. If nothing is
-    proposed by then, the task `words` gets --data_service.
+    They are --prefetch=-1 if nothing is made ahead, and --map_parallelism=-1 if the slowest stage
+    leaves cores idle. With a data service, if there is no other change, it is to get more workers.
+    Without one, a run of several epochs that reads or tokenizes gets --cache=memory, or, if a cache
+    was being filled and there is no other change, only the advice to record a later epoch. If
+    nothing is proposed by then, the task `words` gets --data_service.
     """
     most = speedup(saved_by_cache(division))
     stage = pipeline.slowest if pipeline else None
     name = stage.name if stage else ""
     settings, changes = config.input, []
-    if settings.prefetch == 0:
+    if settings.prefetch == 0 and not (pipeline and pipeline.is_ahead):
         gain = speedup(saved_by_overlap(division))
         changes.append(_change("prefetch", -1, gain, "batches are made while the steps run"))
     calls = stage.parallelism if stage else 0
