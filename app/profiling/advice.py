@@ -81,7 +81,7 @@ def _for_input(
     leaves cores idle. With a data service, if there is no other change, it is to get more workers.
     Without one, a run of several epochs that reads or tokenizes gets --cache=memory, or, if a cache
     was being filled and there is no other change, only the advice to record a later epoch. If
-    nothing is proposed by then, the task `words` gets --data_service.
+    nothing is proposed by then for an input-bound run, the task `words` gets --data_service.
     """
     most = speedup(saved_by_cache(division))
     stage = pipeline.slowest if pipeline else None
@@ -96,8 +96,10 @@ def _for_input(
         why = f"{stage} runs {calls} at a time on {cores} cores"
         changes.append(_change("map_parallelism", -1, gain, why))
     changes = [change for change in changes if _is_worth(change)]
+    # Other processes, or another profile, are worth it only where the input is what takes long.
+    is_bound = division.verdict == "input-bound" and not changes
     if settings.data_service:
-        if not changes:
+        if is_bound:
             why = "more processes, on more machines, make the batches of the data service"
             changes.append(Change(f"{PACKAGE}.cluster --data_workers=N", most, why))
         return changes
@@ -105,10 +107,10 @@ def _for_input(
         if settings.cache == "none":
             why = "text is tokenised in the first epoch only, so later epochs are faster"
             changes.append(_change("cache", "memory", most, why))
-        elif not changes:
+        elif is_bound:
             why = "the cache was being filled (`auto`: of at most 1 GiB); record a later epoch"
             return [Change("--profile_steps=START,STOP", most, why)]
-    if not changes and config.run.task == "words" and name in (*_PARALLEL, *_CACHED):
+    if is_bound and not changes and config.run.task == "words" and name in (*_PARALLEL, *_CACHED):
         cache = " --cache=none" if settings.cache in ("memory", "disk") else ""
         why = (
             "other machines make the batches; run there: "

@@ -98,6 +98,15 @@ def test_no_gain_is_more_than_the_cores_or_the_shorter_part_allow():
     ]
 
 
+def test_other_processes_are_for_runs_that_are_input_bound():
+    found = divided(input=0.15, device_compute=0.85)
+    for given in ({"cache": "memory"}, {"data_service": "a:1"}):
+        assert asked(found, Config(input=InputConfig(**given)), stage("rows")) == []
+    # A cache is not.
+    config = Config(input=InputConfig(cache="none"), run=RunConfig(epochs=2))
+    assert asked(found, config, stage()) == [("--cache=memory", pytest.approx(1 / 0.85))]
+
+
 def test_of_a_tokenizer_that_takes_the_cores_of_the_steps():
     """Its steps hardly wait."""
     config = Config(input=InputConfig(cache="none", map_parallelism=1), run=RunConfig(epochs=2))
