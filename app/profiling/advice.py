@@ -52,7 +52,7 @@ def advise(
 
     Returns:
         First the changes whose speedup the profile cannot tell, then those with a speedup of 1.05
-        or more, the greatest first; empty if none is known.
+        or more, the greatest first, and those with a condition at the end; empty if none is known.
     """
     if config is None:
         changes = advise_program(division, pipeline, runs, work, cores)
@@ -64,7 +64,10 @@ def advise(
             _double("steps_per_call", config, host),
             *_for_device(division, work, config),
         ]
-    return sorted(filter(_is_worth, changes), key=lambda change: -(change.speedup or math.inf))
+    return sorted(
+        filter(_is_worth, changes),
+        key=lambda change: (bool(change.condition), -(change.speedup or math.inf)),
+    )
 
 
 def _is_worth(change: Change) -> bool:

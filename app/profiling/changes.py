@@ -21,12 +21,15 @@ class Change(NamedTuple):
             the profile cannot tell.
         why: The reason, a sentence.
         new_workdir: Whether the change needs a new workdir, as files in it depend on the flag.
+        condition: What the profile cannot tell and must be so for the change to help; empty if
+            nothing.
     """
 
     what: str
     speedup: float | None
     why: str
     new_workdir: bool = False
+    condition: str = ""
 
 
 def speedup(saved: float) -> float:

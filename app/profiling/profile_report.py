@@ -148,7 +148,8 @@ def text(diagnosis: Diagnosis) -> str:
         new = "; needs a new --workdir" if change.new_workdir else ""
         gain = f"up to {change.speedup:.2f} times as fast; " if change.speedup else ""
         begin = "change" if number == 0 else "or"
-        lines.append(f"{begin:<10} {change.what}: {gain}{change.why}{new}")
+        what = f"if {change.condition}: {change.what}" if change.condition else change.what
+        lines.append(f"{begin:<10} {what}: {gain}{change.why}{new}")
     return "\n".join(lines)
 
 

@@ -116,11 +116,9 @@ def _for_parallel_calls(
         saved = saved_by_parallel_calls(division, slowest, _WAITING_CALLS)
         what = f"map(num_parallel_calls={_WAITING_CALLS}, use_unbounded_threadpool=True)"
         where = "" if slowest.maps else ", with the work of the generator in it"
-        why = (
-            f"only if the Python function of {slowest} waits (files, a network): many calls "
-            "may wait at the same time, but one at a time computes"
-        )
-        return [Change(what + where, speedup(saved), why)]
+        why = "many calls may wait at the same time; calls that compute do so in turn, and slower"
+        condition = f"the Python function of {slowest} waits (files, a network)"
+        return [Change(what + where, speedup(saved), why, condition=condition)]
     if slowest.maps and not slowest.tunes and slowest.parallelism < cores:
         saved = saved_by_parallel_calls(division, slowest, cores)
         why = f"{slowest} runs {max(slowest.parallelism, 1)} at a time on {cores} cores"

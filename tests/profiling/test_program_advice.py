@@ -73,7 +73,8 @@ def test_a_map_that_calls_python(kind):
     assert asked(WAITING, stage("f", "Map", 0), runs) == expected
     changes = advise(WAITING, Pipeline([AHEAD], stage("f", "Map", 0)), runs, Work([], {}), None, 2)
     (unbounded,) = (change for change in changes if change.what == UNBOUNDED)
-    assert "only if the Python function of Map(f) waits" in unbounded.why
+    assert unbounded.condition == "the Python function of Map(f) waits (files, a network)"
+    assert changes[-1] == unbounded and not any(change.condition for change in changes[:-1])
     # It has as many calls at the same time already.
     assert UNBOUNDED not in asked(WAITING, stage("f", parallelism=16), runs)
 
