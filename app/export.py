@@ -82,6 +82,10 @@ def main(_: Sequence[str]) -> None:
     task = stored.get("task", "words")
     formats = _formats_of_task(task) if stored else {}
     known = dict.fromkeys((*formats, *SHARED.get(task, FORMATS)) if stored else FORMATS)
+    if values.format not in known and values.workdir and not stored:
+        raise UsageError(
+            f"--workdir={values.workdir}: no trained run there; name the folder of one"
+        )
     if values.format not in known:
         raise UsageError(
             f"--format={values.format}: no format of --task={task}; choose from {', '.join(known)}"

@@ -145,6 +145,10 @@ def test_words_that_are_known_are_answered(tmp_path, trained):
         (["app.neighbors", "{both}", "--vectors=x", "ba"], "give either --workdir=DIR"),
         (["app.export", "--vectors={folder}/word2vec"], "--output= is empty; name the file"),
         (["app.export", "--workdir={folder}", "--output=x"], "{folder}: no trained run there"),
+        (
+            ["app.export", "--workdir={folder}", "--output=x", "--format=faiss"],
+            "{folder}: no trained",
+        ),
         (["app.evaluate", "--vectors={folder}/none"], "{folder}/none: No such file or directory"),
         (["app.evaluate", "--vectors={cut}"], "{cut}: ends after"),
         (["app.evaluate", "{both}", "--benchmarks=ws"], "--benchmarks=ws: no such benchmark"),
