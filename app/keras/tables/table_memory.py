@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -147,7 +148,7 @@ def device_place() -> str:
     return DEVICE if tf.config.list_physical_devices("GPU") else HOST
 
 
-def require_room(memory: TableMemory, table_file: str | None = None) -> None:
+def require_room(memory: TableMemory, table_file: str | os.PathLike | None = None) -> None:
     """Check that a table fits, before it is made. Under a `tf.distribute` strategy do nothing.
 
     Args:
