@@ -18,6 +18,7 @@ from typing import Any
 
 from absl import flags, logging
 
+from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
 from ..config import Config, checks, flagfiles, settings
 from ..config.foreign_names import meant
@@ -264,8 +265,8 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     """Set up the log, parse the flags of `sys.argv`, and call the main function of a command.
 
     With --help, print the help instead. A failure ends the process with a one-line message: with
-    exit code 2 for a UsageError, 1 for a RunError, Ctrl-C, a lack of memory or a full standard
-    output. Other exceptions are passed on. A closed output pipe is no failure.
+    exit code 2 for a UsageError or a missing package, 1 for a RunError, Ctrl-C, a lack of memory or a
+    full standard output. Other exceptions are passed on. A closed output pipe is no failure.
 
     Args:
         main: The function; it is called with the arguments that are not flags.
@@ -288,6 +289,11 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
         messages.end(error, error.exit_code)
     except KeyboardInterrupt:
         messages.end("interrupted", StoppedError.exit_code)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == PACKAGE:
+            raise
+        remedy = 'pip install "lexrow[train]", which has all that the commands need'
+        messages.end(f"{error.name} is not installed; {remedy}", UsageError.exit_code)
     except messages.memory_errors() as error:
         messages.end(messages.without_memory(error), 1)
 

@@ -15,6 +15,7 @@ from app.config import foreign_names
 from app.config import settings as names
 from app.errors import RunError, UsageError
 
+MISSING = 'is not installed; pip install "lexrow[train]", which has all that the commands need'
 LESS = "end other programs, or train with a lower --dim or --batch_tokens"
 
 
@@ -139,6 +140,7 @@ def raising(error):
         (UsageError("--dim=0: give more"), 2, "train: --dim=0: give more\n"),
         (RunError("the disk\nis full"), 1, "train: the disk is full\n"),
         (KeyboardInterrupt(), 130, "train: interrupted\n"),
+        (ModuleNotFoundError("No module named 'tqdm'", name="tqdm"), 2, f"train: tqdm {MISSING}\n"),
         (MemoryError(), 1, f"train: there is not enough memory (an allocation failed); {LESS}\n"),
         (
             tf.errors.ResourceExhaustedError(None, None, "OOM of shape[9,9]\nmore of it"),
@@ -158,6 +160,8 @@ def test_a_command_that_ends_well(run):
 def test_a_mistake_of_ours_is_not_hidden(run):
     with pytest.raises(ZeroDivisionError):
         run(raising(ZeroDivisionError()))
+    with pytest.raises(ModuleNotFoundError):
+        run(raising(ModuleNotFoundError("No module named 'app.none'", name="app.none")))
 
 
 def test_what_is_no_flag(run):
