@@ -265,8 +265,8 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     """Set up the log, parse the flags of `sys.argv`, and call the main function of a command.
 
     With --help, print the help instead. A failure ends the process with a one-line message: with
-    exit code 2 for a UsageError or a missing package, 1 for a RunError, Ctrl-C, a lack of memory or a
-    full standard output. Other exceptions are passed on. A closed output pipe is no failure.
+    exit code 2 for a UsageError or a missing package, 1 for a RunError, Ctrl-C, a lack of memory or
+    a full standard output. Other exceptions are passed on. A closed output pipe is no failure.
 
     Args:
         main: The function; it is called with the arguments that are not flags.
