@@ -29,8 +29,7 @@ class Lexicon(NamedTuple):
 
     Attributes:
         words: The V spellings.
-        keys: The V spellings as they are compared.
-        rows: The rows of all spellings of each key, the most frequent first.
+        rows: The rows of all spellings that are compared as equal, the most frequent first.
         matrix: Vectors, (V, D) float32.
         norms: Lengths of the vectors, (V,) float64, finite and positive.
         case: Value of --case.
@@ -42,7 +41,6 @@ class Lexicon(NamedTuple):
     """
 
     words: list[str]
-    keys: list[str]
     rows: dict[str, tuple[int, ...]]
     matrix: np.ndarray
     norms: np.ndarray
@@ -93,9 +91,8 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
     protocol = f"vocabulary: {which} {available:,} words; spelling: {_CASES[case]}"
     if unusable := considered - len(words):
         protocol += f"; {unusable:,} words with a zero or non-finite vector count as unknown"
-    return Lexicon(
-        *(words, keys, rows, matrix, norms, case, vectors.form, protocol, vectors.ngrams, zeros)
-    )
+    parts = words, rows, matrix, norms, case, vectors.form, protocol, vectors.ngrams, zeros
+    return Lexicon(*parts)
 
 
 def _key_form(case: str, form: str) -> str:
