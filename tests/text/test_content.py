@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 from app.config import CorpusConfig
+from app.config.ratings_config import RatingsConfig
 from app.errors import RunError, UsageError
+from app.input import ratings
 from app.text import columns, corpus, reading
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -278,3 +280,43 @@ def test_columns_that_cannot_be_read(tmp_path, number):
         text_of(path, "txt")
     told = str(raised.value)
     assert told.startswith(message.format(path=path)) and "\n" not in told
+
+
+def test_damaged_files_are_read_or_refused_in_one_line(tmp_path):
+    draw = random.Random(0)
+    rows = {"user": ["a", "b"], "item": [1.0, 2.0], "text": ["x", "y"]}
+    table = b"user,item,text\na,1.0,x\nb,2,y\n"
+    objects = b'{"user": "a", "item": 1, "text": "x"}\n{"user": "b", "item": 2.0, "text": null}\n'
+    files = [table, objects, parquet_of(rows), zstd(table), gzip.compress(objects)]
+    files += [table.decode().encode("utf-16"), b"u:token\ti:token\nx\ty\n", b"a 1 2\nb 2\n"]
+    pieces = [
+        b"\0",
+        b"\xff",
+        b'"',
+        b"\n",
+        b"\r",
+        b",",
+        b";",
+        b"{",
+        b"[",
+        b"\xff\xfe",
+        b"PAR1",
+        b"1.0",
+    ]
+    outcomes = set()
+    for _ in range(400):
+        data = bytearray(draw.choice(files))
+        for _ in range(draw.randint(1, 4)):
+            start = draw.randrange(len(data) + 1)
+            data[start : start + draw.choice([0, 0, 1, 9])] = draw.choice([b"", *pieces])
+        path = written(tmp_path, bytes(data[: draw.choice([len(data), start])]))
+        for read in (text_of, lambda path: text_of(path, "text"), read_pairs):
+            try:
+                outcomes.add((read, bool(read(path))))
+            except (UsageError, RunError) as error:
+                assert path in str(error) and "\n" not in str(error)
+    assert {read for read, found in outcomes if found} >= {text_of, read_pairs}
+
+
+def read_pairs(path):
+    return ratings.read([path], RatingsConfig(user_column="user", item_column="item")).user_keys
