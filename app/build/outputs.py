@@ -111,6 +111,15 @@ def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
     return ClassSoftmax(words, columns, starts, devices=device_C)
 
 
+def _auto(settings: ModelConfig, spec: OutputSpec) -> Loss:
+    """Return the class softmax, or a softmax if a step of it would touch all words as well."""
+    counts_V, columns, targets, _ = spec
+    starts = classes.partition(counts_V, settings.class_levels, settings.class_rule, 0, targets)
+    if classes.expected_rows(counts_V, starts, targets) < len(counts_V):
+        return _class_softmax(settings, spec)
+    return ClassSoftmax(len(counts_V), columns)
+
+
 def _adaptive_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
     """Return the loss, its cutoffs chosen by cost if --cutoffs is empty.
 
@@ -139,6 +148,7 @@ LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
     ),
     "hierarchical_softmax": lambda settings, spec: HierarchicalSoftmax(spec.counts_V, spec.columns),
     "class_softmax": _class_softmax,
+    "auto": _auto,
     "adaptive_softmax": _adaptive_softmax,
     "softmax": lambda settings, spec: ClassSoftmax(len(spec.counts_V), spec.columns),
     "one_vs_all": lambda settings, spec: OneVsAll(len(spec.counts_V), spec.columns),

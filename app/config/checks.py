@@ -29,7 +29,9 @@ from .subword_checks import check_subwords
 from .vocabulary_checks import check_vocabulary
 
 # Losses whose gradients are computed and applied block by block.
-_STREAMED = ("softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all")
+_STREAMED = (
+    *("auto", "softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all"),
+)
 
 
 def check(config: Config, needs_workdir: bool = True) -> None:

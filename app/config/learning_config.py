@@ -38,10 +38,11 @@ class ModelConfig:
     )
     loss: str = _loss(
         "negative_sampling",
-        "The loss, which is also the output layer: how words, labels or items are predicted.",
+        "The loss, which is also the output layer: how words, labels or items are predicted. "
+        "`auto`: class_softmax, or softmax if a step of it would touch all words as well.",
         of_task={
             "words": ("negative_sampling", *_WORD_LOSSES),
-            "language_model": _WORD_LOSSES,
+            "language_model": ("auto", *_WORD_LOSSES),
             "classify": (
                 "softmax",
                 "one_vs_all",

@@ -16,30 +16,35 @@ _NEIGHBORS = 5
 _NO_SCORES = "no scores: their word pairs and analogies come with gensim (pip install gensim)"
 
 
-def closing(vectors: WordVectors, scores: Sequence[Score], workdir: str) -> str:
+def closing(vectors: WordVectors, scores: Sequence[Score] | None, workdir: str) -> str:
     """Return the report at the end of a run.
 
     Args:
         vectors: The trained vectors.
-        scores: The scores of the installed benchmarks.
+        scores: The scores of the installed benchmarks of words; None for a run that is scored on
+            held-out text, as vectors are not what it is for.
         workdir: The path of the workdir, for the commands.
 
     Returns:
-        The scores (a remark without gensim), the five nearest words of up to six words (see
-        `_sample`), and commands to run next.
+        The scores of the benchmarks (a remark without gensim), the five nearest words of up to six
+        words (see `_sample`), and commands to run next.
     """
     words = _sample(vectors)
     lists = nearest_words.nearest(make_lexicon(vectors), words, k=_NEIGHBORS)
     near = [", ".join(neighbor.word for neighbor in neighbors) for neighbors in lists]
     lines = aligned(list(zip(words, near, strict=True)), "<<")
+    scored = []
+    if scores is not None:
+        scored = [score_report.table(scores, parts=False) if scores else _NO_SCORES]
+    files = "heldout" if scores is None else "pairs"
     return "\n".join(
         (
-            score_report.table(scores, parts=False) if scores else _NO_SCORES,
+            *scored,
             "nearest words:",
             *(f"  {line}" for line in lines),
             "next:",
             f"  python -m {PACKAGE}.neighbors --workdir={workdir} {words[-1] if words else 'WORD'}",
-            f"  python -m {PACKAGE}.evaluate --workdir={workdir} --pairs=FILE",
+            f"  python -m {PACKAGE}.evaluate --workdir={workdir} --{files}=FILE",
             f"  python -m {PACKAGE}.export --workdir={workdir} --format=word2vec "
             "--output=vectors.txt",
             f"  tensorboard --logdir={workdir}",

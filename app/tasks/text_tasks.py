@@ -97,7 +97,7 @@ def _values(scores: Sequence[Score]) -> dict[str, float]:
     return {score.name: score.value for score in scores if score.value is not None}
 
 
-def write_and_score(workdir: Workdir) -> str:
+def write_and_score(workdir: Workdir, has_benchmarks: bool = True) -> str:
     """Write the trained vectors for TensorBoard's projector, and return their scores as text.
 
     The scores are also written to metrics.jsonl and TensorBoard. The text has neighbors of some
@@ -105,6 +105,7 @@ def write_and_score(workdir: Workdir) -> str:
 
     Args:
         workdir: The workdir of a finished run.
+        has_benchmarks: Whether to score the vectors by benchmarks of words.
 
     Raises:
         RunError: The vectors cannot be read or written.
@@ -114,13 +115,16 @@ def write_and_score(workdir: Workdir) -> str:
         projector.write(trained, workdir.tensorboard)
     except UsageError as error:  # training is done, so this is a failure, not a refusal
         raise RunError(str(error)) from error
+    path = shlex.quote(str(workdir.path))
+    if not has_benchmarks:
+        return closing.closing(trained, None, path)
     scores = score_report.run(trained)
     position = newest_position(workdir.trained)
     values = _values(scores)
     if position is not None and values:
         values = {"epoch": position.epoch, **values}
         write_closing_scores(workdir.metrics, workdir.tensorboard, position.step, values)
-    return closing.closing(trained, scores, shlex.quote(str(workdir.path)))
+    return closing.closing(trained, scores, path)
 
 
 def _about(text: Text, config: Config) -> list[tuple[str, str]]:

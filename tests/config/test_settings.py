@@ -79,7 +79,7 @@ def test_a_number_that_is_too_small(name, least):
         (LANGUAGE_MODEL | {"heldout_share": 1.0}, "--heldout_share=1.0: give less than 1"),
         (
             LANGUAGE_MODEL | {"loss": "negative_sampling"},
-            "--loss=negative_sampling: not one of class_softmax, .* for --task=language_model",
+            "--loss=negative_sampling: not one of auto, class_.* for --task=language_model",
         ),
         (LANGUAGE_MODEL | {"max_vocab_size": 2}, "--max_vocab_size=2: a language model has <unk>"),
         ({"task": "classify", "layers": "3"}, "--layers=3 means nothing to --task=classify"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,7 +58,8 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         batch_unit="words that are not held out",
         micro_batch=micro_batch,
     )
-    others: dict[str, Any] = {"finish": text_tasks.write_and_score}
+    finish = functools.partial(text_tasks.write_and_score, has_benchmarks=False)
+    others: dict[str, Any] = {"finish": finish}
     if heldout is not None:
 
         def heldout_scores(check: Callable[[], None] = lambda: None) -> dict[str, float]:
