@@ -220,7 +220,7 @@ def compiled_rows(initial: Any, ids_U: tf.Tensor, columns: int, dtype: tf.DType)
 
 
 @functools.cache
-def _rows_function(columns: int, dtype: tf.DType) -> Callable[..., tf.Tensor]:
+def _rows_function(columns: int, dtype: tf.DType) -> Any:
     """Return an XLA function from initial values and ids (U,) to rows (U, D) of `dtype`.
 
     It is one for all tables, as TensorFlow keeps what XLA has compiled until the process ends. The
