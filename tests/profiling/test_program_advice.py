@@ -54,16 +54,17 @@ def gains(**by_name):
 
 
 def test_a_map_of_operations():
-    """What takes the time is the operations, so that batches save the rest only."""
-    serial = stage("f", "Map", 0)
-    assert asked(WAITING, serial, GRAPH) == gains(cache=4, autotune=2)
-    starts = [ran("AddV2", 0.01)]
-    assert asked(WAITING, serial, starts) == gains(
-        cache=4, autotune=2, batch=1 / (1 - 0.75 * 31 / 32)
+    """9 batches of 32 are 288 calls of 30 microseconds, of the 90 ms of the steps."""
+    serial, calls = stage("f", "Map", 0), 288 * 3e-5 / 0.09
+    assert asked(WAITING, serial, GRAPH) == gains(
+        cache=4, autotune=2, batch=1 / (1 - calls * 31 / 32)
     )
-    # One that tf.data runs in parallel already.
-    assert AUTOTUNE not in asked(WAITING, stage("f", tunes=True), GRAPH)
-    assert AUTOTUNE not in asked(WAITING, stage("f", parallelism=2), GRAPH)
+    # Where the operations of a call take long, batches save nothing.
+    slow = WAITING._replace(milliseconds=100.0)
+    assert asked(slow, serial._replace(seconds=0.9), GRAPH) == gains(cache=4, autotune=2)
+    # Some run in parallel already, by themselves or as asked for.
+    for parallel in (stage("f", tunes=True), stage("f", parallelism=2)):
+        assert AUTOTUNE not in asked(WAITING, parallel, GRAPH)
 
 
 @pytest.mark.parametrize("kind", ["PyFunc", "EagerPyFunc"])
