@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from .. import __name__ as PACKAGE
-from ..tables.python_calls import under_xla
+from ..system.xla import under_xla
 from ..tables.variable import compute_in_graph
 
 # The files that arguments named in this process. A configuration may come from anybody, so a file

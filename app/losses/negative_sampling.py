@@ -8,7 +8,7 @@ import tensorflow as tf
 from ..tables.base import TableSpec
 from ..tables.initial import Constant
 from ..tables.row_reads import take_parts
-from ..tables.variable import host_variable
+from ..tables.variable import PreparedValues
 from ..types import Rows
 from . import sampling
 from .base import Loss, Part, Predictions
@@ -45,7 +45,7 @@ class NegativeSampling(Loss):
         samples: int,
         negatives: float,
     ):
-        self._cumulative_V = host_variable(sampling.cumulative_distribution(counts, power))
+        self._cumulative_V = PreparedValues(sampling.cumulative_distribution(counts, power))
         self._power = power
         self._spec = TableSpec(len(counts), columns, Constant(0.0), by_frequency=True)
         self._sharing, self._samples = sharing, samples
@@ -58,8 +58,7 @@ class NegativeSampling(Loss):
             counts: (N,) occurrences of the first N ids; an id with a count of 0 is not drawn. The
                 ids after them must have had a count of 0 until now.
         """
-        cumulative_N = sampling.cumulative_distribution(counts, self._power)
-        self._cumulative_V[: len(counts)].assign(cumulative_N)
+        self._cumulative_V.assign_first(sampling.cumulative_distribution(counts, self._power))
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the spec of a table with a row for each word, all 0 at first (word2vec.c)."""
@@ -68,7 +67,8 @@ class NegativeSampling(Loss):
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Draw K samples for each pool, and return the words to predict, then the samples, flat."""
         pools = vectors // self._sharing
-        drawn_PK = sampling.draw_stratified(self._cumulative_V, pools, self._samples, seed)
+        cumulative_V = self._cumulative_V.read()
+        drawn_PK = sampling.draw_stratified(cumulative_V, pools, self._samples, seed)
         ids = [tf.reshape(targets_GM, [-1]), tf.reshape(drawn_PK, [-1])]
         return {"output": tf.concat(ids, axis=0)}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from ..system.xla import uniform_fractions
+
 _BELOW_1 = float(np.nextafter(1.0, 0.0))
 
 
@@ -58,5 +60,4 @@ def draw_strata(parts: int, seed: tf.Tensor) -> tf.Tensor:
         Numbers (parts,) float64, ascending.
     """
     part = tf.range(parts, dtype=tf.float64)
-    uniform = tf.random.stateless_uniform((parts,), seed, dtype=tf.float64)
-    return (part + uniform) / parts
+    return (part + uniform_fractions(parts, seed)) / parts

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ..system.xla import uniform_integers
 from ..tables.row_reads import take
 from ..types import Rows
 from .logistic import logistic
@@ -77,7 +78,7 @@ class UserItemLoss:
         if not self.negatives:
             return None
         count = pairs * self.negatives
-        return tf.random.stateless_uniform((count,), seed, 0, items, tf.int32)
+        return uniform_integers((count,), seed, 0, items)
 
     def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the weighted sum of the losses of all pairs, a float32 scalar.

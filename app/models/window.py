@@ -12,6 +12,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..input.tokens import Decoded
+from ..system.xla import uniform_integers
 
 
 def draw_contexts(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
@@ -67,7 +68,7 @@ def _draw_reach(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:
     """Draw the reach of each centre, from 1 to `window` tokens, (B, T) int32."""
     batch, length = tokens.ids.shape
     shape = batch, length - 2 * window
-    return tf.random.stateless_uniform(shape, seed, 1, window + 1, tf.int32)
+    return uniform_integers(shape, seed, 1, window + 1)
 
 
 @tf.function(autograph=False, jit_compile=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..tables.python_calls import under_xla
+from ..system.xla import under_xla
 from .base import Optimizer, Slot, State
 
 

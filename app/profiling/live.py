@@ -63,7 +63,8 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
     """
     words = job.data.epoch_size / job.data.expected_batches  # of a batch
     function = train_function(
-        job.model, job.placed.tables, job.optimizer, seed, job.placed.micro_batches
+        *(job.model, job.placed.tables, job.optimizer, seed, job.placed.micro_batches),
+        by_xla="GPU" in job.placed.device,
     )
     step = itertools.count(step=job.data.steps_per_batch)
     rate = tf.constant(job.learning_rate(0.0), tf.float32)

@@ -49,16 +49,6 @@ def call_python(
     return numpy_function(record_errors, inputs, [] if result is None else result)
 
 
-def under_xla() -> bool:
-    """Return whether the graph being traced is compiled by XLA; False in eager mode."""
-    graph = tf.compat.v1.get_default_graph()
-    while graph is not None:
-        if graph._get_control_flow_context() is not None:
-            return True
-        graph = getattr(graph, "outer_graph", None)
-    return False
-
-
 def under_vectorized_map() -> bool:
     """Return whether the function of a `tf.vectorized_map` is traced now."""
     frame = inspect.currentframe()

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
+from ..system.xla import under_xla
 from ..types import HOST
 from .base import Ids, LocatedIds, Slot, Table
 from .cache_map import NONE, CacheMap
 from .cached import CachedTable
 from .device import make_cache
-from .python_calls import under_xla
 from .row_reads import row_slices
 
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla  # no public way to remove a dynamic size
 
 from ..system.gradients import custom_gradient
+from ..system.xla import under_xla
 from ..types import HOST, DisjointIds, Rows, UniqueIds
-from .python_calls import under_xla
 
 # The size of the parts in which a whole table is read: small beside a table, large beside the cost
 # of a call.

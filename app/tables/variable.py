@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context  # the public options are of the whole process
 
+from ..system.xla import under_xla
 from ..types import HOST
 
 # The name of every variable of `host_variable`. Code that places variables knows them by it.
@@ -27,6 +28,34 @@ def host_variable(values: np.ndarray, dtype: tf.DType | None = None) -> tf.Varia
     """
     with tf.device(HOST):
         return tf.Variable(values, dtype=dtype, trainable=False, name=ON_HOST)
+
+
+class PreparedValues:
+    """Values from which the ids of a step are prepared: in host memory, as `host_variable`.
+
+    A step that XLA compiles prepares its ids itself, so it has a copy on its device. The copy is
+    made when the step is traced.
+
+    Args:
+        values: The values, (N,).
+    """
+
+    def __init__(self, values: np.ndarray):
+        self._copies = {False: host_variable(values)}
+
+    def read(self) -> tf.Variable:
+        """Return the variable to read in the graph that is being traced."""
+        by_xla = under_xla()
+        if by_xla not in self._copies:
+            with tf.init_scope():  # on the device on which the step is called
+                values = self._copies[False].read_value()
+                self._copies[by_xla] = tf.Variable(values, trainable=False)
+        return self._copies[by_xla]
+
+    def assign_first(self, values_N: np.ndarray) -> None:
+        """Replace the first N values, also for graphs that are already traced."""
+        for copy in self._copies.values():
+            copy[: len(values_N)].assign(values_N)
 
 
 def compute_in_graph(make: Callable[[], tf.Tensor]) -> tf.Tensor:

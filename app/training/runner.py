@@ -58,7 +58,8 @@ class Runner:
         """
         self._device, self._tables = job.placed.device, tables
         self._function: Callable[..., Any] = train_function(
-            job.model, tables, job.optimizer, seed, job.placed.micro_batches
+            *(job.model, tables, job.optimizer, seed, job.placed.micro_batches),
+            by_xla="GPU" in self._device,
         )
 
     def close(self) -> None:

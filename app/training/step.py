@@ -16,6 +16,7 @@ from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import update_rows
 from ..system.unrolled import unroll
+from ..system.xla import CompiledIfPossible
 from ..tables.base import Table
 from ..tables.row_reads import join_groups
 from ..types import HOST, Batch, DisjointIds, LocatedData, UniqueIds
@@ -125,6 +126,7 @@ def train_function(
     optimizer: Optimizer,
     seed: int,
     micro_batches: int = 1,
+    by_xla: bool = False,
 ) -> TrainFunction:
     """Return a compiled function that makes S steps in one call (see `TrainFunction`).
 
@@ -138,7 +140,10 @@ def train_function(
         optimizer: Changes the rows.
         seed: The seed of the run.
         micro_batches: How many micro-batches each step has.
+        by_xla: Whether XLA compiles a call to one program with a loop over the steps, if it can.
+            On a GPU, where starting the operations of a step takes most of its time.
     """
+    step = functools.partial(train_step, model, tables, optimizer)
 
     @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -147,9 +152,63 @@ def train_function(
         # of the step before.
         steps = split_steps(data_S, first, seed, micro_batches)
         calls = [(batches, rate, first + index + 1) for index, batches in enumerate(steps)]
-        return unroll(functools.partial(train_step, model, tables, optimizer), calls)[0]
+        return unroll(step, calls)[0]
 
-    return train
+    if not by_xla:
+        return train
+
+    @tf.function(autograph=False, jit_compile=True)
+    def train_by_xla(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make S steps as `train` does, in one program."""
+        return _loop_over_steps(step, data_S, first, rate, seed, micro_batches)
+
+    return CompiledIfPossible(train_by_xla, train, "a call of steps")
+
+
+def _loop_over_steps(
+    step: Callable[..., tuple[tf.Tensor, tf.Tensor]],
+    data_S: Any,
+    first: tf.Tensor,
+    rate: tf.Tensor,
+    seed: int,
+    micro_batches: int,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Make S steps, and return the result of the first.
+
+    The other steps are a loop, in which XLA computes no loss, as nothing needs it.
+
+    Args:
+        step: Makes a step: `train_step`, called with its last three arguments.
+        data_S: See `split_steps`.
+        first: The number of steps before these, an int64 scalar.
+        rate: The learning rate, a float32 scalar.
+        seed: The seed of the run.
+        micro_batches: How many micro-batches each step has.
+    """
+
+    def make_step(index: tf.Tensor | int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make one of the steps."""
+        number = first + tf.cast(index, tf.int64)
+        data_1 = tf.nest.map_structure(lambda tensor_S: tensor_S[index][tf.newaxis], data_S)
+        (batches,) = split_steps(data_1, number, seed, micro_batches)
+        return step(batches, rate, number + 1)
+
+    def body(index: tf.Tensor) -> tuple[tf.Tensor]:
+        """Make one of the steps, and return the index of the next."""
+        make_step(index)
+        return (index + 1,)
+
+    count = tf.nest.flatten(data_S)[0].shape[0]
+    result = make_step(0)
+    # With a known number of iterations, XLA makes a graph of the kernels of an iteration.
+    tf.while_loop(
+        lambda index: index < count,
+        body,
+        (tf.constant(1),),
+        parallel_iterations=1,
+        maximum_iterations=count - 1,
+    )
+    return result
 
 
 def lookup_function(

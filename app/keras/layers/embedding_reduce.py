@@ -9,8 +9,8 @@ import keras
 import tensorflow as tf
 
 from ...system.gradients import custom_gradient
+from ...system.xla import under_xla
 from ...tables.id_checks import require
-from ...tables.python_calls import under_xla
 from ...tables.row_reads import rows_to_read
 from ...types import HOST
 from ..backend import by_name

@@ -11,7 +11,7 @@ from ...losses import inference, stream
 from ...losses.base import Gather, NormalizedLoss, Predictions
 from ...losses.sampled.sampled import SampledLoss
 from ...system.gradients import custom_gradient
-from ...tables.python_calls import under_xla
+from ...system.xla import under_xla
 from ...tables.row_reads import gather_unique
 from ...tables.variable import VariableRows
 from ...types import HOST

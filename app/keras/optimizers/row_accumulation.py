@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...system.xla import under_xla
 from ...tables.dynamic.dynamic import DynamicTable
 from ...tables.dynamic.keys import STRING
-from ...tables.python_calls import under_xla
 from ...tables.row_reads import sum_rows, unique
 from ..merged import Merged
 from ..saving.weights_by_part import StateByPart

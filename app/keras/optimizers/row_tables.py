@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...system.xla import under_xla
 from ...tables.base import Ids, Table
-from ...tables.python_calls import under_xla
 from ...tables.rounding import round_stochastically, round_under_xla
 from ...tables.variable import VariableRows
 from ..tables.table_variable import TableVariable

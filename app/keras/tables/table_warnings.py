@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from ... import __name__ as PACKAGE
-from ...tables.python_calls import under_xla
+from ...system.xla import under_xla
 from ...tables.read_through import ReadThroughTable
 from ..constraints import row_constraint
 from .table_variable import TableVariable

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from ...tables.variable import host_variable
+from ...tables.variable import PreparedValues
 from ...types import HOST
 from .. import sampling
 
@@ -62,18 +62,19 @@ class Unigram:
 
     def __init__(self, counts: np.ndarray, samples: int):
         cumulative_V = sampling.cumulative_distribution(np.maximum(counts, 1), 0.75)
-        self._cumulative_V = host_variable(cumulative_V)
+        self._cumulative_V = PreparedValues(cumulative_V)
         self._samples = samples
 
     def draw(self, seed: tf.Tensor) -> tf.Tensor:
         """Draw the samples of a step; see `LogUniform.draw`."""
-        return sampling.draw_stratified(self._cumulative_V, 1, self._samples, seed)[0]
+        return sampling.draw_stratified(self._cumulative_V.read(), 1, self._samples, seed)[0]
 
     def log_expected(self, ids: tf.Tensor) -> tf.Tensor:
         """Return the logarithm of how often each id is expected; see `LogUniform.log_expected`."""
         with tf.device(HOST):  # with the distribution
-            before = tf.gather(self._cumulative_V, tf.maximum(ids - 1, 0))
-            share = tf.gather(self._cumulative_V, ids) - tf.where(ids > 0, before, 0.0)
+            cumulative_V = self._cumulative_V.read()
+            before = tf.gather(cumulative_V, tf.maximum(ids - 1, 0))
+            share = tf.gather(cumulative_V, ids) - tf.where(ids > 0, before, 0.0)
             return tf.cast(tf.math.log(share * self._samples), tf.float32)
 
 
