@@ -38,12 +38,14 @@ class InBatchSoftmax(UserItemLoss):
     def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the sum of the losses of all pairs, a float32 scalar.
 
-        The unique items are padded to B, so that shapes are static.
+        The unique items are padded to B, so that shapes are static. Under XLA they are already.
         """
-        count = batch.users_BE.shape[0]
-        missing = count - tf.size(batch.items.ids_U)
+        count, ids_U = batch.users_BE.shape[0], batch.items.ids_U
+        last = self.initial_biases_V.shape[0] - 1
+        missing = count - tf.size(ids_U)
         items_UE = batch.encode(batch.items.values_UD)
-        expected_U = tf.gather(self.initial_biases_V, batch.items.ids_U)
+        expected_U = tf.gather(self.initial_biases_V, tf.minimum(ids_U, last))
+        expected_U = tf.where(ids_U <= last, expected_U, math.inf)
         return in_batch_softmax(
             batch.users_BE / self.temperature,
             tf.ensure_shape(tf.pad(items_UE, [[0, missing], [0, 0]]), (count, items_UE.shape[1])),

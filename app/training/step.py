@@ -200,14 +200,8 @@ def _loop_over_steps(
 
     count = tf.nest.flatten(data_S)[0].shape[0]
     result = make_step(0)
-    # With a known number of iterations, XLA makes a graph of the kernels of an iteration.
-    tf.while_loop(
-        lambda index: index < count,
-        body,
-        (tf.constant(1),),
-        parallel_iterations=1,
-        maximum_iterations=count - 1,
-    )
+    # XLA knows the number of iterations, as it needs to make one graph of the kernels of each.
+    tf.while_loop(lambda index: index < count, body, (tf.constant(1),), parallel_iterations=1)
     return result
 
 

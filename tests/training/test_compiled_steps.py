@@ -80,7 +80,7 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values):
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
     assert tables.keys() == expected.keys()
     # Rows in half precision may be rounded to the neighbour.
-    tolerance = 0.02 if "table_dtype" in values else 2e-5
+    tolerance = 0.02 if "table_dtype" in values else 3e-4
     for name, found in tables.items():
         np.testing.assert_allclose(found, expected[name], tolerance, tolerance, err_msg=name)
 
@@ -89,7 +89,7 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values):
 def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
     function, arguments, job = make(data, tmp_path, values, by_xla=True)
     program = function.chosen.experimental_get_compiler_ir(*arguments)
-    assert program(stage="hlo", platform_name="GPU").count(gpu.LOOP) == 1, "and none over ids"
+    assert program(stage="hlo").count(gpu.LOOP) == 1, "and none over ids"
     optimized = program(stage="optimized_hlo")
     assert f'"known_trip_count":{{"n":"{STEPS - 1}"}}' in optimized
     for table in job.placed.staging.tables.values():
