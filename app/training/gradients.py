@@ -6,7 +6,7 @@ update each block at once (see `compute_gradients`). `training.step` applies the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -36,6 +36,8 @@ class Lookup(NamedTuple):
     table: str
 
 
+# Takes the name of a table and numbers of its rows (N,), and returns what `row_reads.unique` does.
+UniqueRows = Callable[[str, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 Lookups = Mapping[str, Lookup]  # by the name of the table; group n of its ids is `NAME/n`
 
 
@@ -82,7 +84,14 @@ def phase(name: str) -> tf.name_scope:
     return tf.name_scope(f"{name}/")  # the slash enters the same scope in every step
 
 
-def make_lookups(model: Model, batch: Batch, is_split: bool = False) -> Lookups:
+def unique_rows_of_any(table: str, ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the unique rows of any table; see `row_reads.unique`."""
+    return unique(ids_N)
+
+
+def make_lookups(
+    model: Model, batch: Batch, is_split: bool = False, unique_rows: UniqueRows = unique_rows_of_any
+) -> Lookups:
     """Return the unique rows of each table that a batch looks up, by name; read no rows.
 
     Args:
@@ -91,6 +100,7 @@ def make_lookups(model: Model, batch: Batch, is_split: bool = False) -> Lookups:
             for other tables it has the ids themselves. `ids_U` always has the ids.
         is_split: Whether each group of `DisjointIds` or `UniqueIds` is a lookup of its own, unless
             its table is in `batch.rows`. Otherwise all groups are one lookup.
+        unique_rows: Finds the unique rows of a table.
 
     Returns:
         A `Lookup` for each table of `model.lookups(batch)`, in host memory, by first appearance.
@@ -101,25 +111,31 @@ def make_lookups(model: Model, batch: Batch, is_split: bool = False) -> Lookups:
         for name, ids in model.lookups(batch).items():
             groups = split_groups(ids)
             if not is_split or len(groups) == 1 or name in batch.rows:
-                lookups[name] = _make_lookup(name, join_groups(ids), batch.rows.get(name))
+                joined, rows_N = join_groups(ids), batch.rows.get(name)
+                lookups[name] = _make_lookup(name, joined, rows_N, unique_rows)
                 continue
             for number, group in enumerate(groups):
-                lookups[f"{name}/{number}"] = _make_lookup(name, group, None)
+                lookups[f"{name}/{number}"] = _make_lookup(name, group, None, unique_rows)
         return lookups
 
 
-def _make_lookup(table: str, ids_N: tf.Tensor | UniqueIds, rows_N: tf.Tensor | None) -> Lookup:
-    """Return the lookup of the given ids; `rows_N` are their row numbers if known, else None."""
-    if isinstance(ids_N, UniqueIds):
-        ids_N, (count,) = ids_N.ids_N, tf.unstack(ids_N.counts_G)
+def _make_lookup(
+    table: str, ids: tf.Tensor | UniqueIds, rows: tf.Tensor | None, unique_rows: UniqueRows
+) -> Lookup:
+    """Return the lookup of the given ids; `rows` are their row numbers if known, else None."""
+    rows_N = None if rows is None else tf.reshape(rows, [-1])
+    if isinstance(ids, UniqueIds):
+        ids_N, (count,) = ids.ids_N, tf.unstack(ids.counts_G)
         ids_U = ids_N[:count]
         return Lookup(ids_U if rows_N is None else rows_N[:count], None, ids_U, table)
+    ids_N = tf.reshape(ids, [-1])
     if rows_N is None:
-        ids_U, inverse_N = unique(ids_N)
+        ids_U, inverse_N = unique_rows(table, ids_N)
         return Lookup(ids_U, inverse_N, ids_U, table)
-    # Both calls give the same order, because each id has its own row. TensorFlow removes the
-    # second one from the graph where the model does not use the ids.
-    return Lookup(*unique(rows_N), unique(ids_N)[0], table)
+    # Each id has its own row. TensorFlow removes the ids where the model does not use them.
+    rows_U, inverse_N = unique_rows(table, rows_N)
+    ids_U = tf.math.unsorted_segment_min(ids_N, inverse_N, tf.size(rows_U))
+    return Lookup(rows_U, inverse_N, ids_U, table)
 
 
 def compute_gradients(

@@ -18,9 +18,19 @@ from ..optimizers.row_updates import update_rows
 from ..system.unrolled import unroll
 from ..system.xla import CompiledIfPossible
 from ..tables.base import Table
-from ..tables.row_reads import join_groups
+from ..tables.device import DeviceTable
+from ..tables.row_reads import join_groups, unique, unique_by_representative
 from ..types import HOST, Batch, DisjointIds, LocatedData, UniqueIds
-from .gradients import Lookups, RowGradients, StepGradients, compute_gradients, make_lookups, phase
+from .gradients import (
+    Lookups,
+    RowGradients,
+    StepGradients,
+    UniqueRows,
+    compute_gradients,
+    make_lookups,
+    phase,
+    unique_rows_of_any,
+)
 
 # Called as `train(data_S, first, rate)`: the data of S steps, the number of steps before them
 # (int64), the learning rate (float32). Returns the loss of the first step, summed over its
@@ -35,6 +45,7 @@ def train_step(
     batches: Sequence[Batch],
     rate: tf.Tensor,
     number: tf.Tensor,
+    unique_rows: UniqueRows = unique_rows_of_any,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Make one training step: read and update only the rows that its batches need.
 
@@ -47,6 +58,7 @@ def train_step(
         batches: The micro-batches of the step.
         rate: The learning rate, a float32 scalar.
         number: The number of the step, an int64 scalar, 1 for the first.
+        unique_rows: Finds the unique rows of a table, if the step has one micro-batch.
 
     Returns:
         The loss before the update, summed over the examples, and the number of examples.
@@ -62,7 +74,7 @@ def train_step(
     devices = {name: table.device for name, table in tables.items()}
     update = lookups = None
     if len(batches) == 1:  # the gradients of several are added by id
-        by_name = make_lookups(model, batches[0], is_split=True)
+        by_name = make_lookups(model, batches[0], is_split=True, unique_rows=unique_rows)
         tables = {**tables, **{name: tables[lookup.table] for name, lookup in by_name.items()}}
         update, lookups = update_block, [_locate(by_name, tables)]
     gradients = compute_gradients(model, gather_from(tables), batches, devices, update, lookups)
@@ -157,12 +169,38 @@ def train_function(
     if not by_xla:
         return train
 
+    step = functools.partial(step, unique_rows=_by_representative(tables))
+
     @tf.function(autograph=False, jit_compile=True)
     def train_by_xla(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Make S steps as `train` does, in one program."""
         return _loop_over_steps(step, data_S, first, rate, seed, micro_batches)
 
     return CompiledIfPossible(train_by_xla, train, "a call of steps")
+
+
+def _by_representative(tables: Mapping[str, Table]) -> UniqueRows:
+    """Return a function that finds unique rows with little work for XLA.
+
+    It keeps a number for each row of a table that is a variable.
+
+    Args:
+        tables: The tables by name.
+    """
+    # A GPU has no kernels for variables of int32.
+    indices = {
+        name: tf.Variable(tf.zeros([table.rows], tf.uint32), trainable=False)
+        for name, table in tables.items()
+        if isinstance(table, DeviceTable)
+    }
+
+    def unique_rows(table: str, ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the unique rows of a table; see `row_reads.unique`."""
+        if table not in indices or ids_N.shape[0] is None:
+            return unique(ids_N)
+        return unique_by_representative(ids_N, indices[table])
+
+    return unique_rows
 
 
 def _loop_over_steps(

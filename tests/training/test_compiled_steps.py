@@ -25,7 +25,7 @@ COMPILED = [
 ]
 COMPILED_SELDOM = [
     WORDS | {"loss": "nce"},
-    WORDS | {"table": "host"},
+    WORDS | {"table": "host", "loss": "sampled_softmax"},
     WORDS | {"table": "dynamic"},
     WORDS | {"table_dtype": "bfloat16", "rounding": "stochastic"},
     RECOMMEND | {"loss": "sampled_items"},
