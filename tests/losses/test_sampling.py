@@ -89,3 +89,20 @@ def test_equal_seeds_give_equal_draws():
     )
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 31, 32, 33, 1000])
+def test_xla_draws_the_same_ids_in_a_number_of_reads_that_hardly_grows(size):
+    counts = np.random.default_rng(size).integers(0, 9, size)
+    counts[0] += 1
+    cumulative = tf.Variable(sampling.cumulative_distribution(counts, 0.75))
+
+    def draw(seed):
+        return sampling.draw_stratified(cumulative, 3, 50, seed)
+
+    compiled = tf.function(draw, autograph=False, jit_compile=True)
+    for seed in ([1, 2], [(2 << 40) + 1, 77]):
+        seed = tf.constant(seed, tf.int64)
+        np.testing.assert_array_equal(compiled(seed), draw(seed))
+    # XLA's own search would compare all 150 points with all numbers.
+    assert f"[150,{size}]" not in compiled.experimental_get_compiler_ir(seed)(stage="hlo")

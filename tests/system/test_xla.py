@@ -1,0 +1,57 @@
+"""Graphs that XLA compiles: their random draws, and the way without XLA."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.system import xla
+
+SEEDS = [[1, 2], [(2 << 40) + 1, 12345], [12345, (2 << 40) + 5], [-5, 7]]
+DRAWS = {
+    "fractions": lambda seed: xla.uniform_fractions(1001, seed),
+    "window": lambda seed: xla.uniform_integers((7, 5), seed, 1, 6),
+    "items": lambda seed: xla.uniform_integers((999,), seed, 0, 123_457),
+}
+EXPECTED = {
+    "fractions": lambda seed: tf.random.stateless_uniform((1001,), seed, dtype=tf.float64),
+    "window": lambda seed: tf.random.stateless_uniform((7, 5), seed, 1, 6, tf.int32),
+    "items": lambda seed: tf.random.stateless_uniform((999,), seed, 0, 123_457, tf.int32),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_are_those_of_tensorflow_with_and_without_xla(name):
+    with_xla = tf.function(DRAWS[name], autograph=False, jit_compile=True)
+    without = tf.function(DRAWS[name], autograph=False)
+    for seed in SEEDS:
+        seed = tf.constant(seed, tf.int64)
+        expected = EXPECTED[name](seed).numpy()
+        np.testing.assert_array_equal(with_xla(seed), expected)
+        np.testing.assert_array_equal(without(seed), expected)
+
+
+def test_a_function_that_xla_refuses_runs_without_it(caplog):
+    calls = []
+
+    def count(values):
+        calls.append(xla.under_xla())
+        return tf.size(tf.unique_with_counts(values).y)
+
+    make = [tf.function(count, autograph=False, jit_compile=by_xla) for by_xla in (True, None)]
+    function = xla.CompiledIfPossible(*make, "a count")
+    values = tf.constant([3, 1, 3])
+    assert [int(function(values)) for _ in range(2)] == [2, 2]
+    assert calls == [True, False]
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("XLA cannot compile a count") and "UniqueWithCounts" in message
+
+
+def test_an_error_that_is_none_of_xla_is_raised():
+    def fail(values):
+        raise KeyError("mine")
+
+    make = [tf.function(fail, autograph=False, jit_compile=by_xla) for by_xla in (True, None)]
+    with pytest.raises(KeyError, match="mine"):
+        xla.CompiledIfPossible(*make, "a failure")(tf.constant(1))
