@@ -93,7 +93,7 @@ def uniform_fractions(count: int, seed: tf.Tensor) -> tf.Tensor:
         Numbers (count,) float64, 0 included and 1 not.
     """
     if not under_xla():
-        return tf.random.stateless_uniform((count,), seed, dtype=tf.float64, alg="philox")
+        return tf.random.stateless_uniform((count,), seed, dtype=tf.float64)
     key, counter = _key_and_counter(seed)
     bits_N2 = _draw_bits((count, 2), key, counter)
     # As `Uint64ToDouble` in `random_distributions_utils.h`: the first number has the higher bits.
@@ -114,7 +114,7 @@ def uniform_integers(shape: Sequence[int], seed: tf.Tensor, low: int, high: int)
         Integers of the shape, int32.
     """
     if not under_xla():
-        return tf.random.stateless_uniform(shape, seed, low, high, tf.int32, "philox")
+        return tf.random.stateless_uniform(shape, seed, low, high, tf.int32)
     key, counter = _key_and_counter(seed)
     return tf.raw_ops.StatelessRandomUniformIntV2(
         shape=shape, key=key, counter=counter, alg=_PHILOX, minval=low, maxval=high
