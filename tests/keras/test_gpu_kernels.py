@@ -14,7 +14,7 @@ from tests.keras.softmax_models import LAYERS, SAMPLED, built, make_model, vecto
 from tests.reference.gpu import LOOP
 from tests.reference.gpu_calls import recorded
 
-REFUSED = ("If", "Reshape")  # of the branch that refuses an id out of range
+REFUSED = ("If", "SelectV2")  # of the branch that refuses an id out of range
 # The update is in a branch, taken if gradients are finite, and so is a new scale.
 SCALED = {("All", "If"), ("Equal", "If")}
 # Under a mask, which words of the tree are real, how many they are, and the loss of each.

@@ -395,8 +395,10 @@ class OutputLayer(keras.layers.Layer):
 
     def _ids(self, ranks: Any) -> tf.Tensor:
         """Return the user's ids of words given by rank of frequency."""
-        ids_V = self._ids_V
-        return tf.convert_to_tensor(ranks) if ids_V is None else tf.gather(in_replica(ids_V), ranks)
+        if self._ids_V is None:
+            return tf.convert_to_tensor(ranks)
+        with tf.device(HOST):  # where the variable is
+            return tf.gather(in_replica(self._ids_V), ranks)
 
     def _keep(self, make: Any, **options: Any) -> tf.Variable:
         """Create a variable, and hold it in an attribute; for `tf.variable_creator_scope`."""
