@@ -74,9 +74,8 @@ def features(**options):
     def make_layer(ids, file):
         has_file = {"table_file": file} if options.get("table") == "file" else {}
         table = TableConfig("words", ROWS, COLUMNS, **options, **has_file)
-        return FeatureEmbedding({"ids": FeatureConfig("ids", table, (None, 3))})({"ids": ids})[
-            "ids"
-        ]
+        vectors = FeatureEmbedding({"ids": FeatureConfig("ids", table, (None, 3))})({"ids": ids})
+        return vectors["ids"]
 
     return lambda: embed(make_layer)
 
@@ -116,7 +115,7 @@ def run(task: str, **values) -> None:
     shutil.rmtree(folder)
 
 
-KINDS = {
+LAYERS_OF_KERAS = {
     "device": embedding(),
     "host": embedding(table="host"),
     "cached": embedding(table="file", hot_rows=200, prefetches=True),
@@ -129,6 +128,8 @@ KINDS = {
     "features": features(),
     "features in a file": features(table="file"),
     **{f"output {name}": lambda name=name: output(name) for name in LAYERS},
+}
+FITS = {
     "classifier": lambda: TextClassifier(**SMALL).fit(TEXTS, LABELS).predict(TEXTS[:9]),
     "vectorizer": lambda: TextVectorizer(**SMALL).fit(TEXTS).transform(TEXTS[:9]),
     "words": lambda: run("words"),
@@ -140,6 +141,7 @@ KINDS = {
     "recommend": lambda: run("recommend"),
     "language model": lambda: run("language_model"),
 }
+KINDS = LAYERS_OF_KERAS | FITS
 
 
 def held() -> dict[str, int]:
