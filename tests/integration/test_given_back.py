@@ -15,7 +15,7 @@ from tests.integration.repeated import FITS, KINDS
 def check(printed: str) -> None:
     """What is held after the last model is what was held after the first ones."""
     for kind, (before, after) in json.loads(printed.splitlines()[-1]).items():
-        # A fit of a classifier still leaves 2 MB, whatever its texts; a model leaves .5, as of Keras.
+        # A fit of a classifier still leaves 2 MB; a model leaves .5, as one of stock Keras.
         most = 1.25 if kind in FITS else 1.05
         assert after["memory"] <= most * before["memory"], kind
         assert (after["files"], after["threads"]) == (before["files"], before["threads"]), kind
