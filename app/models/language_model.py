@@ -163,8 +163,9 @@ class LanguageModel:
         """
         if name not in self.priors:
             return spec
-        initial = LastColumn(Constant(0.0), tf.convert_to_tensor(self.priors[name]))
-        return dataclasses.replace(spec, initial=initial)
+        with tf.init_scope():  # not a constant of a graph that is traced, as large as a column
+            prior_V = tf.convert_to_tensor(self.priors[name])
+        return dataclasses.replace(spec, initial=LastColumn(Constant(0.0), prior_V))
 
     def _uniform(self, stream: str, limit: float) -> Uniform:
         """Return uniform initial values from -limit to limit, drawn by the seed of a stream."""

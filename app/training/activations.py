@@ -35,10 +35,11 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
         optimizer: Changes the rows.
         data: The data of one step, without a dimension of steps, as a nest of tensor specs.
     """
+    specs = model.tables()  # not within the trace, where initial values would become constants
     with tf.device(HOST):  # one row is enough: the step is traced, not run
         tables = {  # made here, as a traced function must not create variables
             name: DeviceTable(1, spec.columns, tf.zeros, slots=optimizer.slots)
-            for name, spec in model.tables().items()
+            for name, spec in specs.items()
         }
     unique: list[int] = []
 
@@ -48,7 +49,7 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
         batch = Batch(data, tf.zeros([2], tf.int64))
         for name, lookup in model.lookups(batch).items():
             ids = max(part.shape.num_elements() or 0 for part in tf.nest.flatten(lookup))
-            unique.append(min(math.ceil(_UNIQUE * ids), model.tables()[name].rows))
+            unique.append(min(math.ceil(_UNIQUE * ids), specs[name].rows))
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
         return train_step(model, tables, optimizer, [batch], rate, number)[0]
 

@@ -112,6 +112,16 @@ def test_tables_in_a_file_are_made_in_the_memory_of_the_plan(tmp_path):
     check_memory(tmp_path, 400_000)
 
 
+def test_many_words_take_the_memory_of_the_plan(tmp_path):
+    """Their rows are few numbers here, so that it is numbers for each word that are counted."""
+    table = {"table": "host", "table_file": str(tmp_path / "rows"), "hot_rows": "100"}
+    config = make_config(tmp_path, hidden=4, **table)
+    model = make_model(config, 3_000_000)
+    with peak_memory() as peak:
+        _, planned = place(config, model, 3_000_000)
+    assert peak[0] < 1.1 * (sum(planned.values()) - planned[memory_plan.FILE])
+
+
 @pytest.mark.slow
 def test_ten_million_words_are(tmp_path):
     if shutil.disk_usage(tmp_path).free < 30e9:
