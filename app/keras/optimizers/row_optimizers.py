@@ -362,11 +362,9 @@ class LazyAdamW(_LazyAdam, keras.optimizers.AdamW):
 
 # The names for `compile` and `keras.optimizers.get`. The names of the other optimizers are those
 # of optimizers of Keras, so they are found as "lexrow>SGD", like every class of this package.
-ALL_OBJECTS_DICT |= {
-    **dict.fromkeys(("lazyadam", "lazy_adam"), LazyAdam),
-    **dict.fromkeys(("lazyadamw", "lazy_adamw"), LazyAdamW),
-    **dict.fromkeys(("rowwiseadagrad", "rowwise_adagrad"), RowwiseAdagrad),
-}
+ALL_OBJECTS_DICT["lazyadam"] = ALL_OBJECTS_DICT["lazy_adam"] = LazyAdam
+ALL_OBJECTS_DICT["lazyadamw"] = ALL_OBJECTS_DICT["lazy_adamw"] = LazyAdamW
+ALL_OBJECTS_DICT["rowwiseadagrad"] = ALL_OBJECTS_DICT["rowwise_adagrad"] = RowwiseAdagrad
 
 
 def _decayed(rule: Rule, decay: float) -> Rule:
