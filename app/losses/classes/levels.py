@@ -20,9 +20,7 @@ from ..base import Gather, GroupMembers, Part, VectorWordPairs, WordGroups
 from ..softmax import Labels
 
 _TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB
-# The rows of a tile if only losses are computed. With 1,024 vectors at once (`softmax._SCORES`) the
-# matrix product takes half of the time of 65,536 rows and 128 vectors.
-_LOSS_TILE = 8192
+
 
 # The loss of a block, from labels, vectors, rows and the normalizer of the vectors' scores:
 # `softmax.summed_loss` or `softmax.vector_losses`.
@@ -91,9 +89,6 @@ class Level:
             entropy: The loss of a block, `softmax.summed_loss` or `softmax.vector_losses`.
         """
         rows_P, weights_P = pairs.targets_P, pairs.weights_P
-        tile_rows = self._tile
-        if entropy is softmax.vector_losses and np.diff(self.bounds).max() > _LOSS_TILE:
-            tile_rows = min(self._tile or _LOSS_TILE, _LOSS_TILE)
         with tf.device(HOST):
             if self.groups == 1:
                 members, order_P, groups_G = _one_group(pairs), None, tf.zeros(1, tf.int32)
@@ -113,14 +108,14 @@ class Level:
         def tiles(group: tf.Tensor) -> tf.Tensor:
             """Return the number of tiles of a group of the part."""
             first, end = interval(group)
-            return tf.convert_to_tensor(-((first - end) // tile_rows))
+            return tf.convert_to_tensor(-((first - end) // self._tile))
 
         def block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, Labels]:
             """Return the rows of a tile, and the labels of the group's vectors in it."""
             first, end = interval(group)
-            if tile_rows is not None:
-                first += tile * tile_rows
-                end = tf.minimum(end, first + tile_rows)
+            if self._tile is not None:
+                first += tile * self._tile
+                end = tf.minimum(end, first + self._tile)
             labels = Labels(rows_P - first, weights_P, tile == 0)
             if order_P is not None:
                 labels = labels.part(*members.span(group))
@@ -131,10 +126,10 @@ class Level:
             hidden_ND=pairs.hidden_ND,
             groups=1 if self.groups == 1 else tf.size(groups_G),
             members=members,
-            tiles=tiles if tile_rows else None,
+            tiles=tiles if self._tile else None,
             block=block,
             loss=entropy,
-            measure=softmax.log_sum_exp if tile_rows else None,
+            measure=softmax.log_sum_exp if self._tile else None,
         )
         return [part]
 

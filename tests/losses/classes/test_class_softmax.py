@@ -55,17 +55,8 @@ def test_probabilities_of_all_words_sum_to_one(levels, rule, tile):
     np.testing.assert_allclose(np.exp(found_NV).sum(axis=1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("levels", "rule", "tile", "loss_tile"),
-    [
-        *((*shape, 8192) for shape in SHAPES),
-        (1, None, 0, 5),
-        (2, "equal_size", 0, 5),
-        (3, "fewest_rows", 3, 2),
-    ],
-)
-def test_log_probabilities_equal_the_dense_construction(levels, rule, tile, loss_tile, monkeypatch):
-    monkeypatch.setattr("app.losses.classes.levels._LOSS_TILE", loss_tile)
+@every_shape
+def test_log_probabilities_equal_the_dense_construction(levels, rule, tile):
     loss, starts = make_loss(levels, rule, tile)
     tables, hidden_ND, targets_N = toy.make_tables(loss), toy.hidden(), toy.targets(WORDS)
     values = {name: table.values for name, table in tables.items()}
