@@ -148,7 +148,7 @@ class WordVectors(NamedTuple):
         counts: Occurrences in the training corpus, (V,) int64; None for a file without counts.
         ngrams: The vectors of n-grams; None if a word without a row has no vector.
         form: The form in which the words of their text were written, see
-            `app.text.unicode_rules.normalize`; empty if they were left as they were.
+            `lexrow.text.unicode_rules.normalize`; empty if they were left as they were.
     """
 
     tokens: list[str]

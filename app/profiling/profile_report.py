@@ -82,7 +82,7 @@ def diagnose_events(
     Args:
         profile: The folder of the profile, for the report.
         events: The events.
-        config: The settings of the run; None if it was not a run of app.train.
+        config: The settings of the run; None if it was not a run of lexrow.train.
         cores: The cores of the machine.
     """
     runs = collect_runs(events)

@@ -152,8 +152,9 @@ def train_function(
         optimizer: Changes the rows.
         seed: The seed of the run.
         micro_batches: How many micro-batches each step has.
-        by_xla: Whether XLA compiles a call to one program with a loop over the steps, if it can.
-            On a GPU, where starting the operations of a step takes most of its time.
+        by_xla: Whether XLA compiles a call to one program with a loop over the steps, if it can and
+            all tables are in one device. On a GPU, where starting the operations of a step takes
+            most of its time. Other tables locate their rows by operations for the host.
     """
     step = functools.partial(train_step, model, tables, optimizer)
 
@@ -166,15 +167,15 @@ def train_function(
         calls = [(batches, rate, first + index + 1) for index, batches in enumerate(steps)]
         return unroll(step, calls)[0]
 
-    if not by_xla:
+    if not by_xla or not all(isinstance(table, DeviceTable) for table in tables.values()):
         return train
 
-    step = functools.partial(step, unique_rows=_by_representative(tables))
+    compiled_step = functools.partial(step, unique_rows=_by_representative(tables))
 
     @tf.function(autograph=False, jit_compile=True)
     def train_by_xla(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Make S steps as `train` does, in one program."""
-        return _loop_over_steps(step, data_S, first, rate, seed, micro_batches)
+        return _loop_over_steps(compiled_step, data_S, first, rate, seed, micro_batches)
 
     return CompiledIfPossible(train_by_xla, train, "a call of steps")
 
@@ -182,7 +183,7 @@ def train_function(
 def _by_representative(tables: Mapping[str, Table]) -> UniqueRows:
     """Return a function that finds unique rows with little work for XLA.
 
-    It keeps a number for each row of a table that is a variable.
+    It keeps a number for each row.
 
     Args:
         tables: The tables by name.
@@ -191,12 +192,11 @@ def _by_representative(tables: Mapping[str, Table]) -> UniqueRows:
     indices = {
         name: tf.Variable(tf.zeros([table.rows], tf.uint32), trainable=False)
         for name, table in tables.items()
-        if isinstance(table, DeviceTable)
     }
 
     def unique_rows(table: str, ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the unique rows of a table; see `row_reads.unique`."""
-        if table not in indices or ids_N.shape[0] is None:
+        if ids_N.shape[0] is None:
             return unique(ids_N)
         return unique_by_representative(ids_N, indices[table])
 

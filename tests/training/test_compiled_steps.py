@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.system.xla import CompiledIfPossible
 from app.tables.variable import ON_HOST
 from app.training.step import train_function
 from tests.integration import gpu_jobs
@@ -25,7 +26,6 @@ COMPILED = [
 ]
 COMPILED_SELDOM = [
     WORDS | {"loss": "nce"},
-    WORDS | {"table": "host", "loss": "sampled_softmax"},
     WORDS | {"table": "dynamic"},
     WORDS | {"table_dtype": "bfloat16", "rounding": "stochastic"},
     RECOMMEND | {"loss": "sampled_items"},
@@ -77,10 +77,10 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values):
     loss, examples, tables = train(data, tmp_path / "with", values, by_xla=True)
     expected_loss, expected_examples, expected = train(data, tmp_path / "without", values, False)
     assert examples == expected_examples
-    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
+    # Rows in half precision may be rounded to the neighbour, and a ReLU may be just above 0.
+    tolerance = 0.02 if "table_dtype" in values else 5e-3 if "neumf" in values.values() else 3e-4
+    np.testing.assert_allclose(loss, expected_loss, rtol=tolerance)
     assert tables.keys() == expected.keys()
-    # Rows in half precision may be rounded to the neighbour.
-    tolerance = 0.02 if "table_dtype" in values else 3e-4
     for name, found in tables.items():
         np.testing.assert_allclose(found, expected[name], tolerance, tolerance, err_msg=name)
 
@@ -97,6 +97,12 @@ def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
         assert not re.findall(rf"{shape}\S* (?:copy|transpose)\(", optimized)
     traced = function.get_concrete_function(*arguments)
     assert not [v.name for v in traced.graph.variables if v.name.startswith(ON_HOST)]
+
+
+@pytest.mark.parametrize("table", ["host", "sharded"])
+def test_a_step_on_tables_elsewhere_is_not_compiled(data, tmp_path, table):
+    function, *_ = make(data, tmp_path, WORDS | {"table": table}, by_xla=True)
+    assert not isinstance(function, CompiledIfPossible)
 
 
 @pytest.mark.parametrize(("values", "operation"), REFUSED, ids=named)

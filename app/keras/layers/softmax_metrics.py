@@ -11,6 +11,7 @@ from ... import __name__ as PACKAGE
 from ..backend import owners_in_call
 
 PERPLEXITY, ACCURACY, SAMPLED_LOSS = "perplexity", "accuracy", "sampled_loss"
+_OWN_LOSS = "output_as_loss"  # the name by which Keras finds it
 # The classes of Keras for functions of a user's own, and for values as they are.
 _PLAIN = (keras.metrics.MeanMetricWrapper, keras.metrics.Mean, keras.metrics.Sum)
 
@@ -74,7 +75,9 @@ def _of_output(names: list[str], name: str, given: Any) -> list[Any]:
 
 
 def _is_of_keras(given: Any, function: str, kind: type) -> bool:
-    """Return whether a loss or metric is a name or a function of Keras."""
+    """Return whether a loss or metric is a function of Keras, or the name of one."""
+    if given == _OWN_LOSS:
+        return False
     if isinstance(given, kind) and not isinstance(given, str):
         if type(given) in _PLAIN or hasattr(given, function):
             inner = getattr(given, function, None)
