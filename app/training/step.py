@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from ..losses.base import gather_from
 from ..models.base import Model
@@ -167,7 +168,13 @@ def train_function(
         calls = [(batches, rate, first + index + 1) for index, batches in enumerate(steps)]
         return unroll(step, calls)[0]
 
-    if not by_xla or not all(isinstance(table, DeviceTable) for table in tables.values()):
+    if not by_xla:
+        return train
+    if not all(isinstance(table, DeviceTable) for table in tables.values()):
+        logging.warning(
+            "XLA does not compile the steps, as not all tables are in one device, so they run "
+            "operation by operation, which is slower on a GPU"
+        )
         return train
 
     compiled_step = functools.partial(step, unique_rows=_by_representative(tables))
@@ -238,7 +245,7 @@ def _loop_over_steps(
 
     count = tf.nest.flatten(data_S)[0].shape[0]
     result = make_step(0)
-    # XLA knows the number of iterations, as it needs to make one graph of the kernels of each.
+    # XLA makes one CUDA graph of an iteration only if it knows the number of iterations.
     tf.while_loop(lambda index: index < count, body, (tf.constant(1),), parallel_iterations=1)
     return result
 
