@@ -7,7 +7,7 @@ import tensorflow as tf
 from ..system.gradients import custom_gradient
 
 
-def logistic(scores: tf.Tensor, weights: tf.Tensor, observed: bool) -> tf.Tensor:
+def logistic(scores: tf.Tensor, weights: tf.Tensor, observed: bool | tf.Tensor) -> tf.Tensor:
     """Return the weighted sum of the logistic losses of scores (Mikolov et al. 2013b, equation 4).
 
     The gradient, weights (sigmoid(score) - observed), needs no logarithm. So TensorFlow prunes the
@@ -18,7 +18,8 @@ def logistic(scores: tf.Tensor, weights: tf.Tensor, observed: bool) -> tf.Tensor
         scores: Any shape and float dtype.
         weights: float32, broadcasts to the scores. No gradient flows to it.
         observed: Whether the pairs are from the data, with a loss of -log sigmoid(score). If not,
-            they are noise, with a loss of -log sigmoid(-score).
+            they are noise, with a loss of -log sigmoid(-score). A tensor of the shape of the last
+            dimension if they differ.
 
     Returns:
         A float32 scalar.
@@ -28,10 +29,10 @@ def logistic(scores: tf.Tensor, weights: tf.Tensor, observed: bool) -> tf.Tensor
     def loss(scores: tf.Tensor):
         """Return the weighted sum, with its gradient by the scores."""
         scores32 = tf.cast(scores, tf.float32)
-        value = tf.reduce_sum(weights * tf.nn.softplus(-scores32 if observed else scores32))
+        value = tf.reduce_sum(weights * tf.nn.softplus(tf.where(observed, -scores32, scores32)))
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            error = tf.sigmoid(scores32) - 1.0 if observed else tf.sigmoid(scores32)
+            error = tf.sigmoid(scores32) - tf.cast(observed, tf.float32)
             return tf.cast(upstream * (weights * error), scores.dtype)
 
         return value, gradient

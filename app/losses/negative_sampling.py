@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from ..tables.base import TableSpec
 from ..tables.initial import Constant
-from ..tables.row_reads import take_parts
+from ..system.xla import under_xla
+from ..tables.row_reads import take, take_parts
 from ..tables.variable import PreparedValues
 from ..types import Rows
 from . import sampling
@@ -76,10 +77,13 @@ class NegativeSampling(Loss):
         """Return the weighted logistic loss of the words and of the samples, and no parts."""
         hidden_GND, targets_GM, weights_GNM, *_ = predictions
         columns = self._spec.columns
+        (_, vectors, words), sharing = weights_GNM.shape, self._sharing
+        if under_xla() and words > 1 and sharing % vectors == 0:
+            return self._joined_loss(predictions, rows["output"]), []
         words_PD, samples_KD = take_parts(
             rows["output"], [targets_GM.shape.num_elements()], hidden_GND.dtype
         )
-        if weights_GNM.shape[1:] == (1, 1):
+        if (vectors, words) == (1, 1):
             # A matrix product for each single score costs more than the score.
             hidden_ND = tf.reshape(hidden_GND, (-1, columns))
             total = logistic_of_pairs(hidden_ND, words_PD, tf.reshape(weights_GNM, (-1, 1)))
@@ -88,9 +92,37 @@ class NegativeSampling(Loss):
             scores_GNM = tf.matmul(hidden_GND, words_GMD, transpose_b=True)
             total = logistic(scores_GNM, weights_GNM, observed=True)
         scores = tf.matmul(
-            tf.reshape(hidden_GND, (-1, self._sharing, columns)),
+            tf.reshape(hidden_GND, (-1, sharing, columns)),
             tf.reshape(samples_KD, (-1, self._samples, columns)),
             transpose_b=True,
         )
-        weights = tf.reshape(tf.reduce_sum(weights_GNM, axis=2), (-1, self._sharing, 1))
+        weights = tf.reshape(tf.reduce_sum(weights_GNM, axis=2), (-1, sharing, 1))
         return total + logistic(scores, weights * self._weight, observed=False), []
+
+    def _joined_loss(self, predictions: Predictions, rows: Rows) -> tf.Tensor:
+        """Return the loss by one product for each pool: its vectors, its words and its samples.
+
+        The product also has scores of vectors by words of the pool's other groups, whose weight is
+        0. A GPU takes less time for these than for starting a second product.
+        """
+        hidden_GND, targets_GM, weights_GNM, *_ = predictions
+        vectors, words = weights_GNM.shape[1:]
+        groups = self._sharing // vectors  # of a pool
+        pools = weights_GNM.shape[0] // groups
+        words_N, samples_N = tf.split(rows.inverse_N, [targets_GM.shape.num_elements(), -1])
+        inverse_PM = tf.concat(
+            [tf.reshape(words_N, (pools, -1)), tf.reshape(samples_N, (pools, -1))], axis=1
+        )
+        rows_ND = take(rows._replace(inverse_N=tf.reshape(inverse_PM, [-1])), hidden_GND.dtype)
+        scores_PNM = tf.matmul(
+            tf.reshape(hidden_GND, (pools, self._sharing, -1)),
+            tf.reshape(rows_ND, (*inverse_PM.shape, -1)),
+            transpose_b=True,
+        )
+        own = tf.reshape(tf.eye(groups), (groups, 1, groups, 1))  # the words of a vector's group
+        weights = tf.reshape(weights_GNM, (pools, groups, vectors, 1, words)) * own
+        weights = tf.reshape(weights, (pools, self._sharing, groups * words))
+        of_samples = tf.reduce_sum(weights, axis=2, keepdims=True) * self._weight
+        of_samples = tf.repeat(of_samples, self._samples, axis=2)
+        is_word = tf.range(inverse_PM.shape[1]) < groups * words
+        return logistic(scores_PNM, tf.concat([weights, of_samples], axis=2), is_word)

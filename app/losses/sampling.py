@@ -55,6 +55,7 @@ def _search(cumulative_V: tf.Tensor, points_N: tf.Tensor) -> tf.Tensor:
     """
     if not under_xla():
         return tf.searchsorted(cumulative_V, points_N, side="right")
+    cumulative_V = tf.convert_to_tensor(cumulative_V)  # no copy
     size = cumulative_V.shape[0]
     below_N = tf.zeros(tf.shape(points_N), tf.int32)  # numbers that are known to be at most a point
     for bit in reversed(range(size.bit_length())):

@@ -7,11 +7,11 @@ and makes fractions of other bits. The draws here are TensorFlow's in both. Its 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -19,11 +19,10 @@ from absl import logging
 # and for a program that the compiler cannot finish.
 _REFUSALS = tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError
 
+# Philox 4x32 (Salmon et al. 2011, section 4.3), as `philox_random.h` has it.
+_MULTIPLIERS, _KEY_STEPS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 # The key with which TensorFlow scrambles seeds: `GenerateKey` in `stateless_random_ops.cc`.
-_SCRAMBLE = np.uint64(0x02461E29_3EC8F720)
-_PHILOX = 1  # `RNG_ALG_PHILOX` in `rng_alg.h`
-# Of a float64: the higher 20 of the 52 bits of a mantissa, and the exponent of numbers from 1 to 2.
-_HIGHER_BITS, _FROM_1_TO_2 = np.uint64(0xFFFFF << 32), np.uint64(1023 << 52)
+_SCRAMBLE = 0x3EC8F720, 0x02461E29
 
 
 def under_xla() -> bool:
@@ -94,11 +93,9 @@ def uniform_fractions(count: int, seed: tf.Tensor) -> tf.Tensor:
     """
     if not under_xla():
         return tf.random.stateless_uniform((count,), seed, dtype=tf.float64)
-    key, counter = _key_and_counter(seed)
-    bits_N2 = _draw_bits((count, 2), key, counter)
-    # As `Uint64ToDouble` in `random_distributions_utils.h`: the first number has the higher bits.
-    mantissa_N = (tf.bitwise.left_shift(bits_N2[:, 0], 32) & _HIGHER_BITS) | bits_N2[:, 1]
-    return tf.bitcast(mantissa_N | _FROM_1_TO_2, tf.float64) - 1.0
+    bits_N2 = tf.cast(tf.reshape(_draw_bits(2 * count, seed), (count, 2)), tf.int64)
+    # As `Uint64ToDouble` in `random_distributions_utils.h`: 52 bits, the higher 20 of the first.
+    return tf.cast((bits_N2[:, 0] & 0xFFFFF) * (1 << 32) + bits_N2[:, 1], tf.float64) / (1 << 52)
 
 
 def uniform_integers(shape: Sequence[int], seed: tf.Tensor, low: int, high: int) -> tf.Tensor:
@@ -115,25 +112,55 @@ def uniform_integers(shape: Sequence[int], seed: tf.Tensor, low: int, high: int)
     """
     if not under_xla():
         return tf.random.stateless_uniform(shape, seed, low, high, tf.int32)
-    key, counter = _key_and_counter(seed)
-    return tf.raw_ops.StatelessRandomUniformIntV2(
-        shape=shape, key=key, counter=counter, alg=_PHILOX, minval=low, maxval=high
-    )
+    bits_N = tf.cast(_draw_bits(math.prod(shape), seed), tf.int64)
+    return tf.reshape(low + tf.cast(bits_N % (high - low), tf.int32), shape)
 
 
-def _key_and_counter(seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the key (1,) and the counter (2,) of Philox that TensorFlow makes of a seed."""
-    seed = tf.bitcast(tf.cast(seed, tf.int64), tf.uint64)
-    mixed = _draw_bits((4,), tf.constant([_SCRAMBLE]), seed)
-    halves = mixed[0::2] | tf.bitwise.left_shift(mixed[1::2], 32)
-    return halves[:1], tf.stack([tf.zeros([], tf.uint64), halves[1]])
+def _draw_bits(count: int, seed: tf.Tensor) -> tf.Tensor:
+    """Return the first random bits of TensorFlow's generator for a seed, (count,) uint32.
+
+    These are operations of arithmetic only, so `tf.vectorized_map` draws for many seeds at once.
+    """
+    seed = tf.cast(seed, tf.uint64)
+    halves = [half for number in tf.unstack(seed) for half in _halves(number)]
+    mixed = _philox(_SCRAMBLE, halves)
+    block_B = tf.range(-(-count // 4), dtype=tf.int32)
+    blocks_B = tf.cast(block_B, tf.uint32), tf.zeros_like(block_B, tf.uint32)
+    bits_4B = _philox(mixed[:2], (*blocks_B, *mixed[2:]))
+    return tf.reshape(tf.stack(bits_4B, axis=1), [-1])[:count]
 
 
-def _draw_bits(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
-    """Draw integers of 32 random bits, as uint64 of the given shape."""
-    return tf.cast(
-        tf.raw_ops.StatelessRandomUniformFullIntV2(
-            shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=tf.uint32
-        ),
-        tf.uint64,
-    )
+def _philox(key: Sequence[tf.Tensor | int], counter: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """Return the four words of Philox 4x32 with 10 rounds, uint32 of the counter's shape.
+
+    Args:
+        key: Two words of 32 bits.
+        counter: Four words, of shapes that broadcast.
+    """
+    first, second = (tf.cast(word, tf.uint64) for word in key)
+    words = [*counter]
+    for round_number in range(10):
+        high_0, low_0 = _multiply(_MULTIPLIERS[0], words[0])
+        high_1, low_1 = _multiply(_MULTIPLIERS[1], words[2])
+        keys = [
+            _halves(word + tf.constant(round_number * step, tf.uint64))[0]
+            for word, step in zip((first, second), _KEY_STEPS, strict=True)
+        ]
+        words = [
+            high_1 ^ words[1] ^ keys[0],
+            low_1,
+            high_0 ^ words[3] ^ keys[1],
+            low_0,
+        ]
+    return words
+
+
+def _multiply(factor: int, word: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the higher and the lower 32 bits of a product of two words."""
+    low, high = _halves(tf.constant(factor, tf.uint64) * tf.cast(word, tf.uint64))
+    return high, low
+
+
+def _halves(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the lower and the higher 32 bits of a uint64, as uint32."""
+    return tf.cast(number, tf.uint32), tf.cast(tf.bitwise.right_shift(number, 32), tf.uint32)

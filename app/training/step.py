@@ -5,6 +5,7 @@ This is the one place where a model, its tables and an optimizer meet.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from ..system.xla import CompiledIfPossible
 from ..tables.base import Table
 from ..tables.device import DeviceTable
 from ..tables.row_reads import join_groups, unique, unique_by_representative
-from ..types import HOST, Batch, DisjointIds, LocatedData, UniqueIds
+from ..types import HOST, Batch, DisjointIds, LocatedData, Rows, UniqueIds
 from .gradients import (
     Lookups,
     RowGradients,
@@ -157,7 +158,6 @@ def train_function(
             all tables are in one device. On a GPU, where starting the operations of a step takes
             most of its time. Other tables locate their rows by operations for the host.
     """
-    step = functools.partial(train_step, model, tables, optimizer)
 
     @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -166,7 +166,7 @@ def train_function(
         # of the step before.
         steps = split_steps(data_S, first, seed, micro_batches)
         calls = [(batches, rate, first + index + 1) for index, batches in enumerate(steps)]
-        return unroll(step, calls)[0]
+        return unroll(functools.partial(train_step, model, tables, optimizer), calls)[0]
 
     if not by_xla:
         return train
@@ -177,12 +177,16 @@ def train_function(
         )
         return train
 
-    compiled_step = functools.partial(step, unique_rows=_by_representative(tables))
+    unique_rows = _by_representative(tables)
+
+    def step(model: Model, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make one step of a call."""
+        return train_step(model, tables, optimizer, *arguments, unique_rows)
 
     @tf.function(autograph=False, jit_compile=True)
     def train_by_xla(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Make S steps as `train` does, in one program."""
-        return _loop_over_steps(compiled_step, data_S, first, rate, seed, micro_batches)
+        return _loop_over_steps(model, step, data_S, first, rate, seed, micro_batches)
 
     return CompiledIfPossible(train_by_xla, train, "a call of steps")
 
@@ -210,7 +214,29 @@ def _by_representative(tables: Mapping[str, Table]) -> UniqueRows:
     return unique_rows
 
 
+@dataclasses.dataclass(frozen=True)
+class _LookedUp:
+    """A model in a step whose ids are known.
+
+    Attributes:
+        model: The model.
+        ids: The result of `Model.lookups` for each micro-batch of the step.
+    """
+
+    model: Model
+    ids: Sequence[Mapping[str, Any]]
+
+    def lookups(self, batch: Batch) -> Mapping[str, Any]:
+        """Return the ids of a micro-batch."""
+        return self.ids[batch.part]
+
+    def loss(self, batch: Batch, rows: dict[str, Rows]) -> Any:
+        """Return the loss of a micro-batch."""
+        return self.model.loss(batch, rows)
+
+
 def _loop_over_steps(
+    model: Model,
     step: Callable[..., tuple[tf.Tensor, tf.Tensor]],
     data_S: Any,
     first: tf.Tensor,
@@ -220,10 +246,12 @@ def _loop_over_steps(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Make S steps, and return the result of the first.
 
-    The other steps are a loop, in which XLA computes no loss, as nothing needs it.
+    The ids of all steps are drawn at once. The steps but the first are a loop, in which XLA
+    computes no loss, as nothing needs it.
 
     Args:
-        step: Makes a step: `train_step`, called with its last three arguments.
+        model: Gives the lookups.
+        step: `train_step`, called with a model and with its last arguments from `batches` on.
         data_S: See `split_steps`.
         first: The number of steps before these, an int64 scalar.
         rate: The learning rate, a float32 scalar.
@@ -231,12 +259,20 @@ def _loop_over_steps(
         micro_batches: How many micro-batches each step has.
     """
 
+    def split(data: Any, number: tf.Tensor) -> list[Batch]:
+        """Return the micro-batches of a step, of which `number` steps are before it."""
+        data_1 = tf.nest.map_structure(lambda tensor: tensor[tf.newaxis], data)
+        (batches,) = split_steps(data_1, number, seed, micro_batches)
+        return batches
+
+    def look_up(data_and_number: tuple[Any, tf.Tensor]) -> list[Mapping[str, Any]]:
+        """Return the ids that each micro-batch of a step looks up."""
+        return [model.lookups(batch) for batch in split(*data_and_number)]
+
     def make_step(index: tf.Tensor | int) -> tuple[tf.Tensor, tf.Tensor]:
         """Make one of the steps."""
-        number = first + tf.cast(index, tf.int64)
-        data_1 = tf.nest.map_structure(lambda tensor_S: tensor_S[index][tf.newaxis], data_S)
-        (batches,) = split_steps(data_1, number, seed, micro_batches)
-        return step(batches, rate, number + 1)
+        data, number, ids = tf.nest.map_structure(lambda tensor_S: tensor_S[index], of_steps)
+        return step(_LookedUp(model, ids), split(data, number), rate, number + 1)
 
     def body(index: tf.Tensor) -> tuple[tf.Tensor]:
         """Make one of the steps, and return the index of the next."""
@@ -244,6 +280,9 @@ def _loop_over_steps(
         return (index + 1,)
 
     count = tf.nest.flatten(data_S)[0].shape[0]
+    numbers_S = first + tf.range(count, dtype=tf.int64)
+    ids_S = tf.vectorized_map(look_up, (data_S, numbers_S), fallback_to_while_loop=False)
+    of_steps = data_S, numbers_S, ids_S
     result = make_step(0)
     # XLA makes one CUDA graph of an iteration only if it knows the number of iterations.
     tf.while_loop(lambda index: index < count, body, (tf.constant(1),), parallel_iterations=1)
