@@ -60,6 +60,7 @@ class Predictions(NamedTuple):
             word, and every vector that has a word has the weight 1.
         unique: The unique hidden vectors, float32, and the index of each of the G N vectors among
             them. A loss may differentiate by these. None if no vectors are repeated.
+        sums_GN1: The sums of `weights_GNM` over the words, where they are known.
     """
 
     hidden_GND: tf.Tensor
@@ -67,6 +68,7 @@ class Predictions(NamedTuple):
     weights_GNM: tf.Tensor
     shares: Shares | None = None
     unique: Rows | None = None
+    sums_GN1: tf.Tensor | None = None
 
 
 class VectorWordPairs(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from ..system.xla import under_xla
 from ..tables.base import TableSpec
 from ..tables.initial import Constant
-from ..system.xla import under_xla
 from ..tables.row_reads import take, take_parts
 from ..tables.variable import PreparedValues
 from ..types import Rows
@@ -78,7 +78,7 @@ class NegativeSampling(Loss):
         hidden_GND, targets_GM, weights_GNM, *_ = predictions
         columns = self._spec.columns
         (_, vectors, words), sharing = weights_GNM.shape, self._sharing
-        if under_xla() and words > 1 and sharing % vectors == 0:
+        if under_xla() and sharing % vectors == 0:
             return self._joined_loss(predictions, rows["output"]), []
         words_PD, samples_KD = take_parts(
             rows["output"], [targets_GM.shape.num_elements()], hidden_GND.dtype
@@ -96,7 +96,7 @@ class NegativeSampling(Loss):
             tf.reshape(samples_KD, (-1, self._samples, columns)),
             transpose_b=True,
         )
-        weights = tf.reshape(tf.reduce_sum(weights_GNM, axis=2), (-1, sharing, 1))
+        weights = tf.reshape(_sum_weights(predictions), (-1, sharing, 1))
         return total + logistic(scores, weights * self._weight, observed=False), []
 
     def _joined_loss(self, predictions: Predictions, rows: Rows) -> tf.Tensor:
@@ -122,7 +122,14 @@ class NegativeSampling(Loss):
         own = tf.reshape(tf.eye(groups), (groups, 1, groups, 1))  # the words of a vector's group
         weights = tf.reshape(weights_GNM, (pools, groups, vectors, 1, words)) * own
         weights = tf.reshape(weights, (pools, self._sharing, groups * words))
-        of_samples = tf.reduce_sum(weights, axis=2, keepdims=True) * self._weight
+        of_samples = tf.reshape(_sum_weights(predictions), (pools, -1, 1)) * self._weight
         of_samples = tf.repeat(of_samples, self._samples, axis=2)
         is_word = tf.range(inverse_PM.shape[1]) < groups * words
         return logistic(scores_PNM, tf.concat([weights, of_samples], axis=2), is_word)
+
+
+def _sum_weights(predictions: Predictions) -> tf.Tensor:
+    """Return the sum of the weights of each vector, (G, N, 1)."""
+    if predictions.sums_GN1 is not None:
+        return predictions.sums_GN1
+    return tf.reduce_sum(predictions.weights_GNM, axis=2, keepdims=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
@@ -47,7 +47,7 @@ class Model(Protocol):
         """Return the ids that the batch needs, by name of the table.
 
         Args:
-            batch: The data of one step, or of one micro-batch of it.
+            batch: The data of one step, or of one micro-batch of it, as it is or prepared.
 
         Returns:
             Integer ids of any shape, N in all; an id may occur several times. `UniqueIds` where the
@@ -66,6 +66,21 @@ class Model(Protocol):
 
         Returns:
             An `Outcome`, or a tuple of only its first two fields, total and examples.
+        """
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """A model that computes a part of its loss from the data alone.
+
+    A program for a GPU does that for all steps of a call at once.
+    """
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Return the batch with its data prepared for `lookups` and `loss`, which do it otherwise.
+
+        Args:
+            batch: The data of one step, or of one micro-batch of it; it may be prepared already.
         """
 
 

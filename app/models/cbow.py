@@ -11,7 +11,7 @@ from ..losses.base import Predictions
 from ..types import Batch, Rows
 from .base import Outcome, apply_loss
 from .seeds import draw_seed
-from .window import draw_shares
+from .window import Contexts, draw_shares
 from .word_model import WordModel
 
 
@@ -25,9 +25,18 @@ class Cbow(WordModel):
     whole gradient, which is not the gradient of any loss (Irsoy et al. 2021).
     """
 
+    def prepare(self, batch: Batch) -> Batch:
+        """Return the batch with the shares of tokens in means as data; see `Preparable`."""
+        if isinstance(batch.data, Contexts):
+            return batch
+        tokens = decode(batch.data)
+        seed = draw_seed(batch, "window")
+        mean_BTL, weights_BT1 = draw_shares(tokens, self.window, seed)
+        return batch._replace(data=Contexts(tokens.ids, mean_BTL, weights_BT1))
+
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the ids for all L tokens of each row, and the ids that the loss needs."""
-        ids_BL = decode(batch.data).ids
+        ids_BL = self.prepare(batch).data.ids
         centres_N1 = self._centres(ids_BL)
         seed = draw_seed(batch, "negatives")
         return {
@@ -37,21 +46,18 @@ class Cbow(WordModel):
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the loss of all centres that have a context, and the number of these centres."""
-        size, length = batch.data.shape
-        tokens = decode(batch.data)
-        seed = draw_seed(batch, "window")
-        mean_BTL, weights_BT1 = draw_shares(tokens, self.window, seed)
-
-        contexts_ND = self.take_words(tokens.ids, rows["input"])
+        contexts: Contexts = self.prepare(batch).data
+        contexts_ND = self.take_words(contexts.ids, rows["input"])
         hidden_BTD = tf.matmul(
-            tf.cast(mean_BTL, self.dtype), tf.reshape(contexts_ND, (size, length, self.dim))
+            tf.cast(contexts.pairs, self.dtype),
+            tf.reshape(contexts_ND, (*contexts.ids.shape, self.dim)),
         )
         predictions = Predictions(
             tf.reshape(hidden_BTD, (-1, 1, self.dim)),
-            self._centres(tokens.ids),
-            tf.reshape(weights_BT1, (-1, 1, 1)),
+            self._centres(contexts.ids),
+            tf.reshape(contexts.weights, (-1, 1, 1)),
         )
-        return apply_loss(self.output, predictions, rows, tf.reduce_sum(weights_BT1))
+        return apply_loss(self.output, predictions, rows, tf.reduce_sum(contexts.weights))
 
     def _centres(self, ids_BL: tf.Tensor) -> tf.Tensor:
         """Return the ids in the middle of each row, without `window` on both sides, (B T, 1)."""

@@ -11,7 +11,7 @@ from ..losses.base import Predictions
 from ..types import HOST, Batch, Rows
 from .base import Outcome, apply_loss
 from .seeds import draw_seed
-from .window import draw_contexts, weigh_contexts
+from .window import Contexts, draw_contexts, weigh_contexts
 from .word_model import WordModel
 
 
@@ -36,9 +36,21 @@ class SkipGram(WordModel):
 
     draws_contexts: bool = False
 
+    def prepare(self, batch: Batch) -> Batch:
+        """Return the batch with the weights of its pairs as data; see `Preparable`."""
+        if isinstance(batch.data, Contexts):
+            return batch
+        tokens = self._decode(batch)
+        if self.draws_contexts:
+            pairs_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
+        else:
+            pairs_BTL = weigh_contexts(tokens, self.window)
+        weights_BT1 = tf.reduce_sum(pairs_BTL, axis=2, keepdims=True)
+        return batch._replace(data=Contexts(tokens.ids, pairs_BTL, weights_BT1))
+
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the ids for the vectors of each row, and the ids that the loss needs."""
-        ids_BL = self._decode(batch).ids
+        ids_BL = self.prepare(batch).data.ids
         vectors_BN, words_BM = ids_BL, self._centres(ids_BL)
         if not self.output.group_words:
             vectors_BN, words_BM = words_BM, vectors_BN
@@ -48,34 +60,29 @@ class SkipGram(WordModel):
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the loss of all pairs of a centre and a word of its context, and their weight."""
-        tokens = self._decode(batch)
-        if self.draws_contexts:
-            contexts_BTL = draw_contexts(tokens, self.window, draw_seed(batch, "window"))
-        else:
-            contexts_BTL = weigh_contexts(tokens, self.window)
+        contexts: Contexts = self.prepare(batch).data
         make = self._predict_centres if self.output.group_words else self._predict_contexts
-        predictions = make(tokens, contexts_BTL, rows["input"])
-        return apply_loss(self.output, predictions, rows, tf.reduce_sum(contexts_BTL))
+        predictions = make(contexts, rows["input"])
+        return apply_loss(self.output, predictions, rows, tf.reduce_sum(contexts.pairs))
 
-    def _predict_contexts(
-        self, tokens: Decoded, contexts_BTL: tf.Tensor, rows: Rows
-    ) -> Predictions:
+    def _predict_contexts(self, contexts: Contexts, rows: Rows) -> Predictions:
         """Return predictions of all tokens of a row by each centre."""
-        centres_ND = self.take_words(self._centres(tokens.ids), rows)
-        hidden_BTD = tf.reshape(centres_ND, (*contexts_BTL.shape[:2], self.dim))
-        return Predictions(hidden_BTD, tokens.ids, contexts_BTL)
+        centres_ND = self.take_words(self._centres(contexts.ids), rows)
+        hidden_BTD = tf.reshape(centres_ND, (*contexts.pairs.shape[:2], self.dim))
+        return Predictions(hidden_BTD, contexts.ids, contexts.pairs, sums_GN1=contexts.weights)
 
-    def _predict_centres(self, tokens: Decoded, contexts_BTL: tf.Tensor, rows: Rows) -> Predictions:
+    def _predict_centres(self, contexts: Contexts, rows: Rows) -> Predictions:
         """Return predictions of the centres of a row by each token of their contexts.
 
         Over a text these are the same pairs. word2vec.c and gensim predict centres, too.
         """
-        hidden_ND = self.take_words(tokens.ids, rows)
+        ids_BL = contexts.ids
+        hidden_ND = self.take_words(ids_BL, rows)
         return Predictions(
-            tf.reshape(hidden_ND, (*tokens.ids.shape, self.dim)),
-            self._centres(tokens.ids),
-            tf.transpose(contexts_BTL, (0, 2, 1)),
-            unique=self.unique_words(tokens.ids, rows),
+            tf.reshape(hidden_ND, (*ids_BL.shape, self.dim)),
+            self._centres(ids_BL),
+            tf.transpose(contexts.pairs, (0, 2, 1)),
+            unique=self.unique_words(ids_BL, rows),
         )
 
     def _decode(self, batch: Batch) -> Decoded:

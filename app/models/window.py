@@ -8,11 +8,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from ..input.tokens import Decoded
 from ..system.xla import uniform_integers
+
+
+class Contexts(NamedTuple):
+    """What a word model computes from the tokens of a batch alone (see `Model.prepare`).
+
+    Attributes:
+        ids: The ids of the tokens, (B, L) int32.
+        pairs: A number for each pair of a centre and a token of its row, (B, T, L) float32; 0 if
+            the token is not in the context of the centre.
+        weights: The weight of each centre, (B, T, 1) float32.
+    """
+
+    ids: tf.Tensor
+    pairs: tf.Tensor
+    weights: tf.Tensor
 
 
 def draw_contexts(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:

@@ -85,21 +85,33 @@ def _unique_by_sorting(ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def unique_by_representative(
-    ids_N: tf.Tensor, indices_V: tf.Variable
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the same as `unique` does under XLA, but the unique ids are in no order.
+    ids: Sequence[tf.Tensor], starts: Sequence[int], indices_V: tf.Variable
+) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Return the same as `unique` does under XLA for several tables; the ids are in no order.
 
     Any occurrence of an id represents it: it has the id among the results, and the others have the
     largest number of the dtype. That takes three operations instead of a sort.
 
     Args:
-        ids_N: Ids of rows, (N,), with a static N.
+        ids: Ids of the rows of a table, each (N,) with a static N.
+        starts: For each of them, the place of its table among the numbers of `indices_V`. Ids of
+            one table must differ if they are given separately.
         indices_V: A variable to work with, one number for each row; its values do not matter.
+
+    Returns:
+        For each of `ids`, the unique ids and the inverse.
     """
-    index_N = tf.range(tf.size(ids_N))
-    indices_V.scatter_update(tf.IndexedSlices(tf.cast(index_N, indices_V.dtype), ids_N))
-    inverse_N = tf.cast(indices_V.sparse_read(ids_N), tf.int32)
-    return tf.where(inverse_N == index_N, ids_N, ids_N.dtype.max), inverse_N
+    sizes = [ids_N.shape[0] for ids_N in ids]
+    places_M = tf.concat(
+        [tf.cast(ids_N, tf.int64) + start for ids_N, start in zip(ids, starts, strict=True)], 0
+    )
+    index_M = tf.concat([tf.range(size) for size in sizes], 0)
+    indices_V.scatter_update(tf.IndexedSlices(tf.cast(index_M, indices_V.dtype), places_M))
+    inverses = tf.split(tf.cast(indices_V.sparse_read(places_M), tf.int32), sizes)
+    return [
+        (tf.where(inverse_N == tf.range(size), ids_N, ids_N.dtype.max), inverse_N)
+        for ids_N, inverse_N, size in zip(ids, inverses, sizes, strict=True)
+    ]
 
 
 def rows_to_read(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -36,8 +36,9 @@ class Lookup(NamedTuple):
     table: str
 
 
-# Takes the name of a table and numbers of its rows (N,), and returns what `row_reads.unique` does.
-UniqueRows = Callable[[str, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+# Takes pairs of the name of a table and numbers of its rows (N,), and returns for each pair what
+# `row_reads.unique` does.
+UniqueRows = Callable[[Sequence[tuple[str, tf.Tensor]]], Sequence[tuple[tf.Tensor, tf.Tensor]]]
 Lookups = Mapping[str, Lookup]  # by the name of the table; group n of its ids is `NAME/n`
 
 
@@ -84,9 +85,11 @@ def phase(name: str) -> tf.name_scope:
     return tf.name_scope(f"{name}/")  # the slash enters the same scope in every step
 
 
-def unique_rows_of_any(table: str, ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the unique rows of any table; see `row_reads.unique`."""
-    return unique(ids_N)
+def unique_rows_of_any(
+    ids: Sequence[tuple[str, tf.Tensor]],
+) -> Sequence[tuple[tf.Tensor, tf.Tensor]]:
+    """Return the unique rows of any tables (see `UniqueRows`)."""
+    return [unique(ids_N) for _, ids_N in ids]
 
 
 def make_lookups(
@@ -100,41 +103,55 @@ def make_lookups(
             for other tables it has the ids themselves. `ids_U` always has the ids.
         is_split: Whether each group of `DisjointIds` or `UniqueIds` is a lookup of its own, unless
             its table is in `batch.rows`. Otherwise all groups are one lookup.
-        unique_rows: Finds the unique rows of a table.
+        unique_rows: Finds the unique rows.
 
     Returns:
         A `Lookup` for each table of `model.lookups(batch)`, in host memory, by first appearance.
         The groups of a table have the names `NAME/0`, `NAME/1` and so on.
     """
     with phase("lookup"), tf.device(HOST):
-        lookups = {}
-        for name, ids in model.lookups(batch).items():
+        parts: dict[str, tuple[str, tf.Tensor | UniqueIds]] = {}
+        for table, ids in model.lookups(batch).items():
             groups = split_groups(ids)
-            if not is_split or len(groups) == 1 or name in batch.rows:
-                joined, rows_N = join_groups(ids), batch.rows.get(name)
-                lookups[name] = _make_lookup(name, joined, rows_N, unique_rows)
+            if not is_split or len(groups) == 1 or table in batch.rows:
+                parts[table] = table, join_groups(ids)
                 continue
-            for number, group in enumerate(groups):
-                lookups[f"{name}/{number}"] = _make_lookup(name, group, None, unique_rows)
-        return lookups
+            parts |= {f"{table}/{number}": (table, group) for number, group in enumerate(groups)}
+        numbers = {
+            name: (table, tf.reshape(batch.rows.get(table, ids), [-1]))
+            for name, (table, ids) in parts.items()
+            if not isinstance(ids, UniqueIds)
+        }
+        unique_of = dict(zip(numbers, unique_rows([*numbers.values()]), strict=True))
+        return {
+            name: _make_lookup(table, ids, batch.rows.get(table), unique_of.get(name))
+            for name, (table, ids) in parts.items()
+        }
 
 
 def _make_lookup(
-    table: str, ids: tf.Tensor | UniqueIds, rows: tf.Tensor | None, unique_rows: UniqueRows
+    table: str,
+    ids: tf.Tensor | UniqueIds,
+    rows: tf.Tensor | None,
+    found: tuple[tf.Tensor, tf.Tensor] | None,
 ) -> Lookup:
-    """Return the lookup of the given ids; `rows` are their row numbers if known, else None."""
-    rows_N = None if rows is None else tf.reshape(rows, [-1])
+    """Return the lookup of the given ids.
+
+    Args:
+        table: The name of the table.
+        ids: The ids.
+        rows: Their row numbers if known, else None.
+        found: The unique rows and the inverse; None for `UniqueIds`.
+    """
     if isinstance(ids, UniqueIds):
-        ids_N, (count,) = ids.ids_N, tf.unstack(ids.counts_G)
-        ids_U = ids_N[:count]
-        return Lookup(ids_U if rows_N is None else rows_N[:count], None, ids_U, table)
-    ids_N = tf.reshape(ids, [-1])
-    if rows_N is None:
-        ids_U, inverse_N = unique_rows(table, ids_N)
-        return Lookup(ids_U, inverse_N, ids_U, table)
+        (count,) = tf.unstack(ids.counts_G)
+        ids_U = ids.ids_N[:count]
+        return Lookup(ids_U if rows is None else tf.reshape(rows, [-1])[:count], None, ids_U, table)
+    rows_U, inverse_N = found
+    if rows is None:
+        return Lookup(rows_U, inverse_N, rows_U, table)
     # Each id has its own row. TensorFlow removes the ids where the model does not use them.
-    rows_U, inverse_N = unique_rows(table, rows_N)
-    ids_U = tf.math.unsorted_segment_min(ids_N, inverse_N, tf.size(rows_U))
+    ids_U = tf.math.unsorted_segment_min(tf.reshape(ids, [-1]), inverse_N, tf.size(rows_U))
     return Lookup(rows_U, inverse_N, ids_U, table)
 
 

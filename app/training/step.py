@@ -5,9 +5,8 @@ This is the one place where a model, its tables and an optimizer meet.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,11 +17,12 @@ from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import update_rows
 from ..system.unrolled import unroll
-from ..system.xla import CompiledIfPossible
+from ..system.xla import CompiledIfPossible, under_xla
 from ..tables.base import Table
 from ..tables.device import DeviceTable
-from ..tables.row_reads import join_groups, unique, unique_by_representative
-from ..types import HOST, Batch, DisjointIds, LocatedData, Rows, UniqueIds
+from ..tables.row_reads import join_groups
+from ..types import HOST, Batch, DisjointIds, LocatedData, UniqueIds
+from .compiled_steps import by_representative, join_alike, loop_over_steps
 from .gradients import (
     Lookups,
     RowGradients,
@@ -114,9 +114,13 @@ def apply_gradients(
     with phase("gradient"):
         clipped = clip_gradients(optimizer, gradients.gradients)
     with phase("update"):
-        for name, rows in clipped.items():
-            before_UD = gradients.rows.get(name)
-            update_rows(optimizer.rule, tables[name], *rows, rate, number, before_UD)
+        updates: Iterable[tuple[Any, ...]] = (
+            (tables[name], *rows, gradients.rows.get(name)) for name, rows in clipped.items()
+        )
+        if under_xla():
+            updates = join_alike(tables, clipped, gradients.rows)
+        for table, ids_U, gradients_UD, rows_UD in updates:
+            update_rows(optimizer.rule, table, ids_U, gradients_UD, rate, number, rows_UD)
         for name, (ids_U, rows_UD) in gradients.state.items():
             tables[name].assign(ids_U, rows_UD)
 
@@ -177,116 +181,27 @@ def train_function(
         )
         return train
 
-    unique_rows = _by_representative(tables)
-
-    def step(model: Model, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one step of a call."""
-        return train_step(model, tables, optimizer, *arguments, unique_rows)
-
-    @tf.function(autograph=False, jit_compile=True)
-    def train_by_xla(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make S steps as `train` does, in one program."""
-        return _loop_over_steps(model, step, data_S, first, rate, seed, micro_batches)
-
-    return CompiledIfPossible(train_by_xla, train, "a call of steps")
-
-
-def _by_representative(tables: Mapping[str, Table]) -> UniqueRows:
-    """Return a function that finds unique rows with little work for XLA.
-
-    It keeps a number for each row.
-
-    Args:
-        tables: The tables by name.
-    """
-    # A GPU has no kernels for variables of int32.
-    indices = {
-        name: tf.Variable(tf.zeros([table.rows], tf.uint32), trainable=False)
-        for name, table in tables.items()
-    }
-
-    def unique_rows(table: str, ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the unique rows of a table; see `row_reads.unique`."""
-        if ids_N.shape[0] is None:
-            return unique(ids_N)
-        return unique_by_representative(ids_N, indices[table])
-
-    return unique_rows
-
-
-@dataclasses.dataclass(frozen=True)
-class _LookedUp:
-    """A model in a step whose ids are known.
-
-    Attributes:
-        model: The model.
-        ids: The result of `Model.lookups` for each micro-batch of the step.
-    """
-
-    model: Model
-    ids: Sequence[Mapping[str, Any]]
-
-    def lookups(self, batch: Batch) -> Mapping[str, Any]:
-        """Return the ids of a micro-batch."""
-        return self.ids[batch.part]
-
-    def loss(self, batch: Batch, rows: dict[str, Rows]) -> Any:
-        """Return the loss of a micro-batch."""
-        return self.model.loss(batch, rows)
-
-
-def _loop_over_steps(
-    model: Model,
-    step: Callable[..., tuple[tf.Tensor, tf.Tensor]],
-    data_S: Any,
-    first: tf.Tensor,
-    rate: tf.Tensor,
-    seed: int,
-    micro_batches: int,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Make S steps, and return the result of the first.
-
-    The ids of all steps are drawn at once. The steps but the first are a loop, in which XLA
-    computes no loss, as nothing needs it.
-
-    Args:
-        model: Gives the lookups.
-        step: `train_step`, called with a model and with its last arguments from `batches` on.
-        data_S: See `split_steps`.
-        first: The number of steps before these, an int64 scalar.
-        rate: The learning rate, a float32 scalar.
-        seed: The seed of the run.
-        micro_batches: How many micro-batches each step has.
-    """
+    unique_rows = by_representative(tables)
 
     def split(data: Any, number: tf.Tensor) -> list[Batch]:
-        """Return the micro-batches of a step, of which `number` steps are before it."""
+        """Return the micro-batches of one step."""
         data_1 = tf.nest.map_structure(lambda tensor: tensor[tf.newaxis], data)
         (batches,) = split_steps(data_1, number, seed, micro_batches)
         return batches
 
-    def look_up(data_and_number: tuple[Any, tf.Tensor]) -> list[Mapping[str, Any]]:
-        """Return the ids that each micro-batch of a step looks up."""
-        return [model.lookups(batch) for batch in split(*data_and_number)]
+    @tf.function(autograph=False, jit_compile=True)
+    def train_by_xla(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make S steps as `train` does, in one program."""
 
-    def make_step(index: tf.Tensor | int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one of the steps."""
-        data, number, ids = tf.nest.map_structure(lambda tensor_S: tensor_S[index], of_steps)
-        return step(_LookedUp(model, ids), split(data, number), rate, number + 1)
+        def make_step(
+            model: Model, batches: list[Batch], number: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            """Make one of the steps."""
+            return train_step(model, tables, optimizer, batches, rate, number, unique_rows)
 
-    def body(index: tf.Tensor) -> tuple[tf.Tensor]:
-        """Make one of the steps, and return the index of the next."""
-        make_step(index)
-        return (index + 1,)
+        return loop_over_steps(model, make_step, split, data_S, first)
 
-    count = tf.nest.flatten(data_S)[0].shape[0]
-    numbers_S = first + tf.range(count, dtype=tf.int64)
-    ids_S = tf.vectorized_map(look_up, (data_S, numbers_S), fallback_to_while_loop=False)
-    of_steps = data_S, numbers_S, ids_S
-    result = make_step(0)
-    # XLA makes one CUDA graph of an iteration only if it knows the number of iterations.
-    tf.while_loop(lambda index: index < count, body, (tf.constant(1),), parallel_iterations=1)
-    return result
+    return CompiledIfPossible(train_by_xla, train, "a call of steps")
 
 
 def lookup_function(

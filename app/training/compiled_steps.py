@@ -1,0 +1,183 @@
+"""What a call of S steps does differently when XLA compiles it to one program.
+
+A GPU takes less time for most kernels of a step than for starting them. So a program has few:
+the ids of all steps are drawn at once, unique rows are found without a sort, and tables that are
+alike are updated together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ..models.base import Model, Preparable
+from ..tables.base import Table
+from ..tables.row_reads import unique, unique_by_representative
+from ..types import Batch, Rows
+from .gradients import RowGradients, UniqueRows
+
+
+@dataclasses.dataclass(frozen=True)
+class _LookedUp:
+    """A model in a step whose ids are known.
+
+    Attributes:
+        model: The model.
+        ids: The result of `Model.lookups` for each micro-batch of the step.
+    """
+
+    model: Model
+    ids: Sequence[Mapping[str, Any]]
+
+    def lookups(self, batch: Batch) -> Mapping[str, Any]:
+        """Return the ids of a micro-batch."""
+        return self.ids[batch.part]
+
+    def loss(self, batch: Batch, rows: dict[str, Rows]) -> Any:
+        """Return the loss of a micro-batch."""
+        return self.model.loss(batch, rows)
+
+
+def loop_over_steps(
+    model: Model,
+    make_step: Callable[[Any, list[Batch], tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    split: Callable[[Any, tf.Tensor], list[Batch]],
+    data_S: Any,
+    first: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Make S steps, and return the result of the first.
+
+    The other steps are a loop, in which XLA computes no loss, as nothing needs it.
+
+    Args:
+        model: The model.
+        make_step: Makes a step of a model: takes it, the micro-batches and the number of the step.
+        split: Returns the micro-batches of a step, from its data and the number of steps before it.
+        data_S: The data of the steps, a nest of tensors (S, ...).
+        first: The number of steps before these, an int64 scalar.
+    """
+
+    def prepare(step: tuple[Any, tf.Tensor]) -> list[tuple[Any, Mapping[str, Any]]]:
+        """Return the data of each micro-batch of a step, prepared, and the ids that it looks up."""
+        batches = split(*step)
+        if isinstance(model, Preparable):
+            batches = [model.prepare(batch) for batch in batches]
+        return [(batch.data, model.lookups(batch)) for batch in batches]
+
+    def make(index: tf.Tensor | int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make one of the steps."""
+        step, prepared = tf.nest.map_structure(
+            lambda tensor_S: tensor_S[index], (steps_S, prepared_S)
+        )
+        batches, prepared = split(*step), prepared or prepare(step)
+        for part, (data, _) in enumerate(prepared):
+            batches[part] = batches[part]._replace(data=data)
+        return make_step(_LookedUp(model, [ids for _, ids in prepared]), batches, step[1] + 1)
+
+    def body(index: tf.Tensor) -> tuple[tf.Tensor]:
+        """Make one of the steps, and return the index of the next."""
+        make(index)
+        return (index + 1,)
+
+    count = tf.nest.flatten(data_S)[0].shape[0]
+    steps_S = data_S, first + tf.range(count, dtype=tf.int64)
+    try:
+        prepared_S = tf.vectorized_map(prepare, steps_S, fallback_to_while_loop=False)
+    except ValueError:  # it lacks an operation of this model, so each step prepares itself
+        prepared_S = ()
+    result = make(0)
+    # XLA makes one CUDA graph of an iteration only if it knows the number of iterations.
+    tf.while_loop(lambda index: index < count, body, (tf.constant(1),), parallel_iterations=1)
+    return result
+
+
+def by_representative(tables: Mapping[str, Table]) -> UniqueRows:
+    """Return a function that finds unique rows with little work for XLA.
+
+    It keeps a number for each row.
+
+    Args:
+        tables: The tables by name.
+    """
+    starts, rows = {}, 0
+    for name, table in tables.items():
+        starts[name], rows = rows, rows + table.rows
+    # A GPU has no kernels for variables of int32.
+    indices = tf.Variable(tf.zeros([rows], tf.uint32), trainable=False)
+
+    def unique_rows(
+        ids: Sequence[tuple[str, tf.Tensor]],
+    ) -> Sequence[tuple[tf.Tensor, tf.Tensor]]:
+        """Return the unique rows (see `UniqueRows`)."""
+        if any(ids_N.shape[0] is None for _, ids_N in ids):
+            return [unique(ids_N) for _, ids_N in ids]
+        named = [starts[name] for name, _ in ids]
+        return unique_by_representative([ids_N for _, ids_N in ids], named, indices)
+
+    return unique_rows
+
+
+class JoinedTable:
+    """Tables that are alike as one `tables.base.Table` for an update; its ids are those of each.
+
+    Args:
+        tables: Tables of the same columns, with the same slots.
+    """
+
+    def __init__(self, tables: Sequence[Table]):
+        self._tables = tables
+        self.slots = {
+            name: JoinedTable([table.slots[name] for table in tables]) for name in tables[0].slots
+        }
+
+    def locate(self, ids: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Return the ids of each table, located."""
+        return [table.locate(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
+
+    def gather(self, ids: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Return the rows of all tables, one table after the other."""
+        rows = [table.gather(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
+        return tf.concat(rows, axis=0)
+
+    def assign(self, ids: Sequence[tf.Tensor], rows_ND: tf.Tensor) -> None:
+        """Replace the rows of all tables."""
+        parts = tf.split(rows_ND, [ids_U.shape[0] for ids_U in ids])
+        for table, ids_U, rows_UD in zip(self._tables, ids, parts, strict=True):
+            table.assign(ids_U, rows_UD)
+
+
+def join_alike(
+    tables: Mapping[str, Table],
+    gradients: Mapping[str, RowGradients],
+    rows: Mapping[str, tf.Tensor],
+) -> list[tuple[Any, Any, tf.Tensor, tf.Tensor | None]]:
+    """Return the arguments of `update_rows` for all tables, where tables that are alike are one.
+
+    Args:
+        tables: The tables by name.
+        gradients: The gradients of rows by name.
+        rows: The values of these rows by name, where they are known.
+
+    Returns:
+        For each update: the table, the ids of its rows, their gradients, and their values or None.
+    """
+    alike: dict[Any, list[str]] = {}
+    for name, table in tables.items():
+        if name in gradients:
+            slots = tuple((slot, table.slots[slot].columns) for slot in table.slots)
+            is_known = name in rows and gradients[name].ids_U.shape[0] is not None
+            alike.setdefault((table.columns, slots) if is_known else name, []).append(name)
+    updates: list[tuple[Any, Any, tf.Tensor, tf.Tensor | None]] = []
+    for names in alike.values():
+        ids = [gradients[name].ids_U for name in names]
+        values = [gradients[name].values_UD for name in names]
+        if len(names) == 1:
+            updates.append((tables[names[0]], ids[0], values[0], rows.get(names[0])))
+            continue
+        joined = JoinedTable([tables[name] for name in names])
+        before_ND = tf.concat([rows[name] for name in names], axis=0)
+        updates.append((joined, ids, tf.concat(values, axis=0), before_ND))
+    return updates
