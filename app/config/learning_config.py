@@ -161,8 +161,9 @@ class ModelConfig:
     compute_dtype: str = setting(
         "auto",
         "The number format of matrix products. `auto`: bfloat16 where the processor multiplies it "
-        "faster than float32.",
-        choices=("auto", "float32", "bfloat16"),
+        "faster than float32. With `float32`, GPUs that have TensorFloat-32 multiply in it; with "
+        "`exact_float32` they do not.",
+        choices=("auto", "float32", "exact_float32", "bfloat16"),
         fixed=True,
     )
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import tensorflow as tf
 
 from ..config import Config, ModelConfig, RunConfig
 from ..errors import UsageError
 from .processor import has_fast_bfloat16
+
+_EXACT = "exact_"  # what --compute_dtype begins with if products are not in TensorFloat-32
 
 
 def name(settings: RunConfig) -> str:
@@ -63,9 +68,27 @@ def compute_dtype(settings: ModelConfig, device: str) -> tf.DType:
             GPU (NVIDIA from Ampere on) or this machine's CPU multiplies it faster than float32.
     """
     if settings.compute_dtype != "auto":
-        return tf.as_dtype(settings.compute_dtype)
+        return tf.as_dtype(settings.compute_dtype.removeprefix(_EXACT))
     if device.startswith("GPU"):
         gpu = tf.config.list_physical_devices("GPU")[int(device.partition(":")[2])]
         major, _ = tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
         return tf.bfloat16 if major >= 8 else tf.float32  # from NVIDIA's Ampere on
     return tf.bfloat16 if has_fast_bfloat16() else tf.float32
+
+
+@contextlib.contextmanager
+def float32_products(compute_dtype: str) -> Iterator[None]:
+    """Within the context, let TensorFlow multiply float32 on GPUs as --compute_dtype says.
+
+    TensorFlow has one setting for the whole process. It is set back at the end.
+
+    Args:
+        compute_dtype: The value of --compute_dtype.
+    """
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    is_exact = compute_dtype.startswith(_EXACT)
+    tf.config.experimental.enable_tensor_float_32_execution(before and not is_exact)
+    try:
+        yield
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)

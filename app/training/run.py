@@ -81,7 +81,11 @@ def train_and_evaluate(
         logging.info("%s (ignored: the run is already finished)", error)
         return ""
     writes = runner.chief and not settings.plan_only
-    with runner.error_context(), place.lock() if writes else contextlib.nullcontext():
+    with (
+        runner.error_context(),
+        place.lock() if writes else contextlib.nullcontext(),
+        devices.float32_products(config.model.compute_dtype),
+    ):
         report = _train_and_finish(config, place, runner, hosts, is_quiet)
     if report is None:
         command = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"

@@ -44,7 +44,8 @@ def test_names_of_devices(present):
 
 
 def test_the_type_of_products():
-    for name, dtype in (("float32", tf.float32), ("bfloat16", tf.bfloat16)):
+    exact = ("exact_float32", tf.float32)
+    for name, dtype in (("float32", tf.float32), exact, ("bfloat16", tf.bfloat16)):
         assert devices.compute_dtype(ModelConfig(compute_dtype=name), "CPU:0") == dtype
 
 

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
@@ -14,6 +15,7 @@ from app.cli import flags
 from app.config import checks, flagfiles, settings
 from app.errors import UsageError
 from app.training.run import train_and_evaluate
+from app.training.runner import Runner
 
 ROOT = pathlib.Path(__file__).parents[2]
 SMALL = {
@@ -134,3 +136,21 @@ def test_workdirs_that_cannot_be(corpus, tmp_path, monkeypatch, workdir):
     with pytest.raises(UsageError, match=f"^--workdir{message}"):
         train_and_evaluate(config, workdir)
     assert not [*tmp_path.iterdir()]
+
+
+def test_float32_of_a_gpu_is_exact_if_asked_for_and_as_before_after_the_run(
+    corpus, tmp_path, monkeypatch
+):
+    seen = []
+    steps = Runner.run_steps
+    is_rounded = tf.config.experimental.tensor_float_32_execution_enabled
+
+    def run_steps(*arguments):
+        seen.append(is_rounded())
+        return steps(*arguments)
+
+    monkeypatch.setattr(Runner, "run_steps", run_steps)
+    for dtype, expected in (("exact_float32", False), ("float32", True)):
+        seen.clear()
+        train_and_evaluate(small_config(corpus, compute_dtype=dtype), tmp_path / dtype)
+        assert set(seen) == {expected} and is_rounded()
