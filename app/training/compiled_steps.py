@@ -112,7 +112,7 @@ def by_representative(tables: Mapping[str, Table]) -> UniqueRows:
         ids: Sequence[tuple[str, tf.Tensor]],
     ) -> Sequence[tuple[tf.Tensor, tf.Tensor]]:
         """Return the unique rows (see `UniqueRows`)."""
-        if any(ids_N.shape[0] is None for _, ids_N in ids):
+        if not ids or any(ids_N.shape[0] is None for _, ids_N in ids):
             return [unique(ids_N) for _, ids_N in ids]
         named = [starts[name] for name, _ in ids]
         return unique_by_representative([ids_N for _, ids_N in ids], named, indices)
