@@ -98,6 +98,24 @@ def uniform_fractions(count: int, seed: tf.Tensor) -> tf.Tensor:
     return tf.cast((bits_N2[:, 0] & 0xFFFFF) * (1 << 32) + bits_N2[:, 1], tf.float64) / (1 << 52)
 
 
+def uniform(count: int, seed: tf.Tensor) -> tf.Tensor:
+    """Draw numbers from 0 to 1, as `tf.random.stateless_uniform` does.
+
+    The first numbers do not depend on how many are drawn.
+
+    Args:
+        count: How many to draw.
+        seed: (2,) int64; the draw is a function of it.
+
+    Returns:
+        Numbers (count,) float32, 0 included and 1 not.
+    """
+    if not under_xla():
+        return tf.random.stateless_uniform((count,), seed)
+    # As `Uint32ToFloat` in `random_distributions_utils.h`: the lower 23 bits.
+    return tf.cast(_draw_bits(count, seed) & 0x7FFFFF, tf.float32) / (1 << 23)
+
+
 def uniform_integers(shape: Sequence[int], seed: tf.Tensor, low: int, high: int) -> tf.Tensor:
     """Draw integers from `low` to `high - 1`, as `tf.random.stateless_uniform` does.
 

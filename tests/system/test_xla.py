@@ -10,11 +10,13 @@ from app.system import xla
 
 SEEDS = [[1, 2], [(2 << 40) + 1, 12345], [12345, (2 << 40) + 5], [-5, 7]]
 DRAWS = {
+    "uniform": lambda seed: xla.uniform(1001, seed),
     "fractions": lambda seed: xla.uniform_fractions(1001, seed),
     "window": lambda seed: xla.uniform_integers((7, 5), seed, 1, 6),
     "items": lambda seed: xla.uniform_integers((999,), seed, 0, 123_457),
 }
 EXPECTED = {
+    "uniform": lambda seed: tf.random.stateless_uniform((1001,), seed),
     "fractions": lambda seed: tf.random.stateless_uniform((1001,), seed, dtype=tf.float64),
     "window": lambda seed: tf.random.stateless_uniform((7, 5), seed, 1, 6, tf.int32),
     "items": lambda seed: tf.random.stateless_uniform((999,), seed, 0, 123_457, tf.int32),

@@ -1,0 +1,226 @@
+"""Make the batches of word models on the device of the steps, from token ids that are kept there.
+
+The batches are those of `pipeline.make_epoch_rows` and `pipeline.make_batches` for one micro-batch,
+bit for bit and in the same order. XLA compiles the functions that make the rows of a block, for
+blocks of a static size. The host knows from the counted rows of an epoch which rows are in which
+batch, so it copies a few numbers a block to the device once an epoch, and else only launches work.
+
+A GPU has no kernels for int32 in its own memory, so tokens are uint32 there until a batch is ready.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ..config import InputConfig
+from ..system.xla import uniform
+from ..types import Batches
+from .token_rows import SHUFFLE, SUBSAMPLE, block_seed, differs_from_previous
+from .tokens import PAD, encode
+
+# Blocks of at most this share of the largest one have a size, and a compiled program, of their own.
+_SMALL = 16
+
+
+class _Corpus(NamedTuple):
+    """The tokens of a corpus on a device.
+
+    Attributes:
+        tokens_N: The blocks one after the other, then as many tokens as the largest has, uint32.
+        starts: The position of the first token of each block.
+        counts: The number of tokens of each block.
+    """
+
+    tokens_N: tf.Tensor
+    starts: np.ndarray
+    counts: np.ndarray
+
+    def static_size(self, number: int) -> int:
+        """Return the size with which to process a block, one of two sizes; not less than its own.
+
+        Args:
+            number: The number of the block.
+        """
+        largest = int(self.counts.max())
+        small = max(largest // _SMALL, 1)
+        return small if self.counts[number] <= small else largest
+
+
+def make_batches(
+    read_blocks: Callable[[], Iterable[np.ndarray]],
+    keep_V: np.ndarray,
+    window: int,
+    settings: InputConfig,
+    seed: int,
+    device: str,
+) -> Batches:
+    """Return the function that yields the batches of a run, made on a device.
+
+    The first batch waits until all blocks are read and copied to the device.
+
+    Args:
+        read_blocks: Yields the tokens (M,) int32 of each block of the text, in order.
+        keep_V: Probability that a token of each id is kept, (V,) float32.
+        window: Tokens of the halo on each side.
+        settings: Row length, shuffling, batch size and steps per call.
+        seed: Seed of the run.
+        device: The device of the steps.
+
+    Returns:
+        See `types.Batches`: the data is (S, B, L) int32 on the device. It has no `parts`.
+    """
+    rows_of_step = settings.batch_tokens // settings.row_tokens
+    shape = settings.steps_per_call, rows_of_step, settings.row_tokens + 2 * window
+    together = shape[0] * shape[1]
+    load = functools.cache(lambda: _load(read_blocks(), device))
+    with tf.device(device):
+        count_rows, make_rows = _row_functions(keep_V, window, settings, seed, shape)
+
+    def epoch_batches(epoch: int, first: int) -> Iterator[tf.Tensor]:
+        """Yield the batches of an epoch but the first ones, as uint32."""
+        corpus = load()
+        blocks = _describe(corpus, epoch)
+        rows = _count(corpus, blocks, count_rows, device)
+        begins, skipped = np.cumsum(rows) - rows, first * together
+        # The rows before those of a block in its first batch; below 0, those of it that are skipped.
+        held = np.where(begins < skipped, begins - skipped, begins % together)
+        with tf.device(device):
+            described = tf.constant(np.stack([*blocks, held], axis=1))
+            rest_SBL = tf.fill(shape, np.uint32(PAD))
+        left = 0
+        for number in np.flatnonzero((rows > 0) & (begins + rows > skipped)).tolist():
+            with tf.device(device):
+                block, size = described[number], corpus.static_size(number)
+                batches = make_rows(corpus.tokens_N, block, rest_SBL, size)
+            full, left = divmod(int(held[number] + rows[number]), together)
+            for index in range(full):
+                with tf.device(device):
+                    batch_SBL = batches[index]
+                yield batch_SBL
+            if left:
+                with tf.device(device):
+                    rest_SBL = batches[full]
+        if left:
+            yield rest_SBL
+
+    def run_batches(epochs: range, first: int) -> Iterator[tuple[int, tf.Tensor]]:
+        """Yield (epoch, batch) as in `types.Batches`."""
+        for epoch in epochs:
+            for batch_SBL in epoch_batches(epoch, first if epoch == epochs.start else 0):
+                with tf.device(device):
+                    tokens_SBL = tf.bitcast(batch_SBL, tf.int32)
+                yield epoch, tokens_SBL
+
+    return run_batches
+
+
+def _load(blocks: Iterable[np.ndarray], device: str) -> _Corpus:
+    """Copy all blocks of a text, tokens (M,) int32, to a device."""
+    tokens = list(blocks)
+    counts = np.array([len(block) for block in tokens], np.int64)
+    tokens.append(np.zeros(counts.max(initial=0), np.int32))
+    joined_N = np.concatenate(tokens).view(np.uint32)
+    with tf.device(device):
+        return _Corpus(tf.constant(joined_N), np.cumsum(counts) - counts, counts)
+
+
+def _describe(corpus: _Corpus, epoch: int) -> tuple[np.ndarray, ...]:
+    """Return the epoch, the number, the start and the tokens of each block, an int64 array each."""
+    numbers = np.arange(len(corpus.counts))
+    return np.full_like(numbers, epoch), numbers, corpus.starts, corpus.counts
+
+
+def _count(
+    corpus: _Corpus, blocks: tuple[np.ndarray, ...], count_rows: Callable, device: str
+) -> np.ndarray:
+    """Return the number of rows of each block in an epoch; wait for the device once."""
+    rows, used = np.zeros_like(corpus.counts), np.flatnonzero(corpus.counts).tolist()
+    if used:
+        with tf.device(device):
+            described = tf.constant(np.stack([*blocks, rows], axis=1))
+            counted = [
+                count_rows(corpus.tokens_N, described[number], corpus.static_size(number))
+                for number in used
+            ]
+            rows[used] = tf.stack(counted).numpy()
+    return rows
+
+
+def _row_functions(
+    keep_V: np.ndarray, window: int, settings: InputConfig, seed: int, shape: tuple[int, int, int]
+) -> tuple[Callable, Callable]:
+    """Return two functions that XLA compiles, which count and make the rows of a block.
+
+    Both take the tokens of the corpus, the description of the block (5,) int64 (see `_describe`,
+    and last the number of rows before it in its batch), and at the end the static size M.
+
+    Args:
+        keep_V: See `make_batches`.
+        window: See `make_batches`.
+        settings: See `make_batches`.
+        seed: See `make_batches`.
+        shape: The shape of a batch.
+    """
+    row_tokens, length, together = settings.row_tokens, shape[2], shape[0] * shape[1]
+    # Subsampling concerns the most frequent words only.
+    frequent = int(np.flatnonzero(keep_V < 1).max(initial=-1)) + 1
+    keep_N = tf.constant(np.append(keep_V[:frequent], np.float32(1)))
+
+    def subsample(
+        tokens_N: tf.Tensor, block: tf.Tensor, size: int
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the ids of a block, the documents' numbers and whether to keep each token, (M,)."""
+        epoch, number, start, count, _ = tf.unstack(block)
+        # XLA would compile a slice for each start.
+        places_M = tf.range(size, dtype=tf.int64)
+        tokens_M = tf.bitcast(tf.gather(tokens_N, start + places_M), tf.int32)
+        is_first_M = tokens_M < 0
+        ids_M = encode(tokens_M, is_first_M)
+        chances_M = tf.gather(keep_N, tf.minimum(ids_M, frequent))
+        draws_M = uniform(size, block_seed(seed, SUBSAMPLE, epoch, number))
+        kept_M = (draws_M < chances_M) & (places_M < count)
+        return ids_M, tf.cumsum(tf.cast(is_first_M, tf.int32)), kept_M
+
+    @tf.function(autograph=False, jit_compile=True)
+    def count_rows(tokens_N: tf.Tensor, block: tf.Tensor, size: int) -> tf.Tensor:
+        """Return the number of rows of a block, an int64 scalar."""
+        *_, kept_M = subsample(tokens_N, block, size)
+        return (tf.reduce_sum(tf.cast(kept_M, tf.int64)) + row_tokens - 1) // row_tokens
+
+    @tf.function(autograph=False, jit_compile=True)
+    def make_rows(
+        tokens_N: tf.Tensor, block: tf.Tensor, rest_SBL: tf.Tensor, size: int
+    ) -> tf.Tensor:
+        """Return the batches (n, S, B, L) uint32 that begin with rows before those of the block."""
+        ids_M, documents_M, kept_M = subsample(tokens_N, block, size)
+        places_M = tf.cumsum(tf.cast(kept_M, tf.int32))
+        total, most = places_M[-1], -(-size // row_tokens)
+        # Compact the kept tokens. XLA leaves out those whose place is out of range.
+        places_M1 = tf.where(kept_M, places_M - 1, size)[:, tf.newaxis]
+        pairs_M2 = tf.stack([ids_M, documents_M], axis=1)
+        pairs_M2 = tf.tensor_scatter_nd_update(tf.zeros_like(pairs_M2), places_M1, pairs_M2)
+        tokens_M = encode(pairs_M2[:, 0], differs_from_previous(pairs_M2[:, 1]))
+        tokens_M = tf.where(tf.range(size) < total, tokens_M, PAD)
+        padded = tf.pad(tokens_M, [[window, window + row_tokens]], constant_values=PAD)
+
+        rows, order_R = (total + row_tokens - 1) // row_tokens, tf.range(most)
+        if settings.shuffle:
+            keys_R = uniform(most, block_seed(seed, SHUFFLE, block[0], block[1]))
+            order_R = tf.argsort(tf.where(order_R < rows, keys_R, 2.0), stable=True)
+        batches = -(-(together - 1 + most) // together)
+        numbers_N = tf.range(batches * together) - tf.cast(block[4], tf.int32)
+        starts_N = row_tokens * tf.gather(order_R, tf.clip_by_value(numbers_N, 0, most - 1))
+        made_NL = tf.gather(padded, starts_N[:, tf.newaxis] + tf.range(length))
+        numbers_N1 = numbers_N[:, tf.newaxis]
+        rest_NL = tf.bitcast(tf.reshape(rest_SBL, (together, length)), tf.int32)
+        rest_NL = tf.pad(rest_NL, [[0, (batches - 1) * together], [0, 0]])
+        rows_NL = tf.where(numbers_N1 < rows, made_NL, PAD)
+        rows_NL = tf.where(numbers_N1 < 0, rest_NL, rows_NL)
+        return tf.bitcast(tf.reshape(rows_NL, (batches, *shape)), tf.uint32)
+
+    return count_rows, make_rows
