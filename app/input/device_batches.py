@@ -1,30 +1,73 @@
-"""Make the batches of word models on the device of the steps, from token ids that are kept there.
+"""Bring batches to the device of the steps: copy them ahead, or make those of word models there.
 
-The batches are those of `pipeline.make_epoch_rows` and `pipeline.make_batches` for one micro-batch,
-bit for bit and in the same order. XLA compiles the functions that make the rows of a block, for
-blocks of a static size. The host knows from the counted rows of an epoch which rows are in which
-batch, so it copies a few numbers a block to the device once an epoch, and else only launches work.
+`copy_ahead` copies batches of any task. `make_batches` keeps the token ids of a corpus on the
+device. Its batches are those of `pipeline.make_epoch_rows` and `pipeline.make_batches` for one
+micro-batch, bit for bit and in the same order. XLA compiles the functions that make the rows of a
+block, for blocks of a static size. The host knows from the counted rows of an epoch which rows are
+in which batch. So it reads from the device once an epoch, then copies a few numbers to it for each
+block, and else only launches work: TensorFlow copies nothing to a GPU until all earlier work is
+done.
 
-A GPU has no kernels for int32 in its own memory, so tokens are uint32 there until a batch is ready.
+TensorFlow keeps int32 of a GPU in host memory, except for the results of `Bitcast` and of XLA. So
+tokens are uint32 on a device until a batch is ready.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..config import InputConfig
 from ..system.xla import uniform
-from ..types import Batches
+from ..types import HOST, Batches
 from .token_rows import SHUFFLE, SUBSAMPLE, block_seed, differs_from_previous
 from .tokens import PAD, encode
 
 # Blocks of at most this share of the largest one have a size, and a compiled program, of their own.
 _SMALL = 16
+
+
+def copy_ahead(
+    batches: Iterable[tuple[int, Any]], device: str, is_wanted: Callable[[], bool]
+) -> Iterator[tuple[int, Any]]:
+    """Yield the batches, copied to a device by a thread while the steps before them are made.
+
+    Args:
+        batches: Pairs of an epoch and a nest of tensors.
+        device: The device. Tensors that are there are not copied.
+        is_wanted: Returns whether to copy; called for each batch.
+    """
+    source = iter(batches)
+
+    def take() -> tuple[int, Any] | None:
+        """Return the next batch on the device, or None at the end."""
+        item = next(source, None)
+        if item is None or not is_wanted():
+            return item
+        return item[0], tf.nest.map_structure(functools.partial(_copy, device=device), item[1])
+
+    with ThreadPoolExecutor(1, "copy") as thread:
+        following = thread.submit(take)
+        while (item := following.result()) is not None:
+            following = thread.submit(take)
+            yield item
+
+
+def _copy(tensor: tf.Tensor, device: str) -> tf.Tensor:
+    """Return a tensor in the memory of a device; it may be there."""
+    if tensor.backing_device.endswith(device):
+        return tensor
+    is_int32 = tensor.dtype == tf.int32
+    with tf.device(HOST):
+        tensor = tf.bitcast(tensor, tf.uint32) if is_int32 else tensor
+    with tf.device(device):
+        tensor = tf.identity(tensor)
+        return tf.bitcast(tensor, tf.int32) if is_int32 else tensor
 
 
 class _Corpus(NamedTuple):
@@ -84,19 +127,18 @@ def make_batches(
     def epoch_batches(epoch: int, first: int) -> Iterator[tf.Tensor]:
         """Yield the batches of an epoch but the first ones, as uint32."""
         corpus = load()
-        blocks = _describe(corpus, epoch)
-        rows = _count(corpus, blocks, count_rows, device)
+        rows = _count_rows(corpus, epoch, count_rows, device)
         begins, skipped = np.cumsum(rows) - rows, first * together
-        # The rows before those of a block in its first batch; below 0, those of it that are skipped.
+        # How many rows are before a block in its first batch; if negative, how many to skip of it.
         held = np.where(begins < skipped, begins - skipped, begins % together)
+        blocks = _describe(corpus, epoch, held, device)
         with tf.device(device):
-            described = tf.constant(np.stack([*blocks, held], axis=1))
-            rest_SBL = tf.fill(shape, np.uint32(PAD))
+            rest_SBL = tf.constant(np.full(shape, PAD, np.uint32))
         left = 0
         for number in np.flatnonzero((rows > 0) & (begins + rows > skipped)).tolist():
             with tf.device(device):
-                block, size = described[number], corpus.static_size(number)
-                batches = make_rows(corpus.tokens_N, block, rest_SBL, size)
+                size = corpus.static_size(number)
+                batches = make_rows(corpus.tokens_N, blocks[number], rest_SBL, size)
             full, left = divmod(int(held[number] + rows[number]), together)
             for index in range(full):
                 with tf.device(device):
@@ -129,24 +171,24 @@ def _load(blocks: Iterable[np.ndarray], device: str) -> _Corpus:
         return _Corpus(tf.constant(joined_N), np.cumsum(counts) - counts, counts)
 
 
-def _describe(corpus: _Corpus, epoch: int) -> tuple[np.ndarray, ...]:
-    """Return the epoch, the number, the start and the tokens of each block, an int64 array each."""
-    numbers = np.arange(len(corpus.counts))
-    return np.full_like(numbers, epoch), numbers, corpus.starts, corpus.counts
+def _describe(corpus: _Corpus, epoch: int, held: np.ndarray, device: str) -> tf.Tensor:
+    """Return what `_row_functions` needs to know of each block, (blocks, 5) int64 on a device.
+
+    These are the epoch, the number of the block, its start, its tokens, and the rows before it.
+    """
+    numbers = np.arange(len(held))
+    columns = np.full_like(numbers, epoch), numbers, corpus.starts, corpus.counts, held
+    with tf.device(device):
+        return tf.constant(np.stack(columns, axis=1))
 
 
-def _count(
-    corpus: _Corpus, blocks: tuple[np.ndarray, ...], count_rows: Callable, device: str
-) -> np.ndarray:
+def _count_rows(corpus: _Corpus, epoch: int, count: Callable, device: str) -> np.ndarray:
     """Return the number of rows of each block in an epoch; wait for the device once."""
     rows, used = np.zeros_like(corpus.counts), np.flatnonzero(corpus.counts).tolist()
+    blocks = _describe(corpus, epoch, rows, device)
     if used:
         with tf.device(device):
-            described = tf.constant(np.stack([*blocks, rows], axis=1))
-            counted = [
-                count_rows(corpus.tokens_N, described[number], corpus.static_size(number))
-                for number in used
-            ]
+            counted = [count(corpus.tokens_N, blocks[b], corpus.static_size(b)) for b in used]
             rows[used] = tf.stack(counted).numpy()
     return rows
 
@@ -156,8 +198,8 @@ def _row_functions(
 ) -> tuple[Callable, Callable]:
     """Return two functions that XLA compiles, which count and make the rows of a block.
 
-    Both take the tokens of the corpus, the description of the block (5,) int64 (see `_describe`,
-    and last the number of rows before it in its batch), and at the end the static size M.
+    Both take the tokens of the corpus, the description of the block (5,) int64, see `_describe`,
+    and at the end the static size M.
 
     Args:
         keep_V: See `make_batches`.
@@ -174,7 +216,7 @@ def _row_functions(
     def subsample(
         tokens_N: tf.Tensor, block: tf.Tensor, size: int
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the ids of a block, the documents' numbers and whether to keep each token, (M,)."""
+        """Return of each token the id, the number of its document, and whether it is kept."""
         epoch, number, start, count, _ = tf.unstack(block)
         # XLA would compile a slice for each start.
         places_M = tf.range(size, dtype=tf.int64)

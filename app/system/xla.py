@@ -42,6 +42,7 @@ class CompiledIfPossible:
 
     Attributes:
         chosen: The function that the next call calls.
+        is_by_xla: Whether XLA compiles it, as far as is known.
 
     Args:
         by_xla: The function with `jit_compile=True`.
@@ -51,6 +52,7 @@ class CompiledIfPossible:
 
     def __init__(self, by_xla: Any, without: Any, subject: str):
         self.chosen, self._without, self._subject = by_xla, without, subject
+        self.is_by_xla = True
 
     def get_concrete_function(self, *inputs: Any) -> Any:
         """Trace the function as its next call would; see `tf.function`."""
@@ -68,7 +70,7 @@ class CompiledIfPossible:
                 "GPU: %s",
                 *(self._subject, _reason(error)),
             )
-            self.chosen = self._without
+            self.chosen, self.is_by_xla = self._without, False
             result = self.chosen(*inputs)
         self._without = None
         return result

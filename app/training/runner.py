@@ -14,6 +14,8 @@ import tensorflow as tf
 from ..auditing.findings import Findings
 from ..auditing.step_audit import audit
 from ..checkpoints.workdir import Workdir
+from ..input.device_batches import copy_ahead
+from ..system.xla import CompiledIfPossible
 from ..tables.base import Table
 from ..tables.python_calls import table_errors
 from ..types import ALONE
@@ -73,12 +75,18 @@ class Runner:
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
         """Yield the batches for this process, each with its epoch.
 
+        For steps that XLA compiles, batches are copied to the device one call ahead. Other steps
+        prepare their ids on the host.
+
         Args:
             job: Gives the batches.
             epochs: The epochs to train.
             first: The number of batches of the first epoch to skip.
         """
-        return job.data.batches(epochs, first)
+        batches, function = job.data.batches(epochs, first), self._function
+        if not isinstance(function, CompiledIfPossible):
+            return batches
+        return copy_ahead(batches, self._device, lambda: function.is_by_xla)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """Trace a call without running it; return its operations that read or copy a whole table.

@@ -9,13 +9,15 @@ import json
 import zlib
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from ...build.free_memory import free_memory
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...config import Config, InputConfig
-from ...input import cache, pipeline, service, token_rows
+from ...input import cache, device_batches, pipeline, service, token_rows
 from ...input.pipeline import EpochRows
 from ...system.checked_files import COUNT
 from ...text import corpus, phrase_table, same_text, shares, vocabulary
@@ -24,6 +26,9 @@ from ...text.phrase_table import Phrases
 from ...text.reading import Progress
 from ...text.shares import Share
 from ...text.tokenize import warn_about_missing_spaces
+from ...training import memory_plan
+from ...training.job import PlacedTables
+from ...training.memory_plan import Item
 from ...types import ALONE, Batches, Team
 from .. import recorded_corpus
 from . import counted_text, growing_words
@@ -122,7 +127,7 @@ def compute_digest(text: Text) -> int:
     return zlib.crc32("\0".join(parts).encode())
 
 
-def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
+def make_batches(text: Text, config: Config, workdir: Workdir, device: str = "") -> Batches:
     """Return the function that yields the batches of a run, (S, B, L) int32 (see `types.Batches`).
 
     Nothing is read before it yields the first batch.
@@ -131,6 +136,8 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
         text: The corpus.
         config: The configuration of the run.
         workdir: The workdir of the run, which has the cache of --cache=disk.
+        device: The device that keeps the token ids and makes the same batches, all micro-batches
+            one; by default, tf.data makes them on the host.
 
     Raises:
         RunError: While iterating, if the corpus cannot be read.
@@ -145,20 +152,62 @@ def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
         source = text.sources, text.vocabulary
         return service.make_block_rows(*source, keep_V, config, text.phrases)
 
+    def blocks(share: Share, is_cached: bool = True) -> tf.data.Dataset:
+        """Return the tokens of each block of a share; keep them for later epochs if `is_cached`."""
+        if text.kept is not None and text.kept.covers(share):
+            return cache.read_kept(text.kept, share)
+        tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary, text.phrases)
+        source = text.sources, config.corpus, settings
+        found = pipeline.map_blocks(*source, progress, tokenize, share)
+        return cache_blocks(found, text, config, workdir, progress, share) if is_cached else found
+
     def rows(share: Share) -> EpochRows:
         """Return a function from an epoch to the rows of a share, made here or by the service."""
         if settings.data_service:
             return service.make_epoch_rows(settings, *service_blocks(), progress, share)
-        if text.kept is not None and text.kept.covers(share):
-            blocks = cache.read_kept(text.kept, share)
-        else:
-            tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary, text.phrases)
-            source = text.sources, config.corpus, settings
-            blocks = pipeline.map_blocks(*source, progress, tokenize, share)
-            blocks = cache_blocks(blocks, text, config, workdir, progress, share)
-        return pipeline.make_epoch_rows(blocks, keep_V, window, settings, config.run.seed, share)
+        how = keep_V, window, settings, config.run.seed
+        return pipeline.make_epoch_rows(blocks(share), *how, share)
 
+    def read_blocks() -> Iterator[np.ndarray]:
+        """Yield the tokens of each block of the text."""
+        with raise_read_errors(progress):
+            yield from blocks(shares.ALL, is_cached=False).as_numpy_iterator()
+
+    if device:
+        how = keep_V, window, settings, config.run.seed
+        return device_batches.make_batches(read_blocks, *how, device)
     return make_batches_from_rows(rows, progress, 2 * window, settings)
+
+
+def plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[Item | None, str]:
+    """Plan whether the device keeps the token ids of a text and makes the batches.
+
+    Args:
+        words: The number of words of the text.
+        config: The configuration of the run.
+        placed: The tables, with the memory that is planned without the ids.
+
+    Returns:
+        The memory of the ids, None if they stay on the host; and a line for the banner.
+    """
+    item, settings = Item("token ids", f"{words:,}", placed.device, 4 * words), config.input
+    size, place = memory_plan.shown(item.bytes), placed.device
+    # The text is read twice: to count its words, and to train on them.
+    is_kept = cache.choose(settings.cache, 2, words) == "memory"
+    reasons = {
+        f"--strategy={config.run.strategy}": config.run.strategy != "none",
+        f"--table={config.table.table}": config.table.table != "device",
+        f"--micro_batches={settings.micro_batches}": settings.micro_batches > 1,
+        f"--data_service={settings.data_service}": settings.data_service,
+        f"they take {size}, and --cache={settings.cache} does not keep them": not is_kept,
+        f"they take {size}, which {place} does not have beside the tables": (
+            place in memory_plan.too_much([*placed.memory, item], free_memory(config, [place]))
+        ),
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            return None, f"token ids stay on the host: {reason}"
+    return item, f"token ids: {size} on {place}, which makes the batches"
 
 
 def make_batches_from_rows(

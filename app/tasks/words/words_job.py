@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 
@@ -50,8 +51,15 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     model = make_model(config, text.vocabulary.counts, subwords)
     batches = words_data.make_batches(text, config, workdir)
     spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
-    placed = placing.place_tables(model, batches, spec, config, workdir)
+    placed, lines = placing.place_tables(model, batches, spec, config, workdir), []
+    if placed.device.startswith("GPU"):
+        item, line = words_data.plan_input(text.words, config, placed)
+        lines.append(("input", line))
+        if item is not None:
+            batches = words_data.make_batches(text, config, workdir, placed.device)
+            placed = dataclasses.replace(placed, memory=[*placed.memory, item])
     data = text_tasks.make_data(text, config, workdir, batches, text.words, _BATCH_UNIT, spec)
+    data = dataclasses.replace(data, summary=[*data.summary, *lines])
     evaluator = None
     if placed.tables:  # --plan_only makes none
         gather = functools.partial(model.gather_words, placed.tables["input"].gather)

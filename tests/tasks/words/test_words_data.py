@@ -10,10 +10,13 @@ import pytest
 
 from app.checkpoints.workdir import Workdir
 from app.config import Config, CorpusConfig, InputConfig, VocabularyConfig
+from app.config.settings import from_names
 from app.errors import UsageError
 from app.input.tokens import PAD
 from app.tasks.words import words_data
-from app.text import vocabulary
+from app.text import shares, vocabulary
+from app.training.job import PlacedTables
+from app.training.memory_plan import Item
 from tests.teams import together
 
 LINES = "a b a c\nb a\n" * 50  # a 150, b 100, c 50
@@ -71,6 +74,82 @@ def test_batches_are_about_as_many_as_expected(place, corpus):
         found = words_data.load_text(settings, place, finished=False)
         batches = words_data.make_batches(found, settings, place)
         assert len(of_epoch(batches, 0)) == pytest.approx(found.batches, abs=1)
+
+
+@pytest.fixture
+def sentences(tmp_path):
+    """Two files, many blocks of unequal size, empty lines, and blocks of unknown words only."""
+    random = np.random.default_rng(0)
+    words = np.array([f"w{number}" for number in range(40)])
+    for number, lines in enumerate((400, 30)):
+        texts = [" ".join(words[random.zipf(1.3, size) % 40]) for size in random.poisson(4, lines)]
+        texts[100:100] = ["unknown"] * 300
+        (tmp_path / f"text{number}.txt").write_text("\n".join(texts))
+    return str(tmp_path / "text*.txt")
+
+
+ON_DEVICE = [
+    {},
+    {"documents": "file", "subsample": 0.02, "window": 1},
+    {"documents": "none", "subsample": 0.3, "shuffle": False, "row_tokens": 8},
+    {"subsample": 0.02, "batch_tokens": 8, "window": 7},  # rows are half a step
+    {"subsample": 0.02, "batch_tokens": 512, "steps_per_call": 4},  # one batch, partly padding
+    {"subsample": 0.02, "steps_per_call": 16, "block_bytes": 4096},
+]
+
+
+@pytest.mark.parametrize("values", ON_DEVICE, ids=str)
+def test_a_device_makes_the_batches_of_the_pipeline(place, sentences, values):
+    values = {"cache": "memory", "subsample": 0.0, "block_bytes": 1024, "batch_tokens": 16} | values
+    values = {"corpus": sentences, "row_tokens": 4, "steps_per_call": 2} | values
+    settings = from_names({"min_count": 1, "max_vocab_size": 30} | values)
+    found = words_data.load_text(settings, place, finished=False)
+    sizes = [len(block) for block in found.kept.blocks(shares.ALL)]
+    assert len(sizes) > (10 if settings.input.block_bytes == 1024 else 2) and 0 in sizes
+    by_pipeline = words_data.make_batches(found, settings, place)
+    by_device = words_data.make_batches(found, settings, place, "CPU:0")
+    for epochs, first in ((range(3), 0), (range(1, 3), 1), (range(2, 4), 3), (range(1), 10**6)):
+        expected = [(epoch, batch.numpy()) for epoch, batch in by_pipeline(epochs, first)]
+        made = [(epoch, batch.numpy()) for epoch, batch in by_device(epochs, first)]
+        assert [epoch for epoch, _ in made] == [epoch for epoch, _ in expected]
+        for (_, batch), (_, other) in zip(made, expected, strict=True):
+            np.testing.assert_array_equal(batch, other)
+        assert first > 3 or len(made) > 1
+
+
+def test_a_device_reads_the_text_of_a_run_that_goes_on(place, sentences):
+    settings = from_names({"corpus": sentences, "block_bytes": 4096, "batch_tokens": 512})
+    words_data.record(words_data.load_text(settings, place, finished=False), place)
+    found = words_data.load_text(settings, place, finished=False)
+    assert found.kept is None
+    expected = of_epoch(words_data.make_batches(found, settings, place), 1)
+    made = of_epoch(words_data.make_batches(found, settings, place, "CPU:0"), 1)
+    np.testing.assert_array_equal(made, expected)
+
+
+PLACED = PlacedTables({}, "CPU:0", 1, None, [Item("input", "2 x 100", "CPU:0", 900_000)])
+
+
+def test_the_memory_of_token_ids_is_planned():
+    item, line = words_data.plan_input(20_000, from_names({"device_memory": 0.001}), PLACED)
+    assert (item.place, item.bytes) == ("CPU:0", 80_000)
+    assert line == "token ids: 0.1 MB on CPU:0, which makes the batches"
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"device_memory": 0.001}, "they take 0.2 MB, which CPU:0 does not have beside the tables"),
+        ({"cache": "disk"}, "they take 0.2 MB, and --cache=disk does not keep them"),
+        ({"table": "sharded"}, "--table=sharded"),
+        ({"micro_batches": 2}, "--micro_batches=2"),
+        ({"data_service": "host:1"}, "--data_service=host:1"),
+        ({"strategy": "mirrored"}, "--strategy=mirrored"),
+    ],
+)
+def test_why_token_ids_stay_on_the_host(values, reason):
+    found = words_data.plan_input(50_000, from_names(values), PLACED)
+    assert found == (None, f"token ids stay on the host: {reason}")
 
 
 @pytest.mark.slow
