@@ -51,7 +51,7 @@ class TableConfig:
         only=_HOST,
     )
     device_memory: float = setting(
-        0.0, "GB of device memory that the tables may use. 0: all free memory.", bounds=(0, 1e6)
+        0.0, "GB of device memory that a run may use. 0: all free memory.", bounds=(0, 1e6)
     )
     table_file: str = setting(
         "",

@@ -53,11 +53,11 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
     placed, lines = placing.place_tables(model, batches, spec, config, workdir), []
     if placed.device.startswith("GPU"):
-        item, line = words_data.plan_input(text.words, config, placed)
+        items, line = words_data.plan_input(text.words, config, placed)
         lines.append(("input", line))
-        if item is not None:
+        if items:
             batches = words_data.make_batches(text, config, workdir, placed.device)
-            placed = dataclasses.replace(placed, memory=[*placed.memory, item])
+            placed = dataclasses.replace(placed, memory=[*placed.memory, *items])
     data = text_tasks.make_data(text, config, workdir, batches, text.words, _BATCH_UNIT, spec)
     data = dataclasses.replace(data, summary=[*data.summary, *lines])
     evaluator = None

@@ -137,8 +137,9 @@ PLACED = PlacedTables({}, "CPU:0", 1, None, [Item("input", "2 x 100", "CPU:0", 9
 
 
 def test_the_memory_of_token_ids_is_planned():
-    item, line = words_data.plan_input(20_000, from_names({"device_memory": 0.001}), PLACED)
-    assert (item.place, item.bytes) == ("CPU:0", 80_000)
+    settings = from_names({"device_memory": 0.001, "block_bytes": 1024})
+    items, line = words_data.plan_input(20_000, settings, PLACED)
+    assert [(item.place, item.bytes) for item in items] == [("CPU:0", 80_000), ("CPU:0", 512 * 26)]
     assert line == "token ids: 0.1 MB on CPU:0, which makes the batches"
 
 
@@ -155,7 +156,7 @@ def test_the_memory_of_token_ids_is_planned():
 )
 def test_why_token_ids_stay_on_the_host(values, reason):
     found = words_data.plan_input(50_000, from_names(values), PLACED)
-    assert found == (None, f"token ids stay on the host: {reason}")
+    assert found == ([], f"token ids stay on the host: {reason}")
 
 
 @pytest.mark.slow
