@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-import pathlib
+import os
+import signal
 
 import numpy as np
 import pytest
 
+from app.errors import StoppedError
 from app.training import memory_plan
 from app.training.run import train_and_evaluate
+from app.training.runner import Runner
 from tests.integration import gpu_jobs
 from tests.integration.replicas import write_data
 
@@ -46,14 +49,35 @@ def test_a_gpu_makes_the_batches_of_words(data):
         np.testing.assert_array_equal(batch, other)
 
 
+def losses(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return {entry["step"]: entry["loss"] for entry in map(json.loads, lines) if "loss" in entry}
+
+
 @pytest.mark.slow
-def test_a_run_trains_on_batches_made_there_as_on_copied_ones(data):
-    values = {"subsample": 0.05, "epochs": 2, "log_seconds": 0, "compute_dtype": "float32"}
-    losses = []
-    for cache in ("auto", "none"):
-        folder = data / cache
-        config = gpu_jobs.config_of(data, folder, values | {"cache": cache})
-        train_and_evaluate(config, folder, is_quiet=True)
-        lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
-        losses.append([entry["loss"] for entry in map(json.loads, lines) if "loss" in entry])
-    assert len(losses[0]) > 2 and losses[0] == losses[1]
+def test_a_run_trains_on_batches_made_there_as_on_copied_ones(data, monkeypatch):
+    """And a run that was stopped within an epoch goes on as if it had not been."""
+
+    def config(name, **values):
+        values = {"subsample": 0.05, "epochs": 2, "log_seconds": 0, "steps_per_call": 2} | values
+        return gpu_jobs.config_of(data, data / name, {"compute_dtype": "float32"} | values)
+
+    train_and_evaluate(config("made"), data / "made", is_quiet=True)
+    train_and_evaluate(config("copied", cache="none"), data / "copied", is_quiet=True)
+    calls, run_steps = [], Runner.run_steps
+
+    def run_and_stop(self, *arguments):
+        calls.append(arguments)
+        if len(calls) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return run_steps(self, *arguments)
+
+    monkeypatch.setattr(Runner, "run_steps", run_and_stop)
+    with pytest.raises(StoppedError):
+        train_and_evaluate(config("stopped"), data / "stopped", is_quiet=True)
+    assert len(calls) == 4
+    train_and_evaluate(config("stopped"), data / "stopped", is_quiet=True)
+    made = losses(data / "made")
+    assert len(made) > 8
+    assert losses(data / "copied") == made
+    assert losses(data / "stopped") == made
