@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -38,7 +38,7 @@ def under_xla() -> bool:
 class CompiledIfPossible:
     """A `tf.function` that XLA compiles or, if XLA cannot, the same without XLA.
 
-    It is decided at the first call. XLA refuses a graph before any part of it has run.
+    It is decided before or at the first call. XLA refuses a graph before any part of it has run.
 
     Attributes:
         chosen: The function that the next call calls.
@@ -48,32 +48,52 @@ class CompiledIfPossible:
         by_xla: The function with `jit_compile=True`.
         without: The function without.
         subject: What the function computes, for the log.
+        prepare: Called before the function is traced, also more than once. Makes what it needs, or
+            returns why XLA cannot compile it; otherwise None.
     """
 
-    def __init__(self, by_xla: Any, without: Any, subject: str):
+    def __init__(
+        self,
+        by_xla: Any,
+        without: Any,
+        subject: str,
+        prepare: Callable[[], str | None] = lambda: None,
+    ):
         self.chosen, self._without, self._subject = by_xla, without, subject
-        self.is_by_xla = True
+        self._prepare, self.is_by_xla = prepare, True
 
     def get_concrete_function(self, *inputs: Any) -> Any:
         """Trace the function as its next call would; see `tf.function`."""
+        self._choose()
         return self.chosen.get_concrete_function(*inputs)
 
     def __call__(self, *inputs: Any) -> Any:
         """Call the function."""
+        self._choose()
         if self._without is None:
             return self.chosen(*inputs)
         try:
             result = self.chosen(*inputs)
         except _REFUSALS as error:
-            logging.warning(
-                "XLA cannot compile %s, so it runs operation by operation, which is slower on a "
-                "GPU: %s",
-                *(self._subject, _reason(error)),
-            )
-            self.chosen, self.is_by_xla = self._without, False
+            self._give_up(_reason(error))
             result = self.chosen(*inputs)
         self._without = None
         return result
+
+    def _choose(self) -> None:
+        """Prepare the function for XLA, or choose the one without; do nothing if that is done."""
+        reason = self._prepare() if self._without is not None else None
+        if reason is not None:
+            self._give_up(reason)
+
+    def _give_up(self, reason: str) -> None:
+        """Choose the function without XLA, and log the reason."""
+        logging.warning(
+            "XLA cannot compile %s, so it runs operation by operation, which is slower on a GPU: "
+            "%s",
+            *(self._subject, reason),
+        )
+        self.chosen, self._without, self.is_by_xla = self._without, None, False
 
 
 def _reason(error: Exception) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .base import Layout, Slot
+from .base import Layout, Slot, Table
 from .initial import Constant, Initial, Unwritten, all_rows
 from .rounded import RoundedTable
 from .row_reads import row_slices
@@ -77,11 +77,32 @@ class DeviceTable(RoundedTable, VariableRows):
         return {"kind": "device"}
 
 
+def find_elsewhere(tables: Mapping[str, Table]) -> str | None:
+    """Return the name of a table that is not in the memory of the device of the steps as a whole.
+
+    Args:
+        tables: The tables that the steps train on, by name.
+
+    Returns:
+        The name of the first such table, or None.
+    """
+    first = None
+    for name, table in tables.items():
+        if not isinstance(table, DeviceTable):
+            return name
+        own = table.values.device
+        first = first or own
+        # The device of a table in host memory is the one to which its rows are copied.
+        if own != first or ("GPU" in own) != ("GPU" in table.device):
+            return name
+    return None
+
+
 def make_cache(backing: RoundedTable, rows: int) -> DeviceTable:
     """Make a table of zeros on the current device, to hold some rows of another table.
 
-    It stores and rounds rows like the other table, and has no slots. With stochastic rounding both
-    count their writes in one variable, so each continues with the next random draw.
+    It stores and rounds rows like the other table, and has no slots. With stochastic rounding it
+    continues with the next random draw of the other table.
 
     Args:
         backing: The other table.

@@ -51,7 +51,7 @@ def first_lookups(
         first = tf.constant(number * tf.nest.flatten(tokens)[0].shape[0], tf.int64)
         with tf.device(device):
             for name, ids in lookups(tokens, first).items():
-                ids_by_table.setdefault(name, []).append(ids.numpy())
+                ids_by_table.setdefault(name, []).append(ids.numpy().ravel())
     return ids_by_table
 
 

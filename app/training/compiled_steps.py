@@ -17,7 +17,7 @@ from ..models.base import Model, Preparable
 from ..tables.base import Table
 from ..tables.row_reads import unique, unique_by_representative
 from ..types import Batch, Rows
-from .gradients import RowGradients, UniqueRows
+from .gradients import RowGradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,30 +94,37 @@ def loop_over_steps(
     return result
 
 
-def by_representative(tables: Mapping[str, Table]) -> UniqueRows:
-    """Return a function that finds unique rows with little work for XLA.
+class Representatives:
+    """Finds unique rows with little work for XLA (see `UniqueRows`).
 
-    It keeps a number for each row.
-
-    Args:
-        tables: The tables by name.
+    It keeps a number for each row, in the device on which `prepare` is called.
     """
-    starts, rows = {}, 0
-    for name, table in tables.items():
-        starts[name], rows = rows, rows + table.rows
-    # A GPU has no kernels for variables of int32.
-    indices = tf.Variable(tf.zeros([rows], tf.uint32), trainable=False)
 
-    def unique_rows(
-        ids: Sequence[tuple[str, tf.Tensor]],
+    def __init__(self) -> None:
+        self._starts: dict[str, int] = {}  # by table: its first number
+        self._indices: tf.Variable | None = None
+
+    def prepare(self, tables: Mapping[str, Table]) -> None:
+        """Make the numbers, unless they exist already; call it before a graph is traced.
+
+        Args:
+            tables: The tables by name.
+        """
+        if self._indices is None:
+            rows = 0
+            for name, table in tables.items():
+                self._starts[name], rows = rows, rows + table.rows
+            # A GPU has no kernels for variables of int32.
+            self._indices = tf.Variable(tf.zeros([rows], tf.uint32), trainable=False)
+
+    def __call__(
+        self, ids: Sequence[tuple[str, tf.Tensor]]
     ) -> Sequence[tuple[tf.Tensor, tf.Tensor]]:
-        """Return the unique rows (see `UniqueRows`)."""
+        """Return the unique rows."""
         if not ids or any(ids_N.shape[0] is None for _, ids_N in ids):
             return [unique(ids_N) for _, ids_N in ids]
-        named = [starts[name] for name, _ in ids]
-        return unique_by_representative([ids_N for _, ids_N in ids], named, indices)
-
-    return unique_rows
+        starts = [self._starts[name] for name, _ in ids]
+        return unique_by_representative([ids_N for _, ids_N in ids], starts, self._indices)
 
 
 class JoinedTable:

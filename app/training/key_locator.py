@@ -50,7 +50,8 @@ class KeyLocator(InPlace):
         def unique_ids(data: Any, first: tf.Tensor) -> dict[str, tuple[tf.Tensor, ...]]:
             """Return by dynamic table the unique ids of S steps, their inverse and their counts."""
             ids = lookups(data, first)
-            return {name: tuple(tf.unique_with_counts(ids[name])) for name in self._dynamic}
+            flat = {name: tf.reshape(ids[name], [-1]) for name in self._dynamic}
+            return {name: tuple(tf.unique_with_counts(ids_N)) for name, ids_N in flat.items()}
 
         self._unique_ids = unique_ids
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from ..losses.base import gather_from
 from ..models.base import Model
@@ -19,10 +18,10 @@ from ..optimizers.row_updates import update_rows
 from ..system.unrolled import unroll
 from ..system.xla import CompiledIfPossible, under_xla
 from ..tables.base import Table
-from ..tables.device import DeviceTable
+from ..tables.device import find_elsewhere
 from ..tables.row_reads import join_groups
 from ..types import HOST, Batch, DisjointIds, LocatedData, UniqueIds
-from .compiled_steps import by_representative, join_alike, loop_over_steps
+from .compiled_steps import Representatives, join_alike, loop_over_steps
 from .gradients import (
     Lookups,
     RowGradients,
@@ -159,8 +158,8 @@ def train_function(
         seed: The seed of the run.
         micro_batches: How many micro-batches each step has.
         by_xla: Whether XLA compiles a call to one program with a loop over the steps, if it can and
-            all tables are in one device. On a GPU, where starting the operations of a step takes
-            most of its time. Other tables locate their rows by operations for the host.
+            all tables are then in one device (see `find_elsewhere`). On a GPU, where starting the
+            operations of a step takes most of its time.
     """
 
     @tf.function(autograph=False)
@@ -174,14 +173,16 @@ def train_function(
 
     if not by_xla:
         return train
-    if not all(isinstance(table, DeviceTable) for table in tables.values()):
-        logging.warning(
-            "XLA does not compile the steps, as not all tables are in one device, so they run "
-            "operation by operation, which is slower on a GPU"
-        )
-        return train
 
-    unique_rows = by_representative(tables)
+    unique_rows = Representatives()
+
+    def prepare() -> str | None:
+        """Prepare the search for unique rows, or return why XLA cannot compile the steps."""
+        name = find_elsewhere(tables)
+        if name is not None:
+            return f"not all rows of table {name!r} are on the device of the steps"
+        unique_rows.prepare(tables)
+        return None
 
     def split(data: Any, number: tf.Tensor) -> list[Batch]:
         """Return the micro-batches of one step."""
@@ -201,7 +202,7 @@ def train_function(
 
         return loop_over_steps(model, make_step, split, data_S, first)
 
-    return CompiledIfPossible(train_by_xla, train, "a call of steps")
+    return CompiledIfPossible(train_by_xla, train, "a call of steps", prepare)
 
 
 def lookup_function(
@@ -210,7 +211,8 @@ def lookup_function(
     """Return a compiled function that returns the ids of all lookups of S steps.
 
     It is called as `lookups(data_S, first)`, see `TrainFunction`, and returns for each table the
-    ids (N,) of all lookups in order, with repetitions.
+    ids of all lookups in order, with repetitions: (S, N) if all steps look up the same number of
+    ids, otherwise (N,).
 
     Args:
         model: Gives the lookups.
@@ -229,7 +231,7 @@ def lookup_function(
 
     @tf.function(autograph=False)
     def lookups(data_S: Any, first: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return by table the ids (N,) of all lookups of S steps, in order, with repetitions."""
+        """Return by table the ids of all lookups of S steps, in order, with repetitions."""
         ids_by_table: dict[str, list[tf.Tensor]] = {}
         for batches in split_steps(data_S, first, seed, micro_batches):
             for batch in batches:
@@ -237,7 +239,12 @@ def lookup_function(
                     for name, ids in model.lookups(batch).items():
                         ids_by_table.setdefault(name, []).append(flat(ids))
         with tf.device(HOST):
-            return {name: tf.concat(ids, axis=0) for name, ids in ids_by_table.items()}
+            joined = {name: tf.concat(ids, axis=0) for name, ids in ids_by_table.items()}
+            steps = tf.nest.flatten(data_S)[0].shape[0]
+            return {
+                name: tf.reshape(ids, [steps, -1]) if ids.shape.is_fully_defined() else ids
+                for name, ids in joined.items()
+            }
 
     return lookups
 
