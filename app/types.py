@@ -44,8 +44,8 @@ class Batch(NamedTuple):
         seed: (2,) int64, a function of the run's seed, the step and the part. Every random draw of
             the step is a function of it.
         part: The number of the micro-batch, from 0.
-        rows: By table, the row number of each id that the model looks up, (N,) int64. Only tables
-            whose rows are located before the step are in it (see `LocatedData`).
+        rows: By table, the row number of each id that the model looks up, (N,) integers. It has
+            only tables whose rows are located before the step (see `LocatedData`).
     """
 
     data: Any
@@ -55,11 +55,11 @@ class Batch(NamedTuple):
 
 
 class LocatedData(NamedTuple):
-    """The data of S steps, and the rows that they look up in tables of arbitrary ids.
+    """The data of S steps, and the rows that they look up in tables of arbitrary ids or in caches.
 
     Attributes:
         data: A nest of tensors (S, N, ...), see `Batch.data`.
-        rows: By table, the row number of each id, (S, N) int64, micro-batch after micro-batch.
+        rows: By table, the row number of each id, (S, N) integers, micro-batch after micro-batch.
     """
 
     data: Any

@@ -62,6 +62,17 @@ class CacheMap:
         """
         return ids_N[self._positions_V[ids_N] == NONE]
 
+    def positions(self, ids: np.ndarray) -> np.ndarray:
+        """Return the position of each id, `NONE` for one that is not cached.
+
+        Args:
+            ids: Ids of any shape.
+
+        Returns:
+            Positions of the same shape, int32.
+        """
+        return self._positions_V[ids]
+
     def plan(self, ids_N: np.ndarray) -> CachePlan | None:
         """Plan how to cache all of the given ids. Changes nothing; `apply` does.
 

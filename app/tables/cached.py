@@ -5,10 +5,12 @@ cache. The rows of other ids are loaded when they are needed, and evict rows tha
 for longest. A row that is cached is read and written in the cache only, any other row in the
 backing table only, so no read is stale.
 
-A `CacheMap` decides which rows to load and evict. A `CachedTable` holds the rows. Steps find rows
-by a variable from ids to positions in the cache, 4 bytes an id. The variable is in host memory,
-where steps prepare their ids (see `lexrow.types.HOST`). There it takes no memory of the device, and
-TensorFlow has no GPU kernel to gather from an int32 variable.
+A `CacheMap` decides which rows to load and evict. A `CachedTable` holds the rows, in a
+`DeviceTable`. Steps that are given the positions of their ids in the cache train on that table
+alone, so XLA can compile them (see `prefetch`). Other steps find rows by a variable from ids to
+positions, 4 bytes an id. The variable is in host memory, where steps prepare their ids (see
+`lexrow.types.HOST`). There it takes no memory of the device, and TensorFlow has no GPU kernel to
+gather from an int32 variable.
 """
 
 from __future__ import annotations
@@ -44,6 +46,20 @@ class CacheSize(NamedTuple):
     loaded: int
 
 
+class LoadedRows(NamedTuple):
+    """The rows to load by a plan, and its positions, all in the memory of the device.
+
+    Attributes:
+        rows: Rows (M, D), float32, by the name of the slot; "" for the rows of the table itself.
+        evicted_positions_N: As in `CachePlan`.
+        loaded_positions_M: As in `CachePlan`.
+    """
+
+    rows: Mapping[str, tf.Tensor]
+    evicted_positions_N: tf.Tensor
+    loaded_positions_M: tf.Tensor
+
+
 class CachedTable(tf.Module):
     """The cached rows of a table, as a `tables.base.Table` that steps train on.
 
@@ -57,12 +73,14 @@ class CachedTable(tf.Module):
             default a new one.
 
     Attributes:
+        cache: The cached rows by position, with the cached rows of the slots, from `allocate` on.
         cache_map: The map of this table, from `allocate` on; slots have none.
         planned: The chunk that was planned last, if any (see `tables.prefetch`).
         counts: For metrics of this table alone: ids that were `looked_up` by prefetched batches and
             are not pinned, `missed` ones among them, and rows `loaded` and `evicted`.
     """
 
+    cache: DeviceTable
     cache_map: CacheMap
     planned: Any = None
 
@@ -70,7 +88,6 @@ class CachedTable(tf.Module):
         super().__init__()
         self.backing, self.device = backing, device
         self.rows, self.columns = backing.rows, backing.columns
-        self._cache: DeviceTable | None = None
         self.counts: collections.Counter[str] = collections.Counter()
         self._ids_P = np.zeros(0, np.int64)  # the id at each position; not used by slots
         if positions_V is None:
@@ -89,14 +106,14 @@ class CachedTable(tf.Module):
         size = len(cache_map.pinned_N) + cache_map.unpinned
         self._ids_P = np.full(size, NONE, np.int64)
         for table in self._with_slots().values():
-            with tf.device(self.device):
-                table._cache = make_cache(table.backing, size)
+            table._make_cache(size)
+        self.cache.slots.update({name: slot.cache for name, slot in self.slots.items()})
         for part in row_slices(len(cache_map.pinned_N), self._total_columns()):
             ids = cache_map.pinned_N[part].astype(np.int64)
             positions = np.arange(part.start, part.stop, dtype=np.int32)
             nothing = np.zeros(0, np.int64)
             plan = CachePlan(nothing, nothing.astype(np.int32), ids, positions)
-            self.apply(plan, self.load(ids))
+            self.apply(plan, self.load(plan))
 
     def locate(self, ids_U: Ids) -> LocatedIds:
         """Look up the positions of ids in the cache, -1 if not cached; see `Table.locate`."""
@@ -110,42 +127,45 @@ class CachedTable(tf.Module):
 
     def gather(self, ids_U: Ids) -> tf.Tensor:
         """Return the rows of ids that are cached; see `Table.gather`."""
-        return self._cache.gather(self.locate(ids_U).rows)
+        return self.cache.gather(self.locate(ids_U).rows)
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of cached ids in the cache only; see `flush` and `Table.assign`."""
-        self._cache.assign(self.locate(ids_U).rows, rows_UD)
+        self.cache.assign(self.locate(ids_U).rows, rows_UD)
 
     def bytes(self) -> int:
         """Return the bytes that the cache takes on the device, slots included."""
-        return sum(table._cache.bytes() for table in self._with_slots().values())
+        return self.cache.bytes()
 
     def is_finite(self) -> bool:
         """Return whether every number of the cached rows is finite; slots are not read."""
-        return self._cache.is_finite()
+        return self.cache.is_finite()
 
     def layout(self) -> Layout:
         """Return how a checkpoint holds the backing table."""
         return self.backing.layout()
 
-    def load(self, ids_N: np.ndarray) -> dict[str, tf.Tensor]:
+    def load(self, plan: CachePlan) -> LoadedRows:
         """Read rows of the backing table and of its slots, and copy them to the device.
 
-        The cache does not change; `apply` puts the rows into it.
+        The cache does not change; `apply` puts the rows into it. It needs no further copy to the
+        device, for which it would have to wait until the device has made all earlier steps.
 
         Args:
-            ids_N: Unique ids (N,), int64.
-
-        Returns:
-            Rows (N, D), float32, by the name of the slot; "" for the rows of the table itself.
+            plan: The rows to evict and to load.
         """
+        with tf.device(HOST):
+            ids_M = tf.constant(plan.loaded_ids_M)
+            parts = self._with_slots().items()
+            rows = {name: table.backing.gather(ids_M) for name, table in parts}
         with tf.device(self.device):
-            return {
-                name: tf.identity(table.backing.gather(tf.constant(ids_N)))
-                for name, table in self._with_slots().items()
-            }
+            return LoadedRows(
+                {name: tf.identity(rows_MD) for name, rows_MD in rows.items()},
+                tf.constant(plan.evicted_positions_N),
+                tf.constant(plan.loaded_positions_M),
+            )
 
-    def apply(self, plan: CachePlan, loaded: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def apply(self, plan: CachePlan, loaded: LoadedRows) -> dict[str, tf.Tensor]:
         """Replace the evicted rows of a plan by the loaded rows. Call this between two steps.
 
         The backing table is not written: give the result to `write_back`. `cache_map` is not
@@ -153,15 +173,15 @@ class CachedTable(tf.Module):
 
         Args:
             plan: The rows to evict and to load.
-            loaded: The result of `load(plan.loaded_ids_M)`.
+            loaded: The result of `load(plan)`.
 
         Returns:
             The evicted rows, by the names that `load` uses.
         """
         with tf.device(self.device):
-            evicted = self._gather_positions(plan.evicted_positions_N)
+            evicted = self._gather_positions(loaded.evicted_positions_N)
             for name, table in self._with_slots().items():
-                table._cache.assign_exact(tf.constant(plan.loaded_positions_M), loaded[name])
+                table.cache.assign_exact(loaded.loaded_positions_M, loaded.rows[name])
         self._set_positions(plan.evicted_ids_N, np.full(len(plan.evicted_ids_N), NONE, np.int32))
         self._set_positions(plan.loaded_ids_M, plan.loaded_positions_M)
         self._ids_P[plan.evicted_positions_N] = NONE
@@ -175,16 +195,20 @@ class CachedTable(tf.Module):
             ids_N: Unique ids (N,), int64.
             rows: Their rows, as `apply` returns them.
         """
-        for name, table in self._with_slots().items():
-            table.backing.assign_exact(tf.constant(ids_N), rows[name])
+        with tf.device(HOST):
+            for name, table in self._with_slots().items():
+                table.backing.assign_exact(tf.constant(ids_N), rows[name])
 
     def flush(self) -> None:
         """Write all cached rows and slots to the backing table. They stay in the cache, too."""
         positions = np.flatnonzero(self._ids_P != NONE).astype(np.int32)
         for part in row_slices(len(positions), self._total_columns()):
             with tf.device(self.device):
-                rows = self._gather_positions(positions[part])
+                rows = self._gather_positions(tf.constant(positions[part]))
             self.write_back(self._ids_P[positions[part]], rows)
+        for table in self._with_slots().values():
+            if table.backing.is_stochastic:
+                table.backing.writes.assign(table.cache.writes)
 
     def version(self) -> int:
         """Return a number that changes when a step writes a row to the backing table: never."""
@@ -198,6 +222,11 @@ class CachedTable(tf.Module):
         """Return a cached table for a slot of the backing table, still without a cache."""
         return CachedTable(slot, self.device, self._positions_V)
 
+    def _make_cache(self, rows: int) -> None:
+        """Make `cache` on the device, with a number of rows, without slots."""
+        with tf.device(self.device):
+            self.cache = make_cache(self.backing, rows)
+
     def _total_columns(self) -> int:
         """Return the columns of a row and of all its slots together."""
         return sum(table.columns for table in self._with_slots().values())
@@ -206,10 +235,9 @@ class CachedTable(tf.Module):
         """Return the slots by name, and this table under the name ""."""
         return {_ROWS: self, **self.slots}
 
-    def _gather_positions(self, positions: np.ndarray) -> dict[str, tf.Tensor]:
+    def _gather_positions(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the cached rows at the given positions, by the names of `_with_slots`."""
-        positions = tf.constant(positions)
-        return {name: table._cache.gather(positions) for name, table in self._with_slots().items()}
+        return {name: table.cache.gather(positions) for name, table in self._with_slots().items()}
 
     def _set_positions(self, ids_N: np.ndarray, positions_N: np.ndarray) -> None:
         """Change the positions of ids in the variable that steps read."""

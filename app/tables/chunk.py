@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from .cache_map import CachePlan
+from .cached import LoadedRows
 
 
 class Call(NamedTuple):
@@ -18,11 +18,14 @@ class Call(NamedTuple):
     Attributes:
         item: The epoch and the batch.
         ids: The ids that it looks up and that are not pinned, by table; ids may repeat.
+        ids_SN: All ids that each of its steps looks up, by table, where all steps look up the same
+            number of ids.
         looked_up: The number of ids that it looks up in all tables, pinned and repeated ids too.
     """
 
     item: tuple[int, Any]
     ids: dict[str, np.ndarray]
+    ids_SN: dict[str, np.ndarray]
     looked_up: int
 
 
@@ -32,14 +35,14 @@ class Chunk(NamedTuple):
     Attributes:
         items: The batches with their epochs.
         plans: The rows to evict and to load before them, by table.
-        loaded: The values of the rows to load, by table (see `CachedTable.load`).
+        loaded: The rows to load, by table.
         counts: `looked_up` has the number of ids that the steps look up, and `missed` the number
             of them that are not in the cache; repeated ids count each time.
     """
 
     items: list[tuple[int, Any]]
     plans: dict[str, CachePlan]
-    loaded: dict[str, dict[str, tf.Tensor]]
+    loaded: dict[str, LoadedRows]
     counts: dict[str, int]
 
 

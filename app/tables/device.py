@@ -111,7 +111,7 @@ def make_cache(backing: RoundedTable, rows: int) -> DeviceTable:
     options = {"dtype": backing.dtype, "rounding": backing.rounding, "seed": backing.seed}
     cache = DeviceTable(rows, backing.columns, Constant(0.0), **options)
     if backing.is_stochastic:
-        cache.writes = backing.writes
+        cache.writes.assign(backing.writes)
     return cache
 
 

@@ -4,6 +4,10 @@ Steps are grouped into chunks. While one chunk trains, a thread looks up the ids
 and reads the rows that the cache misses. Between two chunks, rows are evicted and loaded. The
 evicted rows are written back while the next chunk trains. The thread makes one read or write at a
 time, so that a row is always written back before it is read again.
+
+The thread knows the position of each row in the cache before the steps begin. Where all steps look
+up the same number of ids, they are given these positions, and train on the cache as on any table in
+the memory of the device.
 """
 
 from __future__ import annotations
@@ -18,14 +22,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..types import HOST, LocatedData
 from .base import Table
 from .cache_map import CachePlan
 from .cached import CachedTable
 from .chunk import CacheTooSmallError, Call, Chunk, PlannedChunk, join_ids
+from .device import find_elsewhere
 from .in_place import InPlace
 
 # Called as `lookups(batch, step)` with the number of steps before the batch, an int64 scalar.
-# Returns for each cached table the ids (N,) of all lookups of the batch, with repetitions.
+# Returns for each cached table the ids of all lookups of the batch, with repetitions: (S, N) if all
+# steps look up the same number of ids, otherwise (N,).
 Lookups = Callable[[Any, tf.Tensor], Mapping[str, tf.Tensor]]
 
 
@@ -39,7 +46,7 @@ class Prefetcher(InPlace):
     Args:
         tables: The tables by name: cached tables, and tables to be cached in the first chunk.
         lookups: Gives the ids that a batch needs.
-        device: The device of the lookups.
+        device: The device of the steps.
         calls_per_chunk: The number of batches in a chunk. A chunk is shorter if its rows do not fit
             into the cache.
         steps_per_batch: The number of steps S in a batch.
@@ -50,7 +57,8 @@ class Prefetcher(InPlace):
         make_caches: Returns further cached tables by name. The thread calls it once.
 
     Attributes:
-        tables: The tables that the steps train on; complete once the first batch is there.
+        tables: The tables that the steps train on; complete once the first batch is there. For
+            tables whose positions the steps are given these are the caches.
     """
 
     def __init__(
@@ -87,7 +95,7 @@ class Prefetcher(InPlace):
             step: The number of steps before them.
 
         Yields:
-            The pairs, unchanged.
+            The pairs. Batches are `LocatedData` with positions in the caches, if there are any.
 
         Raises:
             CacheTooSmallError: The rows of the batches of one call do not fit into a cache.
@@ -161,7 +169,7 @@ class Prefetcher(InPlace):
         for name, plan in chunk.plans.items():
             table, loaded = self._cached[name], chunk.loaded[name]
             if table.version() != versions.get(name, 0):
-                loaded = table.load(plan.loaded_ids_M)
+                loaded = table.load(plan)
             evicted = table.apply(plan, loaded)
             self._writes.append(self._thread.submit(table.write_back, plan.evicted_ids_N, evicted))
             rows = {"evicted": len(plan.evicted_ids_N), "loaded": len(plan.loaded_ids_M)}
@@ -208,11 +216,11 @@ class Prefetcher(InPlace):
             misses = len(table.cache_map.misses(ids[name]))
             missed += misses
             table.counts.update(looked_up=len(ids[name]), missed=misses)
-            loaded[name] = table.load(plans[name].loaded_ids_M)
+            loaded[name] = table.load(plans[name])
         for name, table in self._cached.items():
             table.cache_map.apply(plans[name], ids[name])
         counts = {"looked_up": sum(call.looked_up for call in taken), "missed": missed}
-        return Chunk([call.item for call in taken], plans, loaded, counts)
+        return Chunk([self._locate_call(call) for call in taken], plans, loaded, counts)
 
     def _fit(self, calls: list[Call]) -> tuple[int, dict[str, np.ndarray], dict[str, CachePlan]]:
         """Return how many first batches fit into the caches together, their ids and plans by table.
@@ -235,10 +243,33 @@ class Prefetcher(InPlace):
 
     def _look_up(self, item: tuple[int, Any], step: int) -> Call:
         """Return the lookups of an item, an epoch and a batch; `step` steps are before it."""
-        with tf.device(self._device):
+        with tf.device(HOST):
             lookups = self._lookups(item[1], tf.constant(step, tf.int64))
         ids = {name: lookups[name].numpy() for name in self._cached}
         unpinned = {
-            name: table.cache_map.drop_pinned(ids[name]) for name, table in self._cached.items()
+            name: table.cache_map.drop_pinned(ids[name].ravel())
+            for name, table in self._cached.items()
         }
-        return Call(item, unpinned, sum(map(len, ids.values())))
+        ids_SN = {name: ids[name] for name in ids if ids[name].ndim > 1}
+        return Call(item, unpinned, ids_SN, sum(array.size for array in ids.values()))
+
+    def _locate_call(self, call: Call) -> tuple[int, Any]:
+        """Return the epoch and the batch of a call, the batch with the positions of its rows.
+
+        The tables of these rows become the caches in `tables`. If all tables are then on the device
+        of the steps, the batch is copied there, as XLA can compile the steps.
+        """
+        epoch, data = call.item
+        if not call.ids_SN:
+            return call.item
+        self.tables.update({name: self._cached[name].cache for name in call.ids_SN})
+        with tf.device(HOST):
+            rows = {
+                name: tf.constant(self._cached[name].cache_map.positions(ids_SN))
+                for name, ids_SN in call.ids_SN.items()
+            }
+        located = LocatedData(data, rows)
+        if find_elsewhere(self.tables) is None:
+            with tf.device(self._device):
+                located = tf.nest.map_structure(tf.identity, located)
+        return epoch, located

@@ -16,7 +16,6 @@ from ..types import HOST
 from .base import Ids, LocatedIds, Slot, Table
 from .cache_map import NONE, CacheMap
 from .cached import CachedTable
-from .device import make_cache
 from .row_reads import row_slices
 
 
@@ -57,12 +56,11 @@ class ReadThroughTable(CachedTable):
         positions = np.flatnonzero(self._ids_P != NONE).astype(np.int32)
         for name in slots:
             slot = self._cache_slot(self.backing.slots[name])
-            with tf.device(self.device):
-                slot._cache = make_cache(slot.backing, len(self._ids_P))
+            slot._make_cache(len(self._ids_P))
             for part in row_slices(len(positions), slot.columns):
                 rows_ND = slot.backing.gather(tf.constant(self._ids_P[positions[part]]))
-                slot._cache.assign_exact(tf.constant(positions[part]), rows_ND)
-            self.slots[name] = slot
+                slot.cache.assign_exact(tf.constant(positions[part]), rows_ND)
+            self.slots[name], self.cache.slots[name] = slot, slot.cache
         self._writes.assign_add(1)  # a chunk that was loaded before lacks the new slots
 
     def gather(self, ids_U: Ids) -> tf.Tensor:
@@ -70,18 +68,18 @@ class ReadThroughTable(CachedTable):
         located = self.locate(ids_U)
         ids_U, positions_U = located.ids_U, located.rows
         if under_xla():  # which has no dynamic shapes
-            cached_UD = self._cache.gather(tf.maximum(positions_U, 0))
+            cached_UD = self.cache.gather(tf.maximum(positions_U, 0))
             is_cached_U1 = positions_U[:, tf.newaxis] >= 0
             return tf.where(is_cached_U1, cached_UD, self.backing.gather(ids_U))
 
         def gather_both() -> tf.Tensor:
             """Return the rows of all ids, each from the cache or from the backing table."""
             cached_N, positions_N, missed_M, ids_M = _split(located)
-            rows_ND, rows_MD = self._cache.gather(positions_N), self.backing.gather(ids_M)
+            rows_ND, rows_MD = self.cache.gather(positions_N), self.backing.gather(ids_M)
             return tf.dynamic_stitch([cached_N, missed_M], [rows_ND, rows_MD])
 
         rows_UD = tf.cond(
-            _all_cached(positions_U), lambda: self._cache.gather(positions_U), gather_both
+            _all_cached(positions_U), lambda: self.cache.gather(positions_U), gather_both
         )
         return tf.ensure_shape(rows_UD, (ids_U.shape[0], self.columns))
 
@@ -98,13 +96,13 @@ class ReadThroughTable(CachedTable):
 
         def assign_cached() -> tf.Tensor:
             """Write all rows to the cache; the result is True, because tf.cond needs one."""
-            self._cache.assign(positions_U, rows_UD)
+            self.cache.assign(positions_U, rows_UD)
             return tf.constant(True)
 
         def assign_both() -> tf.Tensor:
             """Write each row to the cache or the backing table, count a write, and return True."""
             cached_N, positions_N, missed_M, ids_M = _split(located)
-            self._cache.assign(positions_N, tf.gather(rows_UD, cached_N))
+            self.cache.assign(positions_N, tf.gather(rows_UD, cached_N))
             self.backing.assign(ids_M, tf.gather(rows_UD, missed_M))
             with tf.device(HOST):
                 self._writes.assign_add(1)
@@ -131,12 +129,18 @@ class ReadThroughTable(CachedTable):
         """
         is_row_U = located.ids_U < tf.cast(self.rows, located.ids_U.dtype)
         is_cached_U = tf.logical_and(is_row_U, located.rows >= 0)
-        self._cache.assign(tf.where(is_cached_U, located.rows, self._cache.rows), rows_UD)
+        self.cache.assign(tf.where(is_cached_U, located.rows, self.cache.rows), rows_UD)
         self.backing.assign(
             tf.where(is_cached_U, tf.cast(self.rows, located.ids_U.dtype), located.ids_U), rows_UD
         )
         missed = tf.reduce_any(tf.not_equal(is_row_U, is_cached_U))
         self._writes.assign_add(tf.cast(missed, tf.int64))
+
+    def _make_cache(self, rows: int) -> None:
+        """Make `cache` as for `CachedTable`, with the count of writes of the backing table."""
+        super()._make_cache(rows)
+        if self.backing.is_stochastic:  # steps write to both, each with the next random draw
+            self.cache.writes = self.backing.writes
 
     def _cache_slot(self, slot: Table) -> CachedTable:
         """Return a read-through table for a slot of the backing table, still without a cache."""

@@ -37,7 +37,7 @@ class Chunked(CachedTable):
             unpinned = self.cache_map.drop_pinned(ids_U.numpy())
             plan = self.cache_map.plan(unpinned)
             self.cache_map.apply(plan, unpinned)
-            self.write_back(plan.evicted_ids_N, self.apply(plan, self.load(plan.loaded_ids_M)))
+            self.write_back(plan.evicted_ids_N, self.apply(plan, self.load(plan)))
         return super().locate(ids_U)
 
 

@@ -100,7 +100,7 @@ def test_rows_are_those_of_a_table_in_one_place_bit_for_bit(dtype):
     for number, ids in enumerate(chunks()):
         plan = cache_map.plan(cache_map.drop_pinned(ids))
         cache_map.apply(plan, cache_map.drop_pinned(ids))
-        table.write_back(plan.evicted_ids_N, table.apply(plan, table.load(plan.loaded_ids_M)))
+        table.write_back(plan.evicted_ids_N, table.apply(plan, table.load(plan)))
         for wanted in (table, plain):
             change(wanted, tf.constant(np.unique(ids)), number)
         if number % 7 == 0:

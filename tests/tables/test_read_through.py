@@ -35,7 +35,7 @@ def load(table, ids):
     ids = np.array(ids)
     plan = table.cache_map.plan(ids)
     table.cache_map.apply(plan, ids)
-    table.write_back(plan.evicted_ids_N, table.apply(plan, table.load(plan.loaded_ids_M)))
+    table.write_back(plan.evicted_ids_N, table.apply(plan, table.load(plan)))
 
 
 def change(table, ids, number):

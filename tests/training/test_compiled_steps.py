@@ -17,6 +17,8 @@ from tests.integration.replicas import write_data
 from tests.reference import gpu
 
 STEPS = 3
+HOST = {"table": "host", "hot_rows": "5", "stage_steps": STEPS}
+SUBWORDS = {"min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500}
 COMPILED = [
     WORDS,
     WORDS | {"model": "cbow", "optimizer": "lazy_adam", "clip_row_norm": 0.1},
@@ -27,13 +29,15 @@ COMPILED = [
 COMPILED_SELDOM = [
     WORDS | {"loss": "nce"},
     WORDS | {"table": "dynamic"},
+    WORDS | HOST | {"optimizer": "lazy_adam"},
+    RECOMMEND | {"table": "dynamic"},
     WORDS | {"table_dtype": "bfloat16", "rounding": "stochastic"},
     RECOMMEND | {"loss": "sampled_items"},
     RECOMMEND | {"loss": "bpr", "model": "neumf"},
 ]
 # What XLA lacks for the steps that it cannot compile yet. The list may only become shorter.
 REFUSED = [
-    (WORDS | {"min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500}, "RaggedGather"),
+    (WORDS | SUBWORDS, "RaggedGather"),
     (CLASSIFY, "SparseTensorToCSRSparseMatrix"),
     (WORDS | {"loss": "class_softmax"}, "UniqueWithCounts"),
 ]
@@ -85,9 +89,10 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values):
         np.testing.assert_allclose(found, expected[name], tolerance, tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize("values", [WORDS, RECOMMEND], ids=named)
+@pytest.mark.parametrize("values", [WORDS, RECOMMEND, WORDS | HOST], ids=named)
 def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
     function, arguments, job = make(data, tmp_path, values, by_xla=True)
+    traced = function.get_concrete_function(*arguments)
     program = function.chosen.experimental_get_compiler_ir(*arguments)
     assert program(stage="hlo").count(gpu.LOOP) == 1, "and none over ids"
     optimized = program(stage="optimized_hlo")
@@ -101,10 +106,19 @@ def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
     assert read and not [name for name in read if name.startswith(ON_HOST)]
 
 
-@pytest.mark.parametrize("table", ["host", "sharded"])
-def test_a_step_on_tables_elsewhere_is_not_compiled(data, tmp_path, table):
-    function, *_ = make(data, tmp_path, WORDS | {"table": table}, by_xla=True)
-    assert not isinstance(function, CompiledIfPossible)
+@pytest.mark.parametrize(
+    "values", [{"table": "sharded"}, HOST | SUBWORDS, HOST | {"loss": "softmax"}], ids=named
+)
+def test_a_step_on_tables_elsewhere_is_not_compiled(data, tmp_path, values, caplog):
+    function, arguments, job = make(data, tmp_path, WORDS | values, by_xla=True)
+    # Without a GPU, a streamed table is as near as a cache.
+    for table in job.placed.tables.values():
+        table.device = "GPU:0" if values.get("loss") else table.device
+    function.get_concrete_function(*arguments)
+    (message,) = [r.getMessage() for r in caplog.records if "XLA" in r.getMessage()]
+    elsewhere = "output" if values.get("loss") else "input"
+    assert message.endswith(f"not all rows of table '{elsewhere}' are on the device of the steps")
+    assert isinstance(function, CompiledIfPossible) and function.chosen._jit_compile is None
 
 
 @pytest.mark.parametrize(("values", "operation"), REFUSED, ids=named)
