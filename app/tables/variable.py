@@ -49,7 +49,10 @@ class PreparedValues:
         if by_xla not in self._copies:
             with tf.init_scope():  # on the device on which the step is called
                 values = self._copies[False].read_value()
-                self._copies[by_xla] = tf.Variable(values, trainable=False)
+                # A function that creates a variable of the usual kind is traced twice.
+                self._copies[by_xla] = tf.Variable(
+                    values, trainable=False, experimental_enable_variable_lifting=False
+                )
         return self._copies[by_xla]
 
     def assign_first(self, values_N: np.ndarray) -> None:

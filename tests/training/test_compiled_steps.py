@@ -92,7 +92,7 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values):
 @pytest.mark.parametrize("values", [WORDS, RECOMMEND, WORDS | HOST], ids=named)
 def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
     function, arguments, job = make(data, tmp_path, values, by_xla=True)
-    traced = function.get_concrete_function(*arguments)
+    graph = function.get_concrete_function(*arguments).graph
     program = function.chosen.experimental_get_compiler_ir(*arguments)
     assert program(stage="hlo").count(gpu.LOOP) == 1, "and none over ids"
     optimized = program(stage="optimized_hlo")
@@ -100,10 +100,19 @@ def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
     for table in job.placed.staging.tables.values():
         shape = re.escape(f"f32[{table.rows},{table.columns}]")
         assert not re.findall(rf"{shape}\S* (?:copy|transpose)\(", optimized)
-    graph = function.get_concrete_function(*arguments).graph
     captured = {id(handle) for handle, _ in graph.captures}
     read = [variable.name for variable in graph.variables if id(variable.handle) in captured]
     assert read and not [name for name in read if name.startswith(ON_HOST)]
+
+
+def test_calls_of_several_epochs_are_one_trace(data, tmp_path):
+    function, (batch, *_), job = make(data, tmp_path, WORDS, by_xla=True)
+    function.get_concrete_function(batch, tf.constant(0, tf.int64), tf.constant(0.3))
+    first = 0
+    for _, batch in job.data.batches(range(3), 0):
+        function(batch, tf.constant(first, tf.int64), tf.constant(0.3 / (first + 1)))
+        first += STEPS
+    assert first > 3 * STEPS and function.chosen.experimental_get_tracing_count() == 1
 
 
 @pytest.mark.parametrize(
