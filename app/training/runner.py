@@ -59,10 +59,11 @@ class Runner:
             seed: The seed of the run.
         """
         self._device, self._tables = job.placed.device, tables
-        self._function: Callable[..., Any] = train_function(
-            *(job.model, tables, job.optimizer, seed, job.placed.micro_batches),
-            by_xla="GPU" in self._device,
-        )
+        with tf.device(self._device):  # for what the function keeps there
+            self._function: Callable[..., Any] = train_function(
+                *(job.model, tables, job.optimizer, seed, job.placed.micro_batches),
+                by_xla="GPU" in self._device,
+            )
 
     def close(self) -> None:
         """Forget the tables and the train function, so that the memory of the tables can be freed.
