@@ -116,6 +116,7 @@ def _measure_live() -> tuple[str, dict[str, Any]]:
     """
     # Tables are in memory here, so that the --table_file of a run is not touched.
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
+    startup.store_programs()
     startup.start_tensorflow()
     from .build import threads
     from .profiling import live

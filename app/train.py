@@ -22,6 +22,7 @@ def main(_: Sequence[str]) -> None:
         RunError: Training failed, or SIGINT or SIGTERM stopped it.
     """
     config = flags.parsed()
+    startup.store_programs()
     startup.start_tensorflow()
     from .build import threads
     from .training.run import train_and_evaluate

@@ -14,6 +14,7 @@ from ..checkpoints.workdir import Workdir
 from ..config import Config, OptimizerConfig, settings
 from ..models.base import Model
 from ..system import devices, host_memory
+from ..system.xla import renumber_functions
 from ..tables import sharded
 from ..tables.base import TableSpec
 from ..tables.cached import CacheSize
@@ -75,6 +76,7 @@ def place_tables(
         UsageError: The memory is not enough (no table has been made), or --table_file cannot be
             used.
     """
+    renumber_functions()  # the plan and the steps share functions, which are traced here
     places, dynamic, rows = devices.shard_devices(config), None, {}
     if keys is not None:
         dynamic = storage.word_table_maker(keys)

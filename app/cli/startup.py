@@ -9,16 +9,35 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from absl import logging
+
 from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
 from ..config import Config, settings
 from ..errors import UsageError
-from ..system import host_memory
+from ..system import host_memory, program_cache
 from ..system.console import hide_stderr, size_text
 
 # Bytes of address space that TensorFlow takes to start, by the flag of `ulimit` that limits them.
 # With less it ends by a signal, without a word. Measured: 2.0 and 0.45 GB with two threads.
 _START_BYTES = {"-v": 2_500_000_000, "-d": 750_000_000}
+
+
+def store_programs() -> None:
+    """Let XLA store its programs for a GPU in a folder; call this before TensorFlow is imported.
+
+    TF_XLA_FLAGS is changed (see `program_cache.with_folder`). If the folder cannot be written, a
+    warning is logged instead.
+    """
+    try:
+        gpu = program_cache.gpu_kind(os.environ)
+        os.environ.update(program_cache.with_folder(os.environ, gpu))
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
+        logging.warning(
+            "XLA stores no programs, so every run compiles its own: %s; set XDG_CACHE_HOME to a "
+            "folder that can be written",
+            error,
+        )
 
 
 def start_tensorflow() -> None:

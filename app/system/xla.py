@@ -8,16 +8,27 @@ and makes fractions of other bits. The draws here are TensorFlow's in both. Its 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.framework import ops  # no public module counts names
+
+from . import program_cache
 
 # What TensorFlow raises for an operation that XLA does not have or a size that it does not know,
-# and for a program that the compiler cannot finish.
-_REFUSALS = tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError
+# and for a program that the compiler cannot finish or a stored one that has been cut off.
+_REFUSALS = (
+    tf.errors.InvalidArgumentError,
+    tf.errors.UnimplementedError,
+    tf.errors.InternalError,
+    tf.errors.OutOfRangeError,
+)
+# More than the functions that a process traces before or beside its steps.
+_NAMES = 20_000
 
 # Philox 4x32 (Salmon et al. 2011, section 4.3), as `philox_random.h` has it.
 _MULTIPLIERS, _KEY_STEPS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
@@ -35,10 +46,21 @@ def under_xla() -> bool:
     return False
 
 
+def renumber_functions() -> None:
+    """Let the functions that are traced next have the same names in every process of a command.
+
+    Each name has a number that TensorFlow counts up, also for other names. A run that is resumed
+    has counted others before its steps. XLA finds the programs that it stored by these names.
+    """
+    while ops.uid() % _NAMES:
+        pass
+
+
 class CompiledIfPossible:
     """A `tf.function` that XLA compiles or, if XLA cannot, the same without XLA.
 
-    It is decided before or at the first call. XLA refuses a graph before any part of it has run.
+    It is decided before or at the first call. XLA refuses a graph before any part of it has run. A
+    stored program that cannot be loaded is compiled again (see `program_cache`).
 
     Attributes:
         chosen: The function that the next call calls.
@@ -65,6 +87,8 @@ class CompiledIfPossible:
     def get_concrete_function(self, *inputs: Any) -> Any:
         """Trace the function as its next call would; see `tf.function`."""
         self._choose()
+        if not self.chosen.experimental_get_tracing_count():
+            renumber_functions()
         return self.chosen.get_concrete_function(*inputs)
 
     def __call__(self, *inputs: Any) -> Any:
@@ -73,8 +97,10 @@ class CompiledIfPossible:
         if self._without is None:
             return self.chosen(*inputs)
         try:
-            result = self.chosen(*inputs)
-        except _REFUSALS as error:
+            result = self._call_by_xla(*inputs)
+        except tf.errors.OpError as error:
+            if not _is_refusal(error):
+                raise
             self._give_up(_reason(error))
             result = self.chosen(*inputs)
         self._without = None
@@ -95,12 +121,44 @@ class CompiledIfPossible:
         )
         self.chosen, self._without, self.is_by_xla = self._without, None, False
 
+    def _call_by_xla(self, *inputs: Any) -> Any:
+        """Call the function; if its stored program cannot be loaded, compile it again."""
+        self.get_concrete_function(*inputs)
+        try:
+            return self.chosen(*inputs)
+        except tf.errors.OpError as error:
+            folder = program_cache.folder(os.environ)
+            if not folder or not _is_refusal(error) or _lacking(error):
+                raise
+            # A function that is traced again has another name, so that nothing stored is loaded.
+            again = tf.function(self.chosen.python_function, autograph=False, jit_compile=True)
+            renumber_functions()
+            result = again(*inputs)
+            self.chosen = again
+            logging.warning(
+                "a program in %s could not be loaded, so XLA compiled it again; delete the folder "
+                "to avoid that in the next run: %s",
+                *(folder, _reason(error)),
+            )
+            return result
 
-def _reason(error: Exception) -> str:
+
+def _is_refusal(error: tf.errors.OpError) -> bool:
+    """Return whether XLA refused a graph, or could not read or write its folder of programs."""
+    folder = program_cache.folder(os.environ)
+    return isinstance(error, _REFUSALS) or (bool(folder) and folder in str(error))
+
+
+def _lacking(error: tf.errors.OpError) -> str:
+    """Return the operation that XLA does not have, empty if the error is another."""
+    found = re.search(r"unsupported operations .*?: (\w+) \(", " ".join(str(error).split()))
+    return found[1] if found else ""
+
+
+def _reason(error: tf.errors.OpError) -> str:
     """Return why XLA refused a graph, in one line."""
-    text = " ".join(str(error).split())
-    lacking = re.search(r"unsupported operations .*?: (\w+) \(", text)
-    return f"it has no {lacking[1]}" if lacking else text.split(". ")[0][:200]
+    lacking = _lacking(error)
+    return f"it has no {lacking}" if lacking else " ".join(str(error).split()).split(". ")[0][:200]
 
 
 def uniform_fractions(count: int, seed: tf.Tensor) -> tf.Tensor:

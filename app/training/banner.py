@@ -9,6 +9,7 @@ import tensorflow as tf
 from ..checkpoints.position import Position
 from ..config import Config
 from ..config.settings import by_name, defaults
+from ..system import program_cache
 from . import memory_plan, progress
 from .job import Job
 
@@ -44,6 +45,7 @@ def banner(settings: Config, job: Job, position: Position | None = None, strateg
         (
             f"device      {_device(job.placed.device)}, products in {job.model.dtype.name}",
             *_warnings(),
+            *_programs(job.placed.device),
             *([f"strategy    {strategy}"] if strategy else ()),
             f"flags       {' '.join(changed) or 'all as by default'}",
             *(f"{title:<11} {text}" for title, text in job.data.summary),
@@ -76,6 +78,16 @@ def _device(used: str) -> str:
     devices = tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")
     names = [device.name.removeprefix("/physical_device:") for device in devices]
     return used if names == [used] else f"{used} of {', '.join(names)}"
+
+
+def _programs(device: str) -> list[str]:
+    """Return a line with the folder where XLA stores its programs for a GPU, [] if there is none.
+
+    Args:
+        device: The device of the run.
+    """
+    folder = program_cache.folder(os.environ) if device.startswith("GPU") else ""
+    return [f"programs    compiled by XLA, stored in {folder}"] if folder else []
 
 
 def _warnings() -> list[str]:
