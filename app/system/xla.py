@@ -27,6 +27,11 @@ _REFUSALS = (
     tf.errors.InternalError,
     tf.errors.OutOfRangeError,
 )
+_REASONS = {
+    r"unsupported operations .*?: (\w+) \(": "it has no {}",
+    r"with op (\w+) must be a compile-time constant": "it cannot make a {} of a computed size",
+    r"requires a fixed tensor list size": "it cannot make a loop of a computed length",
+}
 # More than the functions that a process traces before or beside its steps.
 _NAMES = 20_000
 
@@ -128,7 +133,7 @@ class CompiledIfPossible:
             return self.chosen(*inputs)
         except tf.errors.OpError as error:
             folder = program_cache.folder(os.environ)
-            if not folder or not _is_refusal(error) or _lacking(error):
+            if not folder or not _is_refusal(error) or _known_reason(error):
                 raise
             # A function that is traced again has another name, so that nothing stored is loaded.
             again = tf.function(self.chosen.python_function, autograph=False, jit_compile=True)
@@ -149,16 +154,17 @@ def _is_refusal(error: tf.errors.OpError) -> bool:
     return isinstance(error, _REFUSALS) or (bool(folder) and folder in str(error))
 
 
-def _lacking(error: tf.errors.OpError) -> str:
-    """Return the operation that XLA does not have, empty if the error is another."""
-    found = re.search(r"unsupported operations .*?: (\w+) \(", " ".join(str(error).split()))
-    return found[1] if found else ""
+def _known_reason(error: tf.errors.OpError) -> str:
+    """Return what XLA lacks to compile a graph, empty if the error says something else."""
+    for pattern, reason in _REASONS.items():
+        if found := re.search(pattern, " ".join(str(error).split())):
+            return reason.format(*found.groups())
+    return ""
 
 
 def _reason(error: tf.errors.OpError) -> str:
     """Return why XLA refused a graph, in one line."""
-    lacking = _lacking(error)
-    return f"it has no {lacking}" if lacking else " ".join(str(error).split()).split(". ")[0][:200]
+    return _known_reason(error) or " ".join(str(error).split()).split(". ")[0][:200]
 
 
 def uniform_fractions(count: int, seed: tf.Tensor) -> tf.Tensor:

@@ -34,20 +34,34 @@ def test_draws_are_those_of_tensorflow_with_and_without_xla(name):
         np.testing.assert_array_equal(without(seed), expected)
 
 
-def test_a_function_that_xla_refuses_runs_without_it(caplog):
-    calls = []
+def _counted_up(variable):
+    (found,) = tf.while_loop(lambda n: n < variable[0], lambda n: (n + 1,), (tf.constant(0),))
+    return found
 
-    def count(values):
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [
+        (lambda variable: tf.unique_with_counts(variable).y, "it has no UniqueWithCounts"),
+        (
+            lambda variable: tf.range(_counted_up(variable)),
+            "it cannot make a Range of a computed size",
+        ),
+    ],
+)
+def test_a_function_that_xla_refuses_runs_without_it(caplog, count, reason):
+    variable, calls = tf.Variable([2, 1, 2]), []
+
+    def counted():
         calls.append(xla.under_xla())
-        return tf.size(tf.unique_with_counts(values).y)
+        return tf.size(count(variable))
 
-    make = [tf.function(count, autograph=False, jit_compile=by_xla) for by_xla in (True, None)]
+    make = [tf.function(counted, autograph=False, jit_compile=by_xla) for by_xla in (True, None)]
     function = xla.CompiledIfPossible(*make, "a count")
-    values = tf.constant([3, 1, 3])
-    assert [int(function(values)) for _ in range(2)] == [2, 2]
+    assert [int(function()) for _ in range(2)] == [2, 2]
     assert calls == [True, False]
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("XLA cannot compile a count") and "UniqueWithCounts" in message
+    assert message.startswith("XLA cannot compile a count") and message.endswith(f": {reason}")
 
 
 def test_an_error_that_is_none_of_xla_is_raised():
