@@ -90,6 +90,17 @@ def last_exchange(name: str, rows: int, stored: Sequence[Item]) -> list[Item]:
     return [*copies, Item(f"{name}: marks of changed rows", f"{rows:,} rows", HOST, rows)]
 
 
+def representatives(name: str, rows: int, place: str) -> Item:
+    """Return the memory of the numbers by which a compiled step finds the unique rows of a table.
+
+    Args:
+        name: The name of the table.
+        rows: The number of rows of the table.
+        place: The device.
+    """
+    return Item(f"{name}: numbers of unique rows", f"{rows:,} rows", place, tf.uint32.size * rows)
+
+
 def cache(name: str, parts: Parts, rows: int, size: CacheSize, place: str) -> list[Item]:
     """Return the memory that the device cache of a host table takes, on the device and the host.
 

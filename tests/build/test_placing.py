@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import tracemalloc
 from pathlib import Path
 
@@ -66,6 +67,13 @@ def test_all_that_takes_memory_is_in_the_plan(memory):
     memory(1e9)
     totals = memory_plan.totals(decide(config()).items)
     assert totals == {"CPU:0": 2 * WORDS * ROW, HOST: OTHERS}
+
+
+@pytest.mark.parametrize(("strategy", "more"), [("none", 4), ("mirrored", 0)])
+def test_a_gpu_has_a_number_for_each_row_beside_compiled_steps(memory, strategy, more):
+    memory(1e9, 1e9)
+    settings = dataclasses.replace(config(), run=RunConfig(seed=1, strategy=strategy))
+    assert memory_plan.totals(decide(settings, "GPU:0").items)["GPU:0"] == 2 * WORDS * (ROW + more)
 
 
 @pytest.mark.slow
