@@ -8,11 +8,12 @@ import tensorflow as tf
 from absl import logging
 
 from ..config import RunConfig
+from ..errors import UsageError
 from ..system import devices
 
 
 def use_machine(settings: RunConfig) -> None:
-    """Set the number of TensorFlow's threads, and let it take GPU memory as needed; check --device.
+    """Set TensorFlow's threads, let it take GPU memory as needed, start the GPUs; check --device.
 
     Operations run side by side on all cores. Each of them uses --intra_op_threads threads. If that
     is 0: all cores for a language model, else a quarter of the cores, and at most
@@ -23,7 +24,7 @@ def use_machine(settings: RunConfig) -> None:
         settings: The settings of the run.
 
     Raises:
-        UsageError: --device is not a device of this machine.
+        UsageError: --device is not a device of this machine, or TensorFlow cannot start a GPU.
     """
     cores = os.cpu_count() or 1
     # The operations of a step take 0.1 ms, which is too little to share: it is fastest to run each
@@ -43,3 +44,18 @@ def use_machine(settings: RunConfig) -> None:
     except RuntimeError as error:
         logging.warning("--intra_op_threads=%d is ignored: %s", settings.intra_op_threads, error)
     devices.name(settings)
+    # The strategies configure TensorFlow before it starts the devices.
+    if settings.strategy == "none" and tf.config.list_physical_devices("GPU"):
+        _start_gpus()
+
+
+def _start_gpus() -> None:
+    """Start the GPUs, each of which takes some memory; raise UsageError if one cannot be."""
+    try:
+        tf.config.list_logical_devices("GPU")
+    except (tf.errors.OpError, RuntimeError) as error:
+        raise UsageError(
+            f"TensorFlow cannot start the GPU ({' '.join(str(error).split())[:200]}); end other "
+            "programs on it, which nvidia-smi lists, update its driver, or set "
+            "CUDA_VISIBLE_DEVICES=-1 to use the CPU"
+        ) from error

@@ -140,4 +140,11 @@ def without_memory(error: Exception) -> str:
     """
     reason = str(error).partition("\n")[0][:200] or "an allocation failed"
     remedy = "end other programs, or train with a lower --dim or --batch_tokens"
+    if not isinstance(error, MemoryError) and sys.modules[
+        "tensorflow"
+    ].config.list_physical_devices("GPU"):
+        remedy = (
+            "end other programs on the GPU, which nvidia-smi lists, or train with a lower --dim or "
+            "--batch_tokens, or with --table=host and less --device_memory"
+        )
     return f"there is not enough memory ({reason}); {remedy}"

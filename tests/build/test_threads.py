@@ -43,3 +43,22 @@ def test_an_operation_takes_as_many_threads_as_its_task_needs(
 def test_a_device_that_is_not_there_is_refused(chosen):
     with pytest.raises(UsageError, match="--device=TPU: not here"):
         threads.use_machine(RunConfig(device="TPU"))
+
+
+def test_a_gpu_takes_memory_as_needed_and_is_refused_in_one_line_if_it_has_none(
+    chosen, monkeypatch
+):
+    gpu, grown = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU"), []
+
+    def start(kind):
+        raise tf.errors.InternalError(None, None, "CUDA failed.\nStatus: out of memory")
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [gpu] * (kind == "GPU"))
+    monkeypatch.setattr(tf.config, "list_logical_devices", start)
+    monkeypatch.setattr(
+        tf.config.experimental, "set_memory_growth", lambda *arguments: grown.append(arguments)
+    )
+    with pytest.raises(UsageError, match=r"GPU \(CUDA failed. Status: out of memory\); end other"):
+        threads.use_machine(RunConfig())
+    assert grown == [(gpu, True)]
+    threads.use_machine(RunConfig(strategy="multi_worker"))  # starts them itself

@@ -153,6 +153,13 @@ def test_how_a_command_ends(run, error, code, line):
     assert run(raising(error)) == (code, line)
 
 
+def test_a_gpu_without_memory_is_named_with_what_helps(run, monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    code, line = run(raising(tf.errors.ResourceExhaustedError(None, None, "Out of memory")))
+    assert code == 1 and line.count("\n") == 1
+    assert "other programs on the GPU" in line and "--device_memory" in line
+
+
 def test_a_command_that_ends_well(run):
     assert run(lambda _: None) == (None, "")
 
