@@ -57,8 +57,8 @@ smoke: setup  ## train, score, query and export a small model: under two minutes
 	  --output="$$dir/vectors.bin"; \
 	$(BIN)/python -m app.evaluate --vectors="$$dir/vectors.bin"
 
-bench: setup  ## run a benchmark beside its peers (CASE=words, ARGS="--json=FILE")
-	$(BIN)/python -m app.bench $(CASE) $(ARGS)
+bench: setup  ## run a benchmark beside its peers (CASE=words, ARGS="--epochs=2"; ARGS=--help)
+	$(BIN)/python -m tests.benchmarks.$(CASE) $(ARGS)
 
 tensorboard: setup  ## serve the newest run, or WORKDIR=
 	@dir="$(if $(filter file,$(origin WORKDIR)),$(shell ls -td data/runs/*/ 2>/dev/null | head -1),\

@@ -18,7 +18,6 @@ from typing import Any
 from absl import flags as absl_flags
 
 from . import __name__ as PACKAGE
-from .benchmarks.harness import picture as drawing
 from .checkpoints import workdir
 from .cli import flags, startup
 from .config import TableConfig, settings
@@ -39,7 +38,7 @@ def main(_: Sequence[str]) -> None:
     if values.live and (values.before or values.plot):
         raise UsageError("--live draws and compares nothing; leave out --before and --plot")
     if values.plot:
-        drawing.check(values.plot)
+        profile_picture.check(values.plot)
     text, record = _measure_live() if values.live else _read_recorded()
     print(text, flush=True)
     if values.json:

@@ -36,21 +36,12 @@ REPLACED = {
     # What it would install.
     "pip install .": "pip wheel --quiet --no-deps --wheel-dir=wheels . && "
     "python -m zipfile --list wheels/lexrow-*.whl | grep lexrow/keras/layers/embedding.py",
-    # The same case on a small table.
-    "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png": (
-        "python -m app.bench sparse --optimizers=lazy_adam --json=sparse.json --plot=sparse.png "
-        "--rows=1000 --dim=8 --steps=3 --vocabularies=500,1000"
-    ),
-    # The same configuration on a small corpus, and the same case on a small vocabulary.
+    # The same configuration on a small corpus.
     "python -m app.train --flagfile=configs/language_model.cfg --workdir=data/runs/model": (
         "python -m app.train --flagfile=configs/language_model.cfg --workdir=data/runs/model "
         "--corpus=corpus.txt --epochs=1 --dim=8 --batch_tokens=256"
     ),
-    "python -m app.bench softmax --json=softmax.json --plot=softmax.png": (
-        "python -m app.bench softmax --json=softmax.json --plot=softmax.png --vocabularies=20,50 "
-        "--targets=8 --dim=4 --steps=1 --losses=class_softmax --peers=copies"
-    ),
-    # The same configuration on a small corpus, and the same case on a small table.
+    # The same configuration on a small corpus.
     "python -m app.train --flagfile=configs/words.cfg --table=host --hot_rows=20000 --plan_only": (
         "python -m app.train --flagfile=configs/words.cfg --table=host --hot_rows=20000 "
         "--plan_only --corpus=corpus.txt"
@@ -64,11 +55,6 @@ REPLACED = {
     "--table=dynamic --table_gb=0.5": (
         "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/stream --cache=none "
         "--table=dynamic --table_gb=0.01 --corpus=corpus.txt --epochs=1 --dim=16"
-    ),
-    "python -m app.bench tables --json=tables.json --plot=tables.png": (
-        "python -m app.bench tables --json=tables.json --plot=tables.png --rows=1000 --dim=4 "
-        "--ids=32 --steps=20 --stage_steps=10 --sides=device,host --hot_shares=10 --peers=naive "
-        "--optimizers=lazy_adam"
     ),
     # In the background, for the command after it, at a free port.
     "python -m app.cluster --data_workers=2 --port=5050": (
@@ -93,52 +79,33 @@ REPLACED = {
         "--workdir=data/runs/apart --sync_steps=1 --batch_tokens=512 --epochs=1 --dim=16 "
         "--block_bytes=4096"
     ),
-    # The same case on little text, with one process.
-    "python -m app.bench scaling --json=scaling.json --plot=scaling.png": (
-        "python -m app.bench scaling --json=scaling.json --plot=scaling.png --corpus=corpus.txt "
-        "--epochs=1 --dim=4 --workers= --vocabularies=2000 --columns=2 --modelled="
-    ),
-    # The same case on little text.
-    "python -m app.bench pipeline --json=pipeline.json --plot=pipeline.png": (
-        "python -m app.bench pipeline --json=pipeline.json --plot=pipeline.png --corpus=corpus.txt "
-        "--examples=300 --example_epochs=2 --words=2000 --epochs=1 --peers=naive,map"
-    ),
     # The same with fewer rows and passes.
     "python -m app.train --flagfile=configs/subwords.cfg --corpus=corpus.txt "
     "--workdir=data/runs/subwords": (
         "python -m app.train --flagfile=configs/subwords.cfg --corpus=corpus.txt "
         "--workdir=data/runs/subwords --ngram_buckets=5000 --dim=16 --epochs=1"
     ),
-    # The same with fewer rows, and beside nobody.
-    "python -m app.bench subwords --corpus=corpus.txt --epochs=1 --json=subwords.json": (
-        "python -m app.bench subwords --corpus=corpus.txt --epochs=1 --json=subwords.json "
-        "--peers= --dim=4 --ngram_buckets=500"
-    ),
-    # The same on fewer passes, and beside nobody.
-    "python -m app.bench classify --corpus=reviews.txt --json=classify.json --plot=classify.png": (
-        "python -m app.bench classify --corpus=reviews.txt --json=classify.json "
-        "--plot=classify.png --peers= --epochs=1 --dim=4 --word_ngrams=1"
-    ),
     "python -m app.train --flagfile=configs/recommend.cfg --corpus=ratings.csv "
     "--workdir=data/runs/ratings": (
         "python -m app.train --flagfile=configs/recommend.cfg --corpus=ratings.csv "
         "--workdir=data/runs/ratings --epochs=2"
     ),
-    "python -m app.bench recommend --corpus=ratings.csv --heldout=later.csv --json=recommend.json "
-    "--plot=recommend.png": (
-        "python -m app.bench recommend --corpus=ratings.csv --heldout=later.csv "
-        "--json=recommend.json --plot=recommend.png --peers= --dim=4 --train_flags=--epochs=1"
-    ),
-    # The same case on small tables, with two sides of one model.
-    "python -m app.bench export --json=export.json": (
-        "python -m app.bench export --json=export.json --rows=300 --dim=4"
-    ),
-    "python -m app.bench keras --json=keras.json --plot=keras.png": (
-        "python -m app.bench keras --json=keras.json --plot=keras.png --models=two_tower "
-        "--sides=device --peers=keras --users=100 --items=50 --dim=4 --batch=8 --steps=3"
-    ),
     # The run that this test is a part of, and the other steps of .ci/run.
     "make test": "true",
     "make lint": "true",
     "make smoke": "true",
+}
+
+# Case of tests.benchmarks -> flags after those of the guide, for little data and few processes.
+SMALLER = {
+    "words": "--epochs=1 --dim=4 --peers=",
+    "subwords": "--peers= --dim=4 --ngram_buckets=500",
+    "classify": "--peers= --epochs=1 --dim=4 --word_ngrams=1",
+    "recommend": "--peers= --dim=4 --train_flags=--epochs=1",
+    "sparse": "--rows=1000 --dim=8 --steps=3 --vocabularies=500 --peers=keras",
+    "keras": "--models=two_tower --sides=device --peers=keras --users=100 --items=50 --dim=4 "
+    "--batch=8 --steps=3",
+    "softmax": "--vocabularies=20,50 --targets=8 --dim=4 --steps=1 --losses=class_softmax",
+    "tables": "--dim=4 --epochs=1 --sides=device,host --hot_shares=10 --optimizers=lazy_adam",
+    "scaling": "--corpus=corpus.txt --epochs=1 --dim=4 --workers=",
 }

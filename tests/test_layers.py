@@ -24,7 +24,6 @@ LAYERS = (
     {"distributed", "profiling"},
     {"build"},
     {"tasks"},
-    {"benchmarks"},
     {"training.run"},  # the story of a run, told with everything below
     {"cli"},
     {"sklearn"},
@@ -36,7 +35,6 @@ LAYERS = (
         "predict",
         "recommend",
         "profile",
-        "bench",
         "cluster",
     },
 )

@@ -14,7 +14,7 @@ import pytest
 
 from app.distributed.cluster_spec import parse_tf_config
 from tests.integration.commands import Command, Ended
-from tests.replaced import REPLACED
+from tests.replaced import REPLACED, SMALLER
 
 ROOT = pathlib.Path(__file__).parents[1]
 COPIED = ("app", "configs", "data", "tests", "Makefile", "README.md", "pyproject.toml")
@@ -27,7 +27,7 @@ GUIDES = {
 README = GUIDES["README.md"]
 KERAS, DISTRIBUTED = GUIDES["app/keras/README.md"], GUIDES["app/distributed/README.md"]
 QUICK = {"app/README.md", "app/tasks/recommend/README.md"}
-BENCHMARK = "python -m app.bench "
+BENCHMARKS = ("python -m tests.benchmarks.", "make bench ")
 # Ours that do their work in the process they are started as; others start more of them.
 FORKED = tuple(
     f"app.{name}"
@@ -125,18 +125,24 @@ def ends_well(command: str, folder: pathlib.Path) -> None:
 )
 def test_every_command_runs(furnished, guide):
     for command in commands_in(GUIDES[guide]):
-        if not command.startswith(BENCHMARK):
+        if not command.startswith(BENCHMARKS):
             ends_well(command, furnished)
+
+
+def case_of(command: str) -> str:
+    """The case of a command that runs a benchmark."""
+    return re.search(r"(?:tests\.benchmarks\.|CASE=)(\w+)", command)[1]
 
 
 @pytest.mark.slow  # a fresh process for every side
 @pytest.mark.parametrize(
     "command",
-    [command for command in ALL_COMMANDS if command.startswith(BENCHMARK)],
-    ids=lambda command: command.split()[3],
+    [command for command in ALL_COMMANDS if command.startswith(BENCHMARKS)],
+    ids=lambda command: f"{command.split()[0]}-{case_of(command)}",
 )
 def test_every_benchmark_runs(furnished, command):
-    ends_well(command, furnished)
+    quote = '"' * command.endswith('"')  # of ARGS
+    ends_well(f"{command.removesuffix(quote)} {SMALLER[case_of(command)]}{quote}", furnished)
 
 
 @pytest.mark.slow
@@ -192,6 +198,8 @@ def test_the_processes_on_other_machines_know_who_they_are(tmp_path):
 
 def test_every_replacement_is_of_a_command():
     assert REPLACED.keys() <= set(ALL_COMMANDS)
+    benchmarks = {case_of(command) for command in ALL_COMMANDS if command.startswith(BENCHMARKS)}
+    assert SMALLER.keys() == benchmarks
 
 
 def test_the_readme_is_short_and_names_commands_of_the_guides():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..errors import UsageError
 from ..system.files import replacing
 from .profile_report import Diagnosis
+
+FORMATS = (".png", ".svg", ".pdf")
 
 # The colour of each part. Waiting has warm colours, so that it stands out.
 _COLOURS = {
@@ -17,6 +21,21 @@ _COLOURS = {
     "device_compute": "#1f6fb4",
 }
 _INK = "#333333"
+
+
+def check(path: str) -> None:
+    """Check the suffix of a picture's file, and that matplotlib is installed.
+
+    Args:
+        path: The value of --plot.
+
+    Raises:
+        UsageError: The file name has another suffix, or matplotlib is missing.
+    """
+    if Path(path).suffix.lower() not in FORMATS:
+        raise UsageError(f"--plot={path}: give a name that ends in {', '.join(FORMATS)}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError(f"--plot={path}: matplotlib is missing; pip install matplotlib")
 
 
 def draw(bars: Sequence[tuple[str, Diagnosis]], path: str) -> None:

@@ -1,1 +1,0 @@
-"""The export of word vectors in every format."""

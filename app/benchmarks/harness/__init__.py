@@ -1,1 +1,0 @@
-"""The parts that all benchmarks share: runs, peers, reports and pictures."""

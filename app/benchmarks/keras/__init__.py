@@ -1,1 +1,0 @@
-"""Recommenders in keras.fit, beside stock Keras and keras-rs."""

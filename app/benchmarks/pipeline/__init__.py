@@ -1,1 +1,0 @@
-"""Input pipelines, beside usual ways to write one."""

@@ -1,1 +1,0 @@
-"""Items for users, beside implicit."""

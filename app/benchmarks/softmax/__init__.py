@@ -1,1 +1,0 @@
-"""Steps of an output layer, beside plain TensorFlow."""

@@ -1,1 +1,0 @@
-"""Steps of large embedding tables, beside Keras and TensorFlow."""

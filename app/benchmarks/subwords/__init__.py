@@ -1,1 +1,0 @@
-"""Word vectors with subwords, beside fastText."""

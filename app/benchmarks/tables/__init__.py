@@ -1,1 +1,0 @@
-"""Tables in different places, beside numpy and torch."""
