@@ -123,8 +123,7 @@ def run(options: Any) -> Report:
         f"{len(labelled):,} texts, a tenth held out, epochs {options.epochs}, dim {options.dim}; "
         f"{harness.count_runs(options, 'split')}"
     )
-    figures = {"texts": len(labelled), **session.record}
-    return Report(title, session.machine, tables, figures, [NOTE])
+    return Report(title, session.machine, tables, {"texts": len(labelled)}, [NOTE])
 
 
 # The seconds of the training loop; the examples a second after the first report, None with one (of

@@ -6,7 +6,6 @@ which returns a `Report`. `main` runs it as a command.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
@@ -19,6 +18,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from absl import flags
 
@@ -102,8 +102,10 @@ class Table(NamedTuple):
     @property
     def medians(self) -> dict[str, dict[str, float | None]]:
         """The median of each measure by side, None for a figure that a run lacks."""
-        keys = [measure.key for measure in self.measures]
-        return {side: medians(runs, keys) for side, runs in self.runs.items()}
+        return {
+            side: {one.key: median([run.get(one.key) for run in runs]) for one in self.measures}
+            for side, runs in self.runs.items()
+        }
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -191,20 +193,26 @@ def main(define_case: Callable[[flags.FlagValues], None], run: Callable[[Any], R
     for name in ("repeats", "json", "plot"):
         define(flags.FLAGS, name)
     define_case(flags.FLAGS)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends child processes, too
     command_flags.run(lambda _: measure(Path(sys.argv[0]).stem, run, flags.FLAGS))
 
 
 def measure(case: str, run: Callable[[Any], Report], options: Any) -> None:
     """Measure, print the report, and write the files of --json and --plot.
 
-    Folders of output files are made before. SIGTERM ends the run and what it started, like Ctrl-C.
+    Folders of output files are made before. All temporary files of this process and its children
+    are in a folder that is removed.
 
     Raises:
         UsageError: A flag or an output file is not possible.
         RunError: A side failed (the report is written nevertheless), or a file cannot be written.
     """
     _check_outputs(options)
-    with _own_folder():
+    with (
+        temporary_folder("lexrow-benchmark-") as folder,
+        mock.patch.object(tempfile, "tempdir", folder),
+        mock.patch.dict(os.environ, TMPDIR=folder),
+    ):
         startup.start_tensorflow()
         report = run(options)
     print(to_text(report), flush=True)
@@ -219,24 +227,6 @@ def measure(case: str, run: Callable[[Any], Report], options: Any) -> None:
     failed = [f"{side}: {run['left_out']}" for side, run in runs if run.get("failed")]
     if failed:
         raise RunError(f"{len(failed)} of {len(runs)} runs failed, first {failed[0]}")
-
-
-@contextlib.contextmanager
-def _own_folder() -> Iterator[None]:
-    """Make a folder for all temporary files of this process and its children, and remove it.
-
-    SIGTERM becomes a KeyboardInterrupt, so that child processes are ended, too.
-    """
-    usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    place, variable = tempfile.tempdir, os.environ.get("TMPDIR")
-    with temporary_folder("lexrow-benchmark-") as folder:
-        tempfile.tempdir = os.environ["TMPDIR"] = folder
-        try:
-            yield
-        finally:
-            tempfile.tempdir = place
-            os.environ.pop("TMPDIR") if variable is None else os.environ.update(TMPDIR=variable)
-            signal.signal(signal.SIGTERM, usual)
 
 
 def _check_outputs(options: Any) -> None:
@@ -290,13 +280,9 @@ def by_turns(
     return runs
 
 
-def medians(runs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict[str, float | None]:
-    """Return the median of each figure over the runs, None for a figure that a run lacks."""
-    columns = {key: [run.get(key) for run in runs] for key in keys}
-    return {
-        key: None if None in values else statistics.median(values)
-        for key, values in columns.items()
-    }
+def median(values: Sequence[float | None]) -> float | None:
+    """Return the median, None if a value is None."""
+    return None if None in values else statistics.median(values)
 
 
 def count_runs(options: Any, noun: str = "run") -> str:

@@ -110,20 +110,14 @@ def _embedder(job: Any) -> Embed:
     """
     kind = job.side.partition("_")[0]
 
-    def whole(ids: Any, table: TableSize) -> Any:
-        if kind == "dynamic":
-            layer = DynamicEmbedding(table.columns, capacity=table.rows)
-        else:
-            layer = keras.layers.Embedding(table.rows, table.columns)
-        vectors = layer(ids)
-        return vectors if table.ids == 1 else keras.layers.GlobalAveragePooling1D()(vectors)
-
-    def reduced(ids: Any, table: TableSize) -> Any:
-        from keras_rs.layers import EmbedReduce  # optional
-
-        return EmbedReduce(table.rows, table.columns, combiner="mean")(ids)
-
-    def ours(ids: Any, table: TableSize) -> Any:
+    def embed(ids: Any, table: TableSize) -> Any:
+        if kind in ("keras", "dynamic") and job.side != "keras_rs":
+            if kind == "dynamic":
+                layer = DynamicEmbedding(table.columns, capacity=table.rows)
+            else:
+                layer = keras.layers.Embedding(table.rows, table.columns)
+            vectors = layer(ids)
+            return vectors if table.ids == 1 else keras.layers.GlobalAveragePooling1D()(vectors)
         given: dict[str, Any] = {"table": kind}
         if kind == "file":  # a new file for each run
             given["table_file"] = str(Path(job.folder) / f"{table.name}-{uuid.uuid4().hex}")
@@ -131,10 +125,13 @@ def _embedder(job: Any) -> Embed:
             hot = max(job.hot_share * table.rows // 100, _PREFETCH_STEPS * job.batch * table.ids)
             given["hot_rows"] = min(hot, table.rows)
         layer = RowEmbedding if table.ids == 1 else RowEmbeddingReduce
+        if kind == "keras":
+            from keras_rs.layers import EmbedReduce as layer  # optional
+
+            given = {"combiner": "mean"}
         return layer(table.rows, table.columns, **given)(ids)
 
-    others = {"dynamic": whole, "keras": whole, "keras_jit": whole, "keras_rs": reduced}
-    return others.get(job.side, ours)
+    return embed
 
 
 def _two_tower(tables: Sequence[TableSize], embed: Embed) -> tuple[Any, Any, Any]:

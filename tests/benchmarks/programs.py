@@ -177,9 +177,11 @@ class Session(NamedTuple):
     imports: dict[str, Usage]
 
     def place(self, *names: object) -> Path:
-        """Make the folder of a run, and return it."""
-        folder = self.folder / "-".join(map(str, names))
-        folder.mkdir(exist_ok=True)
+        """Make the folder of a run, and return it; raise UsageError if an earlier one is kept."""
+        folder = self.folder / "-".join(map(str, names)).replace(" ", "-")
+        if folder.exists():
+            raise UsageError(f"--keep={folder.parent} has {folder.name} already; give another")
+        folder.mkdir()
         return folder
 
     def costs(self, side: str, *usages: Usage) -> dict[str, float]:
@@ -190,11 +192,6 @@ class Session(NamedTuple):
             "peak_bytes": peak,
             "peak_bytes_above_import": peak - self.imports[side].peak_bytes,
         }
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The imports for JSON."""
-        return {"imports": {side: usage._asdict() for side, usage in self.imports.items()}}
 
 
 @contextlib.contextmanager

@@ -87,22 +87,15 @@ def run(options: Any) -> Report:
         "users": len(split.users.tokens),
         "items": len(split.items.tokens),
         "pairs": len(split.train.users_N),
-        "heldout": len(split.heldout.users_N),
-        "heldout_left_out": split.left_out,
+        "heldout": len(split.heldout.users_N),  # of users and items that are in training
     }
-    note = (
-        f"{sizes['heldout']:,} held-out pairs, without {sizes['heldout_left_out']:,} of users or "
-        "items that are not in training"
-    )
-    title = (
-        f"{sizes['pairs']:,} pairs of {sizes['users']:,} users and {sizes['items']:,} items, "
-        f"{options.dim} columns; {harness.count_runs(options)} a side"
-    )
+    title = ", ".join(f"{count:,} {name}" for name, count in sizes.items())
+    title += f", {options.dim} columns; {harness.count_runs(options)} a side"
     names = [f"{name}@{k}" for k in options.top for name in _METRICS]
     drawn = [f"{name}@{options.top[-1]}" for name in _METRICS]
     scores = [one._replace(drawn=one.key in drawn) for one in harness.scores(names, ".4f")]
     tables = [Table(runs, [*MEASURES, *scores], peers=PEERS)]
-    return Report(title, session.machine, tables, {"data": sizes, **session.record}, [note, NOTE])
+    return Report(title, session.machine, tables, {"data": sizes}, [NOTE])
 
 
 def _read(train: str, heldout: str) -> tuple[Any, Any]:

@@ -29,13 +29,12 @@ import collections
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.config import CorpusConfig
-from app.errors import RunError, UsageError
+from app.errors import RunError
 from app.evaluation import score_report
 from app.text import corpus
 from tests.benchmarks import harness, programs
@@ -51,7 +50,7 @@ MEASURES = (
     *harness.scores(tuple(score_report.benchmarks)),
 )
 _SETTINGS = ("corpus", "dim", "epochs", "min_count", "batch_tokens")
-_FIXED = ("sync_steps", "task", "workdir", "strategy", "micro_batches", "log_seconds", "seed")
+_FIXED = ("sync_steps", "task", "strategy", "micro_batches", "log_seconds")
 _LOG_SECONDS = 2.0  # so that a short run has several reports, too
 _POLL_SECONDS = 0.1
 # Fields of /proc/PID/stat after the name: the parent, user time, system time, in ticks (proc(5)).
@@ -88,31 +87,22 @@ def define(values: Any) -> None:
 
 def run(options: Any) -> Report:
     """Run every side `options.repeats` times; workdirs and logs are kept only in `options.keep`."""
-    train_flags = programs.split_flags(options.train_flags, {*_SETTINGS, *_FIXED})
     corpus.resolve(CorpusConfig(corpus=options.corpus))  # may extract the corpus
-    described = programs.describe(["tensorflow", "numpy"])
-    sides = make_sides(options, len(described["accelerators"]))
-    with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
+    with programs.session(options, {}, {*_SETTINGS, *_FIXED}) as session:
+        sides = make_sides(options, len(session.machine["accelerators"]))
 
-        def run_one(job: tuple[str, Side], seed: int) -> dict[str, Any]:
-            name, side = job
-            folder = Path(options.keep or scratch) / f"{name.replace(' ', '-')}-{seed}"
-            if folder.exists():
-                raise UsageError(f"--keep={options.keep}: has {folder.name} already; give another")
-            folder.mkdir()
+        def run_one(name: str, seed: int) -> dict[str, Any]:
             settings = {name: getattr(options, name) for name in _SETTINGS}
             settings |= {"seed": seed, "log_seconds": _LOG_SECONDS}
-            return _train(side, train_flags, settings, folder)
+            return _train(sides[name], session.train_flags, settings, session.place(name, seed))
 
-        groups = {"": {name: (name, side) for name, side in sides.items()}}
-        runs = harness.by_turns(groups, options.repeats, run_one)[""]
-    pairs = [(side, "none") for side in sides if side != "none"]
+        runs = harness.by_turns({"": {name: name for name in sides}}, options.repeats, run_one)[""]
     title = (
         f"Word vectors, epochs {options.epochs}, dim {options.dim}, {options.batch_tokens:,} tokens"
-        f" a step; all processes of a side share {described['cores']} cores; "
+        f" a step; all processes of a side share {session.machine['cores']} cores; "
         f"{harness.count_runs(options)} a side"
     )
-    return Report(title, described, [Table(runs, MEASURES, compared=pairs)])
+    return Report(title, session.machine, [Table(runs, MEASURES)])
 
 
 def make_sides(options: Any, gpus: int) -> dict[str, Side]:

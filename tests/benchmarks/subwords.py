@@ -71,8 +71,8 @@ def run(options: Any) -> Report:
         f"characters, epochs {options.epochs}, dim {options.dim}; {harness.count_runs(options)} a "
         "side"
     )
-    figures = {"corpus": sizes, **session.record}
-    return Report(title, session.machine, [Table(runs, MEASURES, "", PEERS)], figures, [NOTE])
+    tables = [Table(runs, MEASURES, "", PEERS)]
+    return Report(title, session.machine, tables, {"corpus": sizes}, [NOTE])
 
 
 def _lexrow(

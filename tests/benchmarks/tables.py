@@ -20,13 +20,12 @@ the share of lookups whose row was on the device; and the most resident memory o
 from __future__ import annotations
 
 import collections
-import itertools
 from typing import Any
 
 from app.errors import UsageError
 from tests.benchmarks import harness, programs
 from tests.benchmarks.harness import Measure, Report, Table
-from tests.benchmarks.words import LINE_WORDS, read_lines, write_text
+from tests.benchmarks.words import write_text
 
 # The flags of lexrow.train of each side.
 SIDES: dict[str, dict[str, Any]] = {
@@ -79,9 +78,7 @@ def run(options: Any) -> Report:
     with programs.session(options, {}, {*_SETTINGS, *_REFUSED}) as session:
         text = session.scratch / "corpus.txt"
         words = write_text(options.corpus, text)["words"]
-        tally = collections.Counter(
-            itertools.chain.from_iterable(read_lines([str(text)], LINE_WORDS))
-        )
+        tally = collections.Counter(text.read_text(encoding="utf-8").split())
         rows = sum(count >= options.min_count for count in tally.values())
 
         def run_one(job: tuple[str, str, int | None], seed: int) -> dict[str, Any]:
@@ -99,10 +96,7 @@ def run(options: Any) -> Report:
             return programs.speeds(usage, lines) | moved | {"peak_bytes": usage.peak_bytes}
 
         measured = harness.by_turns(groups, options.repeats, run_one)
-    tables = []
-    for title, runs in measured.items():
-        pairs = [(side, "device") for side in runs if side != "device"]
-        tables.append(Table(runs, MEASURES, title, compared=pairs))
+    tables = [Table(runs, MEASURES, title) for title, runs in measured.items()]
     title = (
         f"Tables of {rows:,} x {options.dim}, {words:,} words, epochs {options.epochs}, "
         f"{options.batch_tokens:,} tokens a step; {harness.count_runs(options)} a side"

@@ -85,8 +85,8 @@ def run(options: Any) -> Report:
         f"{options.dim}, window {options.window}, min_count {options.min_count}; "
         f"{harness.count_runs(options)} a side"
     )
-    figures = {"corpus": sizes, **session.record}
-    return Report(title, session.machine, [Table(runs, MEASURES, "", PEERS)], figures, [NOTE])
+    tables = [Table(runs, MEASURES, "", PEERS)]
+    return Report(title, session.machine, tables, {"corpus": sizes}, [NOTE])
 
 
 # A side: trains on a text, with its files in a folder and the settings by flag of lexrow.train;
