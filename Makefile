@@ -3,6 +3,7 @@
 PYTHON ?= python3
 WORKDIR ?= data/runs/words
 CASE ?= words
+CASES := words subwords classify recommend sparse keras softmax tables scaling
 ARGS ?=
 WORKERS ?= 2
 
@@ -58,6 +59,8 @@ smoke: setup  ## train, score, query and export a small model: under two minutes
 	$(BIN)/python -m app.evaluate --vectors="$$dir/vectors.bin"
 
 bench: setup  ## run a benchmark beside its peers (CASE=words, ARGS="--epochs=2"; ARGS=--help)
+	@test "$(filter $(CASE),$(CASES))" || \
+	  { echo "CASE=$(CASE): no such case; choose from $(CASES)" >&2; exit 2; }
 	$(BIN)/python -m tests.benchmarks.$(CASE) $(ARGS)
 
 tensorboard: setup  ## serve the newest run, or WORKDIR=

@@ -103,8 +103,7 @@ SMALLER = {
     "classify": "--peers= --epochs=1 --dim=4 --word_ngrams=1",
     "recommend": "--peers= --dim=4 --train_flags=--epochs=1",
     "sparse": "--rows=1000 --dim=8 --steps=3 --vocabularies=500 --peers=keras",
-    "keras": "--models=two_tower --sides=device --peers=keras --users=100 --items=50 --dim=4 "
-    "--batch=8 --steps=3",
+    "keras": "--sides=device --peers=keras --users=100 --items=50 --dim=4 --batch=8 --steps=3",
     "softmax": "--vocabularies=20,50 --targets=8 --dim=4 --steps=1 --losses=class_softmax",
     "tables": "--dim=4 --epochs=1 --sides=device,host --hot_shares=10 --optimizers=lazy_adam",
     "scaling": "--corpus=corpus.txt --epochs=1 --dim=4 --workers=",

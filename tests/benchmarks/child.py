@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import resource
 import sys
 import types
@@ -29,10 +30,10 @@ def call(function: str, result: str, job: str) -> None:
     """
     module, _, name = function.partition(":")
     if not Path("/proc/driver/nvidia/gpus").exists():
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         most = host_memory.free_bytes() + _RESERVED
-        resource.setrlimit(
-            resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1])
-        )
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
     try:
         found = importlib.import_module(f"tests.benchmarks.{module}")
         values = getattr(found, name)(types.SimpleNamespace(**json.loads(job)))
@@ -40,7 +41,8 @@ def call(function: str, result: str, job: str) -> None:
         is_lacking = isinstance(error, ImportError | MemoryError)
         if not (is_lacking or type(error).__name__ == "ResourceExhaustedError"):
             raise
-        values = {"left_out": (str(error) or "out of memory").splitlines()[0]}
+        text = re.sub(r"\{\{.*?\}\}\s*", "", str(error)) or "out of memory"
+        values = {"left_out": text.splitlines()[0]}
     Path(result).write_text(json.dumps(values), encoding="utf-8")
 
 

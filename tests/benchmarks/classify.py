@@ -10,10 +10,9 @@ time. Texts are first written as `__label__` lines; this is not timed. The figur
 - training without the import: the whole training process, with reading the texts and saving the
   model, without the time of a process that only imports the library;
 - accuracy: the share of held-out texts whose predicted label is one of theirs;
-- examples/s of the training loop; see the note of the report for what each side does in
-  it;
-- examples/s, once compiled: without the time before Lexrow's first report, which comes after half a
-  second or the first call;
+- examples/s, once compiled: of the training loop, without the time before Lexrow's first report,
+  which comes after half a second or the first call; see the note of the report for what each side
+  does in the loop;
 - peak memory: the most resident memory of a process, and the same without the peak of the import.
 """
 
@@ -34,7 +33,7 @@ from app.system.processes import Usage
 from app.text import corpus
 from tests.benchmarks import harness, peers, programs
 from tests.benchmarks.harness import Measure, Report, Table
-from tests.benchmarks.programs import OURS, Session
+from tests.benchmarks.programs import OURS
 from tests.benchmarks.words import read_lines
 
 PEERS = {"fasttext": ("fasttext", "fasttext-wheel")}
@@ -42,7 +41,6 @@ MEASURES = (
     harness.TOTAL,
     Measure("beyond_import_seconds", "training without the import, s", ",.2f", drawn=True),
     *harness.scores(["accuracy"], ".4f"),
-    Measure("examples_per_second", "examples/s of the loop", ",.0f"),
     Measure("later_examples_per_second", "examples/s, once compiled", ",.0f", drawn=True),
     Measure("train_seconds", "training loop, s", ",.2f"),
     harness.PEAK,
@@ -110,7 +108,6 @@ def run(options: Any) -> Report:
             seconds, later, trained, predicted = train(part, folder, settings, options, session)
             return {
                 "accuracy": accuracy(folder / "predictions.txt", part.labels),
-                "examples_per_second": part.examples * options.epochs / seconds,
                 "later_examples_per_second": later,
                 "train_seconds": seconds,
                 "beyond_import_seconds": trained.seconds - session.imports[side].seconds,
@@ -131,9 +128,7 @@ def run(options: Any) -> Report:
 _Times = tuple[float, float | None, Usage, Usage]
 
 
-def _lexrow(
-    part: Split, folder: Path, settings: dict[str, Any], options: Any, session: Session
-) -> _Times:
+def _lexrow(part: Split, folder: Path, settings: dict, options: Any, session) -> _Times:
     """Run lexrow.train, then lexrow.predict, which writes predictions.txt in `folder`."""
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
         given = _FIXED | settings | {"corpus": part.train, "workdir": workdir}
@@ -147,9 +142,7 @@ def _lexrow(
     return rows[-1]["train_seconds"], later, trained, predicted
 
 
-def _fasttext(
-    part: Split, folder: Path, settings: dict[str, Any], options: Any, session: Session
-) -> _Times:
+def _fasttext(part: Split, folder: Path, settings: dict, options: Any, session) -> _Times:
     """Train by fastText on all cores in one process; another one writes predictions.txt."""
     more = {"lr": options.fasttext_rate, "seed": settings["seed"], "thread": programs.cores()}
     log = folder / "train.log"

@@ -160,7 +160,7 @@ def define(
     Args:
         values: The flags of the case.
         name: The name.
-        default: The default, whose type is that of the flag; None for the shared one.
+        default: The default, whose type is that of the flag; None for the shared one, or all names.
         help: The help.
         names: The possible names of a comma-separated list.
         numbers: The least number of a comma-separated list.
@@ -171,6 +171,7 @@ def define(
         default, help = (default or _SHARED[name][0]), _SHARED[name][1]
     parser, serializer = flags.ArgumentParser(), None
     if names or numbers is not None:
+        default = ",".join(names) if default is None else default
         one = flags.EnumParser(list(names)) if names else Integer(numbers, MOST_ROWS)
         parser, serializer = _Items(one), flags.CsvListSerializer(",")
         help += f" Comma-separated{', of ' * bool(names)}{', '.join(names or ())}; empty for none."

@@ -1,15 +1,11 @@
-"""Compare recommenders in keras.fit with Adam: tables of each kind, stock Keras and keras-rs.
+"""Compare a recommender in keras.fit with Adam: tables of each kind, stock Keras and keras-rs.
 
     python -m tests.benchmarks.keras --json=FILE
 
-Two models are trained, each side of them in a process of its own, one at a time:
-
-- two_tower: a tower for users and a tower for items, and a softmax over the items of the batch;
-- dlrm: tables of very different sizes, one of which gives the mean of several rows, dense features,
-  and the inner products of all pairs of vectors (Naumov et al. 2019, Ginart et al. 2019).
-
-Ids are drawn by Zipf's law. All batches are drawn before the training begins, and the pipeline of
-tf.data only takes slices of arrays in memory, so that no side waits for it.
+The model has a tower for users and a tower for items, and a softmax over the items of the batch.
+Each side is a process of its own, one at a time. Ids are drawn by Zipf's law. All batches are drawn
+before the training begins, and the pipeline of tf.data only takes slices of arrays in memory, so
+that no side waits for it.
 
 The sides of Lexrow are the kinds of table of `RowEmbedding`, `DynamicEmbedding`, and the kind
 `device` with jit_compile. `_cache` stands for a cache on the device, filled by `prefetch_rows`.
@@ -39,7 +35,6 @@ from tests.benchmarks.harness import Measure, Report, Table
 
 OURS = ("device", "device_jit", "host", "host_cache", "file", "file_cache", "sharded", "dynamic")
 PEERS = ("keras", "keras_jit", "keras_rs")
-MODELS = ("two_tower", "dlrm")
 MEASURES = (
     Measure("steps_per_s", "steps/s", drawn=True),
     Measure("step_ms", "ms a step"),
@@ -48,27 +43,18 @@ MEASURES = (
     Measure("table_bytes", "table and slots", ",.2f", 1e9),
     Measure("device_peak_bytes", "of the GPU", ",.2f", 1e9),
 )
-# A table of the DLRM with more rows has fewer columns, as in Ginart et al. 2019.
-_LARGE_ROWS, _COLUMNS, _LARGE_COLUMNS = 1_000_000, 32, 16
-_SEVERAL_IDS = 20  # of an example, in one table of the DLRM
 
 
 def define(values: Any) -> None:
     """Define the flags of the case."""
-    harness.define(values, "models", ",".join(MODELS), "Models to train.", names=MODELS)
-    harness.define(values, "sides", ",".join(OURS), "Kinds of table of Lexrow.", names=OURS)
-    text = "Stock Keras, with jit_compile, and keras-rs (if installed)."
-    harness.define(values, "peers", ",".join(PEERS), text, names=PEERS)
-    harness.define(values, "users", 2_000_000, "Users of the two towers.")
-    harness.define(values, "items", 500_000, "Items of the two towers.")
-    harness.define(values, "dim", 64, "Columns of the two tables of the two towers.")
-    sizes = "10000,30000,100000,300000,500000,1000000,2000000,5000000"
-    harness.define(values, "table_rows", sizes, "Rows of the tables of the DLRM.", numbers=1)
+    harness.define(values, "sides", help="Kinds of table of Lexrow.", names=OURS)
+    harness.define(values, "peers", help="Keras, also with jit_compile; keras-rs.", names=PEERS)
+    harness.define(values, "users", 2_000_000, "Users, rows of a table.")
+    harness.define(values, "items", 500_000, "Items, rows of a table.")
+    harness.define(values, "dim", 64, "Columns of both tables.")
     harness.define(values, "batch", 1024, "Examples of a step.", least=2)
     harness.define(values, "steps", 100, "Steps in a timed block; a slow side makes fewer.")
-    text = (
-        "Percent of the rows in the caches of the _cache sides, or 16 rows for each id of a step."
-    )
+    text = "Percent of the rows in the caches of the _cache sides; at least 16 for each example."
     harness.define(values, "hot_share", 10, text)
     text = "Folder for the table in a file; empty is the folder of temporary files."
     harness.define(values, "folder", "", text)
@@ -76,37 +62,23 @@ def define(values: Any) -> None:
 
 def run(options: Any) -> Report:
     """Run every side `options.repeats` times, but those that lack memory or their library."""
-    features = [
-        (f"feature_{number}", rows, _COLUMNS if rows < _LARGE_ROWS else _LARGE_COLUMNS)
-        for number, rows in enumerate(options.table_rows)
-    ]
-    middle = f"feature_{len(features) // 2}"
-    towers = [(name, getattr(options, name), options.dim, 1) for name in ("users", "items")]
-    tables = {
-        "two_tower": towers,
-        "dlrm": [(*table, _SEVERAL_IDS if table[0] == middle else 1) for table in features],
-    }
+    sides = [*options.sides, *options.peers]
+    if not sides:
+        raise UsageError("--sides and --peers leave nothing to measure; give more of them")
     packages = ["tensorflow", "keras", "numpy"]
     packages += ["keras-rs"] if importlib.util.find_spec("keras_rs") else []
     described = programs.describe(packages)
-    sides = [*options.sides, *options.peers]
-    if not options.models or not sides:
-        raise UsageError("--models, --sides and --peers leave nothing to measure; give more")
-    sizes = {name: getattr(options, name) for name in ("batch", "steps", "hot_share")}
+    names = ("users", "items", "dim", "batch", "steps", "hot_share")
+    sizes = {name: getattr(options, name) for name in names}
     with temporary_folder("lexrow-benchmark-", options.folder or None) as folder:
-        groups = {
-            model: {
-                side: {"model": model, "side": side, "tables": tables[model], "folder": folder}
-                | sizes
-                for side in sides
-            }
-            for model in options.models
-        }
-        measured = programs.run_sides("keras_sides:measure", groups, options.repeats)
+        groups = {"": {side: {"side": side, "folder": folder, **sizes} for side in sides}}
+        runs = programs.run_sides("keras_sides:measure", groups, options.repeats)[""]
     pairs = [(side, peer) for peer in options.peers for side in options.sides]
-    shown = [Table(runs, MEASURES, model, PEERS, pairs) for model, runs in measured.items()]
-    title = f"keras.fit with Adam, {options.batch:,} examples a step by Zipf's law"
-    return Report(f"{title}; {harness.count_runs(options)} a side", described, shown)
+    title = (
+        f"keras.fit with Adam, tables of {options.users:,} and {options.items:,} x {options.dim}, "
+        f"{options.batch:,} examples a step by Zipf's law; {harness.count_runs(options)} a side"
+    )
+    return Report(title, described, [Table(runs, MEASURES, "", PEERS, pairs)])
 
 
 if __name__ == "__main__":

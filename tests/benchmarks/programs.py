@@ -217,17 +217,12 @@ def session(
     providers = importlib.metadata.packages_distributions()
     packages = dict.fromkeys(providers[known[name][0]][0] for name in peers)
     described = describe(["tensorflow", "numpy", *packages])
-    imports = {OURS: import_usage(_START)}
-    imports |= {name: import_usage(f"import {known[name][0]}") for name in peers}
+    starts = {OURS: _START} | {name: f"import {known[name][0]}" for name in peers}
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
+        log = Path(scratch) / "log"
+        imports = {name: processes.run(text, ["-c", text], log) for name, text in starts.items()}
         folder = Path(options.keep or scratch)
         yield Session(Path(scratch), folder, train_flags, described, imports)
-
-
-def import_usage(statement: str) -> Usage:
-    """Return the time and memory of a process that only runs an import statement."""
-    with tempfile.TemporaryDirectory() as folder:
-        return processes.run(statement, ["-c", statement], Path(folder) / "log")
 
 
 def split_flags(text: str, fixed: Collection[str]) -> list[str]:

@@ -28,7 +28,7 @@ import numpy as np
 from app.system.processes import Usage
 from tests.benchmarks import harness, programs
 from tests.benchmarks.harness import Measure, Report, Table
-from tests.benchmarks.programs import OURS, Session
+from tests.benchmarks.programs import OURS
 
 PEERS = dict.fromkeys(("als", "bpr"), ("implicit", "implicit"))
 MEASURES = (
@@ -92,7 +92,7 @@ def run(options: Any) -> Report:
     title = ", ".join(f"{count:,} {name}" for name, count in sizes.items())
     title += f", {options.dim} columns; {harness.count_runs(options)} a side"
     names = [f"{name}@{k}" for k in options.top for name in _METRICS]
-    drawn = [f"{name}@{options.top[-1]}" for name in _METRICS]
+    drawn = [f"{name}@{max(options.top)}" for name in _METRICS]
     scores = [one._replace(drawn=one.key in drawn) for one in harness.scores(names, ".4f")]
     tables = [Table(runs, [*MEASURES, *scores], peers=PEERS)]
     return Report(title, session.machine, tables, {"data": sizes}, [NOTE])
@@ -116,9 +116,7 @@ def _read(train: str, heldout: str) -> tuple[Any, Any]:
 _Trained = tuple[float, float, list[Usage]]
 
 
-def _lexrow(
-    side: str, split: Any, folder: Path, seed: int, options: Any, session: Session
-) -> _Trained:
+def _lexrow(side: str, split: Any, folder: Path, seed: int, options: Any, session) -> _Trained:
     """Train and export, and save the vectors in the order of the ids of `split`."""
     given = _FIXED | {"corpus": options.corpus, "dim": options.dim, "seed": seed}
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
@@ -135,9 +133,7 @@ def _lexrow(
     return rows[-1]["pairs"], rows[-1]["train_seconds"], [trained, exported]
 
 
-def _implicit(
-    side: str, split: Any, folder: Path, seed: int, options: Any, session: Session
-) -> _Trained:
+def _implicit(side: str, split: Any, folder: Path, seed: int, options: Any, session) -> _Trained:
     """Train a model of implicit on all cores in its own process, which saves the vectors."""
     arrays, shape = folder / "pairs.npz", (len(split.users.tokens), len(split.items.tokens))
     np.savez(arrays, users=split.train.users_N, items=split.train.items_N, shape=shape)

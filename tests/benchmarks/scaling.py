@@ -20,7 +20,7 @@ The figures of a side:
   the exchange. Words/s cannot grow with workers, as all processes share the cores of this machine;
 - bytes that a process sends in a step (`exchanged_bytes` of metrics.jsonl), and that all links
   carry for a word;
-- the number of repeated calls, and the scores of the vectors.
+- the scores of the vectors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ MEASURES = (
     Measure("processor_seconds", "processor s a million words", ",.2f", drawn=True),
     Measure("exchanged_bytes", "KB a step", ",.0f", 1e3),
     Measure("bytes_per_word", "bytes a word", ",.0f"),
-    Measure("calls_again", "repeated calls", ",.0f"),
     *harness.scores(tuple(score_report.benchmarks)),
 )
 _SETTINGS = ("corpus", "dim", "epochs", "min_count", "batch_tokens")
@@ -152,7 +151,6 @@ def _train(
         "processor_seconds": processor_seconds(marks),
         "exchanged_bytes": exchanged,
         "bytes_per_word": exchanged and exchanged * senders * last["step"] / last["words"],
-        "calls_again": last.get("calls_again"),  # since the start
         **{score.name: score.value for score in scores},
         "scores": score_report.summary(scores),
     }

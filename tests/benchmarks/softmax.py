@@ -53,8 +53,7 @@ _MOST_OPERATIONS = 1e13  # with more, a step takes minutes on a few cores
 
 def define(values: Any) -> None:
     """Define the flags of the case."""
-    text = "Losses: those of --loss, and the class softmax with other rules or with three levels."
-    harness.define(values, "losses", ",".join(LOSSES), text, names=LOSSES)
+    harness.define(values, "losses", help="Losses, and rules of the class softmax.", names=LOSSES)
     harness.define(values, "peers", "dense", "Peers to run beside Lexrow.", names=PEERS)
     sizes = "10000,100000,1000000,10000000"
     harness.define(values, "vocabularies", sizes, "Sizes of the vocabulary.", numbers=2)

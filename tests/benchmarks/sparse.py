@@ -52,10 +52,8 @@ _GROWING = ("lazy_adam", "table", 128)
 
 def define(values: Any) -> None:
     """Define the flags of the case."""
-    text = "Optimizers to compare."
-    harness.define(values, "optimizers", ",".join(OPTIMIZERS), text, names=OPTIMIZERS)
-    text = "Peers to run beside Lexrow: stock Keras, and stock Keras with jit_compile."
-    harness.define(values, "peers", ",".join(PEERS), text, names=PEERS)
+    harness.define(values, "optimizers", help="Optimizers to compare.", names=OPTIMIZERS)
+    harness.define(values, "peers", help="Stock Keras, also with jit_compile.", names=PEERS)
     harness.define(values, "rows", 793_471, "Rows of the table.")  # of keras issue 4365
     harness.define(values, "dim", 512, "Columns of the table.")
     harness.define(values, "steps", 100, "Steps in a timed block; a slow side makes fewer.")
@@ -74,11 +72,9 @@ def run(options: Any) -> Report:
         return {"optimizer": optimizer, "side": side, **in_fit, **sizes}
 
     groups = {}
-    for optimizer in options.optimizers:
-        jobs = [job(optimizer, side, options.dim, options.rows) for side in sides]
-        groups[optimizer] = {
-            job["side"]: job for job in jobs if job["side"] == "table" or job["in_fit"]
-        }
+    for name in options.optimizers:
+        jobs = [job(name, side, options.dim, options.rows) for side in sides]
+        groups[name] = {one["side"]: one for one in jobs if one["side"] == "table" or one["in_fit"]}
     if options.vocabularies:
         title = "lazy_adam on a table of 128 columns"
         groups[title] = {f"{rows:,} rows": job(*_GROWING, rows) for rows in options.vocabularies}

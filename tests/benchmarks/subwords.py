@@ -26,10 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from app.types import NgramRule, WordVectors
+from app.types import NgramRule
 from tests.benchmarks import harness, peers, programs, rare_words, words
 from tests.benchmarks.harness import Report, Table
 from tests.benchmarks.programs import OURS, Session
+from tests.benchmarks.words import Trained
 
 PEERS = {"fasttext": ("fasttext", "fasttext-wheel")}
 WITHOUT = "lexrow without subwords"
@@ -77,7 +78,7 @@ def run(options: Any) -> Report:
 
 def _lexrow(
     text: Path, folder: Path, settings: dict[str, Any], session: Session, without: bool = False
-) -> tuple[dict[str, Any], WordVectors]:
+) -> Trained:
     """Run lexrow.train, with subwords or without."""
     from app.tasks import trained_vectors
 
@@ -92,9 +93,7 @@ def _lexrow(
     return figures | session.costs(OURS, usage), vectors
 
 
-def _fasttext(
-    text: Path, folder: Path, settings: dict[str, Any], session: Session
-) -> tuple[dict[str, Any], WordVectors]:
+def _fasttext(text: Path, folder: Path, settings: dict[str, Any], session: Session) -> Trained:
     """Train by fastText on all cores in one process; another one writes its rows to files.
 
     The seed is always its own: train_unsupervised of the wheel 0.9.2 takes none.

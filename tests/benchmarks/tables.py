@@ -54,9 +54,8 @@ def define(values: Any) -> None:
     """Define the flags of the case."""
     for name in ("corpus", "dim", "epochs", "min_count", "train_flags", "keep"):
         harness.define(values, name)
-    harness.define(values, "sides", ",".join(SIDES), "Kinds of table to measure.", names=SIDES)
-    text = "Optimizers to measure."
-    harness.define(values, "optimizers", ",".join(OPTIMIZERS), text, names=OPTIMIZERS)
+    harness.define(values, "sides", help="Kinds of table to measure.", names=SIDES)
+    harness.define(values, "optimizers", help="Optimizers to measure.", names=OPTIMIZERS)
     text = "Percent of the rows of the host table in the cache on the device, a side each."
     harness.define(values, "hot_shares", "1,10,50,100", text, numbers=1)
     harness.define(values, "batch_tokens", 4096, "Tokens of a step.")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 import types
 
 import numpy as np
@@ -13,7 +14,7 @@ from app.input.user_item_pairs import KnownItems
 from app.system.processes import Usage
 from app.tasks.recommend import ranking_metrics
 from app.types import WordVectors
-from tests.benchmarks import classify, harness, peers, recommend, scaling, words
+from tests.benchmarks import classify, harness, peers, programs, recommend, scaling, words
 from tests.benchmarks.programs import Session
 from tests.integration.commands import ROOT
 from tests.replaced import SMALLER
@@ -147,6 +148,22 @@ def test_lists_have_the_best_items_without_known_ones():
     assert metrics["recall@1"] == 0 and metrics["recall@2"] == 1 and metrics["mrr@2"] == 0.5
 
 
+def test_a_case_that_does_not_exist_is_one_line():
+    command = ["make", "-o", "setup", "bench", "CASE=wrds"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    said = "CASE=wrds: no such case; choose from " + " ".join(SMALLER)
+    assert ended.returncode == 2 and ended.stderr.splitlines()[0] == said
+
+
+@pytest.mark.slow
+def test_a_side_without_its_library_or_memory_is_left_out():
+    job = {"optimizer": "lazy_adam", "side": "table", "dim": 4096, "settings": {}, "in_fit": ""}
+    figures, _ = programs.run("sparse_sides:measure", job | {"rows": 2**30, "steps": 1, "seed": 1})
+    assert figures["left_out"].startswith("OOM when allocating tensor with shape[1073741824,4096]")
+    figures, _ = programs.run("no_module:measure", {})
+    assert figures == {"left_out": "No module named 'tests.benchmarks.no_module'"}
+
+
 def test_sides_of_scaling_are_commands():
     sides = scaling.make_sides(parsed("scaling", "--sync_steps=8"), gpus=0)
     assert [*sides] == [
@@ -185,9 +202,7 @@ def test_sides_of_softmax_train(side):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["device", "device_jit", "host_cache", "file", "dynamic", "keras"])
-@pytest.mark.parametrize("model", ["two_tower", "dlrm"])
-def test_sides_of_keras_train(tmp_path, model, side):
-    tables = [("users", 40, 4, 1), ("items", 30, 8, 1 if model == "two_tower" else 3)]
-    sizes = {"batch": 8, "hot_share": 10, "folder": str(tmp_path)}
-    figures = measured("keras", model=model, side=side, tables=tables, **sizes)
+def test_sides_of_keras_train(tmp_path, side):
+    sizes = {"users": 40, "items": 30, "dim": 4, "batch": 8, "hot_share": 10}
+    figures = measured("keras", side=side, folder=str(tmp_path), **sizes)
     assert figures["steps_per_s"] > 0 and figures["table_bytes"] > 0

@@ -89,9 +89,11 @@ def run(options: Any) -> Report:
     return Report(title, session.machine, tables, {"corpus": sizes}, [NOTE])
 
 
-# A side: trains on a text, with its files in a folder and the settings by flag of lexrow.train;
-# returns `train_seconds`, `words` (over all epochs, if it counts them) and costs, and the vectors.
-Side = Callable[[Path, Path, dict[str, Any], Session], tuple[dict[str, Any], WordVectors]]
+# The figures of a run: `train_seconds`, `words` (over all epochs, if the side counts them), costs
+# and others; and the vectors.
+Trained = tuple[dict[str, Any], WordVectors]
+# Trains on a text, with its files in a folder and the settings by flag of lexrow.train.
+Side = Callable[[Path, Path, dict[str, Any], Session], Trained]
 
 
 def compare(
@@ -137,9 +139,7 @@ def compare(
     return harness.by_turns(groups, options.repeats, run_one)[""]
 
 
-def _lexrow(
-    text: Path, folder: Path, settings: dict[str, Any], session: Session
-) -> tuple[dict[str, Any], WordVectors]:
+def _lexrow(text: Path, folder: Path, settings: dict[str, Any], session: Session) -> Trained:
     """Train, and export to vectors.bin in the folder."""
     vectors = folder / "vectors.bin"
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
@@ -152,9 +152,7 @@ def _lexrow(
     return figures | session.costs(OURS, trained, exported), word2vec_reader.read(vectors)
 
 
-def _gensim(
-    text: Path, folder: Path, settings: dict[str, Any], session: Session
-) -> tuple[dict[str, Any], WordVectors]:
+def _gensim(text: Path, folder: Path, settings: dict[str, Any], session: Session) -> Trained:
     """Train by gensim on all cores, which writes vectors.bin in the folder."""
     vectors = folder / "vectors.bin"
     files = {"text": str(text), "vectors": str(vectors), "workers": programs.cores()}
