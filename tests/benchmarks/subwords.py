@@ -38,9 +38,9 @@ MEASURES = (*words.MEASURES, *harness.scores(["rare"]))
 _SUBWORDS = ("min_ngram", "max_ngram", "ngram_buckets")
 _LOSSES = {"negative_sampling": "ns", "hierarchical_softmax": "hs"}
 NOTE = (
-    "In the training loop: Lexrow compiles its step, and takes token ids that it kept from counting"
-    " the words. fastText reads and splits the text in every epoch; its seconds are from its own "
-    "progress line, without reading the dictionary and making the table."
+    "In the training loop: Lexrow compiles its step, and takes token ids that it kept in memory "
+    "from counting the words. fastText reads and splits the text in every epoch; its seconds are "
+    "from its own progress line, without reading the dictionary and making the table."
 )
 
 

@@ -55,10 +55,9 @@ LIKE_PEERS = {"tokenizer": "whitespace", "documents": "line"}
 REFUSED = ("task", "vocab", "max_vocab_size", "plan_only")
 SHARED = ("model", "loss", "dim", "window", "epochs", "min_count")
 NOTE = (
-    "In the training loop: Lexrow compiles its step, and takes token ids that it kept from counting"
-    " the words; the text is read and split before the loop, once (with more than 1 GiB of ids, "
-    "--cache=none or several processes, also in the loop). gensim reads and splits the text in "
-    "every epoch."
+    "In the training loop: Lexrow compiles its step, and takes token ids that it kept in memory "
+    "from counting the words: it reads and splits the text once, before the loop, but in every "
+    "epoch with --train_flags=--cache=none. gensim reads and splits the text in every epoch."
 )
 
 
