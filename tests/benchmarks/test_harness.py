@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -175,6 +176,12 @@ def test_an_output_that_cannot_be_is_refused_before_any_work(tmp_path, argument,
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=message):
         harness.measure("case", pytest.fail, parsed(argument.format(folder=tmp_path)))
+
+
+def test_a_missing_matplotlib_is_one_line(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="--plot=bars.png: matplotlib is missing; pip install"):
+        harness.measure("case", pytest.fail, parsed("--plot=bars.png"))
 
 
 def test_a_refusal_is_all_that_is_said_and_help_is_of_the_case():
