@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from absl import logging
 
 from ..checkpoints import workdir as files
 from ..checkpoints.workdir import Workdir
 from ..config import Config
 from ..errors import UsageError
-from ..text import corpus
+from ..system.checked_files import COUNT
+from ..text import corpus, unicode_rules
 
 
 def read(workdir: Workdir, shape: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,3 +53,34 @@ def recognize(
             "with; give that, or a new --workdir"
         )
     return fingerprint
+
+
+def word_rules(workdir: Workdir) -> dict[str, Any]:
+    """Return the field of corpus.json with the version of the rules that have split its words.
+
+    Args:
+        workdir: The workdir of the run. The field of its corpus.json, if it has one, does not
+            change, as its words stay.
+    """
+    recorded = read(workdir, {"word_rules": (None, COUNT)})
+    return {"word_rules": recorded.get("word_rules") if recorded else unicode_rules.VERSION}
+
+
+def warn_about_old_words(workdir: Workdir, tokens: Sequence[str], config: Config) -> None:
+    """Log a warning if a workdir has words that the tokenizer of this version splits otherwise.
+
+    Args:
+        workdir: The workdir of the run.
+        tokens: The words of its vocabulary.
+        config: The configuration of the run.
+    """
+    if config.corpus.tokenizer != "unicode" or word_rules(workdir)["word_rules"] is not None:
+        return
+    foreign = (token for token in tokens if not token.isascii())
+    if any(letter.isalpha() and not letter.isascii() for token in foreign for letter in token):
+        logging.warning(
+            "--workdir=%s: its vocabulary is of an earlier version, which cut words at accents and "
+            "other marks (as in Cyrillic, Arabic and Japanese); such words now stay whole, are not "
+            "in this vocabulary, and are left out of training; train anew, with a new --workdir",
+            workdir.path,
+        )

@@ -78,6 +78,8 @@ def load_data(config: Config, workdir: Workdir, finished: bool, team: Team = ALO
     elif config.input.heldout_share:
         examples, heldout = _split_heldout(examples, config)
     words, labels = _load_or_count_names(examples, config, workdir)
+    if recorded is not None:
+        recorded_corpus.warn_about_old_words(workdir, words.tokens, config)
     new_ids = None
     if grows:
         words, labels, new_ids = grown_names.grow(words, labels, examples, config)
@@ -100,7 +102,7 @@ def record(data: Data, features: Features, workdir: Workdir) -> None:
     vocabulary.save(data.words, str(workdir.vocabulary))
     text_names.save(data.labels, workdir.labels)
     text_features.save(features, workdir)
-    corpus_record: dict[str, Any] = {"fingerprint": data.fingerprint}
+    corpus_record = {"fingerprint": data.fingerprint, **recorded_corpus.word_rules(workdir)}
     if features.buckets_N is not None:
         corpus_record["ngram_rows"] = len(features.buckets_N)
     files.write_json(workdir.corpus, corpus_record)

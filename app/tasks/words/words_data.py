@@ -83,6 +83,7 @@ def load_text(
     if known and (grows or workdir.has(workdir.vocabulary)):
         words = words or vocabulary.load(str(workdir.vocabulary))
         phrases = _load_phrases(workdir, known.get("phrases"))
+        recorded_corpus.warn_about_old_words(workdir, words.tokens, config)
         fingerprint = recorded_corpus.recognize(sources, known["fingerprint"], config, finished)
         if fingerprint is not None:
             return Text(sources, words, known["words"], known["batches"], fingerprint, phrases)
@@ -114,6 +115,7 @@ def record(text: Text, workdir: Workdir) -> None:
     if text.vocabulary is not NO_VOCABULARY:  # the checkpoints have the words of --table=dynamic
         vocabulary.save(text.vocabulary, str(workdir.vocabulary))
     known = {"fingerprint": text.fingerprint, "words": text.words, "batches": text.batches}
+    known |= recorded_corpus.word_rules(workdir)
     if text.phrases:
         phrase_table.save(text.phrases, workdir.phrases)
         known["phrases"] = phrase_table.compute_digest(text.phrases)
