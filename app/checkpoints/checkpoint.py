@@ -6,6 +6,7 @@ A checkpoint is a folder `step-<number>` that appears as a whole or not at all.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -42,6 +43,26 @@ class Checkpoints:
     def __init__(self, folder: Path, tables: Mapping[str, Table], keep: int = 1):
         self._folder, self._tables, self._keep = folder, tables, keep
         self._stateful = {n: part for n, part in tables.items() if isinstance(part, Checkpointable)}
+
+    def newest(self) -> Position | None:
+        """Return the position of the newest checkpoint, or None (see `newest_position`)."""
+        return newest_position(self._folder)
+
+    def check_room(self) -> None:
+        """Check that the disk has room for the variables of the next checkpoint.
+
+        Raises:
+            RunError: It has not.
+        """
+        tables = _saved_by_tensorflow(self._tables).values()
+        variables = (variable for table in tables for _, variable in named_variables(table))
+        needed = sum(item.shape.num_elements() * item.dtype.size for item in variables)
+        free = shutil.disk_usage(next(path for path in self._folder.parents if path.exists())).free
+        if free < needed:
+            raise RunError(
+                f"{self._folder}: a checkpoint takes {needed:,} bytes, and the disk has {free:,}, "
+                "so nothing is trained; free the disk, or give a --workdir on another disk"
+            )
 
     def save(self, position: Position) -> None:
         """Write a checkpoint, and remove the oldest ones.

@@ -54,7 +54,8 @@ def train(
 
     Raises:
         RunError: The loss or a row is not finite, the input or the newest checkpoint cannot be
-            read, or a checkpoint cannot be written.
+            read, or a checkpoint cannot be written. If the disk has no room for one, nothing is
+            trained.
     """
     with closing(job.placed.staging or InPlace(job.placed.tables)) as staging:
         return _train(job, settings, workdir, runner or Runner(), flags, staging)
@@ -85,6 +86,8 @@ def _train(
     else:
         settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
     was_at_end = is_done(position, settings.epochs, settings.patience) and not position.unscored
+    if runner.chief and not was_at_end:
+        checkpoints.check_room()
     expect_batches(position, job)
     set_micro_batches(position, job)
     metrics: Metrics | Quiet = Quiet()
@@ -262,8 +265,17 @@ class _Loop:
             if not table.is_finite():
                 between = f"the last checkpoint and step {step}"
                 raise RunError(not_finite(f"a row of table {name!r}", between))
-        self.checkpoints.save(self.position)
+        self._write_checkpoint()
         self.saved_step = step
+
+    def _write_checkpoint(self) -> None:
+        """Write a checkpoint; if that fails, raise RunError that says where a next run begins."""
+        try:
+            self.checkpoints.save(self.position)
+        except RunError as error:
+            newest = self.checkpoints.newest()
+            start = f"step {newest.step}" if newest else "the start, as none is saved yet"
+            raise RunError(f"{error}; with this --workdir, a run goes on from {start}") from error
 
     def _save_and_score(self) -> None:
         """Write a checkpoint; begin to compute scores if a thread for them exists and is idle."""
@@ -310,7 +322,7 @@ class _Loop:
         )
         self._report_scores(scoring.done())
         if self.runner.chief and not scoring.is_aside:
-            self.checkpoints.save(self.position)  # that it is scored, and the best epoch
+            self._write_checkpoint()  # that it is scored, and the best epoch
 
     def _report_scores(self, finished: Iterable[tuple[int, int, dict[str, float] | None]]) -> None:
         """Write and show scores, each with its step and epoch; with --patience keep the best.

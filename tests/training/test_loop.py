@@ -3,11 +3,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.checkpoints import checkpoint
 from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
 from app.config import RunConfig
@@ -170,6 +172,39 @@ def test_rows_that_are_not_finite_are_not_saved(tmp_path):
         run.train(log_seconds=1e9, checkpoint_minutes=0.0)
     assert run.steps() == [0, 2, 4]
     assert Run(tmp_path).train()
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_found_before_training(tmp_path, monkeypatch):
+    bytes_ = 10 * (4 + 4) * 4  # of the rows and of their slot
+    free = types.SimpleNamespace(free=bytes_ - 1)
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: free)
+    run = Run(tmp_path / "new" / "run")
+    message = f"/checkpoints: a checkpoint takes {bytes_} bytes, and the disk has {free.free}, so "
+    with pytest.raises(RunError, match=message):
+        run.train()
+    assert not run.asked
+    free.free = bytes_
+    assert run.train()
+    free.free = 0
+    assert run.train()  # a finished run saves nothing
+
+
+def test_a_checkpoint_that_fails_says_where_the_next_run_begins(tmp_path, monkeypatch):
+    def full(saver, path):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    run, write = Run(tmp_path), tf.train.Checkpoint.write
+    monkeypatch.setattr(tf.train.Checkpoint, "write", full)
+    start = "on device; free the disk or choose another folder; with this --workdir, a run goes on"
+    with pytest.raises(RunError, match=f"{start} from the start, as none is saved yet$"):
+        run.train()
+    monkeypatch.setattr(tf.train.Checkpoint, "write", write)
+    run.train(epochs=1)
+    monkeypatch.setattr(tf.train.Checkpoint, "write", full)
+    with pytest.raises(RunError, match=f"{start} from step 10$"):
+        Run(tmp_path).train(epochs=2)
+    monkeypatch.setattr(tf.train.Checkpoint, "write", write)
+    assert Run(tmp_path).train(epochs=2)
 
 
 def test_input_that_fails_is_told_and_saves_nothing(tmp_path):
