@@ -210,28 +210,25 @@ def compiled_rows(initial: Any, ids_U: tf.Tensor, columns: int, dtype: tf.DType)
     Returns:
         Rows (U, D) of `dtype`.
     """
-    make = _rows_function(columns, dtype)
-    # The function itself is not called: TensorFlow counts calls that trace and warns of them. A
-    # device of another machine runs an XLA function only inside another function.
-    outer = tf.function(
-        lambda *given: make.get_concrete_function(*given)(*given), autograph=False
-    ).get_concrete_function(initial, ids_U)
-    return outer(initial, ids_U)
+    # The function itself is not called: TensorFlow counts calls that trace and warns of them.
+    return _rows_function(columns, dtype).get_concrete_function(initial, ids_U)(initial, ids_U)
 
 
 @functools.cache
 def _rows_function(columns: int, dtype: tf.DType) -> Any:
     """Return an XLA function from initial values and ids (U,) to rows (U, D) of `dtype`.
 
-    It is one for all tables, as TensorFlow keeps what XLA has compiled until the process ends. The
-    ids are an argument: from constant ids TensorFlow would first compute all values, only to see
-    whether to keep them.
+    It is one for all tables, as TensorFlow keeps what XLA has compiled, and every function that
+    calls it, until the process ends. The ids are an argument: from constant ids TensorFlow would
+    first compute all values, only to see whether to keep them.
     """
-    return tf.function(
+    make = tf.function(
         lambda initial, ids_U: tf.cast(initial.rows(ids_U, columns), dtype),
         autograph=False,
         jit_compile=True,
     )
+    # A device of another machine runs an XLA function only inside another function.
+    return tf.function(lambda *given: make.get_concrete_function(*given)(*given), autograph=False)
 
 
 def fingerprints(strings: tf.Tensor) -> tf.Tensor:
