@@ -144,7 +144,8 @@ def _least_scores(queries_NE: np.ndarray, items_VE: np.ndarray, k: int) -> np.nd
     """Return the k-th best score of any item for each query, (N,)."""
     block = max(1, _SCORES // len(items_VE))
     parts = (queries_NE[start : start + block] for start in range(0, len(queries_NE), block))
-    return np.concatenate([np.partition(part @ items_VE.T, -k)[:, -k] for part in parts])
+    # A copy, as a view of a column would keep all scores of its part.
+    return np.concatenate([np.partition(part @ items_VE.T, -k)[:, -k].copy() for part in parts])
 
 
 def _recall(
