@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 from tests.integration.commands import ROOT, done
-from tests.integration.repeated import FITS, KINDS
+from tests.integration.repeated import KINDS
+
+
+# TensorFlow 2.21 frees no body of a function that XLA compiles if another function calls it: a
+# program of stock TensorFlow that traces one of 40 operations anew, and calls it from a
+# `tf.function`, keeps 119 kB each time (without XLA 1 kB). A model or fit so keeps .05 to .7 MB,
+# and these, which have more or larger functions or record more of them, up to 1.6 MB.
+KEEP_MORE = {
+    "language model": 0.15,
+    "words in a file": 0.15,
+    "output tree": 0.12,
+    "output adaptive": 0.1,
+    "output classes of classes": 0.08,
+}
 
 
 def check(printed: str) -> None:
     """What is held after the last model is what was held after the first ones."""
     for kind, (before, after) in json.loads(printed.splitlines()[-1]).items():
-        # A fit of a classifier still leaves 2 MB; a model leaves .5, as one of stock Keras.
-        most = 1.25 if kind in FITS else 1.05
-        assert after["memory"] <= most * before["memory"], kind
+        kept = after["allocated"] - before["allocated"]
+        assert kept <= KEEP_MORE.get(kind, 0.05) * before["memory"], kind
         assert (after["files"], after["threads"]) == (before["files"], before["threads"]), kind
 
 
@@ -31,6 +44,11 @@ def test_a_few_models_leave_nothing(tmp_path):
 def test_thirty_of_a_kind_leave_nothing(tmp_path, kind):
     program = ["-m", "tests.integration.repeated", str(tmp_path), "5", "30", kind]
     ended = subprocess.run(
-        [sys.executable, *program], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, *program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONMALLOC": "malloc"},  # counts the objects of Python, too
+        capture_output=True,
+        text=True,
+        check=True,
     )
     check(ended.stdout)
