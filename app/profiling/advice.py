@@ -29,6 +29,7 @@ _PARALLEL = ("tokenize", "rows")
 _LEAST_SPEEDUP = 1.05  # smaller ones are not reported
 _UPDATE_SHARE = 0.25  # of a step, from which on another optimizer is proposed
 
+_CLUSTER = f"python -m {PACKAGE}.cluster --data_workers=N"
 _MEASURED = "data/benchmarks/README.md"
 
 
@@ -104,7 +105,7 @@ def _for_input(
     if settings.data_service:
         if is_bound:
             why = "more processes, on more machines, make the batches of the data service"
-            changes.append(Change(f"{PACKAGE}.cluster --data_workers=N", most, why))
+            changes.append(Change(_CLUSTER, most, why))
         return changes
     if name in _CACHED and config.run.epochs > 1:
         if settings.cache == "none":
@@ -115,10 +116,7 @@ def _for_input(
             return [Change("--profile_steps=START,STOP", most, why)]
     if is_bound and not changes and config.run.task == "words" and name in (*_PARALLEL, *_CACHED):
         cache = " --cache=none" if settings.cache in ("memory", "disk") else ""
-        why = (
-            "other machines make the batches; run there: "
-            f"python -m {PACKAGE}.cluster --data_workers=N"
-        )
+        why = f"other machines make the batches; run there: {_CLUSTER}"
         changes.append(Change(f"--data_service=HOST:PORT{cache}", most, why))
     return changes
 

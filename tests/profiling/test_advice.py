@@ -18,6 +18,7 @@ from app.profiling.operations import Work
 from app.profiling.stages import Pipeline, Stage
 
 SHARES = dict.fromkeys(("input", "host_to_device", "host_compute", "launch", "device_compute"), 0.0)
+CLUSTER = "python -m app.cluster --data_workers=N"
 OTHER_MODEL = ModelConfig(dim=64)
 
 
@@ -67,9 +68,9 @@ WAITING = divided(input=0.75, device_compute=0.25)
         # What no other process and no other thread makes.
         ({}, 5, stage("fill", "Map", 0), []),
         ({"map_parallelism": 1}, 1, stage("", "ParallelInterleaveV4", 1), []),
-        ({"data_service": "a:1"}, 5, stage(), [("app.cluster --data_workers=N", 4.0)]),
+        ({"data_service": "a:1"}, 5, stage(), [(CLUSTER, 4.0)]),
         ({"map_parallelism": 1}, 1, stage(parallelism=1), [("--map_parallelism=-1", 2.0)]),
-        ({"data_service": "a:1"}, 1, stage("rows"), [("app.cluster --data_workers=N", 4.0)]),
+        ({"data_service": "a:1"}, 1, stage("rows"), [(CLUSTER, 4.0)]),
         (
             {"map_parallelism": 1, "prefetch": 0, "cache": "none"},
             3,
