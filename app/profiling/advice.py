@@ -55,11 +55,15 @@ def advise(
         First the changes whose speedup the profile cannot tell, then those with a speedup of 1.05
         or more, the greatest first, and those with a condition at the end; empty if none is known.
     """
+    changes = []
+    if not division.launch_counts:
+        changes = _with_graphs(division.shares["launch"])
+        division = division._replace(shares={**division.shares, "launch": 0.0})
     if config is None:
-        changes = advise_program(division, pipeline, runs, work, cores)
+        changes += advise_program(division, pipeline, runs, work, cores)
     else:
         host, launch = division.shares["host_compute"], division.shares["launch"]
-        changes = [
+        changes += [
             *_for_input(division, pipeline, config, cores),
             _double("batch_tokens", config, launch, "; the model learns differently"),
             _double("steps_per_call", config, host),
@@ -69,6 +73,18 @@ def advise(
         filter(_is_worth, changes),
         key=lambda change: (bool(change.condition), -(change.speedup or math.inf)),
     )
+
+
+def _with_graphs(launch: float) -> list[Change]:
+    """Return the advice to record CUDA graphs, if the start of kernels takes time."""
+    if speedup(launch) < _LEAST_SPEEDUP:
+        return []
+    why = (
+        f"starting kernels one by one takes {launch:.0%} of the time, as XLA uses no CUDA graphs "
+        "while a profile is recorded, unless it is told to"
+    )
+    what = "XLA_FLAGS=--xla_enable_command_buffers_during_profiling=true, and record again"
+    return [Change(what, None, why)]
 
 
 def _is_worth(change: Change) -> bool:

@@ -34,8 +34,8 @@ VERDICTS = {
 # The event of a wait for the next batch, and operations that last as long as this wait.
 _WAITING = "IteratorGetNextOp::DoCompute"
 _WAITING_KIND = "IteratorGetNext"
-# Prefixes of events that start operations: TensorFlow's executor, and CUDA's calls.
-_STARTING = ("ExecutorState::", "cuLaunch", "cudaLaunch")
+# Prefixes of events that start operations: TensorFlow's executor, CUDA's calls, and XLA's program.
+_STARTING = ("ExecutorState::", "cuLaunch", "cudaLaunch", "cuGraphLaunch", "GpuExecutable::Execute")
 _COPY = "memcpyh2d"  # CUPTI's name of a copy from the host, in lower case
 _TRACING = "traced-"  # begins `tf_function_call` of a call that traces its function
 # Threads that take parts of an operation of the CPU, and the event of such a part.
@@ -63,6 +63,8 @@ class Division(NamedTuple):
         long_waits: The share of the time in long waits for input; see `LongWaits`.
         crowding: The time that all operations, of steps and of the input, would take on all cores,
             as a share of the time of the calls. 0 with another device.
+        launch_counts: Whether `launch` is that of a run without a profile. It is not if a GPU ran
+            compiled kernels one by one: XLA uses CUDA graphs only while no profile is recorded.
     """
 
     calls: int
@@ -72,6 +74,7 @@ class Division(NamedTuple):
     competing: float = 0.0
     long_waits: float = 0.0
     crowding: float = 0.0
+    launch_counts: bool = True
 
     @property
     def seconds(self) -> float:
@@ -88,11 +91,13 @@ class Division(NamedTuple):
         """The part that limits the speed, such as "device-bound" (a value of `VERDICTS`).
 
         It is "input-bound" if waiting for input, and the time lost to operations of the input, are
-        a share of `INPUT_BOUND` or more. Otherwise it is the part with the largest share.
+        a share of `INPUT_BOUND` or more. Otherwise it is the part with the largest share, without
+        `launch` if this does not count.
         """
         if self.shares["input"] + self.competing >= INPUT_BOUND:
             return VERDICTS["input"]
-        others = [part for part in VERDICTS if part != "input"]
+        left_out = ("input",) if self.launch_counts else ("input", "launch")
+        others = [part for part in VERDICTS if part not in left_out]
         return VERDICTS[max(others, key=lambda part: self.shares[part])]
 
 
@@ -138,6 +143,7 @@ def divide(
     total = sum(step["step"] for step in steps) or 1.0
     shares = {part: sum(step[part] for step in steps) / total for part in VERDICTS}
     waits = _find_long_waits(steps)
+    kernels = [run for run in runs if run.kernel and run.on_device]
     competing, crowding = _compete(events, runs, shares["input"], cores) if cpu_only else (0.0, 0.0)
     division = Division(
         len(steps),
@@ -147,6 +153,7 @@ def divide(
         competing,
         waits.share if waits else 0.0,
         crowding,
+        any(run.in_graph for run in kernels) or not kernels,
     )
     return division, waits
 
@@ -255,7 +262,9 @@ def _compete(
         return whole, whole - float(np.sum(waits(ends) - waits(starts)))
 
     helps = [e for e in events if e.name == _HELP and e.thread.startswith(_HELPERS)]
-    step_all, step = sum_times([(r.start, r.end) for r in runs if _of_step(r)] + _spans(helps))
+    # Kernels run within their program, and on threads that help.
+    own = [(r.start, r.end) for r in runs if _of_step(r) and not r.kernel]
+    step_all, step = sum_times(own + _spans(helps))
     fed_all, fed = sum_times([(r.start, r.end) for r in runs if r.part == INPUT and not r.python])
     total = float(marked(np.inf)) or 1.0
     computing = max(total * (1 - waiting), 1e-9)

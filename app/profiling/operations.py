@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..types import PHASES
 from .profiles import Event, on_stream
+from .programs import NO_PROGRAMS, Kernel, Programs
 
 INPUT = "input"
 
@@ -20,6 +21,8 @@ _AFTERWARDS = "ExecutorState::ProcessAsync::Done"
 # Functions of tf.data run on threads whose names begin so.
 _INPUT_THREADS = "tf_data_"
 _ITERATOR = "Iterator::"
+# The call of a compiled program on a CPU, whose kernels may run on other threads.
+_PROGRAM = "CpuExecutable::"
 # The prefix of operations in a function that another function calls, as in keras.fit.
 _CALL = "StatefulPartitionedCall/"
 # Types of operations that call Python.
@@ -40,6 +43,10 @@ class Run(NamedTuple):
         start: Microseconds.
         end: Microseconds.
         seconds: The time without operations within it.
+        kernel: The name of the kernel of a compiled program; empty if it is none. The operation of
+            the step is then its source.
+        bytes: The bytes that this kernel moves.
+        in_graph: Whether this kernel was started by a CUDA graph.
     """
 
     name: str
@@ -49,6 +56,9 @@ class Run(NamedTuple):
     start: float
     end: float
     seconds: float
+    kernel: str = ""
+    bytes: int = 0
+    in_graph: bool = False
 
     @property
     def python(self) -> bool:
@@ -68,6 +78,7 @@ class Operation(NamedTuple):
         share: The share of the time of all operations.
         large: The share of the time of all operations that copies with much to do take, whose
             median run takes 0.3 ms or more (0.02 ms on a device).
+        compiled: Whether they are kernels of a compiled program.
     """
 
     name: str
@@ -77,6 +88,7 @@ class Operation(NamedTuple):
     seconds: float
     share: float
     large: float = 0.0
+    compiled: bool = False
 
 
 class Work(NamedTuple):
@@ -91,17 +103,22 @@ class Work(NamedTuple):
     parts: dict[str, float]
 
 
-def collect_runs(events: Sequence[Event]) -> list[Run]:
-    """Return the runs of operations of a profile, of the host and of devices, in no order."""
+def collect_runs(events: Sequence[Event], programs: Programs = NO_PROGRAMS) -> list[Run]:
+    """Return the runs of operations of a profile, of the host and of devices, in no order.
+
+    Args:
+        events: The events of the profile.
+        programs: Its compiled programs, whose kernels count as operations.
+    """
     runs = []
     for thread in by_thread(events):
         seconds: dict[int, float] = collections.defaultdict(float)
         ends: dict[int, float] = {}
-        found: dict[int, tuple[Event, tuple[str, str], bool]] = {}
+        found: dict[int, tuple[Event, tuple[str, str, Kernel | None], bool]] = {}
         for event, outer, own_time in nested(thread):
-            operation = _innermost((*outer, event))
+            operation = _innermost((*outer, event), programs)
             if operation is event:
-                key = _key(event)
+                key = _key(event, programs)
                 assert key is not None
                 is_input = any(other.name.startswith(_ITERATOR) for other in outer)
                 found[id(event)] = event, key, is_input or _is_input(event)
@@ -109,46 +126,52 @@ def collect_runs(events: Sequence[Event]) -> list[Run]:
                 seconds[id(operation)] += own_time / 1e6
             elif event.name == _AFTERWARDS and outer:
                 ends.setdefault(id(outer[-1]), event.start)
-        for number, (event, (name, kind), is_input) in found.items():
+        for number, (event, (name, kind, kernel), is_input) in found.items():
             end = ends.get(number, event.start + event.length)
             part = INPUT if is_input else _phase(name)
-            device = on_stream(event)
-            runs.append(Run(name, kind, part, device, event.start, end, seconds[number]))
+            run = Run(name, kind, part, on_stream(event), event.start, end, seconds[number])
+            if kernel:
+                in_graph = "cuda_graph_id" in event.args
+                run = run._replace(kernel=event.name, bytes=kernel.bytes, in_graph=in_graph)
+            runs.append(run)
     return runs
 
 
 def collect_work(runs: Sequence[Run]) -> Work:
     """Sum up the runs of operations: only operations of devices, or of the host if none ran."""
     on_devices = any(run.on_device for run in runs)
-    copies: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    copies: dict[tuple[tuple[str, str, str], bool], dict[str, list[float]]] = {}
     for run in runs:
         if run.on_device == on_devices:
             name = re.sub(r"(_\d+)+(?=/|$)", "", run.name)
-            by_copy = copies.setdefault((name, run.kind, run.part), {})
-            by_copy.setdefault(run.name, []).append(run.seconds)
+            by_copy = copies.setdefault(((name, run.kind, run.part), bool(run.kernel)), {})
+            by_copy.setdefault(run.kernel or run.name, []).append(run.seconds)
     least = _LARGE_ON_DEVICE if on_devices else _LARGE
     total = sum(sum(times) for group in copies.values() for times in group.values()) or 1.0
     parts: dict[str, float] = collections.defaultdict(float)
     operations = []
-    for key, group in copies.items():
+    for (key, compiled), group in copies.items():
         seconds = sum(sum(times) for times in group.values())
         large = sum(sum(times) for times in group.values() if statistics.median(times) >= least)
         count = sum(len(times) for times in group.values())
-        operations.append(Operation(*key, count, seconds, seconds / total, large / total))
+        shares = seconds / total, large / total
+        operations.append(Operation(*key, count, seconds, *shares, compiled))
         parts[key[2]] += seconds / total
     return Work(sorted(operations, key=lambda operation: -operation.seconds), dict(parts))
 
 
-def _innermost(stack: Sequence[Event]) -> Event | None:
+def _innermost(stack: Sequence[Event], programs: Programs) -> Event | None:
     """Return the innermost operation in a stack of nested events, outermost first.
 
-    Return None if there is none, or if the innermost part of the stack is a call of an iterator, in
-    which a thread waits for another, or the executor's work after an operation.
+    Return None if there is none, or if the innermost part of the stack is a call of an iterator or
+    of a compiled program with known kernels, in which a thread waits for others, or the executor's
+    work after an operation.
     """
+    waits = (_ITERATOR, _PROGRAM) if programs.kernels else _ITERATOR
     for event in reversed(stack):
-        if event.name == _AFTERWARDS or event.name.startswith(_ITERATOR):
+        if event.name == _AFTERWARDS or event.name.startswith(waits):
             return None
-        if _key(event) is not None:
+        if _key(event, programs) is not None:
             return event
     return None
 
@@ -158,8 +181,29 @@ def _is_input(event: Event) -> bool:
     return event.thread.startswith(_INPUT_THREADS)
 
 
-def _key(event: Event) -> tuple[str, str] | None:
-    """Return the name and the type of an operation, or None if the event is no operation."""
+def _kernel(event: Event, programs: Programs) -> Kernel | None:
+    """Return the kernel of a compiled program that an event ran, or None if it ran none.
+
+    On a GPU, a graph of kernels is one instruction, so the kernel's own name is looked up, too.
+    """
+    module = event.args.get("hlo_module")
+    if module is None:
+        return None
+    for name in (event.args.get("hlo_op", ""), event.name):
+        if (module, name) in programs.kernels:
+            return programs.kernels[module, name]
+    # Others of the host call kernels, as loops do.
+    return Kernel(event.args.get("name", ""), 0) if on_stream(event) else None
+
+
+def _key(event: Event, programs: Programs) -> tuple[str, str, Kernel | None] | None:
+    """Return the name and the type of an operation, or None if the event is no operation.
+
+    If it is a kernel of a compiled program, return also that, and its name without numbers as type.
+    """
+    kernel = _kernel(event, programs)
+    if kernel:
+        return kernel.source, re.sub(r"[._]\d+", "", event.name), kernel
     if event.name == _ASYNCHRONOUS:
         name, kind = event.args.get("name", ""), event.args.get("kernel_type", "")
     else:
@@ -168,7 +212,7 @@ def _key(event: Event) -> tuple[str, str] | None:
         name, colon, kind = label.rpartition(":")
         if not colon:
             return None
-    return name.removeprefix(_CALL), kind
+    return name.removeprefix(_CALL), kind, None
 
 
 def _phase(name: str) -> str:

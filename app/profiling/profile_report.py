@@ -12,8 +12,9 @@ from ..errors import RunError
 from .advice import advise
 from .changes import Change
 from .division import TRUSTED_CALLS, Division, LongWaits, divide
-from .operations import Work, collect_runs, collect_work
-from .profiles import Event, read
+from .operations import Run, Work, collect_runs, collect_work
+from .profiles import Event, file_of, read
+from .programs import NO_PROGRAMS, Programs, read_programs
 from .stages import Stage, find_pipeline
 
 _HEAVIEST = 5  # operations in the report
@@ -27,6 +28,21 @@ MEANINGS = {
 }
 
 
+class Kernels(NamedTuple):
+    """The kernels of the compiled programs of a profile.
+
+    Attributes:
+        number: The mean number of kernels of a step.
+        bytes: The bytes that they move in a step, if no cache keeps any.
+        bandwidth: This amount in the mean time of a step, as a share of what the memory of the GPU
+            can move; 0 without a GPU.
+    """
+
+    number: float
+    bytes: float
+    bandwidth: float
+
+
 class Diagnosis(NamedTuple):
     """The diagnosis of a profile.
 
@@ -38,6 +54,7 @@ class Diagnosis(NamedTuple):
         long_waits: The steps that wait far longer for input than the others, or None.
         stage: The slowest stage of the pipeline, or None.
         work: The operations.
+        kernels: The kernels of compiled steps, or None.
         changes: Proposed changes, best first.
     """
 
@@ -48,6 +65,7 @@ class Diagnosis(NamedTuple):
     long_waits: LongWaits | None
     stage: Stage | None
     work: Work
+    kernels: Kernels | None
     changes: list[Change]
 
     @property
@@ -71,21 +89,26 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
     Raises:
         RunError: The profile is damaged, or has no complete call.
     """
-    return diagnose_events(profile, read(profile), config, os.cpu_count() or 1)
+    file = file_of(profile)
+    events = read(file)
+    is_compiled = any("hlo_module" in event.args for event in events)
+    programs = read_programs(file) if is_compiled else NO_PROGRAMS
+    return diagnose_events(profile, events, programs, config, os.cpu_count() or 1)
 
 
 def diagnose_events(
-    profile: Path, events: Sequence[Event], config: Config | None, cores: int
+    profile: Path, events: Sequence[Event], programs: Programs, config: Config | None, cores: int
 ) -> Diagnosis:
     """Return the diagnosis of events; see `diagnose`.
 
     Args:
         profile: The folder of the profile, for the report.
         events: The events.
+        programs: The compiled programs.
         config: The settings of the run; None if it was not a run of lexrow.train.
         cores: The cores of the machine.
     """
-    runs = collect_runs(events)
+    runs = collect_runs(events, programs)
     work = collect_work(runs)
     division, waits = divide(events, runs, cores)
     if not division.calls:
@@ -98,11 +121,35 @@ def diagnose_events(
     changes = advise(division, pipeline, runs, work, config, cores)
     steps, tokens = (config.input.steps_per_call, config.input.batch_tokens) if config else (1, 1)
     stage = pipeline.slowest if pipeline else None
-    return Diagnosis(profile, steps, tokens, division, waits, stage, work, changes)
+    kernels = _count_kernels(events, runs, division, steps, programs.bandwidth)
+    return Diagnosis(profile, steps, tokens, division, waits, stage, work, kernels, changes)
+
+
+def _count_kernels(
+    events: Sequence[Event], runs: Sequence[Run], division: Division, steps: int, bandwidth: float
+) -> Kernels | None:
+    """Return the kernels of a step, or None if no step is compiled.
+
+    Args:
+        events: The events of the profile.
+        runs: The runs of operations of the profile.
+        division: The parts of a step.
+        steps: The steps of a call.
+        bandwidth: The bytes a second that the memory of the GPU can move; 0 without a GPU.
+    """
+    marks = [event for event in events if "step_num" in event.args]
+    end = max(event.start + event.length for event in marks)
+    begin = min(event.start for event in marks)
+    sizes = [run.bytes for run in runs if run.kernel and begin <= run.start < end]
+    if not sizes:
+        return None
+    used = sum(sizes) / division.seconds / bandwidth if bandwidth else 0.0
+    steps *= division.calls
+    return Kernels(len(sizes) / steps, sum(sizes) / steps, used)
 
 
 def text(diagnosis: Diagnosis) -> str:
-    """Return a diagnosis as lines of text: step, verdict, slowest stage, operations, changes.
+    """Return a diagnosis as lines: step, verdict, kernels, slowest stage, operations, changes.
 
     It has the five heaviest operations, and a note if the profile is too short to trust.
     """
@@ -124,7 +171,9 @@ def text(diagnosis: Diagnosis) -> str:
         f"step       {diagnosis.milliseconds:.3g} ms{call}: {parts}"
         + (f"; {competing:.0%} is lost to the input's operations" if competing >= 0.005 else ""),
         f"verdict    {division.verdict}: {MEANINGS[division.verdict]}"
-        + ("; the CPU is the device" if division.cpu_only else ""),
+        + ("; the CPU is the device" if division.cpu_only else "")
+        + ("" if division.launch_counts else "; `launch` is partly the profile's own"),
+        *([_kernels_line(diagnosis.kernels)] if diagnosis.kernels else []),
         *([f"waits      {diagnosis.long_waits}"] if diagnosis.long_waits else []),
         "tf.data    "
         + (
@@ -151,6 +200,16 @@ def text(diagnosis: Diagnosis) -> str:
         what = f"if {change.condition}: {change.what}" if change.condition else change.what
         lines.append(f"{begin:<10} {what}: {gain}{change.why}{new}")
     return "\n".join(lines)
+
+
+def _kernels_line(kernels: Kernels) -> str:
+    """Return the line about the kernels of compiled steps."""
+    line = f"kernels    {kernels.number:,.0f} a step"
+    if kernels.bytes:
+        line += f", which read and write {kernels.bytes / 1e6:,.3g} MB"
+    if kernels.bandwidth:
+        line += f", {kernels.bandwidth:.0%} of what the GPU's memory can, or less by its caches"
+    return line
 
 
 def compare(before: Diagnosis, now: Diagnosis) -> str:
@@ -184,6 +243,7 @@ def record(diagnosis: Diagnosis) -> dict[str, Any]:
         "long_waits": diagnosis.long_waits and diagnosis.long_waits._asdict(),
         "stage": diagnosis.stage and {"label": str(diagnosis.stage), **diagnosis.stage._asdict()},
         "parts": diagnosis.work.parts,
+        "kernels": diagnosis.kernels and diagnosis.kernels._asdict(),
         "operations": [o._asdict() for o in diagnosis.work.operations[:_HEAVIEST]],
         "changes": [change._asdict() for change in diagnosis.changes],
     }

@@ -58,24 +58,28 @@ def find_newest(folder: Path, flag: str = "workdir") -> Path:
     return max(paths, key=lambda path: (path.parent.name, path)).parent
 
 
-def read(folder: Path) -> list[Event]:
-    """Read the events of the first host of the profile in a folder, in no order.
+def file_of(folder: Path) -> Path:
+    """Return the .xplane.pb file of the first host of the profile in a folder."""
+    return min(folder.glob("*.xplane.pb"))
+
+
+def read(file: Path) -> list[Event]:
+    """Read the events of a profile, in no order.
 
     Output to stderr is hidden meanwhile, for the whole process.
 
     Args:
-        folder: The folder of the profile, with at least one .xplane.pb file.
+        file: The .xplane.pb file of the profile.
 
     Raises:
-        RunError: The file of the profile is truncated or no profile.
+        RunError: The file is truncated or no profile.
     """
-    file = str(min(folder.glob("*.xplane.pb")))
     with hide_stderr():
         from xprof.convert import raw_to_tool_data  # slow to import
 
         # A result that TensorBoard has saved may belong to a file that was replaced since.
         options = {"use_saved_result": False}
-        data, _ = raw_to_tool_data.xspace_to_tool_data([file], "trace_viewer", options)
+        data, _ = raw_to_tool_data.xspace_to_tool_data([str(file)], "trace_viewer", options)
     if not data:
         raise RunError(f"{file} is truncated or no profile; delete it and {_RECORD}")
     return parse(json.loads(data)["traceEvents"])

@@ -28,7 +28,6 @@ _ROW_OPTIMIZERS = {
 } | dict.fromkeys(("adadelta", "adamax", "ftrl", "lamb", "lion", "nadam", "rmsprop"), "LazyAdam")
 # The operation that makes a dense gradient of that of an embedding table.
 _MAKES_DENSE = "UnsortedSegmentSum"
-_COMPILED = ("StatefulPartitionedCall", "PartitionedCall", "XlaLaunch")
 _COMPILED_SHARE = 0.8  # of the operations of a step, from which on XLA hides what takes the time
 _STEPS = 16  # per call, as proposed
 _BATCH = 4  # times the examples of a batch, as proposed
@@ -193,12 +192,12 @@ def _for_overhead(division: Division, runs: Sequence[Run], work: Work) -> list[C
 
 def _for_compiled_step(division: Division, work: Work) -> list[Change]:
     """Return the advice to audit a step that is mostly large operations compiled by XLA, or []."""
-    large = sum(o.large for o in work.operations if o.part != INPUT and o.kind in _COMPILED)
+    large = sum(o.large for o in work.operations if o.compiled)
     is_large = large and large >= _COMPILED_SHARE * _of_steps(work)
     if division.verdict != "device-bound" or not is_large:
         return []
     why = (
-        "XLA made one operation of the step, whose parts the profile does not show; the audit "
-        "finds updates of a whole table"
+        "XLA fuses the update of a table with other operations, so that the profile does not show "
+        "whether it is of the whole table; the audit finds such updates"
     )
     return [Change(f"{PACKAGE}.keras.audit(model), for a large embedding table", None, why)]

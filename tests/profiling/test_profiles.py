@@ -36,9 +36,10 @@ def test_no_profile(tmp_path, folder):
 
 @pytest.mark.parametrize("content", [b"\x0a\xff\xff", b"no protocol buffer" * 9])
 def test_a_damaged_file(folder, content, capfd):
-    (folder / "host.xplane.pb").write_bytes(content)
+    file = folder / "host.xplane.pb"
+    file.write_bytes(content)
     with pytest.raises(RunError, match=r"host\.xplane\.pb is truncated or no profile; delete it"):
-        profiles.read(folder)
+        profiles.read(file)
 
 
 def test_a_file_without_a_step(folder):

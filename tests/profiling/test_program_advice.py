@@ -175,12 +175,15 @@ def test_an_optimizer_that_updates_rows_or_small_variables_or_no_table():
 
 
 def test_a_step_that_xla_compiled():
-    call = ("StatefulPartitionedCall", "StatefulPartitionedCall", "", 9.0)
-    done = work(call, ("dense/MatMul", "MatMul", "", 1.0))
+    def compiled(other, large=True):
+        """An update that XLA compiled, and another operation of so many seconds."""
+        done = work(("add", "fusion", "", 9.0), ("dense/MatMul", "MatMul", "", other), large=large)
+        done.operations[0] = done.operations[0]._replace(compiled=True)
+        return done
+
+    done = compiled(1.0)
     what = "app.keras.audit(model), for a large embedding table"
     assert asked(COMPUTING, None, (), done)[what] is None
-    even = work(call, ("dense/MatMul", "MatMul", "", 9.0))
-    small = work(call, ("dense/MatMul", "MatMul", "", 1.0), large=False)
-    for other in (even, small):
+    for other in (compiled(9.0), compiled(1.0, large=False)):
         assert what not in asked(COMPUTING, None, (), other)
     assert what not in asked(WAITING, None, (), done)

@@ -21,7 +21,7 @@ from app.config import (
 from app.input import pipeline
 from app.profiling import live, profile_report, profiles
 from app.tasks.words import words_job
-from app.training import loop
+from app.training import loop, runner, step
 from app.training.run import check_flags
 from tests.integration.commands import write_corpus
 
@@ -114,6 +114,27 @@ def test_a_normal_run_does_not_wait_for_its_input(config):
     assert found.work.parts.keys() >= {"lookup", "gather", "loss", "gradient", "update"}
     assert found.division.shares.keys() == profile_report.record(found)["shares"].keys()
     assert sum(found.division.shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.slow
+def test_a_compiled_run(config, monkeypatch):
+    """Its kernels are known by the operations that they were made of, also in threads that help."""
+
+    def by_xla(*given, **_):
+        return step.train_function(*given, by_xla=True)
+
+    monkeypatch.setattr(runner, "train_function", by_xla)
+    given = dataclasses.replace(config.input, steps_per_call=4, cache="memory")
+    run = dataclasses.replace(config.run, epochs=8, profile_steps="40,80")
+    found = diagnosed(dataclasses.replace(config, input=given, run=run))
+    assert found.division.verdict == "device-bound" and found.steps == 4
+    assert found.work.parts.keys() >= {"lookup", "gather", "loss", "gradient", "update"}
+    kernels = [o for o in found.work.operations if o.part != "input"]
+    assert sum(o.share for o in kernels if o.compiled) > 0.9 * sum(o.share for o in kernels)
+    # At least the rows of 1,024 tokens and their gradients, read and written.
+    assert found.kernels.number > 20 and found.kernels.bytes > 4 * 1024 * 64 * 4
+    assert found.kernels.bandwidth == 0
+    assert "a step, which read and write " in profile_report.text(found)
 
 
 @pytest.mark.slow
