@@ -78,7 +78,6 @@ class Operation(NamedTuple):
         share: The share of the time of all operations.
         large: The share of the time of all operations that copies with much to do take, whose
             median run takes 0.3 ms or more (0.02 ms on a device).
-        compiled: Whether they are kernels of a compiled program.
     """
 
     name: str
@@ -88,7 +87,6 @@ class Operation(NamedTuple):
     seconds: float
     share: float
     large: float = 0.0
-    compiled: bool = False
 
 
 class Work(NamedTuple):
@@ -140,22 +138,21 @@ def collect_runs(events: Sequence[Event], programs: Programs = NO_PROGRAMS) -> l
 def collect_work(runs: Sequence[Run]) -> Work:
     """Sum up the runs of operations: only operations of devices, or of the host if none ran."""
     on_devices = any(run.on_device for run in runs)
-    copies: dict[tuple[tuple[str, str, str], bool], dict[str, list[float]]] = {}
+    copies: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for run in runs:
         if run.on_device == on_devices:
             name = re.sub(r"(_\d+)+(?=/|$)", "", run.name)
-            by_copy = copies.setdefault(((name, run.kind, run.part), bool(run.kernel)), {})
+            by_copy = copies.setdefault((name, run.kind, run.part), {})
             by_copy.setdefault(run.kernel or run.name, []).append(run.seconds)
     least = _LARGE_ON_DEVICE if on_devices else _LARGE
     total = sum(sum(times) for group in copies.values() for times in group.values()) or 1.0
     parts: dict[str, float] = collections.defaultdict(float)
     operations = []
-    for (key, compiled), group in copies.items():
+    for key, group in copies.items():
         seconds = sum(sum(times) for times in group.values())
         large = sum(sum(times) for times in group.values() if statistics.median(times) >= least)
         count = sum(len(times) for times in group.values())
-        shares = seconds / total, large / total
-        operations.append(Operation(*key, count, seconds, *shares, compiled))
+        operations.append(Operation(*key, count, seconds, seconds / total, large / total))
         parts[key[2]] += seconds / total
     return Work(sorted(operations, key=lambda operation: -operation.seconds), dict(parts))
 

@@ -28,7 +28,6 @@ _ROW_OPTIMIZERS = {
 } | dict.fromkeys(("adadelta", "adamax", "ftrl", "lamb", "lion", "nadam", "rmsprop"), "LazyAdam")
 # The operation that makes a dense gradient of that of an embedding table.
 _MAKES_DENSE = "UnsortedSegmentSum"
-_COMPILED_SHARE = 0.8  # of the operations of a step, from which on XLA hides what takes the time
 _STEPS = 16  # per call, as proposed
 _BATCH = 4  # times the examples of a batch, as proposed
 # The time of tf.data to call a function of TensorFlow's operations, as measured for the addition of
@@ -52,7 +51,7 @@ def advise_program(
         cores: The cores of the machine.
     """
     by_step = _for_overhead(division, runs, work)
-    by_step += _for_dense_updates(division, work) or _for_compiled_step(division, work)
+    by_step += _for_dense_updates(division, work)
     if pipeline is None:
         return by_step
     changes = [_no_faster_than(pipeline, division, change) for change in by_step]
@@ -142,7 +141,8 @@ def _for_dense_updates(division: Division, work: Work) -> list[Change]:
     """
     changes = []
     for name, operations in _by_optimizer(work).items():
-        if any(o.kind == _MAKES_DENSE and o.large for o in operations):
+        # The type of a compiled operation is that of its kernel.
+        if any(o.name.endswith(_MAKES_DENSE) and o.large for o in operations):
             share = sum(o.large for o in operations) / _of_steps(work)
             why = (
                 f"{name} takes {share:.0%} of the operations to update whole variables; a step "
@@ -188,16 +188,3 @@ def _for_overhead(division: Division, runs: Sequence[Run], work: Work) -> list[C
     )
     gain = speedup(saved_by_fewer_calls(fixed, _BATCH))
     return [*changes, Change(f"a batch of {_BATCH} times the examples", gain, why)]
-
-
-def _for_compiled_step(division: Division, work: Work) -> list[Change]:
-    """Return the advice to audit a step that is mostly large operations compiled by XLA, or []."""
-    large = sum(o.large for o in work.operations if o.compiled)
-    is_large = large and large >= _COMPILED_SHARE * _of_steps(work)
-    if division.verdict != "device-bound" or not is_large:
-        return []
-    why = (
-        "XLA fuses the update of a table with other operations, so that the profile does not show "
-        "whether it is of the whole table; the audit finds such updates"
-    )
-    return [Change(f"{PACKAGE}.keras.audit(model), for a large embedding table", None, why)]

@@ -129,8 +129,7 @@ def test_a_compiled_run(config, monkeypatch):
     found = diagnosed(dataclasses.replace(config, input=given, run=run))
     assert found.division.verdict == "device-bound" and found.steps == 4
     assert found.work.parts.keys() >= {"lookup", "gather", "loss", "gradient", "update"}
-    kernels = [o for o in found.work.operations if o.part != "input"]
-    assert sum(o.share for o in kernels if o.compiled) > 0.9 * sum(o.share for o in kernels)
+    assert not any("train_by_xla" in o.name for o in found.work.operations[:5])
     # At least the rows of 1,024 tokens and their gradients, read and written.
     assert found.kernels.number > 20 and found.kernels.bytes > 4 * 1024 * 64 * 4
     assert found.kernels.bandwidth == 0
