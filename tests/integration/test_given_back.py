@@ -12,7 +12,6 @@ import pytest
 from tests.integration.commands import ROOT, done
 from tests.integration.repeated import KINDS
 
-
 # TensorFlow 2.21 frees no body of a function that XLA compiles if another function calls it: a
 # program of stock TensorFlow that traces one of 40 operations anew, and calls it from a
 # `tf.function`, keeps 119 kB each time (without XLA 1 kB). A model or fit so keeps .05 to .7 MB,
