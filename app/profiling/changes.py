@@ -51,6 +51,9 @@ def saved_by_overlap(division: Division) -> float:
 def saved_by_parallel_calls(division: Division, stage: Stage, calls: int) -> float:
     """Return the saving where a stage of the input makes more calls at the same time.
 
+    It is none where steps lose more to operations of the input than they wait for it: more calls
+    would take more of the cores (`data/benchmarks/README.md`).
+
     Args:
         division: The parts of a step.
         stage: The stage, with calls at the same time as recorded.
@@ -59,7 +62,8 @@ def saved_by_parallel_calls(division: Division, stage: Stage, calls: int) -> flo
     faster = min(stage.seconds / (division.seconds or 1.0), 1.0) * (
         1 - max(stage.parallelism, 1) / calls
     )
-    return max(min(faster, division.shares["input"], 1 - division.crowding), 0.0)
+    waited = division.shares["input"] - division.competing
+    return max(min(faster, waited, 1 - division.crowding), 0.0)
 
 
 def saved_by_fewer_calls(share: float, times: int) -> float:

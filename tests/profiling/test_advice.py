@@ -117,6 +117,17 @@ def test_of_a_tokenizer_that_takes_the_cores_of_the_steps():
     ]
 
 
+def test_parallel_calls_that_would_take_the_cores_of_the_steps():
+    """The steps lose more to the calls that run already than they wait for them."""
+    config = Config(input=InputConfig(map_parallelism=1), run=RunConfig(epochs=1))
+    found = divided(input=0.11, device_compute=0.89)._replace(crowding=0.8)
+    assert asked(found, config, stage(parallelism=1)) == [
+        ("--map_parallelism=-1", pytest.approx(1 / 0.89))
+    ]
+    changes = asked(found._replace(competing=0.25), config, stage(parallelism=1))
+    assert not any("map_parallelism" in what for what, _ in changes)
+
+
 def test_of_a_host_that_is_busy():
     """Every cause is named, whatever limits the speed."""
     config = Config(input=InputConfig(steps_per_call=8))
