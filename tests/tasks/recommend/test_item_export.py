@@ -6,6 +6,7 @@ import json
 import resource
 import signal
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -120,3 +121,15 @@ def test_without_faiss(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="pip install faiss-cpu"):
         item_export.write_faiss(tmp_path / "index", drawn(2, 0), drawn(3, 1))
     assert not (tmp_path / "index").exists()
+
+
+def test_the_check_of_an_index_holds_the_scores_of_a_few_users_at_a_time(monkeypatch):
+    monkeypatch.setattr(item_export, "_SCORES", 1 << 18)
+    draw = np.random.default_rng(0)
+    users_NE, items_VE = draw.random((200, 4), np.float32), draw.random((50_000, 4), np.float32)
+    tracemalloc.start()
+    least_N = item_export._least_scores(users_NE, items_VE, 20)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(least_N, np.sort(users_NE @ items_VE.T)[:, -20], rtol=1e-5)
+    assert most < 8 << 20  # of 40 MB
