@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..system.console import hide_stderr
+
 # Instructions that read a part of their first operand, and those that write it in its place. Of the
 # latter, the operand with the new values.
 _READS_A_PART = ("gather", "dynamic-slice", "slice")
@@ -52,9 +54,9 @@ def read_programs(file: Path) -> Programs:
     Args:
         file: The .xplane.pb file of TensorFlow's profiler, which has the optimized programs.
     """
-    # TensorFlow, and so these definitions, take seconds to import.
-    from tensorflow.compiler.xla.service import hlo_pb2
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+    with hide_stderr():  # TensorFlow, and so these definitions, take seconds to import
+        from tensorflow.compiler.xla.service import hlo_pb2
+        from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace.FromString(file.read_bytes())
     kernels: dict[tuple[str, str], Kernel] = {}

@@ -62,8 +62,9 @@ def word_rules(workdir: Workdir) -> dict[str, Any]:
         workdir: The workdir of the run. The field of its corpus.json, if it has one, does not
             change, as its words stay.
     """
-    recorded = read(workdir, {"word_rules": (None, COUNT)})
-    return {"word_rules": recorded.get("word_rules") if recorded else unicode_rules.VERSION}
+    if not workdir.has(workdir.corpus):
+        return {"word_rules": unicode_rules.VERSION}
+    return {"word_rules": read(workdir, {"word_rules": (None, COUNT)}).get("word_rules")}
 
 
 def warn_about_old_words(workdir: Workdir, tokens: Sequence[str], config: Config) -> None:
