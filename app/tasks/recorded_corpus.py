@@ -62,7 +62,7 @@ def word_rules(workdir: Workdir) -> dict[str, Any]:
         workdir: The workdir of the run. The field of its corpus.json, if it has one, does not
             change, as its words stay.
     """
-    if not workdir.has(workdir.corpus):
+    if not workdir.corpus.exists():
         return {"word_rules": unicode_rules.VERSION}
     return {"word_rules": read(workdir, {"word_rules": (None, COUNT)}).get("word_rules")}
 

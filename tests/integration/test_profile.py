@@ -26,9 +26,10 @@ def xplane(workdir):
 def test_what_it_says_and_writes(tmp_path, profiled):
     ended = fresh("app.profile", f"--workdir={profiled}", f"--json={tmp_path}/found.json")
     assert (ended.code, ended.err) == (0, "")
-    first, step, verdict, pipeline, *_ = ended.out.splitlines()
+    first, step, verdict, kernels, pipeline, *_ = ended.out.splitlines()
     assert first.startswith("profile    ") and first.endswith(" calls of 2 steps")
-    assert verdict.startswith("verdict    ") and pipeline.startswith("tf.data    the slowest stage")
+    assert verdict.startswith("verdict    ") and kernels.startswith("kernels    ")
+    assert pipeline.startswith("tf.data    the slowest stage")
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["trusted"] and found["steps_per_call"] == 2
     assert found["verdict"] in verdict and found["stage"]["label"] in pipeline
