@@ -221,20 +221,21 @@ def plan_tables(
     """
     optimizer, items, cache_sizes = updates.make_optimizer(config.optimizer), [], {}
     # As `training.step.train_function` decides it, with the runner of one device.
-    is_compiled = devices[0].startswith("GPU") and config.table.table in ("device", "dynamic")
-    is_compiled = is_compiled and config.run.strategy == "none"
+    is_compiled = devices[0].startswith("GPU") and config.run.strategy == "none"
     for name, spec in specs.items():
         parts = memory_plan.row_parts(name, spec, optimizer, storage.dtypes(config))
         stored = memory_plan.table(parts, _places(spec, config, devices))
         items += stored
         if config.run.sync_steps > 1:
             items += memory_plan.last_exchange(name, spec.rows, stored)
-        if is_compiled:
-            items.append(memory_plan.representatives(name, spec.rows, devices[0]))
+        rows = spec.rows if config.table.table in ("device", "dynamic") else 0  # that steps address
         if name in lookups:
             calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
             cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
             items += memory_plan.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
+            rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
+        if is_compiled and rows:
+            items.append(memory_plan.representatives(name, rows, devices[0]))
     return Plan([*items, *others], cache_sizes)
 
 

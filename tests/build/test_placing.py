@@ -76,6 +76,16 @@ def test_a_gpu_has_a_number_for_each_row_beside_compiled_steps(memory, strategy,
     assert memory_plan.totals(decide(settings, "GPU:0").items)["GPU:0"] == 2 * WORDS * (ROW + more)
 
 
+def test_a_gpu_has_a_number_for_each_cached_row_beside_compiled_steps(memory):
+    memory(1e9, 1e9)
+    found = decide(config(table="host", stage_steps=20), "GPU:0")
+    numbers = {item.name: item.bytes for item in found.items if "unique rows" in item.name}
+    for name, size in found.cache_sizes.items():
+        rows = len(size.pinned_N) + size.unpinned
+        assert numbers[f"{name}: numbers of unique rows"] == 4 * rows
+    assert len(numbers) == len(found.cache_sizes) == 2
+
+
 @pytest.mark.slow
 def test_what_does_not_fit_is_refused_with_flags_that_would_help(memory):
     memory(OTHERS + 2 * WORDS * ROW - 1)
