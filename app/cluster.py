@@ -22,9 +22,9 @@ from absl import flags as absl_flags
 
 from . import __name__ as PACKAGE
 from .cli import flags
-from .config import settings
 from .distributed import local_cluster
 from .errors import UsageError
+from .settings import settings
 
 _MOST_PROCESSES = 1000  # of one kind; a larger number is taken for a typing error
 _OWN_FLAGS = ("workers", "ps", "data_workers", "port", "kill_worker_after")

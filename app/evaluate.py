@@ -15,10 +15,10 @@ from absl import flags as absl_flags
 
 from .checkpoints.workdir import write_json
 from .cli import flags, startup
-from .config import checks, settings
-from .config.setting import fault
 from .errors import UsageError
 from .evaluation import score_report
+from .settings import checks, settings
+from .settings.setting import fault
 
 _OF_RECOMMENDERS = ("top", "score_users")
 # The flags that concern word vectors alone, and not a run that --heldout scores.

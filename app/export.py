@@ -11,7 +11,6 @@ from absl import flags as absl_flags
 
 from .checkpoints.workdir import Workdir
 from .cli import flags, startup
-from .config import settings
 from .errors import UsageError
 from .exporting import (
     fasttext_bin,
@@ -21,6 +20,7 @@ from .exporting import (
     static_embedding,
     word2vec,
 )
+from .settings import settings
 from .types import WordVectors
 
 

@@ -20,9 +20,9 @@ from absl import flags as absl_flags
 from . import __name__ as PACKAGE
 from .checkpoints import workdir
 from .cli import flags, startup
-from .config import TableConfig, settings
 from .errors import UsageError
 from .profiling import profile_picture, profile_report, profiles
+from .settings import TableConfig, settings
 
 
 def main(_: Sequence[str]) -> None:
@@ -117,7 +117,7 @@ def _measure_live() -> tuple[str, dict[str, Any]]:
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
     startup.store_programs()
     startup.start_tensorflow()
-    from .build import threads
+    from .assembly import threads
     from .profiling import live
     from .tasks import all_tasks
 

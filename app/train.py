@@ -24,7 +24,7 @@ def main(_: Sequence[str]) -> None:
     config = flags.parsed()
     startup.store_programs()
     startup.start_tensorflow()
-    from .build import threads
+    from .assembly import threads
     from .training.run import train_and_evaluate
 
     threads.use_machine(config.run)

@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from app.checkpoints.workdir import Workdir
-from app.config import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.input import service
+from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.tasks.words import words_data
 from tests.integration.commands import ROOT, SECONDS, write_corpus
 from tests.processes import is_running, until

@@ -15,14 +15,14 @@ ROOT = pathlib.Path(__file__).parents[1]
 # other, without a cycle.
 LAYERS = (
     {"errors", "types"},
-    {"config"},
+    {"settings"},
     {"system"},
     {"text", "tables"},
     {"auditing", "input", "optimizers", "losses"},
     {"models", "checkpoints"},
     {"training", "evaluation", "exporting", "keras"},
     {"distributed", "profiling"},
-    {"build"},
+    {"assembly"},
     {"tasks"},
     {"training.run"},  # the story of a run, told with everything below
     {"cli"},

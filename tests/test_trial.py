@@ -14,9 +14,9 @@ import sys
 
 import pytest
 
-from app.config.addresses import is_address
 from app.distributed import cluster_spec, local_cluster, process_watcher
 from app.errors import RunError
+from app.settings.addresses import is_address
 from app.system import ports
 from tests.integration.commands import ROOT, SECONDS, refusal, run
 from tests.processes import is_running, listening, until

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import __name__ as PACKAGE
-from ..config import flagfiles
-from ..config.settings import as_text
 from ..errors import DamagedError, RunError, UsageError
+from ..settings import flagfiles
+from ..settings.settings import as_text
 from ..system import checked_files
 from ..system.checked_files import list_folder
 from ..system.files import remove_folder, replacing, replacing_folder, sweep

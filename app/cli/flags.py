@@ -1,6 +1,6 @@
 """The flags of the commands, and how every command starts and ends.
 
-The flags of a training run come from the fields of `lexrow.config`, one flag for each field.
+The flags of a training run come from the fields of `lexrow.settings`, one flag for each field.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from absl import flags, logging
 
 from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
-from ..config import Config, checks, flagfiles, settings
-from ..config.foreign_names import meant
-from ..config.setting import fault
 from ..errors import RunError, StoppedError, UsageError
+from ..settings import Config, checks, flagfiles, settings
+from ..settings.foreign_names import meant
+from ..settings.setting import fault
 from ..text import vector_files
 from ..types import WordVectors
 from . import help_text, messages, startup

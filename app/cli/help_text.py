@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags
 
 from .. import __name__ as PACKAGE
-from ..config import settings
+from ..settings import settings
 
 _WIDTH = 88
 _FORMAT: dict[str, Any] = {

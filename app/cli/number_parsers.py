@@ -6,7 +6,7 @@ import math
 
 from absl import flags
 
-from ..config import settings
+from ..settings import settings
 
 
 class Integer(flags.IntegerParser):

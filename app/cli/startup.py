@@ -13,8 +13,8 @@ from absl import logging
 
 from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
-from ..config import Config, settings
 from ..errors import UsageError
+from ..settings import Config, settings
 from ..system import host_memory, program_cache
 from ..system.console import hide_stderr, size_text
 
@@ -117,7 +117,7 @@ def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config
             f"train one with python -m {PACKAGE}.train --task={task}"
         )
     start_tensorflow()
-    from ..build import threads
+    from ..assembly import threads
 
     config = settings.from_names(stored)
     threads.use_machine(config.run)

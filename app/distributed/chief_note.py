@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.workdir import read_json, write_json
-from ..config import Config
-from ..config.settings import as_text, by_name
 from ..errors import RunError, UsageError
+from ..settings import Config
+from ..settings.settings import as_text, by_name
 from .cluster_spec import Hosts
 
 # Flags that may differ: paths and speed of a machine, and flags that only the chief uses.

@@ -16,8 +16,8 @@ from typing import Any
 from absl import logging
 
 from .. import __name__ as PACKAGE
-from ..config.addresses import is_address
 from ..errors import UsageError
+from ..settings.addresses import is_address
 
 JOBS = ("chief", "worker", "ps")
 # A process: its job, and its index in the list of that job.

@@ -15,8 +15,8 @@ from absl import logging
 
 from .. import __name__ as PACKAGE
 from ..checkpoints.workdir import Workdir
-from ..config import RunConfig
 from ..errors import UsageError
+from ..settings import RunConfig
 from ..system import ports
 from ..system.processes import Process, terminate
 from ..system.signals import asked_to_stop

@@ -20,8 +20,8 @@ import tensorflow as tf
 from absl import logging
 
 from ..checkpoints.workdir import Workdir
-from ..config import Config
 from ..errors import RunError, UsageError
+from ..settings import Config
 from ..tables.base import Table
 from ..training.job import Job
 from ..training.progress import is_finished

@@ -21,9 +21,9 @@ import tensorflow as tf
 
 from ..auditing.findings import Findings
 from ..auditing.step_audit import audit
-from ..config import Config
 from ..errors import RunError, UsageError
 from ..optimizers.row_updates import update_rows
+from ..settings import Config
 from ..tables import device
 from ..tables.base import Table
 from ..tables.served import ServedTables

@@ -19,8 +19,8 @@ from typing import Any
 
 from absl import logging
 
-from ..config import Config
 from ..errors import RunError, UsageError
+from ..settings import Config
 from ..system import ports
 from . import chief_note
 from .cluster_spec import Hosts, Task, host_and_port

@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from ..checkpoints.workdir import Workdir
-from ..config import Config
+from ..settings import Config
 from ..system.signals import asked_to_stop
 from ..training.progress import is_finished
 from . import liveness, rendezvous

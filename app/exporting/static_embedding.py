@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..config import CorpusConfig
 from ..errors import UsageError
+from ..settings import CorpusConfig
 from ..system.files import replacing_folder
 from ..types import WordVectors
 from . import safetensors_file

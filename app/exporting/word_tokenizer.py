@@ -10,8 +10,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..config import CorpusConfig
 from ..errors import UsageError
+from ..settings import CorpusConfig
 from ..text import unicode_rules
 
 if TYPE_CHECKING:

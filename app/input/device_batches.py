@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..config import InputConfig
+from ..settings import InputConfig
 from ..system.xla import uniform
 from ..types import HOST, Batches
 from .token_rows import SHUFFLE, SUBSAMPLE, block_seed, differs_from_previous

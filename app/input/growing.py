@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ..config import CorpusConfig, InputConfig
+from ..settings import CorpusConfig, InputConfig
 from ..text.blocks import split_documents
 from ..text.tokenize import drop_long_tokens, make_splitter
 from . import token_rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..config import Config, LabelledConfig
 from ..errors import UsageError
+from ..settings import Config, LabelledConfig
 from ..text import columns
 from ..text.reading import Progress
 from . import labelled_weights

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 
-from ..config import Config
 from ..errors import UsageError
+from ..settings import Config
 from ..text import reading
 from . import labelled_weights
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config
 from ..errors import UsageError
+from ..settings import Config
 from ..text.blocks import interleave_sources, map_in_order, raise_read_errors
 from ..text.reading import Progress
 from ..text.shares import ALL, Share, share_dataset, share_of

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..config import RatingsConfig
 from ..errors import UsageError
+from ..settings import RatingsConfig
 from ..text import columns, delimited, parquet, reading
 from ..text.delimited import Lines
 

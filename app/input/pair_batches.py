@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from ..config import InputConfig
+from ..settings import InputConfig
 from ..system.python_functions import numpy_function
 from ..text.blocks import without_autograph, without_tuning_thread
 from ..types import HOST, Batches

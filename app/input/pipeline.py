@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..config import CorpusConfig, InputConfig
+from ..settings import CorpusConfig, InputConfig
 from ..text.blocks import (
     map_in_order,
     split_documents,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..config import RatingsConfig
 from ..errors import UsageError
+from ..settings import RatingsConfig
 from ..text import columns, delimited, names, parquet
 from . import layouts
 from .layouts import Layout

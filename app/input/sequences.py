@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from ..config import CorpusConfig, InputConfig
+from ..settings import CorpusConfig, InputConfig
 from ..text.blocks import map_in_order, split_documents
 from ..text.tokenize import make_tokenizer
 from ..text.vocabulary import EOS, UNK, Vocabulary, lookup_table

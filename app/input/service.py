@@ -14,9 +14,9 @@ import tensorflow as tf
 from absl import logging
 
 from .. import __name__ as PACKAGE
-from ..config import Config, InputConfig
-from ..config.settings import service_address
 from ..errors import RunError, UsageError
+from ..settings import Config, InputConfig
+from ..settings.settings import service_address
 from ..system.python_functions import from_generator
 from ..text import spans
 from ..text.blocks import map_in_order, without_tuning_thread

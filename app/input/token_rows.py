@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from ..config import InputConfig
+from ..settings import InputConfig
 from .tokens import PAD, decode, encode
 
 SUBSAMPLE, SHUFFLE = 11, 12  # streams of random numbers; the training step uses others

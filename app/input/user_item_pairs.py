@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..config import Config
 from ..errors import UsageError
+from ..settings import Config
 from ..text.names import count_names, whole
 from ..text.vocabulary import Vocabulary
 from .layouts import is_number

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from .. import __name__ as PACKAGE
-from ..config import Config, OptimizerConfig
-from ..config.settings import by_name, fields
+from ..settings import Config, OptimizerConfig
+from ..settings.settings import by_name, fields
 from ..system.processor import has_fast_bfloat16
 from .changes import (
     Change,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..config import Config
 from ..errors import RunError
+from ..settings import Config
 from .advice import advise
 from .changes import Change
 from .division import TRUSTED_CALLS, Division, LongWaits, divide

@@ -13,9 +13,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 
 from ..checkpoints.workdir import Workdir
-from ..config import Config
-from ..config.checks import make_config
 from ..errors import UsageError
+from ..settings import Config
+from ..settings.checks import make_config
 from ..training.run import train_and_evaluate
 
 # Flags that an estimator sets, beside those of its parameters.

@@ -14,8 +14,8 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ..cli import flags
-from ..config import Config, settings
-from ..config.checks import make_config
+from ..settings import Config, settings
+from ..settings.checks import make_config
 from ..tasks import trained_vectors
 from ..text import vector_files
 from ..text.text_lists import as_bytes, as_texts, as_training_texts

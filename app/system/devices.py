@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from ..config import Config, ModelConfig, RunConfig
 from ..errors import UsageError
+from ..settings import Config, ModelConfig, RunConfig
 from .processor import has_fast_bfloat16
 
 _EXACT = "exact_"  # what --compute_dtype begins with if products are not in TensorFloat-32

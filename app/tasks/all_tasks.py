@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..checkpoints.workdir import Workdir
-from ..config import Config
+from ..settings import Config
 from ..training.job import Job
 from .classify import classifier_export, classify_job
 from .language_model import language_model_job

@@ -9,8 +9,8 @@ from absl import logging
 
 from ..checkpoints import workdir as files
 from ..checkpoints.workdir import Workdir
-from ..config import Config
 from ..errors import UsageError
+from ..settings import Config
 from ..system.checked_files import COUNT
 from ..text import corpus, unicode_rules
 

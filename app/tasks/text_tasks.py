@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from ..checkpoints.checkpoint import newest_position
 from ..checkpoints.workdir import Workdir
-from ..config import Config
 from ..errors import RunError, UsageError
 from ..evaluation import closing, score_report
 from ..evaluation.benchmark import Score
 from ..exporting import projector
 from ..input.tokens import PAD
+from ..settings import Config
 from ..tables.row_reads import row_slices
 from ..text.vocabulary import UNK, Vocabulary
 from ..training.job import TrainingData

@@ -10,9 +10,9 @@ import numpy as np
 from ..checkpoints import checkpoint
 from ..checkpoints.stored import read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_flags
-from ..config import CorpusConfig
-from ..config.labelled_config import LabelledConfig
 from ..errors import DamagedError, RunError, UsageError
+from ..settings import CorpusConfig
+from ..settings.labelled_config import LabelledConfig
 from ..text import names, unicode_rules, vocabulary
 from ..text.vocabulary import Vocabulary
 from ..types import WordVectors

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..config import CorpusConfig, InputConfig
 from ..errors import RunError, UsageError
+from ..settings import CorpusConfig, InputConfig
 from ..system.python_functions import from_generator
 from . import columns, reading
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..config import CorpusConfig
 from ..errors import UsageError
+from ..settings import CorpusConfig
 from . import content, delimited, parquet, reading
 from .content import Content
 from .delimited import Lines

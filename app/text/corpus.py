@@ -9,8 +9,8 @@ import os
 import re
 from typing import Any
 
-from ..config import CorpusConfig
 from ..errors import UsageError
+from ..settings import CorpusConfig
 from . import columns, docstrings, download, reading
 from .meter import show_progress
 

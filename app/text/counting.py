@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ..config import CorpusConfig, InputConfig, VocabularyConfig
 from ..errors import UsageError
+from ..settings import CorpusConfig, InputConfig, VocabularyConfig
 from ..types import ALONE, Team
 from . import token_counts
 from .blocks import raise_read_errors, split_documents, without_autograph

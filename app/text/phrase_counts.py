@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ..config import CorpusConfig, InputConfig, VocabularyConfig
+from ..settings import CorpusConfig, InputConfig, VocabularyConfig
 from ..types import ALONE, Team
 from . import pair_counts
 from .blocks import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from ..config import CorpusConfig
+from ..settings import CorpusConfig
 from .phrase_table import JOINT, Phrases, PhraseTable
 from .tokenize import Tokenizer, make_splitter, make_tokenizer
 

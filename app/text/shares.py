@@ -15,8 +15,8 @@ from typing import BinaryIO, NamedTuple
 
 import tensorflow as tf
 
-from ..config import CorpusConfig, InputConfig
 from ..errors import RunError
+from ..settings import CorpusConfig, InputConfig
 from ..system.files import BYTE_ORDER_MARK
 from ..types import Team
 from . import reading

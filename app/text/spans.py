@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from ..config import CorpusConfig, InputConfig
+from ..settings import CorpusConfig, InputConfig
 from . import reading
 from .blocks import interleave_sources, raise_read_errors
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 from absl import logging
 
-from ..config import CorpusConfig
+from ..settings import CorpusConfig
 from . import unicode_rules
 from .reading import raw_blocks
 

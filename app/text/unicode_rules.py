@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ..config import CorpusConfig
+from ..settings import CorpusConfig
 from ..types import HOST
 
 if TYPE_CHECKING:

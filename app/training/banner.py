@@ -7,8 +7,8 @@ import os
 import tensorflow as tf
 
 from ..checkpoints.position import Position
-from ..config import Config
-from ..config.settings import by_name, defaults
+from ..settings import Config
+from ..settings.settings import by_name, defaults
 from ..system import program_cache
 from . import memory_plan, progress
 from .job import Job

@@ -14,9 +14,9 @@ from ..checkpoints import checkpoint, stored
 from ..checkpoints.checkpoint import Checkpoints
 from ..checkpoints.position import Position, read_position
 from ..checkpoints.workdir import Workdir, write_flags
-from ..config import Config
-from ..config.settings import by_name
 from ..errors import RunError, UsageError
+from ..settings import Config
+from ..settings.settings import by_name
 from ..system.checked_files import list_folder
 from ..tables.base import Table, TableSpec
 from ..tables.initial import initial_rows

@@ -14,8 +14,8 @@ from absl import logging
 
 from ..checkpoints.checkpoint import Checkpoints, Position
 from ..checkpoints.workdir import Workdir, write_flags
-from ..config import RunConfig
 from ..errors import RunError
+from ..settings import RunConfig
 from ..system.signals import asked_to_stop
 from ..tables.in_place import InPlace
 from .interval import Interval, not_finite

@@ -16,9 +16,9 @@ from absl import logging
 
 from .. import __name__ as PACKAGE
 from ..checkpoints.checkpoint import Position
-from ..config import RunConfig
-from ..config.settings import windows
 from ..errors import UsageError
+from ..settings import RunConfig
+from ..settings.settings import windows
 
 # The name of a call in a profile; `_r` marks it as a step for xprof, as `Trace`'s own example does.
 STEP = "train"

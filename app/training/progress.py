@@ -8,7 +8,7 @@ from absl import logging
 
 from ..checkpoints.checkpoint import Position, newest_position
 from ..checkpoints.workdir import Workdir, read_flags
-from ..config import RunConfig
+from ..settings import RunConfig
 from .job import Job
 
 

@@ -2,7 +2,7 @@
 
 This is also the entry for Python programs:
 
-    from lexrow.config.checks import make_config
+    from lexrow.settings.checks import make_config
     from lexrow.training.run import train_and_evaluate
 
     config = make_config({"task": "words", "corpus": "text.txt", "epochs": 3})
@@ -23,14 +23,14 @@ import shlex
 from absl import logging
 
 from .. import __name__ as PACKAGE
-from ..build import strategies
+from ..assembly import strategies
 from ..checkpoints.checkpoint import Position, newest_position
 from ..checkpoints.workdir import Workdir, read_flags
-from ..config import Config, RunConfig, checks
-from ..config.settings import by_name, typed_value
 from ..distributed import tensorflow_server
 from ..distributed.cluster_spec import Hosts, parse_tf_config
 from ..errors import RunError, StoppedError, UsageError
+from ..settings import Config, RunConfig, checks
+from ..settings.settings import by_name, typed_value
 from ..system import devices
 from ..system.signals import stoppable
 from ..tasks import all_tasks

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.assembly.updates import OPTIMIZERS
 from app.auditing.step_audit import audit
-from app.build.updates import OPTIMIZERS
-from app.config import OptimizerConfig
 from app.optimizers.adagrad import adagrad
+from app.settings import OptimizerConfig
 from app.tables.device import DeviceTable
 from app.training.step import train_function
 from tests.reference.batches import make_model, make_tokens

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.config import CorpusConfig
 from app.errors import RunError, UsageError
+from app.settings import CorpusConfig
 from app.system.processes import Usage
 from app.text import corpus
 from tests.benchmarks import harness, peers, programs

@@ -25,9 +25,9 @@ from absl import flags
 from app.cli import flags as command_flags
 from app.cli import startup
 from app.cli.number_parsers import Float, Integer
-from app.config.settings import MOST_ROWS
 from app.errors import RunError, UsageError
 from app.profiling import profile_picture
+from app.settings.settings import MOST_ROWS
 from app.system.console import aligned
 from app.system.files import replacing, temporary_folder
 

@@ -100,8 +100,8 @@ def run(options: Any) -> Report:
 
 def _read(train: str, heldout: str) -> tuple[Any, Any]:
     """Return the pairs by ids (`input.user_item_pairs.Split`), and the held-out items of users."""
-    from app.config import settings
     from app.input.user_item_pairs import group_by_user
+    from app.settings import settings
     from app.tasks.recommend import recommend_data
     from app.text import corpus
 

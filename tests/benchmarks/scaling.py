@@ -33,9 +33,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.config import CorpusConfig
 from app.errors import RunError
 from app.evaluation import score_report
+from app.settings import CorpusConfig
 from app.text import corpus
 from tests.benchmarks import harness, programs
 from tests.benchmarks.harness import Measure, Report, Table

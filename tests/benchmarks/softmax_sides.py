@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.build import outputs
-from app.config import ModelConfig
+from app.assembly import outputs
 from app.errors import RunError
 from app.losses.base import Loss, Predictions
 from app.models.base import Outcome
 from app.optimizers.adagrad import rowwise_adagrad
+from app.settings import ModelConfig
 from app.tables.base import Slot, TableSpec
 from app.tables.device import DeviceTable
 from app.training.step import train_step

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from app import keras as row_keras
-from app.build.updates import OPTIMIZERS
-from app.config import OptimizerConfig
+from app.assembly.updates import OPTIMIZERS
+from app.settings import OptimizerConfig
 from app.tables.device import DeviceTable
 from app.tables.row_reads import take
 from app.tables.variable import compute_in_graph

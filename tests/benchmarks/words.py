@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.config import CorpusConfig
 from app.errors import UsageError
 from app.evaluation import score_report
+from app.settings import CorpusConfig
 from app.text import corpus, word2vec_reader
 from app.text.reading import blocks
 from app.types import WordVectors

@@ -11,9 +11,9 @@ from absl import flags as absl_flags
 
 from app.checkpoints import workdir
 from app.cli import flags, help_text
-from app.config import foreign_names
-from app.config import settings as names
 from app.errors import RunError, UsageError
+from app.settings import foreign_names
+from app.settings import settings as names
 
 MISSING = 'is not installed; pip install "lexrow[train]", which has all that the commands need'
 LESS = "end other programs, or train with a lower --dim or --batch_tokens"

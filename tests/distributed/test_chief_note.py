@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from app.config import Config, CorpusConfig, InputConfig, ModelConfig, RunConfig
 from app.distributed import chief_note
 from app.distributed.cluster_spec import Hosts
 from app.errors import UsageError
+from app.settings import Config, CorpusConfig, InputConfig, ModelConfig, RunConfig
 
 CHIEF = Hosts({"chief": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}, "chief", 0)
 WORKER = Hosts(CHIEF.tasks, "worker", 1)

@@ -8,11 +8,11 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from app.config import Config, checks, settings
 from app.distributed import parameter_server
 from app.distributed.cluster_spec import Hosts
 from app.errors import RunError, UsageError
 from app.optimizers.adam import lazy_adam
+from app.settings import Config, checks, settings
 from app.system import ports
 from tests.processes import listening
 

@@ -11,10 +11,10 @@ import time
 import pytest
 import tensorflow as tf
 
-from app.config import Config, RunConfig
 from app.distributed import chief_note, rendezvous
 from app.distributed.cluster_spec import Hosts
 from app.errors import RunError, UsageError
+from app.settings import Config, RunConfig
 from app.system import ports
 from tests.processes import listening
 

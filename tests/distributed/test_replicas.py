@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.config import checks
 from app.distributed.replicas import Replicas
 from app.errors import UsageError
 from app.models.base import Outcome
 from app.optimizers.adagrad import rowwise_adagrad
+from app.settings import checks
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.tables.row_reads import take

@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from app.config import CorpusConfig
 from app.errors import UsageError
 from app.exporting import static_embedding
+from app.settings import CorpusConfig
 from app.text.tokenize import make_tokenizer
 from app.types import WordVectors
 

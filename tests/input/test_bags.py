@@ -8,11 +8,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.config import InputConfig
 from app.input import bags
 from app.input.bag_packing import Bags, Packing, given
 from app.input.encoded_texts import encode
 from app.input.features import Features
+from app.settings import InputConfig
 from tests.input.example_texts import (
     BUCKETS,
     LABELS,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.config import InputConfig
 from app.input import device_batches, pipeline
 from app.input.tokens import PAD
+from app.settings import InputConfig
 
 WINDOW = 3
 SETTINGS = InputConfig(batch_tokens=16, row_tokens=4, steps_per_call=2)

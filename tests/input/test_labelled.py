@@ -8,9 +8,9 @@ import json
 import numpy as np
 import pytest
 
-from app.config import settings
 from app.errors import UsageError
 from app.input import labelled_columns, labelled_errors, labelled_files
+from app.settings import settings
 from app.text import delimited
 from app.text.reading import Progress
 

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.config import settings
 from app.errors import UsageError
 from app.input import labelled_files
+from app.settings import settings
 from tests.teams import together
 
 LINES = [

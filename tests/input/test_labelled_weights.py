@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.config import settings
 from app.errors import UsageError
 from app.input import labelled_files
+from app.settings import settings
 
 
 def config(**values):

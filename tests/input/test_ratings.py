@@ -7,9 +7,9 @@ import gzip
 import numpy as np
 import pytest
 
-from app.config.ratings_config import RatingsConfig
 from app.errors import RunError, UsageError
 from app.input import layouts, ratings
+from app.settings.ratings_config import RatingsConfig
 from app.text import delimited
 
 NAMED = {"user_column": "who", "item_column": "what"}

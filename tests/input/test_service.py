@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from app.checkpoints.workdir import Workdir
-from app.config import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.errors import RunError, UsageError
 from app.input import block_receiver, service
+from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.tasks.words import words_data
 from tests.integration.commands import write_corpus
 from tests.services import running

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from app.config import settings
+from app.settings import settings
 from tests.integration.commands import SECONDS, Command, Ended
 
 # Of memory of its own: several times what a command on the small files of these tests takes.

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from app.build import free_memory
+from app.assembly import free_memory
 from app.checkpoints.workdir import Workdir
-from app.config import Config, checks, settings
+from app.settings import Config, checks, settings
 from app.system import devices
 from app.tables import sharded
 from app.tasks import all_tasks

@@ -21,7 +21,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from app.config.checks import make_config
 from app.keras import (
     DynamicEmbedding,
     FeatureConfig,
@@ -33,6 +32,7 @@ from app.keras import (
     output_as_loss,
     prefetch_rows,
 )
+from app.settings.checks import make_config
 from app.sklearn import TextClassifier, TextVectorizer
 from app.system import host_memory
 from app.training.run import train_and_evaluate

@@ -16,11 +16,11 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from app.build import strategies, threads
+from app.assembly import strategies, threads
 from app.checkpoints import checkpoint
 from app.checkpoints.workdir import Workdir
-from app.config import Config, checks, settings
 from app.distributed.cluster_spec import parse_tf_config
+from app.settings import Config, checks, settings
 from app.system import ports
 from app.tasks import all_tasks
 from app.training import loop, progress

@@ -14,10 +14,10 @@ from unittest import mock
 
 import numpy as np
 
-from app.build import threads
+from app.assembly import threads
 from app.checkpoints import checkpoint, stored
-from app.config import Config
 from app.distributed import parameter_server
+from app.settings import Config
 from app.training.runner import Runner
 from tests import in_process
 from tests.integration import replicas

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from app.build import updates
-from app.config import settings
+from app.assembly import updates
 from app.optimizers.row_updates import update_rows
+from app.settings import settings
 from app.tables import sharded
 from app.tables.device import DeviceTable
 from app.tables.dynamic.keys import KeyMap

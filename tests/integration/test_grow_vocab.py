@@ -13,8 +13,8 @@ import pytest
 from app.checkpoints.stored import read_rows
 from app.checkpoints.workdir import Workdir
 from app.cli.flags import stored_in
-from app.config import settings
-from app.config.checks import make_config
+from app.settings import settings
+from app.settings.checks import make_config
 from app.system.files import remove_folder
 from app.tasks import all_tasks, trained_vectors
 from app.text import vocabulary

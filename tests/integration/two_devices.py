@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from app.build import outputs, storage
+from app.assembly import outputs, storage
 from app.checkpoints.workdir import Workdir
-from app.config import Config, ModelConfig
 from app.losses.classes import classes
 from app.models.cbow import Cbow
 from app.optimizers.adagrad import rowwise_adagrad
+from app.settings import Config, ModelConfig
 from app.training.step import train_function
 from tests.losses.toy import counts
 from tests.reference.batches import WINDOW, make_batch, make_tokens

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.build import outputs
-from app.config import ModelConfig
+from app.assembly import outputs
+from app.settings import ModelConfig
 from tests.losses import toy
 
 WORDS = 50

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from app.config import (
+from app.profiling import advice
+from app.profiling.advice import advise
+from app.profiling.division import Division
+from app.profiling.operations import Work
+from app.profiling.stages import Pipeline, Stage
+from app.settings import (
     Config,
     InputConfig,
     ModelConfig,
@@ -11,11 +16,6 @@ from app.config import (
     checks,
     settings,
 )
-from app.profiling import advice
-from app.profiling.advice import advise
-from app.profiling.division import Division
-from app.profiling.operations import Work
-from app.profiling.stages import Pipeline, Stage
 
 SHARES = dict.fromkeys(("input", "host_to_device", "host_compute", "launch", "device_compute"), 0.0)
 CLUSTER = "python -m app.cluster --data_workers=N"

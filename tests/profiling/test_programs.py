@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.config import Config, InputConfig
 from app.profiling import profile_report
 from app.profiling.programs import kernels_of, read_programs
+from app.settings import Config, InputConfig
 from tests.profiling import gpu_traces
 from tests.profiling.gpu_traces import BANDWIDTH, DIM, IDS, STEPS
 

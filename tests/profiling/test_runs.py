@@ -9,7 +9,9 @@ import pytest
 import tensorflow as tf
 
 from app.checkpoints.workdir import Workdir
-from app.config import (
+from app.input import pipeline
+from app.profiling import live, profile_report, profiles
+from app.settings import (
     Config,
     CorpusConfig,
     InputConfig,
@@ -18,8 +20,6 @@ from app.config import (
     VocabularyConfig,
     settings,
 )
-from app.input import pipeline
-from app.profiling import live, profile_report, profiles
 from app.tasks.words import words_job
 from app.training import loop, runner, step
 from app.training.run import check_flags

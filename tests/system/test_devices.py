@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from app.config import ModelConfig, RunConfig
 from app.errors import UsageError
+from app.settings import ModelConfig, RunConfig
 from app.system import devices, processor
 
 

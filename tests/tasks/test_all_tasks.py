@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.build import outputs, storage, updates
-from app.config import OptimizerConfig
-from app.config.settings import fields
+from app.assembly import outputs, storage, updates
 from app.input import cache
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
+from app.settings import OptimizerConfig
+from app.settings.settings import fields
 from app.tasks import all_tasks
 from app.tasks.language_model import language_model_job
 from app.tasks.words import words_job

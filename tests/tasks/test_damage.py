@@ -13,8 +13,8 @@ import tensorflow as tf
 from app.checkpoints import workdir
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.checkpoints.workdir import Workdir
-from app.config import Config, settings
 from app.errors import RunError, UsageError
+from app.settings import Config, settings
 from app.tasks import all_tasks, trained_vectors
 from app.tasks.classify import classify_model
 from app.tasks.recommend import recommend_model

@@ -6,9 +6,9 @@ import logging
 import pytest
 
 from app.checkpoints.workdir import Workdir
-from app.config import Config
-from app.config.checks import make_config
 from app.errors import UsageError
+from app.settings import Config
+from app.settings.checks import make_config
 from app.tasks import recorded_corpus
 from app.tasks.classify import classify_data, text_features
 from app.tasks.words import words_data

@@ -10,8 +10,8 @@ import pytest
 
 from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
-from app.config import checks, settings
 from app.errors import StoppedError, UsageError
+from app.settings import checks, settings
 from app.tasks import all_tasks, text_tasks
 from app.tasks.recommend import recommend_job
 from app.training.run import train_and_evaluate

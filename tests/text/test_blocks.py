@@ -5,8 +5,8 @@ import gzip
 import pytest
 import tensorflow as tf
 
-from app.config import CorpusConfig, InputConfig
 from app.errors import RunError, UsageError
+from app.settings import CorpusConfig, InputConfig
 from app.text import blocks, reading
 
 

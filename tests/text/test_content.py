@@ -14,10 +14,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from app.config import CorpusConfig
-from app.config.ratings_config import RatingsConfig
 from app.errors import RunError, UsageError
 from app.input import ratings
+from app.settings import CorpusConfig
+from app.settings.ratings_config import RatingsConfig
 from app.text import columns, corpus, reading
 
 pyarrow = pytest.importorskip("pyarrow")

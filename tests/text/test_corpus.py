@@ -8,8 +8,8 @@ import tarfile
 
 import pytest
 
-from app.config import CorpusConfig, InputConfig
 from app.errors import UsageError
+from app.settings import CorpusConfig, InputConfig
 from app.text import blocks, corpus, docstrings, download, reading
 
 

@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from app.config import CorpusConfig, InputConfig, VocabularyConfig
 from app.errors import RunError, UsageError
+from app.settings import CorpusConfig, InputConfig, VocabularyConfig
 from app.text import counting
 
 

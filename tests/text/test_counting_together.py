@@ -11,8 +11,8 @@ import random
 import numpy as np
 import pytest
 
-from app.config import CorpusConfig, InputConfig, VocabularyConfig
 from app.errors import RunError, UsageError
+from app.settings import CorpusConfig, InputConfig, VocabularyConfig
 from app.text import corpus, counting, pair_counts, phrase_counts, same_text
 from app.types import ALONE
 from tests.teams import together

@@ -7,8 +7,8 @@ import functools
 import numpy as np
 import pytest
 
-from app.config import CorpusConfig, InputConfig, VocabularyConfig
 from app.input import cache, pipeline
+from app.settings import CorpusConfig, InputConfig, VocabularyConfig
 from app.text import counting
 from app.text.kept_tokens import KeptTokens
 from app.text.phrase_table import PhraseTable

@@ -14,8 +14,8 @@ import tensorflow as tf
 from gensim.models.phrases import Phrases
 from gensim.test.utils import datapath
 
-from app.config import CorpusConfig, InputConfig, VocabularyConfig
 from app.errors import DamagedError
+from app.settings import CorpusConfig, InputConfig, VocabularyConfig
 from app.text import pair_counts, phrase_counts, phrase_table
 from app.text.phrase_joiner import make_joiner, make_phrase_splitter
 from app.text.phrase_table import PhraseTable

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from app.config import CorpusConfig, InputConfig
 from app.errors import RunError
+from app.settings import CorpusConfig, InputConfig
 from app.text import blocks, reading, shares
 from tests.text.test_spans import random_sources, write
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.config import CorpusConfig, InputConfig
 from app.errors import RunError
+from app.settings import CorpusConfig, InputConfig
 from app.text import blocks, reading, spans
 
 PIECES = [

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.config import CorpusConfig, InputConfig
 from app.errors import NoEffectError, RunError, UsageError
+from app.settings import CorpusConfig, InputConfig
 from app.text import counting
 from app.text.teamwork import gather_parts
 from tests.teams import together

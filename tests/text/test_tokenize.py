@@ -5,7 +5,7 @@ import random
 import pytest
 import tensorflow as tf
 
-from app.config import CorpusConfig
+from app.settings import CorpusConfig
 from app.text.tokenize import LONGEST_TOKEN, make_tokenizer
 
 # A curly quote, a ligature, a wide space, Han before Latin, an Arabic digit.

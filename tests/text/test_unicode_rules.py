@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.config import CorpusConfig
 from app.evaluation import similarity
 from app.evaluation.lexicon import find_rows, make_lexicon
 from app.exporting import saved_model, static_embedding
+from app.settings import CorpusConfig
 from app.text import unicode_rules
 from app.text.phrase_joiner import make_phrase_splitter
 from app.text.phrase_table import PhraseTable

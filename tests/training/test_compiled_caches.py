@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.build import storage
+from app.assembly import storage
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.tables.cached import CacheSize
 from app.training.step import train_function

@@ -12,10 +12,10 @@ import tensorflow as tf
 from app.checkpoints import checkpoint
 from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
-from app.config import RunConfig
 from app.errors import RunError
 from app.optimizers.adagrad import adagrad
 from app.optimizers.schedules import factor
+from app.settings import RunConfig
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.tables.python_calls import call_python

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from app.checkpoints import workdir
 from app.checkpoints.workdir import Workdir
-from app.config import RunConfig
 from app.errors import RunError
+from app.settings import RunConfig
 from app.tables.device import DeviceTable
 from app.training import loop, progress
 from app.training.job import PlacedTables

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from app.checkpoints import workdir
-from app.config import RunConfig
 from app.errors import UsageError
+from app.settings import RunConfig
 from app.training import loop, progress
 from app.training.job import Evaluator
 from app.training.run import check_flags

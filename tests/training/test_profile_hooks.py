@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from app.checkpoints.checkpoint import Position
-from app.config import RunConfig
 from app.errors import UsageError
+from app.settings import RunConfig
 from app.training import profile_hooks
 from app.training.profile_hooks import Profiler
 

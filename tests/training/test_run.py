@@ -12,8 +12,8 @@ import tensorflow as tf
 from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
 from app.cli import flags
-from app.config import checks, flagfiles, settings
 from app.errors import UsageError
+from app.settings import checks, flagfiles, settings
 from app.training.run import train_and_evaluate
 from app.training.runner import Runner
 

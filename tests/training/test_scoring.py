@@ -10,8 +10,8 @@ import time
 import pytest
 
 from app.checkpoints.checkpoint import newest_position
-from app.config import RunConfig
 from app.errors import RunError
+from app.settings import RunConfig
 from app.training import loop
 from app.training.job import Evaluator
 from app.training.runner import Runner

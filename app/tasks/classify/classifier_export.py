@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from ...build import outputs
+from ...assembly import outputs
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...errors import UsageError
 from ...exporting import saved_model, word2vec
 from ...input import line_ends
+from ...settings import Config
 from ...text.fasttext import string_hashes
 from ...types import WordVectors
 from . import fasttext_export, quantized_export

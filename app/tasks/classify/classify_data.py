@@ -9,11 +9,11 @@ from absl import logging
 
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...errors import UsageError
 from ...input import line_ends
 from ...input.features import Features
 from ...input.labelled import Examples, list_starts
+from ...settings import Config
 from ...text import corpus, same_text, vocabulary
 from ...text import names as text_names
 from ...text.tokenize import warn_about_missing_spaces

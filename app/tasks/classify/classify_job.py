@@ -15,15 +15,15 @@ import tensorflow as tf
 from absl import logging
 
 from ... import __name__ as PACKAGE
-from ...build import placing, storage
+from ...assembly import placing, storage
 from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...errors import UsageError
 from ...input import bags
 from ...input.features import Features
 from ...input.labelled import Examples
 from ...models.bag import Bag
+from ...settings import Config
 from ...tables.base import Table
 from ...text import subwords, vector_files
 from ...text.unicode_rules import normal_form, normalize

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...build import outputs, storage
+from ...assembly import outputs, storage
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...input import line_ends
 from ...input.features import Features
 from ...models.bag import Bag
+from ...settings import Config
 from ...system import devices
 from ...tables.base import Table
 from ...text import vocabulary

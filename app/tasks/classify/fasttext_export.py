@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ...build import outputs
+from ...assembly import outputs
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...errors import UsageError
 from ...exporting import fasttext_bin, fasttext_tree
 from ...input.features import Features
 from ...losses.tree.huffman import canonical_code
+from ...settings import Config
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
 from ...text.fasttext.parts import LINE_END, Args, Dictionary

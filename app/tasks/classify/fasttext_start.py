@@ -9,11 +9,11 @@ import tensorflow as tf
 from absl import logging
 
 from ... import __name__ as PACKAGE
-from ...build import outputs
-from ...config import Config
+from ...assembly import outputs
 from ...errors import UsageError
 from ...exporting import fasttext_tree
 from ...losses.tree.huffman import canonical_code
+from ...settings import Config
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
 from ...text.fasttext import model_file, parts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...config import Config
 from ...errors import UsageError
 from ...input.labelled import Examples
+from ...settings import Config
 from ...text import names as text_names
 from ...text import vocabulary
 from ...text.vocabulary import Vocabulary

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...exporting import fasttext_bin
 from ...exporting.product_quantization import quantize
+from ...settings import Config
 from ...text.fasttext.matrices import CENTROIDS
 from ...text.fasttext.parts import LINE_END
 from .fasttext_export import FastTextModel, convert

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...input.encoded_texts import EncodedTexts, encode, find_buckets, select_rows
 from ...input.features import Features
 from ...input.labelled import Examples
+from ...settings import Config
 from ...system.checked_files import COUNT, damaged
 from ...system.files import replacing
 from ...tables.arrays import read_npz

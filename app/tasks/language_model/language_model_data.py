@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...errors import RunError, UsageError
 from ...input import sequences
 from ...input.pipeline import EpochRows, map_blocks
@@ -25,6 +24,7 @@ from ...input.tokens import decode
 from ...losses import inference
 from ...losses.base import gather_from
 from ...models.language_model import LanguageModel
+from ...settings import Config
 from ...tables.base import Table
 from ...tables.row_reads import gather_unique
 from ...text import corpus

@@ -8,13 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...build import outputs, placing, storage
+from ...assembly import outputs, placing, storage
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...errors import UsageError
 from ...input import sequences
 from ...models import recurrent
 from ...models.language_model import LanguageModel
+from ...settings import Config
 from ...system import devices
 from ...text import vocabulary
 from ...text.vocabulary import Vocabulary

@@ -16,9 +16,9 @@ import numpy as np
 
 from ... import __name__ as PACKAGE
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...errors import RunError, UsageError
 from ...exporting import word2vec
+from ...settings import Config
 from ...system.files import replacing, replacing_folder
 from ...tables.row_reads import row_slices
 from ...types import WordVectors

@@ -10,11 +10,11 @@ from absl import logging
 
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...errors import UsageError
 from ...input import ratings
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import Split, split_pairs
+from ...settings import Config
 from ...system.files import replacing
 from ...text import corpus, names
 from ...training import memory_plan

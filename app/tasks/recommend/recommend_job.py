@@ -11,10 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from ... import __name__ as PACKAGE
-from ...build import placing, storage
+from ...assembly import placing, storage
 from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
-from ...config import Config, CorpusConfig
 from ...errors import UsageError
 from ...input.pair_batches import count_batches, make_batches
 from ...input.ratings import Ratings
@@ -26,6 +25,7 @@ from ...input.user_item_pairs import (
     group_by_user,
     select_scorable,
 )
+from ...settings import Config, CorpusConfig
 from ...text import corpus, same_text
 from ...training.job import Evaluator, Job, TrainingData
 from ...types import ALONE, Team

@@ -9,17 +9,17 @@ import numpy as np
 import tensorflow as tf
 
 from ... import __name__ as PACKAGE
-from ...build import outputs, storage
+from ...assembly import outputs, storage
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
-from ...config import Config
-from ...config.settings import numbers
 from ...errors import RunError, UsageError
 from ...input.user_item_pairs import KnownItems
 from ...losses.user_item_losses import UserItemLoss
 from ...models.factorization import ItemBiased, MatrixFactorization, Scorer
 from ...models.neural_filtering import Gmf, Mlp, NeuMf
 from ...models.recommender import Recommender
+from ...settings import Config
+from ...settings.settings import numbers
 from ...system.checked_files import damaged
 from ...tables.arrays import read_npz
 from ...tables.base import Table

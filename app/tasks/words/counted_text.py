@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from ...config import Config
 from ...errors import UsageError
 from ...input import cache, pipeline, sequences, token_rows
+from ...settings import Config
 from ...text import corpus, counting, phrase_counts, same_text, shares, vocabulary
 from ...text.columns import is_cuttable
 from ...text.kept_tokens import KeptTokens

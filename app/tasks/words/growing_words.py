@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from ...config import Config
 from ...errors import RunError, UsageError
 from ...input import growing, pipeline, token_rows
 from ...input.tokens import PAD
+from ...settings import Config
 from ...system.checked_files import COUNT, damaged
 from ...tables import arrays
 from ...tables.base import Layout

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
-from ...config import ModelConfig
 from ...errors import DamagedError
 from ...models.subword_rows import SubwordRows
+from ...settings import ModelConfig
 from ...text.vocabulary import Vocabulary
 from ...types import HOST, NgramRule, NgramVectors, WordVectors
 

@@ -13,12 +13,12 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ...build.free_memory import free_memory
+from ...assembly.free_memory import free_memory
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
-from ...config import Config, InputConfig
 from ...input import cache, device_batches, pipeline, service, token_rows
 from ...input.pipeline import EpochRows
+from ...settings import Config, InputConfig
 from ...system.checked_files import COUNT
 from ...text import corpus, phrase_table, same_text, shares, vocabulary
 from ...text.blocks import raise_read_errors

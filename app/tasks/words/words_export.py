@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ...build import outputs
+from ...assembly import outputs
 from ...checkpoints import checkpoint
 from ...checkpoints.stored import read_rows
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...exporting import fasttext_bin
 from ...models.subword_rows import SubwordRows
+from ...settings import Config
 from ...tables.row_reads import row_slices
 from ...text import vocabulary
 from ...types import NgramRule

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from ...build import dynamic_rows, outputs, placing
+from ...assembly import dynamic_rows, outputs, placing
 from ...checkpoints.workdir import Workdir
-from ...config import Config
 from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
 from ...models.subword_rows import SubwordRows
 from ...models.word_model import WordModel
+from ...settings import Config
 from ...system import devices
 from ...training.job import Evaluator, Growth, Job, RowMap
 from ...types import ALONE, NgramRule, Team

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from app.checkpoints.workdir import Workdir
-from app.config import Config, settings
 from app.errors import UsageError
+from app.settings import Config, settings
 from app.tasks.classify import classify_data, text_features
 from app.text.vocabulary import Vocabulary
 

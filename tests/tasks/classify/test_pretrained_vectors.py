@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.config import Config, CorpusConfig, ModelConfig
 from app.exporting import word2vec
+from app.settings import Config, CorpusConfig, ModelConfig
 from app.tables.device import DeviceTable
 from app.tables.initial import Constant
 from app.tasks.classify import classify_job

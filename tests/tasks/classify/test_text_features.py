@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from app.checkpoints.workdir import Workdir
-from app.config import settings
 from app.errors import DamagedError
+from app.settings import settings
 from app.tasks.classify import classify_data, text_features
 
 LINES = [f"__label__{'ab'[number % 2]} w{number % 7} the end" for number in range(40)]

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from app.checkpoints.workdir import Workdir
-from app.config import (
+from app.errors import RunError, UsageError
+from app.input.tokens import PAD
+from app.settings import (
     Config,
     CorpusConfig,
     InputConfig,
@@ -19,9 +21,7 @@ from app.config import (
     RunConfig,
     VocabularyConfig,
 )
-from app.config.settings import by_name
-from app.errors import RunError, UsageError
-from app.input.tokens import PAD
+from app.settings.settings import by_name
 from app.tasks.language_model import language_model_data
 from app.tasks.language_model import language_model_job as task
 from app.tasks.words import words_data

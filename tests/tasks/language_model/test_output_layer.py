@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.build import outputs
-from app.build.outputs import OutputSpec
+from app.assembly import outputs
+from app.assembly.outputs import OutputSpec
 from app.checkpoints.workdir import Workdir
-from app.config import checks
 from app.evaluation import score_report
+from app.settings import checks
 from app.tasks import text_tasks
 from app.tasks.language_model import language_model_job
 from app.types import WordVectors

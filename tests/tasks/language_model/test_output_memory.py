@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.build import placing
+from app.assembly import placing
 from app.checkpoints.workdir import Workdir
-from app.config import checks
-from app.config.settings import fields
+from app.settings import checks
+from app.settings.settings import fields
 from app.system import host_memory
 from app.tables.disk.file import FileTable
 from app.tasks import text_tasks

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from app.checkpoints.workdir import Workdir, write_flags
-from app.config import checks, settings
 from app.errors import UsageError
+from app.settings import checks, settings
 from app.tasks import trained_vectors
 from app.tasks.recommend import item_export, recommend_job, recommend_model
 from app.tasks.recommend import recommend_data as data

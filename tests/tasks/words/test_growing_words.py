@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.config import Config, CorpusConfig, InputConfig, ModelConfig
 from app.errors import DamagedError, RunError, UsageError
 from app.input.tokens import PAD
 from app.losses.negative_sampling import NegativeSampling
 from app.models.skipgram import SkipGram
 from app.optimizers.adagrad import rowwise_adagrad
+from app.settings import Config, CorpusConfig, InputConfig, ModelConfig
 from app.tables.dynamic.keys import STRING, KeyMap
 from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Uniform

@@ -9,10 +9,10 @@ from app.checkpoints import checkpoint
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.checkpoints.stored import read_rows
 from app.checkpoints.workdir import Workdir, write_flags
-from app.config.checks import make_config
-from app.config.settings import by_name
 from app.errors import DamagedError
 from app.models.subword_rows import SubwordRows
+from app.settings.checks import make_config
+from app.settings.settings import by_name
 from app.tasks import trained_vectors
 from app.tasks.words import subword_vectors, words_job
 from app.tasks.words.words_export import EXPORTS

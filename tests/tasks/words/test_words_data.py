@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from app.checkpoints.workdir import Workdir
-from app.config import Config, CorpusConfig, InputConfig, VocabularyConfig
-from app.config.settings import from_names
 from app.errors import UsageError
 from app.input.tokens import PAD
+from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
+from app.settings.settings import from_names
 from app.tasks.words import words_data
 from app.text import shares, vocabulary
 from app.training.job import PlacedTables

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.cli.flags import stored_in
-from app.config.checks import make_config
+from app.settings.checks import make_config
 from app.tasks.words.words_job import make_model
 
 

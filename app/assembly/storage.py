@@ -16,9 +16,9 @@ from ..checkpoints import checkpoint, stored
 from ..checkpoints import workdir as files
 from ..checkpoints.checkpoint import Checkpoints, Position
 from ..checkpoints.workdir import Workdir
-from ..config import Config, settings
 from ..errors import RunError
 from ..models.base import Model
+from ..settings import Config, settings
 from ..system import devices
 from ..tables import served, sharded
 from ..tables.base import Slot, Table, TableSpec

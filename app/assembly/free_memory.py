@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tensorflow.python.client import device_lib  # no public module knows the memory of a GPU
 
-from ..config import Config
+from ..settings import Config
 from ..system import host_memory
 from ..training.memory_plan import FILE, HOST
 

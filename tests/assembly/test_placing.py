@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.build import free_memory, placing, storage
+from app.assembly import free_memory, placing, storage
 from app.checkpoints.workdir import Workdir
-from app.config import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
 from app.errors import UsageError
+from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
 from app.system import host_memory
 from app.tables.base import TableSpec
 from app.tables.disk.file import FileTable

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ..checkpoints import bundle
 from ..checkpoints.checkpoint import Position
-from ..config import Config, settings
-from ..config.checks import check_micro_batches
 from ..distributed import multi_worker, parameter_server, replicas
 from ..distributed.cluster_spec import Hosts
 from ..errors import UsageError
+from ..settings import Config, settings
+from ..settings.checks import check_micro_batches
 from ..training.runner import Runner
 
 # Each makes a runner from the settings and the processes of the cluster, and waits for these.

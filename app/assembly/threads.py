@@ -7,8 +7,8 @@ import os
 import tensorflow as tf
 from absl import logging
 
-from ..config import RunConfig
 from ..errors import UsageError
+from ..settings import RunConfig
 from ..system import devices
 
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from ..config import OptimizerConfig
 from ..optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
 from ..optimizers.base import Gradients, Optimizer
+from ..settings import OptimizerConfig
 
 OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
     "sgd": lambda settings: sgd.sgd(),

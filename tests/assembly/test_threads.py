@@ -5,9 +5,9 @@ import os
 import pytest
 import tensorflow as tf
 
-from app.build import threads
-from app.config import RunConfig
+from app.assembly import threads
 from app.errors import UsageError
+from app.settings import RunConfig
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from app.config import Config, checks, settings
 from app.errors import UsageError
+from app.settings import Config, checks, settings
 
 DEFAULTS = {name: field.default for name, field in settings.fields().items()}
 GIVEN = DEFAULTS | {"workdir": "run"}

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.build import dynamic_rows, placing, storage
+from app.assembly import dynamic_rows, placing, storage
 from app.checkpoints import stored
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.checkpoints.workdir import Workdir
-from app.config import Config, TableConfig
 from app.errors import RunError, UsageError
+from app.settings import Config, TableConfig
 from app.tables.base import Slot, TableSpec
 from app.tables.device import DeviceTable
 from app.tables.disk.table_file import TableFile

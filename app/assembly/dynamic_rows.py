@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..config import Config
 from ..errors import UsageError
 from ..models.base import Model
+from ..settings import Config
 from ..tables.base import TableSpec
 from ..tables.dynamic import key_memory
 from ..tables.dynamic.keys import INT64, STRING, KeyMap

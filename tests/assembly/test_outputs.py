@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.build import outputs
-from app.config import ModelConfig
+from app.assembly import outputs
 from app.errors import UsageError
 from app.losses.classes import classes
+from app.settings import ModelConfig
 from tests.losses import toy
 
 WORDS, TARGETS = 400, 50

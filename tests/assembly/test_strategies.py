@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.build import strategies
+from app.assembly import strategies
 from app.checkpoints.checkpoint import Position
-from app.config import Config, InputConfig, RunConfig
 from app.errors import UsageError
+from app.settings import Config, InputConfig, RunConfig
 
 
 def settled(micro, replicas, at=None, tokens=1024):

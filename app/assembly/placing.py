@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..checkpoints.workdir import Workdir
-from ..config import Config, OptimizerConfig, settings
 from ..models.base import Model
+from ..settings import Config, OptimizerConfig, settings
 from ..system import devices, host_memory
 from ..system.xla import renumber_functions
 from ..tables import sharded

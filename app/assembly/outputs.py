@@ -9,8 +9,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ..config import Config, ModelConfig
-from ..config.settings import numbers
 from ..errors import UsageError
 from ..losses.base import Loss
 from ..losses.classes import classes
@@ -25,6 +23,8 @@ from ..losses.sampled.samplers import Unigram
 from ..losses.sampled_items import SampledItems
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from ..losses.user_item_losses import Bpr, SquaredError, UserItemLoss
+from ..settings import Config, ModelConfig
+from ..settings.settings import numbers
 from ..system import devices
 
 
