@@ -191,9 +191,9 @@ def test_imports_are_relative(modules):
 
 def test_the_check_sees_a_wrong_import(tmp_path):
     sources = {
-        "config.py": "import json\n",
+        "settings.py": "import json\n",
         "text/corpus.py": "",
-        "models/cbow.py": "from .. import config\nfrom ..tables.base import Table\n",
+        "models/cbow.py": "from .. import settings\nfrom ..tables.base import Table\n",
         "tables/base.py": "from . import host\n",
         "tables/host.py": "from . import base\n"
         "def late():\n    from ..text import corpus\n    import app.models.cbow\n",
