@@ -14,15 +14,19 @@ from ..losses.base import Loss
 from ..losses.classes import classes
 from ..losses.classes.adaptive_softmax import AdaptiveSoftmax
 from ..losses.classes.class_softmax import ClassSoftmax
-from ..losses.in_batch_softmax import InBatchSoftmax, log_expected
 from ..losses.negative_sampling import NegativeSampling
 from ..losses.one_vs_all import OneVsAll
-from ..losses.sampled.nce import Nce
-from ..losses.sampled.sampled_softmax import SampledSoftmax
-from ..losses.sampled.samplers import Unigram
-from ..losses.sampled_items import SampledItems
+from ..losses.sampled_losses import Nce, SampledSoftmax
+from ..losses.sampling import Unigram
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
-from ..losses.user_item_losses import Bpr, SquaredError, UserItemLoss
+from ..losses.user_item_losses import (
+    Bpr,
+    InBatchSoftmax,
+    SampledItems,
+    SquaredError,
+    UserItemLoss,
+    log_expected,
+)
 from ..settings import Config, ModelConfig
 from ..settings.settings import numbers
 from ..system import devices

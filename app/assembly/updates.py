@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from ..optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
-from ..optimizers.base import Gradients, Optimizer
+from ..optimizers import adagrad, adam, ftrl, schedules, sgd
+from ..optimizers.base import Gradients, Optimizer, clip_by_global_norm, clip_by_row_norm
 from ..settings import OptimizerConfig
 
 OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
@@ -40,9 +40,9 @@ def make_optimizer(settings: OptimizerConfig) -> Optimizer:
     def clip(gradients: Gradients) -> Gradients:
         """Return the gradients, clipped row by row, then all together, if the flags ask for it."""
         if settings.clip_row_norm:
-            gradients = clipping.by_row_norm(gradients, settings.clip_row_norm)
+            gradients = clip_by_row_norm(gradients, settings.clip_row_norm)
         if settings.clip_global_norm:
-            gradients = clipping.by_global_norm(gradients, settings.clip_global_norm)
+            gradients = clip_by_global_norm(gradients, settings.clip_global_norm)
         return gradients
 
     return dataclasses.replace(OPTIMIZERS[settings.optimizer](settings), clip=clip)

@@ -49,7 +49,7 @@ class Causes:
     Args:
         parts: The layers and optimizers of the step.
         loops: For each table with a look-up inside loops, the names of these loops (see
-            `auditing.loops.look_ups_in_loops`).
+            `auditing.graphs.look_ups_in_loops`).
     """
 
     def __init__(self, parts: StepParts, loops: Mapping[str, Sequence[str]]):

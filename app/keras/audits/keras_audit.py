@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ...auditing import whole
 from ...auditing.findings import Findings
-from ...auditing.loops import look_ups_in_loops
+from ...auditing.graphs import look_ups_in_loops
 from ...system.console import size_text
 from ...tables.variable import named_variables
 from ..backend import require_tensorflow

@@ -8,8 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...optimizers.base import Rule
-from ...optimizers.row_updates import update_rows
+from ...optimizers.base import Rule, update_rows
 from ..backend import in_call_of, in_place, require_tensorflow
 from ..constraints import constrained, row_constraint
 from ..merged import Merged

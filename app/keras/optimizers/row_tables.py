@@ -1,4 +1,4 @@
-"""Variables of Keras as the tables that `optimizers.row_updates` changes."""
+"""Variables of Keras as the tables that `optimizers.base` changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def as_table(
     slots: Mapping[str, Any],
     seed: tf.Tensor | None = None,
 ) -> Any:
-    """Return a variable as a table with slots, for `optimizers.row_updates.update_rows`.
+    """Return a variable as a table with slots, for `optimizers.base.update_rows`.
 
     Args:
         variable: The rows.

@@ -12,8 +12,7 @@ from ...assembly import outputs, placing, storage
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...input import sequences
-from ...models import recurrent
-from ...models.language_model import LanguageModel
+from ...models.language_model import LanguageModel, gru, lstm
 from ...settings import Config
 from ...system import devices
 from ...text import vocabulary
@@ -24,7 +23,7 @@ from .. import text_tasks
 from ..words import words_data
 from . import language_model_data
 
-CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
+CELLS = {"gru": gru, "lstm": lstm}
 
 
 def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
