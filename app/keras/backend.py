@@ -24,6 +24,11 @@ _RANDOM = (
     keras.initializers.VarianceScaling,
 )
 
+_BY_NORM = (
+    keras.constraints.MaxNorm,
+    keras.constraints.MinMaxNorm,
+    keras.constraints.UnitNorm,
+)
 
 # The functions of Keras that call a subclassed model to build it from shapes, and for the default
 # signature of a SavedModel. They know no dtypes, and call it with float32.
@@ -194,3 +199,25 @@ def in_place(initializer: Any) -> Any:
     if isinstance(original, keras.initializers.Constant):
         return lambda shape, dtype=None: tf.broadcast_to(tf.cast(original.value, dtype), shape)
     return initializer
+
+
+def by_row(constraint: Any) -> bool:
+    """Return whether a constraint is known to treat each row of a (V, D) table by itself.
+
+    Args:
+        constraint: A Keras constraint or None. Only NonNeg and norms along the row count.
+    """
+    if isinstance(constraint, _BY_NORM):
+        return constraint.axis in (1, -1, [1], [-1], (1,), (-1,))
+    return isinstance(constraint, keras.constraints.NonNeg)
+
+
+def row_constraint(variable: Any) -> Any:
+    """Return the constraint of a Keras variable (V, D) if it is by row, or None.
+
+    Args:
+        variable: A variable of Keras or TensorFlow.
+    """
+    if not isinstance(variable, keras.Variable) or variable.shape.rank != 2:
+        return None
+    return variable.constraint if by_row(variable.constraint) else None

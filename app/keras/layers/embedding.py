@@ -10,15 +10,21 @@ import keras
 import tensorflow as tf
 
 from ... import __name__ as PACKAGE
-from ...tables.id_checks import check_ids
-from ..backend import by_name, check_xla, in_place, in_replica, refuse_strategy, require_tensorflow
-from ..constraints import by_row
-from ..saving.weights_by_part import StoreByPart
+from ...tables.id_checks import check_ids, require
+from ..backend import (
+    by_name,
+    by_row,
+    check_xla,
+    in_place,
+    in_replica,
+    refuse_strategy,
+    require_tensorflow,
+)
+from ..saving import StoreByPart
 from ..tables.table_kinds import check_is_variable, check_kind, make_table, with_new_file
 from ..tables.table_memory import memory_of_rows, require_room
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import StockOptimizerWarning
-from .whole_ids import to_integers
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -325,3 +331,37 @@ def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
     # The value is as stored: `autocast` is off in keras.layers.Embedding. tf.gather would read a
     # whole variable of tf.distribute; its part in this replica is gathered.
     return tf.gather(in_replica(variable.value), ids)
+
+
+_MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
+
+
+def to_integers(inputs: tf.Tensor, rows: int, name: str) -> tf.Tensor:
+    """Return ids as int32 or int64; floating-point ids as int64.
+
+    Args:
+        inputs: Ids of any shape and any dtype of real numbers.
+        rows: The number of rows of the table, V.
+        name: The name of the layer, for messages.
+
+    Raises:
+        ValueError: A floating-point dtype cannot represent every id of the table.
+        tf.errors.InvalidArgumentError: An id is not whole; in a graph, when it runs.
+    """
+    if inputs.dtype in (tf.int32, tf.int64):
+        return inputs
+    if inputs.dtype == tf.uint64:  # ids that int64 does not hold would become negative
+        inputs = tf.minimum(inputs, tf.constant(2**63 - 1, tf.uint64))
+    short = inputs.dtype.is_integer and inputs.dtype.size < 4
+    ids = tf.cast(inputs, tf.int32 if short else tf.int64)
+    if not inputs.dtype.is_floating:
+        return ids
+    exact = 2 ** _MANTISSA_BITS[inputs.dtype]  # every integer up to it has a number
+    if rows > exact:
+        raise ValueError(
+            f"{name}: the ids are {inputs.dtype.name}, which represents every integer only up to "
+            f"{exact:,}, and the table has {rows:,} rows; pass integers, with "
+            "keras.Input(..., dtype='int32')"
+        )
+    whole = tf.reduce_all(tf.equal(tf.cast(ids, inputs.dtype), inputs))
+    return require(whole, f"{name}: ids must be whole numbers, and some are not", ids)

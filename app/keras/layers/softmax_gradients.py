@@ -15,7 +15,7 @@ from ...system.xla import under_xla
 from ...tables.row_reads import gather_unique
 from ...tables.variable import VariableRows
 from ...types import HOST
-from ..merged import Merged
+from ..optimizers.row_accumulation import Merged
 
 # The tables by name: variables, or tensors in a stateless call of Keras.
 Tables = Mapping[str, tf.Variable | tf.Tensor]

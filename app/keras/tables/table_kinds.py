@@ -28,8 +28,7 @@ from ...tables.initial import Constant, Initial, Unwritten
 from ...tables.read_through import ReadThroughTable
 from ...types import HOST
 from ..backend import in_place, named_files
-from .initial_values import by_id
-from .stored_rows import StoredRows
+from .initial_rows import StoredRows, by_id
 
 _OWNER = "a layer of Keras"  # of a file; it is no id of a run (see `checkpoints.workdir.owner_id`)
 # The files that `with_new_file` made up for layers that are not built yet.

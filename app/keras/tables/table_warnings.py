@@ -14,7 +14,7 @@ import tensorflow as tf
 from ... import __name__ as PACKAGE
 from ...system.xla import under_xla
 from ...tables.read_through import ReadThroughTable
-from ..constraints import row_constraint
+from ..backend import row_constraint
 from .table_variable import TableVariable
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
