@@ -49,7 +49,6 @@ def by_name(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
     Args:
         values: The `locals()` of the constructor, before it sets another name. Its `**kwargs` are
             among the arguments.
-        *others: The names of arguments to leave out.
     """
     left_out = {"self", "__class__", "kwargs", *others}
     return {name: value for name, value in values.items() if name not in left_out} | values[
@@ -67,12 +66,7 @@ def is_dtype_guessed() -> bool:
 
 
 def is_called_by(function: str, module: str) -> bool:
-    """Return whether a function is in the call stack.
-
-    Args:
-        function: The name of the function.
-        module: The name of its module.
-    """
+    """Return whether a function is in the call stack."""
     frame = inspect.currentframe()
     while frame := frame.f_back:
         if frame.f_code.co_name == function and frame.f_globals.get("__name__") == module:
@@ -137,7 +131,6 @@ def check_xla(layer: keras.layers.Layer, *devices: str) -> None:
     """Check that XLA can read the table of a layer, if it compiles the code that is being traced.
 
     Args:
-        layer: The layer.
         *devices: The TensorFlow names of the devices of its variables; empty if not known.
 
     Raises:
@@ -213,11 +206,7 @@ def by_row(constraint: Any) -> bool:
 
 
 def row_constraint(variable: Any) -> Any:
-    """Return the constraint of a Keras variable (V, D) if it is by row, or None.
-
-    Args:
-        variable: A variable of Keras or TensorFlow.
-    """
+    """Return the constraint of a Keras variable (V, D) if it is by row, or None."""
     if not isinstance(variable, keras.Variable) or variable.shape.rank != 2:
         return None
     return variable.constraint if by_row(variable.constraint) else None

@@ -287,7 +287,6 @@ class Causes:
     """Finds the part of a step that made an operation, by its name scope and call stack.
 
     Args:
-        parts: The layers and optimizers of the step.
         loops: For each table with a look-up inside loops, the names of these loops (see
             `auditing.loops.look_ups_in_loops`).
     """
@@ -299,11 +298,7 @@ class Causes:
         self._owners = {v.path: (layer, v) for layer in self._layers for v in layer.variables}
 
     def explain(self, touch: Touch) -> tuple[str, str]:
-        """Return the layer, optimizer or line that made an operation, and what to use instead.
-
-        Args:
-            touch: The operation.
-        """
+        """Return the layer, optimizer or line that made an operation, and what to use instead."""
         owner, variable = self._owner(touch.variable)
         table = f"{type(owner).__name__} {owner.name!r}" if owner else touch.variable
         files = {frame.filename for frame in touch.frames}
@@ -329,11 +324,7 @@ class Causes:
         return source_line(_frames_in_step(touch.frames), _is_keras), instead(touch.operation)
 
     def describe(self, variable: keras.Variable) -> str:
-        """Return the layer of a variable in words, or the path of the variable if it has none.
-
-        Args:
-            variable: The variable.
-        """
+        """Return the layer of a variable in words, or the path of the variable if it has none."""
         layer, _ = self._owners.get(variable.path, (None, None))
         return f"{type(layer).__name__} {layer.name!r}" if layer else variable.path
 
@@ -413,10 +404,5 @@ def _explain_layer(layer: keras.layers.Layer, touch: Touch) -> tuple[str, str]:
 
 
 def is_slot(name: str, table: str) -> bool:
-    """Return whether Keras would give this name to an optimizer slot of the table.
-
-    Args:
-        name: The name of a variable.
-        table: The name of the table.
-    """
+    """Return whether Keras would give this name to an optimizer slot of the table."""
     return name.rpartition("/")[2].startswith(table.replace("/", "_") + "_")

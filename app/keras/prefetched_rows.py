@@ -154,9 +154,6 @@ def _trace(
 def batch_spec(dataset: tf.data.Dataset) -> Any:
     """Return the spec of the batches of a dataset.
 
-    Args:
-        dataset: The dataset.
-
     Raises:
         ValueError: It is no `tf.data.Dataset`.
     """
@@ -174,7 +171,6 @@ def build_model(spec: Any, model: keras.Model, inputs: Callable[[Any], Any] | No
     Keras calls such a model in a graph of its own first, where no look-up would be seen.
 
     Args:
-        spec: The spec of the batches.
         model: The model. If all its layers are built, it is not called.
         inputs: A function from a batch to the inputs of the model, for batches of another form.
 
@@ -190,7 +186,6 @@ def call_model(model: keras.Model, batch: Any, inputs: Callable[[Any], Any] | No
     """Call a model for inference on the inputs of a batch, without a result.
 
     Args:
-        model: The model.
         batch: A batch x, (x, y) or (x, y, sample_weight).
         inputs: A function from a batch to the inputs, for batches of another form.
 
@@ -278,12 +273,7 @@ class TableMetrics(keras.callbacks.Callback):
     """
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Set the counts of the tables to 0, and note the number of steps so far.
-
-        Args:
-            epoch: The number of the epoch; not used.
-            logs: The logs; not used.
-        """
+        """Set the counts of the tables to 0, and note the number of steps so far."""
         self._first_step = int(self.model.optimizer.iterations.numpy())
         for table in self._tables():
             table.counts.clear()
@@ -292,7 +282,6 @@ class TableMetrics(keras.callbacks.Callback):
         """Add the metrics of the epoch to the logs, unless no table has a cache.
 
         Args:
-            epoch: The number of the epoch; not used.
             logs: The logs to add to; None to do nothing.
         """
         tables = self._tables()

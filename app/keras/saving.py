@@ -176,9 +176,6 @@ class StateByPart:
     def save_own_variables(self, store: Any) -> None:
         """Write the state of the optimizer.
 
-        Args:
-            store: A store of arrays by name.
-
         Raises:
             OSError: The disk has no room for the slots of a table.
         """
@@ -188,20 +185,12 @@ class StateByPart:
             parts[str(number)] = variable if is_table else variable.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """Read the state of the optimizer.
-
-        Args:
-            store: A store of arrays by name.
-        """
+        """Read the state of the optimizer."""
         super().load_own_variables(StoreByPart(store))
 
 
 class _StoredRows:
-    """A dataset (V, D) of a weights file, of which parts are read as arrays.
-
-    Args:
-        dataset: The dataset of h5py.
-    """
+    """A dataset (V, D) of a weights file, of which parts are read as arrays."""
 
     def __init__(self, dataset: Any):
         self._dataset, self.shape = dataset, dataset.shape
@@ -223,9 +212,6 @@ def require_disk(folder: Path, size: int, name: str, offset: int = 0) -> None:
     space is taken for a moment, in a file without a name.
 
     Args:
-        folder: The folder.
-        size: The bytes to write.
-        name: The data to write, for the message.
         offset: The bytes that the file has already, which count for limits of a single file.
 
     Raises:

@@ -66,7 +66,6 @@ class DynamicEmbedding(keras.layers.Layer):
         min_count: The number of steps that must train a key before it gets a row.
         max_age: A key that was not trained for this many steps is evicted; 0 for never.
         embeddings_initializer: The initial rows: "zeros", "ones", a constant, or "uniform".
-        **kwargs: As for `keras.layers.Layer`.
 
     Raises:
         ValueError: A value is out of range, or Keras does not run on TensorFlow.
@@ -106,9 +105,6 @@ class DynamicEmbedding(keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the table and its key map.
-
-        Args:
-            input_shape: Not used.
 
         Raises:
             ValueError: With all rows in use, the table needs more memory than is free, or a
@@ -159,9 +155,6 @@ class DynamicEmbedding(keras.layers.Layer):
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """Return the shape and dtype of the result of `call`, as a symbolic tensor.
 
-        Args:
-            inputs: The keys, a symbolic tensor.
-
         Raises:
             ValueError: The keys are of another dtype than those of the layer.
         """
@@ -169,11 +162,7 @@ class DynamicEmbedding(keras.layers.Layer):
         return super().compute_output_spec(inputs)
 
     def save_own_variables(self, store: Any) -> None:
-        """Write the keys and their rows.
-
-        Args:
-            store: A store of arrays by name.
-        """
+        """Write the keys and their rows."""
         if not self.built:
             return
         StoreByPart(store)["0"] = self.embeddings
@@ -181,9 +170,6 @@ class DynamicEmbedding(keras.layers.Layer):
 
     def load_own_variables(self, store: Any) -> None:
         """Replace the keys and their rows by those of a store.
-
-        Args:
-            store: A store of arrays by name.
 
         Raises:
             ValueError: They are those of another kind of layer, or of one with other arguments.
@@ -276,9 +262,6 @@ class KeysOfRows(HandleVariable):
 
     `get_weights` has them, and `set_weights` gives rows to no other keys: copies of the weights, in
     whatever way they are made, keep them.
-
-    Args:
-        layer: The `DynamicEmbedding`.
     """
 
     def __init__(self, layer: Any):
@@ -317,22 +300,13 @@ class KeysOfRows(HandleVariable):
 
 
 def write_keys(store: Any, key_map: KeyMap) -> None:
-    """Write keys to a weights file.
-
-    Args:
-        store: A store of arrays by name.
-        key_map: The keys.
-    """
+    """Write keys to a weights file."""
     for name, data in _read_files(key_map).items():
         store[_PREFIX + name] = np.frombuffer(data, np.uint8)
 
 
 def read_keys(store: Any, layer: Any) -> None:
     """Replace the keys of a layer by those of a weights file.
-
-    Args:
-        store: A store of arrays by name.
-        layer: The `DynamicEmbedding`.
 
     Raises:
         ValueError: They are those of another kind of layer, or of one with other arguments.
@@ -353,11 +327,7 @@ def read_keys(store: Any, layer: Any) -> None:
 
 
 class KeysInCheckpoint(tf.train.experimental.PythonState):
-    """The keys of a layer as a part of a `tf.train.Checkpoint`.
-
-    Args:
-        layer: The `DynamicEmbedding`.
-    """
+    """The keys of a layer as a part of a `tf.train.Checkpoint`."""
 
     def __init__(self, layer: Any):
         self._layer = layer

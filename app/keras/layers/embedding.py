@@ -114,21 +114,11 @@ class RowEmbedding(keras.layers.Embedding):
     def add_weight(
         self, shape: Any = None, initializer: Any = None, *args: Any, **kwargs: Any
     ) -> keras.Variable:
-        """Create a weight as Keras does, without a temporary copy of the initial value.
-
-        Args:
-            shape: As for `keras.layers.Layer.add_weight`.
-            initializer: As for `keras.layers.Layer.add_weight`.
-            *args: As for `keras.layers.Layer.add_weight`.
-            **kwargs: As for `keras.layers.Layer.add_weight`.
-        """
+        """Create a weight as Keras does, without a temporary copy of the initial value."""
         return super().add_weight(shape, in_place(initializer), *args, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the table, and mark it as one for the optimizers of `lexrow.keras`.
-
-        Args:
-            input_shape: Not used.
 
         Raises:
             ValueError: The table needs more memory, or disk, than is free, its file cannot be used,
@@ -166,18 +156,11 @@ class RowEmbedding(keras.layers.Embedding):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> RowEmbedding:
-        """Make a layer from the result of `get_config`, with a new file if its table is in a file.
-
-        Args:
-            config: The result of `get_config`; it is not changed.
-        """
+        """Make a layer from the result of `get_config`; a table in a file gets a new one."""
         return super().from_config(with_new_file(config))
 
     def save_own_variables(self, store: Any) -> None:
         """Write the rows; those of a table that is not on the device part by part.
-
-        Args:
-            store: A store of arrays by name.
 
         Raises:
             OSError: The disk is full.
@@ -185,11 +168,7 @@ class RowEmbedding(keras.layers.Embedding):
         super().save_own_variables(StoreByPart(store))
 
     def load_own_variables(self, store: Any) -> None:
-        """Read the rows; those of a table that is not on the device part by part.
-
-        Args:
-            store: A store of arrays by name.
-        """
+        """Read the rows; those of a table that is not on the device part by part."""
         super().load_own_variables(StoreByPart(store))
 
     def enable_lora(
@@ -200,12 +179,6 @@ class RowEmbedding(keras.layers.Embedding):
         b_initializer: Any = "zeros",
     ) -> None:
         """Add low-rank factors and freeze the table, as the Keras layer does.
-
-        Args:
-            rank: As for `keras.layers.Embedding.enable_lora`.
-            lora_alpha: As for `keras.layers.Embedding.enable_lora`.
-            a_initializer: As for `keras.layers.Embedding.enable_lora`.
-            b_initializer: As for `keras.layers.Embedding.enable_lora`.
 
         Raises:
             ValueError: The table is not a variable of the device.
@@ -234,9 +207,6 @@ class RowEmbedding(keras.layers.Embedding):
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """Return the shape and dtype of the result of `call`, as a symbolic tensor.
 
-        Args:
-            inputs: The ids, a symbolic tensor.
-
         Raises:
             ValueError: The ids are no numbers.
         """
@@ -248,11 +218,6 @@ class RowEmbedding(keras.layers.Embedding):
     ) -> None:
         """Quantize the table to int8 or int4 for inference, as the Keras layer does.
 
-        Args:
-            mode: "int8" or "int4"; by default that of the config.
-            type_check: Whether to refuse subclasses.
-            config: As for `keras.layers.Embedding.quantize`.
-
         Raises:
             NotImplementedError: With `type_check`, the layer is of a subclass.
             ValueError: The table is not a variable of the device.
@@ -263,11 +228,7 @@ class RowEmbedding(keras.layers.Embedding):
         super().quantize(mode, type_check=False, config=config)
 
     def quantized_call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
-        """Return the rows of the given ids from a quantized table.
-
-        Args:
-            inputs: As for `call`.
-        """
+        """Return the rows of the given ids from a quantized table."""
         return self.call(inputs)
 
     def _look_up(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -342,7 +303,6 @@ def to_integers(inputs: tf.Tensor, rows: int, name: str) -> tf.Tensor:
     Args:
         inputs: Ids of any shape and any dtype of real numbers.
         rows: The number of rows of the table, V.
-        name: The name of the layer, for messages.
 
     Raises:
         ValueError: A floating-point dtype cannot represent every id of the table.

@@ -65,11 +65,7 @@ class FeatureEmbedding(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shapes: Any = None) -> None:
-        """Create all tables.
-
-        Args:
-            input_shapes: Not used.
-        """
+        """Create all tables."""
         for table in self.tables.values():
             if not table.built:
                 table.build()
@@ -108,12 +104,7 @@ class FeatureEmbedding(keras.layers.Layer):
         return self._map(look_up, inputs, weights)
 
     def compute_output_spec(self, inputs: Any, weights: Any = None) -> Any:
-        """Return the shapes and dtypes of the results, as symbolic tensors in their structure.
-
-        Args:
-            inputs: The ids of each feature.
-            weights: The weights of each feature, or None.
-        """
+        """Return the shapes and dtypes of the results, as symbolic tensors in their structure."""
 
         def spec(feature: FeatureConfig, ids: Any, _: Any) -> keras.KerasTensor:
             """Return the shape and dtype of the result of one feature."""
@@ -155,11 +146,7 @@ class FeatureEmbedding(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> FeatureEmbedding:
-        """Make a layer from the result of `get_config`.
-
-        Args:
-            config: The result of `get_config`; it is not changed.
-        """
+        """Make a layer from the result of `get_config`."""
         config = dict(config)
         tables = [TableConfig.from_config(table) for table in config.pop("tables")]
         frozen = config.pop("frozen", ())  # a model of an earlier version has none
@@ -284,11 +271,7 @@ class TableConfig:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TableConfig:
-        """Make a configuration from the result of `get_config`, with a new file if it has one.
-
-        Args:
-            config: The result of `get_config`; it is not changed.
-        """
+        """Make a configuration from the result of `get_config`, with a new file if it has one."""
         config = with_new_file(config)
         objects = {n: keras.saving.deserialize_keras_object(config[n]) for n in _OBJECTS}
         return cls(**config | objects)
@@ -319,7 +302,6 @@ def read_feature(feature: Any, tables: dict[int, TableConfig]) -> FeatureConfig:
     """Return a feature configuration of this package or of keras_rs as one of this package.
 
     Args:
-        feature: The configuration.
         tables: The tables of features that were read before, by the `id` of their configuration;
             a new table is added to them.
 

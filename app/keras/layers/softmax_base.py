@@ -63,7 +63,6 @@ class OutputLayer(keras.layers.Layer):
             for the logs of `fit` and `evaluate`: "perplexity", which is NaN where the loss is an
             estimate, and "accuracy", the share of targets that are the most likely word, which
             is NaN in training, as it reads the rows of all likely words.
-        **options: As for `keras.layers.Layer`: name, dtype, trainable.
 
     Raises:
         ValueError: An argument is out of range or of the wrong shape.
@@ -124,7 +123,6 @@ class OutputLayer(keras.layers.Layer):
 
         Args:
             hidden_shape: The shape of the hidden vectors; the last dimension must be known.
-            targets_shape: Not used.
 
         Raises:
             ValueError: The last dimension is unknown, or the tables need more memory than is free.
@@ -196,12 +194,6 @@ class OutputLayer(keras.layers.Layer):
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: Any = None
     ) -> keras.KerasTensor:
         """Return the shape and dtype of the result of `call`, after its checks of shape and dtype.
-
-        Args:
-            hidden: As for `call`.
-            targets: As for `call`.
-            hidden_mask: As for `call`.
-            training: As for `call`.
 
         Raises:
             ValueError: The targets are no integers, or the shapes do not match.
@@ -291,11 +283,7 @@ class OutputLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> OutputLayer:
-        """Return the layer that has the given configuration.
-
-        Args:
-            config: The result of `get_config`.
-        """
+        """Return the layer that has the given configuration."""
         if config.get("counts") is not None:
             counts_V = unpacked_counts(config["counts"], config["vocabulary_size"])
             config = config | {"counts": counts_V}
@@ -431,11 +419,6 @@ class OutputLayer(keras.layers.Layer):
 def checked_counts(counts: Any, words: int, layer: str) -> np.ndarray:
     """Return the counts as int64 (V,), after a check of their shape and values.
 
-    Args:
-        counts: The counts as the user gave them.
-        words: The number of words V.
-        layer: The name of the layer, for messages.
-
     Raises:
         ValueError: The shape is wrong, or a count is negative or not a whole number.
     """
@@ -455,9 +438,6 @@ def checked_counts(counts: Any, words: int, layer: str) -> np.ndarray:
 def zipf_counts(words: int) -> np.ndarray:
     """Return counts by Zipf's law, in proportion to 1 / (i + 1) for id i.
 
-    Args:
-        words: The number of words V.
-
     Returns:
         Float64 (V,), the smallest 1.
     """
@@ -468,9 +448,6 @@ def order_by_count(counts_V: np.ndarray) -> np.ndarray | None:
     """Return the ids by descending count, int32 (V,), or None if they already have that order.
 
     Ids with the same count stay in ascending order.
-
-    Args:
-        counts_V: The count of each id.
     """
     if (counts_V[1:] <= counts_V[:-1]).all():
         return None
@@ -478,11 +455,7 @@ def order_by_count(counts_V: np.ndarray) -> np.ndarray | None:
 
 
 def ranks_of(order_V: np.ndarray) -> np.ndarray:
-    """Return the rank of each id, int32 (V,).
-
-    Args:
-        order_V: The id of each rank.
-    """
+    """Return the rank of each id, int32 (V,)."""
     rank_V = np.empty_like(order_V)
     rank_V[order_V] = np.arange(len(order_V), dtype=order_V.dtype)
     return rank_V

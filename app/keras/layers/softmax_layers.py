@@ -70,7 +70,6 @@ def output_as_loss(targets: Any, output: tf.Tensor) -> tf.Tensor:
     Keras applies sample weights and masks to the result and takes the mean.
 
     Args:
-        targets: Not used.
         output: The output of an output layer, -log P of each target.
     """
     return output
@@ -91,9 +90,7 @@ class Softmax(OutputLayer):
         model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
-        vocabulary_size: As for `OutputLayer`.
-        use_bias: As for `OutputLayer`.
-        **options: As for `OutputLayer`.
+        vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
     """
 
     def __init__(self, vocabulary_size: int, use_bias: bool = True, **options: Any):
@@ -127,16 +124,13 @@ class ClassSoftmax(OutputLayer):
         model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
-        vocabulary_size: As for `OutputLayer`.
-        counts: As for `OutputLayer`.
+        vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
         levels: 2, or 3 for classes of classes.
         rule: How classes are made: "fewest_rows", "equal_size" or "equal_frequency" (see
             `losses.classes.classes`).
         classes: The number of classes. 0 chooses the number with the least work for a batch.
         batch_targets: The number of targets in a batch, for that choice. An estimate within a
             factor of ten is good enough.
-        use_bias: As for `OutputLayer`.
-        **options: As for `OutputLayer`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -206,14 +200,11 @@ class AdaptiveSoftmax(OutputLayer):
         model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
-        vocabulary_size: As for `OutputLayer`.
-        counts: As for `OutputLayer`.
+        vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
         cutoffs: The ranks at which clusters begin, rising. By default one or two are chosen that
             need the fewest scores for a word.
         divisor: The k-th cluster has D / divisor ** k columns.
         seed: The seed of the initial projections.
-        use_bias: As for `OutputLayer`.
-        **options: As for `OutputLayer`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -328,18 +319,15 @@ class SampledSoftmax(_SampledLayer):
         model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
-        vocabulary_size: As for `OutputLayer`.
-        counts: As for `OutputLayer`.
+        vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
         samples: The number of samples that all targets of a batch share.
         sampler: "log_uniform", for ids by rank that follow Zipf's law, or "unigram", in proportion
             to counts ** 0.75 (see `losses.sampled.samplers`).
         seed: The seed of the draws; None for a new one in each run.
         evaluation: The result where the layer does not train: "exact", or "sampled" for the loss of
             training, which takes the time of a training step and compares with its loss.
-        use_bias: As for `OutputLayer`.
         metrics: As for `OutputLayer`, and "sampled_loss": the loss of training, measured where the
             layer is evaluated, too.
-        **options: As for `OutputLayer`.
 
     Raises:
         ValueError: An argument is out of range.

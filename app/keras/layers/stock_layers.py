@@ -66,7 +66,6 @@ def _stock(node: Any, layers: set[str]) -> Any:
     Raises ValueError for a layer that Keras has not.
 
     Args:
-        node: The part.
         layers: The names that only one layer has: where its configuration occurs twice, the layer
             is shared.
     """
@@ -140,7 +139,6 @@ def _reduce_model(
     """Return a model of Keras alone that combines rows as a layer does.
 
     Args:
-        layer: The layer, which need not be built.
         shape: The shape of the ids, with the batch.
         names: The inputs, in this order: "ids", "weights", "mask".
     """

@@ -43,11 +43,7 @@ class Merged(tf.IndexedSlices):
         return tf.IndexedSlices(self.values, self.indices, self.dense_shape)
 
     def __truediv__(self, divisor: Any) -> Merged:
-        """Return the gradient divided by a number, as Keras does to undo its loss scale.
-
-        Args:
-            divisor: The number.
-        """
+        """Return the gradient divided by a number, as Keras does to undo its loss scale."""
         return Merged(self.values / divisor, self.indices, self.dense_shape)
 
 
@@ -85,11 +81,7 @@ _SAVED = "gradient_accumulator_{}_{}"
 
 
 class RowAccumulator(tf.Module):
-    """The sum of row-sparse gradients of a table. It stores the rows that had a gradient.
-
-    Args:
-        columns: The number of columns of a row, D.
-    """
+    """The sum of row-sparse gradients of a table. It stores the rows that had a gradient."""
 
     def __init__(self, columns: int):
         super().__init__()
@@ -136,9 +128,6 @@ class RowAccumulation(StateByPart):
     def build(self, var_list: Iterable[Any]) -> None:
         """Create the state of the optimizer as Keras does, with the sums of tables' gradients.
 
-        Args:
-            var_list: The variables to train.
-
         Raises:
             ValueError: The slots of the tables need more memory, or disk, than is free.
         """
@@ -153,9 +142,6 @@ class RowAccumulation(StateByPart):
 
     def make_row_accumulator(self, table: Any) -> RowAccumulator:
         """Return a new sum of gradients of a table.
-
-        Args:
-            table: The variable.
 
         Raises:
             ValueError: The variable is distributed, or its ids are strings.
@@ -176,22 +162,14 @@ class RowAccumulation(StateByPart):
         return RowAccumulator(table.shape[1])
 
     def save_own_variables(self, store: Any) -> None:
-        """Write the state of the optimizer, with the accumulated rows.
-
-        Args:
-            store: A store of arrays by name.
-        """
+        """Write the state of the optimizer, with the accumulated rows."""
         super().save_own_variables(store)
         for number, accumulator in enumerate(self._saved_accumulators()):
             store[_SAVED.format(number, "ids")] = accumulator.ids.numpy()
             store[_SAVED.format(number, "values")] = accumulator.values.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """Read the state of the optimizer, with the accumulated rows if the store has them.
-
-        Args:
-            store: A store of arrays by name.
-        """
+        """Read the state of the optimizer, with the accumulated rows if the store has them."""
         super().load_own_variables(store)
         names = set(store.keys())
         for number, accumulator in enumerate(self._saved_accumulators()):

@@ -48,7 +48,6 @@ class RowSparse(RowAccumulation):
     Args:
         rounding: How updated rows of a `RowEmbedding` or output layer are rounded to bfloat16 or
             float16: "stochastic", the default (see `tables.rounding`), or "nearest", as Keras does.
-        **kwargs: As for the Keras optimizer.
 
     Attributes:
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
@@ -80,9 +79,6 @@ class RowSparse(RowAccumulation):
         A MultiOptimizer tells tf.train.Checkpoint of its optimizers, so that their slots are saved.
         A LossScaleOptimizer then checks rows instead of whole gradients.
 
-        Args:
-            var_list: The variables to train.
-
         Raises:
             ValueError: The slots of the tables need more memory, or disk, than is free.
         """
@@ -95,14 +91,7 @@ class RowSparse(RowAccumulation):
     def add_variable(
         self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
     ) -> keras.Variable:
-        """Create a variable as Keras does, without a temporary copy of the initial value.
-
-        Args:
-            shape: As in Keras.
-            initializer: As in Keras.
-            *args: As in Keras.
-            **kwargs: As in Keras.
-        """
+        """Create a variable as Keras does, without a temporary copy of the initial value."""
         return super().add_variable(shape, in_place(initializer), *args, **kwargs)
 
     def add_variable_from_reference(
@@ -112,11 +101,6 @@ class RowSparse(RowAccumulation):
 
         In float16 the second moment of Adam underflows; in bfloat16 small additions to it are lost.
         The sum of gradients of a table is a `RowAccumulator`.
-
-        Args:
-            reference_variable: As in Keras.
-            name: As in Keras.
-            initializer: As in Keras.
         """
         if not getattr(reference_variable, "is_table", False):
             return super().add_variable_from_reference(reference_variable, name, initializer)
@@ -135,10 +119,8 @@ class RowSparse(RowAccumulation):
         """Create a float32 slot on the device of its variable, with the name Keras would give.
 
         Args:
-            variable: The variable that the slot belongs to.
             shape: The shape of the slot.
             name: The name of the slot, such as "accumulator"; None stands for "var".
-            initializer: The initializer of the slot.
         """
         if isinstance(variable, TableVariable):
             with tf.init_scope():  # the slots can be made within the trace of a step
@@ -159,10 +141,6 @@ class RowSparse(RowAccumulation):
 
         The first call creates the slots. Warns of parts of the step that read or write the whole
         of a table of 16 MiB or more, and logs which caches have no `prefetch_rows`.
-
-        Args:
-            grads: The gradients, dense or row-sparse.
-            trainable_variables: Their variables.
 
         Raises:
             ValueError: A gradient is row-sparse, and an option would need a second whole table:
@@ -256,8 +234,6 @@ class RowSparse(RowAccumulation):
 
         Args:
             gradient: The gradient, dense or row-sparse with unique rows.
-            variable: The variable.
-            learning_rate: The learning rate.
         """
         if not isinstance(gradient, tf.IndexedSlices):
             own = self._trainable_variables[self._get_variable_index(variable)]
@@ -369,30 +345,17 @@ class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
     """
 
     def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Create the state of both optimizers.
-
-        Args:
-            var_list: The variables to train.
-        """
+        """Create the state of both optimizers."""
         super().build(list(var_list))
 
     def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
-        """Update the loss scale, and the variables if all gradients are finite.
-
-        Args:
-            grads: The gradients, dense or row-sparse.
-            trainable_variables: Their variables.
-        """
+        """Update the loss scale, and the variables if all gradients are finite."""
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
         super().apply(list(grads), trainable_variables)
 
     def check_finite(self, grads: list[Any]) -> tf.Tensor:
-        """Return whether all gradients are finite, a bool scalar.
-
-        Args:
-            grads: The gradients, dense or row-sparse.
-        """
+        """Return whether all gradients are finite, a bool scalar."""
         return super().check_finite(
             [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
         )
@@ -413,7 +376,6 @@ def as_table(
     """Return a variable as a table with slots, for `optimizers.row_updates.update_rows`.
 
     Args:
-        variable: The rows.
         slots: The slots by the names of the update rule; if the variable is a `TableVariable`, they
             are as well.
         seed: The seed, (2,) int64, by which new rows are rounded stochastically to the dtype of
@@ -492,7 +454,6 @@ def _constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
     A row whose gradient is all zeros stays as it is, even if it violates the constraint.
 
     Args:
-        rule: The rule of an optimizer.
         constraint: A constraint by row (see `by_row`).
     """
 

@@ -26,7 +26,6 @@ def by_id(initializer: Any, layer: str) -> Initial:
 
     Args:
         initializer: An initializer of Keras: zeros, ones, a constant, or RandomUniform(-x, x).
-        layer: The name of the layer, for the message.
 
     Raises:
         ValueError: It is another initializer, which makes whole tables only.
@@ -141,11 +140,7 @@ class StoredRows(keras.initializers.Initializer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> keras.initializers.Initializer:
-        """Return the initializer; zeros and a logged warning if its rows are no longer there.
-
-        Args:
-            config: The result of `get_config`.
-        """
+        """Return the initializer; zeros and a logged warning if its rows are no longer there."""
         if config["rows"] is None:
             reason = f"an array of shape {tuple(config['shape'])} is not in a configuration"
         elif config["rows"] not in named_files:

@@ -106,9 +106,6 @@ TABLES: dict[str, Callable[[Any], Table]] = {
 def check_kind(layer: Any) -> None:
     """Check the arguments of a layer that belong to its table, and set its `supports_jit`.
 
-    Args:
-        layer: The `RowEmbedding`.
-
     Raises:
         ValueError: There is no such table, or it cannot have what the layer asks for.
     """
@@ -195,7 +192,6 @@ def check_is_variable(layer: Any, feature: str) -> None:
     """Check that the table of a layer is a variable of the device.
 
     Args:
-        layer: The `RowEmbedding`.
         feature: The feature that needs it, for the message.
 
     Raises:
@@ -230,11 +226,7 @@ def _dtype(layer: Any) -> tf.DType:
 
 @contextlib.contextmanager
 def new_files_in(folder: Path) -> Iterator[None]:
-    """Let layers that are made from a configuration in the block have their files in a folder.
-
-    Args:
-        folder: The folder.
-    """
+    """Let layers that are made from a configuration in the block have their files in a folder."""
     token = _folder.set(folder)
     try:
         yield

@@ -45,7 +45,6 @@ class TableMemory:
     """The memory of one table.
 
     Attributes:
-        layer: The name of the layer.
         kind: The value of its argument `table`, or "dynamic".
         rows: The number of rows, V; of a dynamic table its capacity.
         columns: The number of columns, D.
@@ -161,7 +160,6 @@ def require_room(memory: TableMemory, table_file: str | os.PathLike | None = Non
     """Check that a table fits, before it is made. Under a `tf.distribute` strategy do nothing.
 
     Args:
-        memory: The memory of the table.
         table_file: The name of the file for a table in a file, which would be replaced.
 
     Raises:
@@ -186,7 +184,6 @@ def require_free(
     Args:
         needed: The bytes to take in each place.
         taker: The table that would take them, with its layer or optimizer, for the message.
-        remedy: The advice for the message.
         table_file: The file of the table, if `needed` has bytes on the disk.
 
     Raises:
@@ -221,9 +218,6 @@ def slot_bytes(optimizer: Any, columns: int, dtype: str, path: str) -> int:
     Args:
         optimizer: An optimizer of Keras or of `lexrow.keras`, built or not. A `MultiOptimizer` is
             asked for the optimizer of this table.
-        columns: The number of columns of the table.
-        dtype: The dtype of the table.
-        path: The path of its variable.
     """
     *scopes, name = path.split("/")
     with contextlib.ExitStack() as stack, tf.init_scope():
@@ -247,7 +241,6 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
 
     Args:
         optimizer: The optimizer, which is not built.
-        variables: The variables that it will train.
 
     Raises:
         ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.

@@ -96,7 +96,6 @@ class HandleVariable(keras.Variable):
     Args:
         shape: The shape of the empty TensorFlow variable.
         dtype: The dtype of the values.
-        **options: As for `keras.Variable`.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: str, **options: Any):
@@ -120,12 +119,7 @@ class HandleVariable(keras.Variable):
         return f"<{type(self).__name__} path={self.path}, shape={self.shape}, dtype={self.dtype}>"
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
-        """Raise ValueError, but return `sample` to the histograms of `keras.callbacks.TensorBoard`.
-
-        Args:
-            dtype: As for `tf.convert_to_tensor`.
-            name: As for `tf.convert_to_tensor`.
-        """
+        """Raise ValueError; but give `sample` to the histograms of Keras' `TensorBoard`."""
         if is_called_by("_log_weights", "keras.src.callbacks.tensorboard"):
             return tf.convert_to_tensor(self.sample(), dtype, name=name)
         return tf.convert_to_tensor(self.value, dtype, name=name)
@@ -148,13 +142,7 @@ class TableVariable(HandleVariable):
     variable is a handle without rows, to which `tf.GradientTape` gives that gradient. Only the
     optimizers of `lexrow.keras` can apply it: the rows and their slots are not in the handle.
 
-    Args:
-        table: The table.
-        name: The name of the variable.
-        dtype: The dtype in which the table stores rows.
-
     Attributes:
-        table: The table.
         is_table: True: marks the variable for the optimizers of `lexrow.keras`.
     """
 
@@ -233,9 +221,7 @@ class TableVariable(HandleVariable):
         """Make optimizer state for each row, and return it as a Keras variable.
 
         Args:
-            name: The name of the slot.
             columns: The numbers of a row's state; 0 for as many as the row has.
-            initial: The initial value of each number.
         """
         self.table.add_slots({name: Slot(columns, initial)})
         return TableVariable(self.table.slots[name], f"{self.path.replace('/', '_')}_{name}")
@@ -387,7 +373,6 @@ def rows_to_save(
 
     Args:
         table: The table. A dynamic one is given by its `RowStore`.
-        dtype: The dtype in which the table stores rows.
         copy: Returns all rows, for a table that has them in several places.
 
     Returns:

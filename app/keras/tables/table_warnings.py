@@ -102,9 +102,6 @@ def warn_of_whole_read(variable: Any) -> None:
     """Warn if the step being traced has also read the whole of a table that it updates by row.
 
     Does nothing in eager mode, under XLA and for a `TableVariable`.
-
-    Args:
-        variable: The table.
     """
     if tf.executing_eagerly() or isinstance(variable, TableVariable):
         return  # a `TableVariable` has no rows to copy
@@ -148,18 +145,10 @@ def log_missing_prefetch(tables: Iterable[Any]) -> None:
 
 
 def variable_name(variable: Any) -> str:
-    """Return the path of a variable.
-
-    Args:
-        variable: A variable of Keras or TensorFlow.
-    """
+    """Return the path of a variable."""
     return getattr(variable, "path", variable.name.removesuffix(":0"))
 
 
 def variable_bytes(variable: Any) -> int:
-    """Return the size of a variable in bytes.
-
-    Args:
-        variable: A variable of Keras or TensorFlow.
-    """
+    """Return the size of a variable in bytes."""
     return variable.shape.num_elements() * tf.as_dtype(variable.dtype).size
