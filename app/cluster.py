@@ -1,9 +1,9 @@
 """Try a cluster on this machine.
 
-    python -m lexrow.cluster --workers=2 --ps=2 -- FLAGS
+    lexrow cluster --workers=2 --ps=2 -- FLAGS
 
-FLAGS are the flags of lexrow.train. With --ps the tables are divided over that number of parameter
-servers, and each worker trains at its own pace (--strategy=parameter_server). Without --ps the
+FLAGS are the flags of `lexrow train`. With --ps the tables are divided over that number of
+parameter servers, and each worker trains at its own pace (--strategy=parameter_server). Without --ps the
 workers train in step (--strategy=multi_worker). The command that would start each process on its
 own machine is printed. The exit code is that of the chief. No process is left running.
 
@@ -20,7 +20,6 @@ from collections.abc import Sequence
 
 from absl import flags as absl_flags
 
-from . import __name__ as PACKAGE
 from .cli import flags
 from .distributed import local_cluster
 from .errors import UsageError
@@ -36,7 +35,7 @@ def main(arguments: Sequence[str]) -> None:
     Without --workers, serve data until Ctrl-C or SIGTERM instead, and return.
 
     Args:
-        arguments: The arguments after the `--`: the flags of lexrow.train.
+        arguments: The arguments after the `--`: the flags of `lexrow train`.
 
     Raises:
         UsageError: The flags are not possible, or a port is in use.
@@ -78,16 +77,16 @@ def define() -> None:
 
 
 def _check(arguments: Sequence[str]) -> None:
-    """Raise UsageError if a flag of this command is impossible, or one of lexrow.train misplaced.
+    """Raise UsageError if a flag of this command is impossible, or one of `lexrow train` misplaced.
 
-    Flags of lexrow.train come after the `--`. They are needed if and only if there are workers.
+    Flags of `lexrow train` come after the `--`. They are needed if and only if there are workers.
     """
     values = absl_flags.FLAGS
     for name in settings.fields():
         if values[name].present:
             flag = f"--{name}={values[name].value}"
             where = "write it after the others and a --"
-            raise UsageError(f"{flag} is a flag of {PACKAGE}.train; {where}")
+            raise UsageError(f"{flag} is a flag of `lexrow train`; {where}")
     if not values.workers:
         if values.ps:
             raise UsageError(f"--ps={values.ps}: give --workers as well, such as --workers=2")
@@ -110,7 +109,7 @@ def _check(arguments: Sequence[str]) -> None:
 
 
 def _add_flags(arguments: Sequence[str], added: Sequence[str]) -> list[str]:
-    """Set the global flags of lexrow.train, together with the flags that this command adds to them.
+    """Set the global flags of `lexrow train`, and the flags that this command adds to them.
 
     Args:
         arguments: The arguments after the `--` of the command line.
@@ -121,7 +120,7 @@ def _add_flags(arguments: Sequence[str], added: Sequence[str]) -> list[str]:
 
     Raises:
         UsageError: A flag to add has another value already, or an argument is no flag of
-            lexrow.train or has a wrong value.
+            `lexrow train` or has a wrong value.
     """
     values = absl_flags.FLAGS
     before = {name: values[name].present for name in _OWN_FLAGS}
@@ -130,7 +129,7 @@ def _add_flags(arguments: Sequence[str], added: Sequence[str]) -> list[str]:
         raise UsageError(f"{others[0]!r} is not a flag; write it as --NAME=VALUE, see --help")
     for name in _OWN_FLAGS:
         if values[name].present != before[name]:
-            raise UsageError(f"--{name} is a flag of {PACKAGE}.cluster; write it before the --")
+            raise UsageError(f"--{name} is a flag of `lexrow cluster`; write it before the --")
     missing = []
     for flag in added:
         name, _, value = flag[2:].partition("=")
@@ -138,7 +137,7 @@ def _add_flags(arguments: Sequence[str], added: Sequence[str]) -> list[str]:
             missing.append(flag)
         elif values[name].value != value:
             raise UsageError(
-                f"--{name}={values[name].value}: {PACKAGE}.cluster adds --{name}={value} itself, "
+                f"--{name}={values[name].value}: `lexrow cluster` adds --{name}={value} itself, "
                 "as the processes that it starts need it; leave the flag out"
             )
     values([sys.argv[0], *missing])

@@ -1,4 +1,4 @@
-"""The servers of app.cluster as processes: they serve, are started again, and never outlive it."""
+"""The servers of lexrow cluster: they serve, are started again, and never outlive it."""
 
 from __future__ import annotations
 

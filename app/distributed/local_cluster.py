@@ -13,7 +13,6 @@ from pathlib import Path
 
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..checkpoints.workdir import Workdir
 from ..errors import UsageError
 from ..settings import RunConfig
@@ -24,7 +23,7 @@ from .cluster_spec import Hosts, Task
 from .process_watcher import TrainingClock, Watcher
 
 HOST = "127.0.0.1"
-MODULE = f"{PACKAGE}.train"  # the program of each process of a run
+MODULE = f"{__name__.partition('.')[0]}.train"  # the program of each process of a run
 _WATCH_SECONDS = 0.2
 _END_SECONDS = 5.0  # for the others to end after the chief
 
@@ -120,7 +119,7 @@ def train(
 
     Args:
         hosts: The processes of the run.
-        arguments: The flags of lexrow.train.
+        arguments: The flags of `lexrow train`.
         settings: The settings of the run.
         data_workers: The number of workers of a tf.data service; 0 for no service.
         data_port: The port of the tf.data service.
@@ -143,7 +142,7 @@ def train(
         # The chief is the first; it makes a plan without the others.
         tasks = hosts.everyone[: 1 if plan_only else None]
         processes = {task: _make_process(hosts, task, program, folder) for task in tasks}
-        print(_announcement(hosts, program), flush=True)
+        print(_announcement(hosts, arguments), flush=True)
         for process in reversed(processes.values()):  # the chief last
             stack.enter_context(process.running())
         chief = processes.pop(hosts.chief)
@@ -166,10 +165,10 @@ def train(
         return 128 - chief.code  # the exit code by which shells report a signal
 
 
-def _announcement(hosts: Hosts, program: Sequence[str]) -> str:
+def _announcement(hosts: Hosts, arguments: Sequence[str]) -> str:
     """Return a text with the commands that would start each process on a machine of its own."""
     head = "Starting these processes; on several machines use these commands with their addresses:"
-    command = shlex.join(["python", *program])
+    command = shlex.join(["lexrow", "train", *arguments])
     variables = [f"TF_CONFIG={shlex.quote(hosts.as_tf_config(*task))}" for task in hosts.everyone]
     return "\n".join([head, *(f"{variable} {command}" for variable in variables)])
 
@@ -235,7 +234,7 @@ def _data_service(workers: int, port: int) -> Iterator[list[Process]]:
 
         def start(title: str, *arguments: str) -> Process:
             """Start a server of the service, and return its process."""
-            program = ["-m", f"{PACKAGE}.distributed.data_server", *arguments]
+            program = ["-m", f"{__package__}.data_server", *arguments]
             server = Process(title, program, folder / f"{title}.log", prints_address=True)
             return stack.enter_context(server.running())
 

@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..errors import RunError, UsageError
 from ..settings import Config, InputConfig
 from ..settings.settings import service_address
@@ -52,7 +51,7 @@ def check_service(data_service: str, sources: tuple[str, ...], text_column: str 
     reason = _why_unreachable(service_address(data_service))
     if reason:
         raise UsageError(
-            f"{flag}: {reason}; start it with: python -m {PACKAGE}.cluster --data_workers=2 "
+            f"{flag}: {reason}; start it with: lexrow cluster --data_workers=2 "
             "(or pass --data_service= to read the text here)"
         )
     for path in sources:
@@ -226,7 +225,7 @@ def _warn_of_lost_service(address: str, reason: str) -> None:
     """Log that the service is gone, and that this process reads the rest of the epoch."""
     logging.warning(
         "the data service at %s is gone (%s); this process reads the rest of the epoch; start the "
-        f"service again with: python -m {PACKAGE}.cluster --data_workers=2 --port=%s",
+        "service again with: lexrow cluster --data_workers=2 --port=%s",
         address,
         reason,
         address.rpartition(":")[2],

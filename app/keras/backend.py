@@ -9,7 +9,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from .. import __name__ as PACKAGE
 from ..system.xla import under_xla
 from ..tables.variable import compute_in_graph
 
@@ -107,7 +106,7 @@ def require_tensorflow() -> None:
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
-            f"{PACKAGE}.keras needs Keras on TensorFlow, not on {keras.backend.backend()}; "
+            f"lexrow.keras needs Keras on TensorFlow, not on {keras.backend.backend()}; "
             "set KERAS_BACKEND=tensorflow before keras is imported"
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .. import __name__ as PACKAGE
 from ..settings import Config, OptimizerConfig
 from ..settings.settings import by_name, fields
 from ..system.processor import has_fast_bfloat16
@@ -29,7 +28,7 @@ _PARALLEL = ("tokenize", "rows")
 _LEAST_SPEEDUP = 1.05  # smaller ones are not reported
 _UPDATE_SHARE = 0.25  # of a step, from which on another optimizer is proposed
 
-_CLUSTER = f"python -m {PACKAGE}.cluster --data_workers=N"
+_CLUSTER = "lexrow cluster --data_workers=N"
 _MEASURED = "data/benchmarks/README.md"
 
 
@@ -48,7 +47,7 @@ def advise(
         pipeline: The slow stages of the pipeline, or None.
         runs: The runs of operations.
         work: The operations.
-        config: The settings of the run; None if it was not a run of lexrow.train.
+        config: The settings of the run; None if it was not a run of `lexrow train`.
         cores: The cores of the machine.
 
     Returns:

@@ -202,7 +202,7 @@ class InputConfig:
     data_service: str = setting(
         "",
         "HOST:PORT of a tf.data service whose workers read and tokenise the text. Start one with "
-        "python -m lexrow.cluster. Its workers must see the files under the same names.",
+        "`lexrow cluster`. Its workers must see the files under the same names.",
         only=_WORDS,
     )
     map_parallelism: int = setting(

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..errors import RunError, UsageError
 from .launcher import end_with_parent
 
@@ -186,7 +185,7 @@ def run(
     """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "usage.json"
-        launcher = ["-m", f"{PACKAGE}.system.launcher", str(result), sys.executable]
+        launcher = ["-m", f"{__package__}.launcher", str(result), sys.executable]
         process = Process(name, [*launcher, *arguments], log, input=input, output=output)
         with process.running():
             process.wait()

@@ -125,7 +125,7 @@ def test_no_row_is_lost_or_doubled(tmp_path, plain, place, caplog, impatient, ki
         if killed != "a worker":
             port = servers.address.rpartition(":")[2]
             assert f"the data service at {servers.address} is gone (" in caplog.text
-            assert f"python -m app.cluster --data_workers=2 --port={port}\n" in caplog.text
+            assert f"lexrow cluster --data_workers=2 --port={port}\n" in caplog.text
         assert caplog.text.count("has not sent block") <= len(EPOCHS)
 
 
@@ -161,7 +161,7 @@ def test_an_address_where_no_service_answers(tmp_path):
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         message = f"^--data_service={address}: nobody answers there; start it with: "
-        message += "python -m app.cluster --data_workers=2 "
+        message += "lexrow cluster --data_workers=2 "
         with pytest.raises(UsageError, match=message):
             service.check_service(address, ())
     with running(tmp_path, workers=0) as servers:

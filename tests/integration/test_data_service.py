@@ -34,7 +34,7 @@ def test_a_run_goes_on_without_its_service(tmp_path, corpus, trained):
         ended = command.signal_when(lambda: len(logged(workdir)) > 2, signal.SIGTERM)
         assert "stopped as asked, and saved" in ended.err
     line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}"))
-    assert f"{flag}: nobody answers there; start it with: python -m app.cluster" in line
+    assert f"{flag}: nobody answers there; start it with: lexrow cluster" in line
     done(tmp_path, "app.train", f"--workdir={workdir}", "--data_service=")
     assert tensors(workdir) == tensors(trained)
 

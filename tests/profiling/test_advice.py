@@ -18,7 +18,7 @@ from app.settings import (
 )
 
 SHARES = dict.fromkeys(("input", "host_to_device", "host_compute", "launch", "device_compute"), 0.0)
-CLUSTER = "python -m app.cluster --data_workers=N"
+CLUSTER = "lexrow cluster --data_workers=N"
 OTHER_MODEL = ModelConfig(dim=64)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
 from ...auditing.findings import Touch, instead, source_line
 from ..step_parts import StepParts
 
@@ -23,11 +22,11 @@ _OPTIMIZERS = {
 }
 # What to use instead of a constraint, a regularizer, and a sum of gradients of a whole table.
 _BY_ROW = (
-    f"an embeddings_constraint by row of {PACKAGE}.keras.RowEmbedding, "
-    f"with an optimizer of {PACKAGE}.keras"
+    "an embeddings_constraint by row of lexrow.keras.RowEmbedding, "
+    "with an optimizer of lexrow.keras"
 )
 _REGULARIZED = (
-    f"weight_decay of {PACKAGE}.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
+    "weight_decay of lexrow.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
 )
 _SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
 _BEFORE_LOOP = (
@@ -150,7 +149,7 @@ def _is_keras(path: str) -> bool:
 
 def _is_ours(optimizer: Any) -> bool:
     """Return whether the class of an optimizer is one of this package."""
-    return type(optimizer).__module__.startswith(f"{PACKAGE}.keras")
+    return type(optimizer).__module__.startswith(f"{__name__.partition('.')[0]}.keras")
 
 
 def _explain_optimizer(optimizer: Any) -> tuple[str, str]:
@@ -158,17 +157,17 @@ def _explain_optimizer(optimizer: Any) -> tuple[str, str]:
     kind = type(optimizer)
     cause = f"{kind.__name__} {optimizer.name!r}"
     if _is_ours(optimizer):
-        return cause, f"a layer with a row-sparse gradient, such as {PACKAGE}.keras.RowEmbedding"
+        return cause, "a layer with a row-sparse gradient, such as lexrow.keras.RowEmbedding"
     if kind.__name__ == "LossScaleOptimizer":
-        return cause, f"{PACKAGE}.keras.LossScaleOptimizer"
+        return cause, "lexrow.keras.LossScaleOptimizer"
     ours = _OPTIMIZERS.get(kind.__name__, "LazyAdam, Adagrad or SGD")
-    return cause, f"{PACKAGE}.keras.{ours}, with {PACKAGE}.keras.RowEmbedding"
+    return cause, f"lexrow.keras.{ours}, with lexrow.keras.RowEmbedding"
 
 
 def _explain_layer(layer: keras.layers.Layer, touch: Touch) -> tuple[str, str]:
     """Return a layer as a cause, and what to use instead: `RowEmbedding`, or advice by row."""
     stock = isinstance(layer, keras.layers.Embedding)
-    remedy = f"{PACKAGE}.keras.RowEmbedding" if stock else instead(touch.operation)
+    remedy = "lexrow.keras.RowEmbedding" if stock else instead(touch.operation)
     return f"{type(layer).__name__} {layer.name!r}", remedy
 
 

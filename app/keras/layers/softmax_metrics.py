@@ -7,7 +7,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
 from ..backend import owners_in_call
 
 PERPLEXITY, ACCURACY, SAMPLED_LOSS = "perplexity", "accuracy", "sampled_loss"
@@ -53,7 +52,7 @@ def check_compiled(layer: keras.layers.Layer) -> None:
                     raise ValueError(
                         f"{layer.name}: loss={_shown(given)} compares scores of classes with the "
                         "targets, and the output of this layer is -log P of each target; use "
-                        f"compile(loss={PACKAGE}.keras.output_as_loss)"
+                        f"compile(loss=lexrow.keras.output_as_loss)"
                     )
         given = [] if metrics is None else [metrics._user_metrics, metrics._user_weighted_metrics]
         for each in (each for g in given for each in _of_output(names, layer.name, g)):

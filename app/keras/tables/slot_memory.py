@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
 from ...tables.base import Table
 from ...tables.disk.file import FileTable
 from ...tables.read_through import ReadThroughTable
@@ -65,7 +64,7 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
         ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
     """
     tables = [variable for variable in variables if getattr(variable, "is_table", False)]
-    is_ours = type(optimizer).__module__.startswith(f"{PACKAGE}.")
+    is_ours = type(optimizer).__module__.startswith(f"{__name__.partition('.')[0]}.")
     if not is_ours or tf.distribute.has_strategy() or sum(map(_bytes, tables)) < LARGE:
         return
     needed: collections.Counter[tuple[str, Path | None]] = collections.Counter()
