@@ -19,7 +19,6 @@ from .settings import (
     fields,
     from_names,
     is_whole_number,
-    service_address,
     tasks_of,
     typed_value,
     windows,
@@ -160,14 +159,6 @@ def _check_table_and_input(config: Config) -> None:
         )
     if config.input.map_parallelism == 0:
         raise UsageError("--map_parallelism=0: give at least 1, or -1")
-    if service_address(config.input.data_service) and config.input.cache in ("memory", "disk"):
-        raise NoEffectError(
-            "cache",
-            "data_service",
-            f"--cache={config.input.cache} keeps tokens that this process made, but with "
-            f"--data_service={config.input.data_service} other processes make them; pass "
-            "--cache=none, or --data_service=",
-        )
 
 
 def check_score_users(text: str) -> None:
@@ -290,7 +281,6 @@ def _check_dynamic(values: dict[str, Any]) -> None:
         ("max_ngram", 0),
         ("vocab", ""),
         ("cache", "none", "auto"),
-        ("data_service", ""),
         ("phrases", 0),
     ):
         if values[name] not in (allowed, *also):
