@@ -9,7 +9,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from .. import __name__ as PACKAGE
 from ..system.xla import under_xla
 from ..tables.variable import compute_in_graph
 
@@ -98,6 +97,11 @@ def in_call_of(kind: type) -> Any:
     return next(owners_in_call(kind), None)
 
 
+def is_ours(kind: type) -> bool:
+    """Return whether a class is one of this package."""
+    return kind.__module__.startswith(f"{__name__.partition('.')[0]}.")
+
+
 def require_tensorflow() -> None:
     """Check that Keras runs on TensorFlow.
 
@@ -106,7 +110,7 @@ def require_tensorflow() -> None:
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
-            f"{PACKAGE}.keras needs Keras on TensorFlow, not on {keras.backend.backend()}; "
+            f"lexrow.keras needs Keras on TensorFlow, not on {keras.backend.backend()}; "
             "set KERAS_BACKEND=tensorflow before keras is imported"
         )
 

@@ -11,13 +11,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from .. import __name__ as PACKAGE
 from ..auditing import whole
 from ..auditing.findings import Findings, Touch, instead, source_line
 from ..auditing.loops import look_ups_in_loops
 from ..system.console import size_text
 from ..tables.variable import named_variables
-from .backend import require_tensorflow
+from .backend import is_ours, require_tensorflow
 from .step_parts import StepParts, find_parts, parts_of
 from .tables.table_variable import TableVariable
 from .tables.table_warnings import variable_bytes
@@ -263,11 +262,11 @@ _OPTIMIZERS = {
 }
 # What to use instead of a constraint, a regularizer, and a sum of gradients of a whole table.
 _BY_ROW = (
-    f"an embeddings_constraint by row of {PACKAGE}.keras.RowEmbedding, "
-    f"with an optimizer of {PACKAGE}.keras"
+    "an embeddings_constraint by row of lexrow.keras.RowEmbedding, "
+    "with an optimizer of lexrow.keras"
 )
 _REGULARIZED = (
-    f"weight_decay of {PACKAGE}.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
+    "weight_decay of lexrow.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
 )
 _SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
 _BEFORE_LOOP = (
@@ -309,7 +308,7 @@ class Causes:
         scopes = touch.name.split("/")[:-1]
         optimizer = self._optimizer(scopes, files)
         in_loop = self._is_from_loop(touch)
-        if optimizer is not None and not (in_loop and _is_ours(optimizer)):
+        if optimizer is not None and not (in_loop and is_ours(type(optimizer))):
             cause, remedy = _explain_optimizer(optimizer)
             return cause, f"{remedy}; {_BEFORE_LOOP}" if in_loop else remedy
         if in_loop:
@@ -379,27 +378,22 @@ def _is_keras(path: str) -> bool:
     return path.startswith(str(_KERAS))
 
 
-def _is_ours(optimizer: Any) -> bool:
-    """Return whether the class of an optimizer is one of this package."""
-    return type(optimizer).__module__.startswith(f"{PACKAGE}.keras")
-
-
 def _explain_optimizer(optimizer: Any) -> tuple[str, str]:
     """Return an optimizer as a cause, and what to use instead: for one of ours, another layer."""
     kind = type(optimizer)
     cause = f"{kind.__name__} {optimizer.name!r}"
-    if _is_ours(optimizer):
-        return cause, f"a layer with a row-sparse gradient, such as {PACKAGE}.keras.RowEmbedding"
+    if is_ours(kind):
+        return cause, "a layer with a row-sparse gradient, such as lexrow.keras.RowEmbedding"
     if kind.__name__ == "LossScaleOptimizer":
-        return cause, f"{PACKAGE}.keras.LossScaleOptimizer"
+        return cause, "lexrow.keras.LossScaleOptimizer"
     ours = _OPTIMIZERS.get(kind.__name__, "LazyAdam, Adagrad or SGD")
-    return cause, f"{PACKAGE}.keras.{ours}, with {PACKAGE}.keras.RowEmbedding"
+    return cause, f"lexrow.keras.{ours}, with lexrow.keras.RowEmbedding"
 
 
 def _explain_layer(layer: keras.layers.Layer, touch: Touch) -> tuple[str, str]:
     """Return a layer as a cause, and what to use instead: `RowEmbedding`, or advice by row."""
     stock = isinstance(layer, keras.layers.Embedding)
-    remedy = f"{PACKAGE}.keras.RowEmbedding" if stock else instead(touch.operation)
+    remedy = "lexrow.keras.RowEmbedding" if stock else instead(touch.operation)
     return f"{type(layer).__name__} {layer.name!r}", remedy
 
 

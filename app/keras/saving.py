@@ -18,7 +18,6 @@ import tensorflow as tf
 # Keras has no public name for the store of a weights file, and for its check of a dataset.
 from keras.src.saving.saving_lib import H5IOStore, safe_get_h5_dataset
 
-from .. import __name__ as PACKAGE
 from ..errors import RunError, UsageError
 from ..system.console import size_text
 from ..system.files import replacing
@@ -241,7 +240,7 @@ def _require_room(file: Any, variable: TableVariable) -> None:
             errno.ENOMEM,
             f"{variable.path}: Keras builds this file in memory, where its rows take "
             f"{size_text(size)} and {size_text(free_bytes())} are free; save it by "
-            f"{PACKAGE}.keras.save_model, or by model.save(..., zipped=False)",
+            "lexrow.keras.save_model, or by model.save(..., zipped=False)",
         )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
 from ...tables.id_checks import check_ids, require
 from ..backend import (
     by_name,
@@ -101,7 +100,7 @@ class RowEmbedding(keras.layers.Embedding):
         if self.embeddings_regularizer is not None:
             raise ValueError(
                 f"{self.name}: embeddings_regularizer would read and change all {self.input_dim:,} "
-                f"rows at each step; use weight_decay of {PACKAGE}.keras.LazyAdamW, or "
+                "rows at each step; use weight_decay of lexrow.keras.LazyAdamW, or "
                 "activity_regularizer, which sees the rows of the batch"
             )
         if self.embeddings_constraint is not None and not by_row(self.embeddings_constraint):
@@ -277,7 +276,7 @@ class RowEmbedding(keras.layers.Embedding):
         if not (dtype.is_integer or dtype.is_floating or dtype.is_bool):
             raise ValueError(
                 f"{self.name}: the ids are {dtype.name}, where the layer takes integers; put "
-                f"keras.layers.StringLookup before it, or use {PACKAGE}.keras.DynamicEmbedding"
+                "keras.layers.StringLookup before it, or use lexrow.keras.DynamicEmbedding"
                 f"({self.output_dim}, 'string'), which takes strings"
             )
 

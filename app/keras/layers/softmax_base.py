@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
 from ...losses import inference
 from ...losses.base import NormalizedLoss
 from ...tables.device import initial_values
@@ -516,7 +515,7 @@ def check_compiled(layer: keras.layers.Layer) -> None:
                     raise ValueError(
                         f"{layer.name}: loss={_shown(given)} compares scores of classes with the "
                         "targets, and the output of this layer is -log P of each target; use "
-                        f"compile(loss={PACKAGE}.keras.output_as_loss)"
+                        "compile(loss=lexrow.keras.output_as_loss)"
                     )
         given = [] if metrics is None else [metrics._user_metrics, metrics._user_weighted_metrics]
         for each in (each for g in given for each in _of_output(names, layer.name, g)):

@@ -30,7 +30,7 @@ The arguments of `OutputLayer` are common to all layers. The following holds for
   only the rows that it read. The Keras optimizers write all rows.
 - Rows are read block by block: once for all targets of the batch that need them, and once more for
   the gradient. The gradients of all these rows are in memory until the optimizer has used them.
-  `lexrow.train` instead updates each block at once. Take fewer targets a step if memory is short;
+  `lexrow train` instead updates each block at once. Take fewer targets a step if memory is short;
   see `ClassSoftmax` for figures.
 - A target outside 0 .. V - 1 raises `tf.errors.InvalidArgumentError`, other misuse `ValueError`.
 - XLA cannot compile the layers, because the rows that a step reads depend on the batch. Keras

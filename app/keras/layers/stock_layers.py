@@ -12,7 +12,7 @@ from keras import ops
 # Layers that several models share stay shared, and a Lambda of the model itself is no foreign code.
 from keras.src.saving.serialization_lib import ObjectSharingScope, SafeModeScope
 
-from ... import __name__ as PACKAGE
+from ..backend import is_ours
 from .embedding_reduce import RowEmbeddingReduce
 
 _OURS = "lexrow>"  # begins the registered names of this package
@@ -185,7 +185,7 @@ def _check_ids(layer: RowEmbeddingReduce) -> None:
 def _refuse(name: str, classes: Iterable[type]) -> None:
     """Raise ValueError if a layer is of a class of this package, or derived from one."""
     for each in classes:
-        if each.__module__.startswith(f"{PACKAGE}."):
+        if is_ours(each):
             raise ValueError(_no_layer(name, each.__name__))
 
 

@@ -15,13 +15,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
 from ...system.console import size_text
 from ...system.host_memory import free_bytes
 from ...tables.base import Table
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.key_memory import key_bytes
 from ...tables.read_through import ReadThroughTable
+from ..backend import is_ours
 from .table_kinds import has_cache
 from .table_variable import TableVariable
 from .table_warnings import LARGE
@@ -246,8 +246,9 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
         ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
     """
     tables = [variable for variable in variables if getattr(variable, "is_table", False)]
-    is_ours = type(optimizer).__module__.startswith(f"{PACKAGE}.")
-    if not is_ours or tf.distribute.has_strategy() or sum(map(_bytes, tables)) < LARGE:
+    if not is_ours(type(optimizer)) or tf.distribute.has_strategy():
+        return
+    if sum(map(_bytes, tables)) < LARGE:
         return
     needed: collections.Counter[tuple[str, Path | None]] = collections.Counter()
     for variable in tables:

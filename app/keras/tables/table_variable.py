@@ -19,7 +19,6 @@ from tensorflow.python.checkpoint import tensor_callable  # no public module has
 # The public classes of variables are read by their handles, without a call of a method.
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
-from ... import __name__ as PACKAGE
 from ...system.gradients import custom_gradient
 from ...tables.base import Slot, Table
 from ...tables.device import DeviceTable
@@ -272,7 +271,7 @@ class TableVariable(HandleVariable):
         if isinstance(value, tf.IndexedSlices):
             raise ValueError(
                 f"{self.path} is a table with its own rows and slots, which this optimizer does "
-                f"not know; use one of {PACKAGE}.keras, such as LazyAdam, for all variables, or "
+                "not know; use one of lexrow.keras, such as LazyAdam, for all variables, or "
                 "for this one by keras.optimizers.MultiOptimizer"
             )
         stored = _stored(self.table)
