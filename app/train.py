@@ -1,6 +1,6 @@
 """Train a model.
 
-    python -m lexrow.train --flagfile=FILE --workdir=DIR
+    lexrow train --flagfile=FILE --workdir=DIR
 
 The same command with the same workdir continues a run that was stopped.
 """

@@ -16,7 +16,6 @@ from typing import TypeVar
 import tensorflow as tf
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..errors import DamagedError, RunError
 from ..settings import RunConfig
 from ..system.checked_files import COUNT, list_folder, read_json, reading
@@ -326,7 +325,7 @@ def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
     if result is None and damaged:
         raise RunError(_all_damaged(folder))
     if result is None:
-        remedy = f"run python -m {PACKAGE}.train with this workdir first"
+        remedy = "run `lexrow train` with this workdir first"
         raise RunError(f"{folder}: there is no checkpoint; {remedy}")
     return result
 

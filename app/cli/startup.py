@@ -11,7 +11,6 @@ from typing import Any
 
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
 from ..errors import UsageError
 from ..settings import Config, settings
@@ -114,7 +113,7 @@ def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config
         other = f", but one of --task={stored['task']}" if "task" in stored else ""
         raise UsageError(
             f"--workdir={path}: no run of --task={task} there{other}; give another workdir, or "
-            f"train one with python -m {PACKAGE}.train --task={task}"
+            f"train one with `lexrow train --task={task}`"
         )
     start_tensorflow()
     from ..system import devices

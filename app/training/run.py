@@ -23,7 +23,6 @@ import shlex
 import tensorflow as tf
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..assembly import strategies
 from ..checkpoints import growth
 from ..checkpoints.checkpoint import Position, is_finished, newest_position
@@ -93,7 +92,7 @@ def train_and_evaluate(
     ):
         report = _train_and_finish(config, place, runner, hosts, is_quiet)
     if report is None:
-        command = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"
+        command = f"lexrow train --workdir={shlex.quote(str(place.path))}"
         again = "start all processes again to continue" if hosts else f"continue with: {command}"
         raise StoppedError(f"stopped as asked, and saved; {again}")
     return report
@@ -137,7 +136,7 @@ def _train_and_finish(
     report = ""
     if runner.chief:
         path, files = shlex.quote(str(place.path)), settings.task in all_tasks.SCORES
-        command = f"python -m {PACKAGE}.evaluate --workdir={path}{' --heldout=FILE' * files}"
+        command = f"lexrow evaluate --workdir={path}{' --heldout=FILE' * files}"
         saved = "stopped while scoring; the run is finished and saved"
         with stoppable(f"{saved}; score it with: {command}"):
             report = finish(place)

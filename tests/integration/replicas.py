@@ -98,7 +98,7 @@ def made(case: str, strategy: str, epochs: str, workdir: str) -> Config:
 
 
 def train(config: Config, runner: Runner) -> None:
-    """As `app.train`, without scores."""
+    """As `lexrow train`, without scores."""
     workdir = Workdir(config.run.workdir)
     workdir.path.mkdir(parents=True, exist_ok=True)
     at = checkpoint.newest_position(workdir.checkpoints)

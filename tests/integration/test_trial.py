@@ -1,4 +1,4 @@
-"""app.cluster with the real thing: a worker is killed and the run finishes all the same."""
+"""lexrow cluster with the real thing: a worker is killed and the run finishes all the same."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ... import __name__ as PACKAGE
 from ...assembly import placing, storage
 from ...checkpoints import checkpoint
 from ...checkpoints.growth import Growth, RowMap
@@ -202,9 +201,9 @@ def _closing(config: Config, heldout: Examples | None, workdir: Workdir) -> str:
         lines.append(label_metrics.format_table(classifier.score(heldout), labels.tokens))
     lines += [
         "next:",
-        f"  python -m {PACKAGE}.predict --workdir={path} < FILE",
-        f"  python -m {PACKAGE}.evaluate --workdir={path} --heldout=FILE",
-        f"  python -m {PACKAGE}.export --workdir={path} --format=saved_model --output=FOLDER",
+        f"  lexrow predict --workdir={path} < FILE",
+        f"  lexrow evaluate --workdir={path} --heldout=FILE",
+        f"  lexrow export --workdir={path} --format=saved_model --output=FOLDER",
         f"  tensorboard --logdir={path}",
     ]
     return "\n".join(lines)

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ... import __name__ as PACKAGE
 from ...assembly.learning import ROW_PER_WORD
 from ...errors import UsageError
 from ...exporting import fasttext_tree
@@ -88,7 +87,7 @@ def _load(config: Config) -> Model:
         what = "n-grams of characters" if args.max_ngram > 0 else "a pruned dictionary"
         raise UsageError(
             f"--initial_model={path} has {what}, which --task=classify cannot train; give a model "
-            f"of `fasttext supervised -maxn 0`, or only predict with {PACKAGE}.predict --model"
+            f"of `fasttext supervised -maxn 0`, or only predict with `lexrow predict --model`"
         )
     needed = {"dim": args.dim, "word_ngrams": max(1, args.word_ngrams)}
     found = {"dim": config.model.dim, "word_ngrams": settings.word_ngrams}

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
 from ...assembly import placing
 from ...assembly.learning import PAIR_LOSSES, PairSpec
 from ...checkpoints import workdir as files
@@ -63,8 +62,7 @@ def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
     written = (workdir.known, workdir.users, workdir.items, workdir.corpus)
     if not all(map(workdir.has, written)):
         raise RunError(
-            f"{workdir.path}: nothing is trained there yet; run python -m {PACKAGE}.train with it "
-            "first"
+            f"{workdir.path}: nothing is trained there yet; run `lexrow train` with it first"
         )
     users, items = names.load(workdir.users), names.load(workdir.items)
     known = KnownItems(*read_npz(workdir.known, KnownItems._fields))

@@ -73,7 +73,7 @@ def load_text(config, place):
 
 
 class Run:
-    """A run in a folder, as app.train makes it. during: called before each batch."""
+    """A run in a folder, as lexrow train makes it. during: called before each batch."""
 
     def __init__(self, folder, corpus, during=lambda *_: None, **settings):
         self.config = config(corpus, folder, **settings)

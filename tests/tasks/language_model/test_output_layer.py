@@ -40,8 +40,8 @@ def test_a_language_model_has_no_scores_of_word_vectors(tmp_path, monkeypatch):
     place = Workdir(tmp_path / "run")
     report = language_model_job.make_job(config, place, False).finish(place)
     assert not any(name in report for name in (*score_report.benchmarks, "scores", "--pairs"))
-    assert f"app.evaluate --workdir={place.path} --heldout=FILE" in report
+    assert f"lexrow evaluate --workdir={place.path} --heldout=FILE" in report
     assert "nearest words:" in report
     of_words = text_tasks.write_and_score(place)
-    assert f"app.evaluate --workdir={place.path} --pairs=FILE" in of_words
+    assert f"lexrow evaluate --workdir={place.path} --pairs=FILE" in of_words
     assert "ws353" in of_words or "no scores" in of_words

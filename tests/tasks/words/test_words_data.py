@@ -150,7 +150,6 @@ def test_the_memory_of_token_ids_is_planned():
         ({"cache": "disk"}, "they take 0.2 MB, and --cache=disk does not keep them"),
         ({"table": "sharded"}, "--table=sharded"),
         ({"micro_batches": 2}, "--micro_batches=2"),
-        ({"data_service": "host:1"}, "--data_service=host:1"),
         ({"strategy": "mirrored"}, "--strategy=mirrored"),
     ],
 )
