@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, ParamSpec
 
 import keras
 import tensorflow as tf
@@ -15,7 +16,7 @@ from ...system.xla import under_xla
 from ...tables.base import Ids
 from ...tables.rounding import round_stochastically, round_under_xla
 from ...tables.variable import VariableRows
-from ..backend import in_call_of, in_place, require_tensorflow, row_constraint
+from ..backend import in_place, owners_in_call, require_tensorflow, row_constraint
 from ..saving import StateByPart
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import (
@@ -31,6 +32,31 @@ from .row_accumulation import Merged, RowAccumulation
 _LARGE = LARGE
 _ROUNDINGS = ("stochastic", "nearest")
 _HALF = (tf.bfloat16, tf.float16)
+_NOT_NEGATIVE = (
+    *("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"),
+    *("epsilon", "initial_accumulator_value", "beta"),
+)
+_BELOW_1 = ("beta_1", "beta_2")
+_P = ParamSpec("_P")
+
+
+def arguments_of(stock: Callable[_P, None], base: type, **own: Any) -> Callable[_P, None]:
+    """Return a constructor that `help` and editors show with the arguments of one of Keras.
+
+    Args:
+        stock: The constructor of Keras.
+        base: The class whose constructor is called.
+        **own: Further arguments by name, with their defaults.
+    """
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        base.__init__(self, *args, **kwargs)
+
+    *first, last = inspect.signature(stock).parameters.values()  # the last is **kwargs
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, kind, default=default) for name, default in own.items()]
+    vars(__init__)["__signature__"] = inspect.Signature([*first, *added, last])
+    return __init__  # type: ignore[return-value]
 
 
 class RowSparse(RowAccumulation):
@@ -55,8 +81,8 @@ class RowSparse(RowAccumulation):
         updates_rows: True: no warning that the optimizer writes whole tables.
 
     Raises:
-        ValueError: Keras runs on another backend, an argument is out of range (see
-            `check_arguments`), or there is no such rounding.
+        ValueError: Keras runs on another backend, an argument is out of range, or there is no such
+            rounding.
     """
 
     has_row_state = False
@@ -65,13 +91,28 @@ class RowSparse(RowAccumulation):
     row_rule: Callable[[int, float], Rule]
     row_slots: Callable[[int], dict[str, keras.Variable]]
 
-    def __init__(self, *, rounding: str, **kwargs: Any):
+    def __init__(self, *args: Any, rounding: str = "stochastic", **kwargs: Any):
         require_tensorflow()
         if rounding not in _ROUNDINGS:
             raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
-        super().__init__(**kwargs)
+        super().__init__(*args, **kwargs)
         self.rounding = rounding
-        check_arguments(self)
+        self.check_arguments()
+
+    def check_arguments(self) -> None:
+        """Raise ValueError if an argument that Keras does not check is out of range, or NaN."""
+        rate = self._learning_rate
+        # A MultiOptimizer can make an optimizer in the trace of a step, where no value is known.
+        if isinstance(rate, keras.Variable) and tf.executing_eagerly() and not rate.numpy() > 0:
+            raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
+        for name in (*_NOT_NEGATIVE, *_BELOW_1):
+            value = getattr(self, name, None)
+            if not isinstance(value, Real):  # None, or a tensor
+                continue
+            if not float(value) >= 0:
+                raise ValueError(f"{name}={value}: give at least 0")
+            if name in _BELOW_1 and not float(value) < 1:
+                raise ValueError(f"{name}={value}: give less than 1")
 
     def build(self, var_list: Iterable[Any]) -> None:
         """Create the slots, and adapt the optimizers of Keras that are around this one.
@@ -83,10 +124,10 @@ class RowSparse(RowAccumulation):
             ValueError: The slots of the tables need more memory, or disk, than is free.
         """
         super().build(var_list)
-        scale = in_call_of(keras.optimizers.LossScaleOptimizer)
+        scale = next(owners_in_call(keras.optimizers.LossScaleOptimizer), None)
         if type(scale) is keras.optimizers.LossScaleOptimizer:
             scale.__class__ = LossScaleOptimizer
-        if outer := in_call_of(keras.optimizers.MultiOptimizer):
+        if outer := next(owners_in_call(keras.optimizers.MultiOptimizer), None):
             for number, optimizer in enumerate(outer.optimizers):
                 outer._track_trackable(optimizer, f"optimizer_{number}", overwrite=True)
 
@@ -298,33 +339,6 @@ def _refuse_dense(pairs: Iterable[tuple[Any, Any]]) -> None:
                 f"the gradient of {variable.path} is dense, as after a look-up in "
                 "tf.vectorized_map; look up the rows of all elements before it"
             )
-
-
-_NOT_NEGATIVE = (
-    *("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"),
-    *("epsilon", "initial_accumulator_value", "beta"),
-)
-_BELOW_1 = ("beta_1", "beta_2")
-
-
-def check_arguments(optimizer: keras.optimizers.Optimizer) -> None:
-    """Raise ValueError if an argument of an optimizer is a number out of range, or NaN.
-
-    Args:
-        optimizer: The optimizer. An argument that it does not have is not checked.
-    """
-    rate = optimizer._learning_rate
-    # A MultiOptimizer can make an optimizer in the trace of a step, where no value is known.
-    if isinstance(rate, keras.Variable) and tf.executing_eagerly() and not rate.numpy() > 0:
-        raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
-    for name in (*_NOT_NEGATIVE, *_BELOW_1):
-        value = getattr(optimizer, name, None)
-        if not isinstance(value, Real):  # None, or a tensor
-            continue
-        if not float(value) >= 0:
-            raise ValueError(f"{name}={value}: give at least 0")
-        if name in _BELOW_1 and not float(value) < 1:
-            raise ValueError(f"{name}={value}: give less than 1")
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
