@@ -8,10 +8,6 @@ import pytest
 from app.keras import DynamicEmbedding
 from tests.keras import table_models as models
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
-
-
 slow = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("host", "sharded", "int64")]
 
 

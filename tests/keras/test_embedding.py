@@ -193,9 +193,7 @@ def test_low_rank_adaptation(policy):
         near(tf.convert_to_tensor(found), expected, 1e-5 if policy == "float32" else 5e-2)
 
 
-# Keras' quantizer makes numpy arrays in a way that NumPy 2 warns of.
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
 @pytest.mark.parametrize(
     ("mode", "block_size", "lora_rank"),
     [("int8", None, None), ("int8", None, 2), ("int4", None, 2), ("int4", 2, None)],

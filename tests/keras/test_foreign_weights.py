@@ -11,8 +11,6 @@ import tensorflow as tf
 from app.keras import DynamicEmbedding, RowEmbedding
 from tests.keras import table_models as models
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 DYNAMIC = {"output_dim": models.COLUMNS, "key_dtype": "int64", "capacity": 40}
 
 

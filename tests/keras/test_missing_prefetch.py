@@ -10,11 +10,7 @@ import pytest
 from app.keras import LazyAdam, RowEmbedding, prefetch_rows
 from tests.keras import table_models as models
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy"),
-    pytest.mark.usefixtures("far_host"),
-]
+pytestmark = pytest.mark.usefixtures("far_host")
 
 
 @pytest.fixture

@@ -30,11 +30,7 @@ IDS = np.concatenate([models.IDS, models.IDS[::-1] + 34, models.IDS + 17])
 TARGETS = np.random.default_rng(4).normal(size=(len(IDS), 1)).astype(np.float32)
 HOT_ROWS = 32
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy"),
-    pytest.mark.usefixtures("far_host"),
-]
+pytestmark = pytest.mark.usefixtures("far_host")
 
 
 def data():

@@ -315,9 +315,3 @@ def test_words_outside_of_the_vocabulary_are_named(wrong, compiled):
 def test_misuse_is_a_line_that_says_what_to_do(make, match):
     with pytest.raises(ValueError, match=match):
         make()
-
-
-def test_another_backend_is_refused(monkeypatch):
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(ValueError, match="not on jax; set KERAS_BACKEND=tensorflow"):
-        Softmax(3)
