@@ -116,11 +116,11 @@ def _measure_live() -> tuple[str, dict[str, Any]]:
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
     startup.store_programs()
     startup.start_tensorflow()
-    from .assembly import threads
     from .profiling import live
+    from .system import devices
     from .tasks import all_tasks
 
-    threads.use_machine(config.run)
+    devices.use_machine(config.run)
     place = workdir.Workdir(config.run.workdir or os.devnull)
     with tempfile.TemporaryDirectory() as folder:
         place.cache = Path(folder)

@@ -98,7 +98,7 @@ def _refuse_import(name: str) -> Iterator[None]:
 def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config, workdir.Workdir]:
     """Start TensorFlow as the run of a workdir does; return its configuration and the workdir.
 
-    TensorFlow gets the threads of the run (see `threads.use_machine`). No file is read.
+    TensorFlow gets the threads of the run (see `devices.use_machine`). No file is read.
 
     Args:
         path: The workdir.
@@ -116,8 +116,8 @@ def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config
             f"train one with `lexrow train --task={task}`"
         )
     start_tensorflow()
-    from ..assembly import threads
+    from ..system import devices
 
     config = settings.from_names(stored)
-    threads.use_machine(config.run)
+    devices.use_machine(config.run)
     return config, workdir.Workdir(path)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ...assembly import outputs
+from ...assembly.learning import ROW_PER_WORD
 from ...errors import UsageError
 from ...exporting import fasttext_tree
 from ...losses.tree.huffman import canonical_code
@@ -58,7 +58,7 @@ def assign_rows(config: Config, tables: Mapping[str, Table]) -> None:
         return
     _assign(tables["input"], model.input, np.arange(model.input.shape[0]))
     loss, run_loss = parts.LOSSES[model.args.loss], config.model.loss
-    if loss != _TREE and run_loss in outputs.ROW_PER_WORD:
+    if loss != _TREE and run_loss in ROW_PER_WORD:
         _assign(tables["output"], model.output, np.arange(model.output.shape[0]))
     elif loss == run_loss == _TREE and fasttext_tree.is_canonical(model.dictionary.counts_C):
         rows = np.argsort(fasttext_tree.order_rows(canonical_code(model.dictionary.counts_C)))

@@ -82,7 +82,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     others = [recommend_data.memory_item(train, heldout)]
     if start and model.start:
         others.append(spectral_start.memory_item(model.users, model.items, config.model.dim))
-    placed = placing.place_tables(model, batches, spec, config, workdir, others=others)
+    placed = placing.place_tables(config, model, batches, spec, workdir, others=others)
     if start and model.start and not config.run.plan_only:
         start.vectors()
     wanted = len(np.unique(heldout.users_N))
