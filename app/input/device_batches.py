@@ -25,8 +25,7 @@ import tensorflow as tf
 from ..settings import InputConfig
 from ..system.xla import uniform
 from ..types import HOST, Batches
-from .token_rows import SHUFFLE, SUBSAMPLE, block_seed, differs_from_previous
-from .tokens import PAD, encode
+from .token_rows import PAD, SHUFFLE, SUBSAMPLE, block_seed, differs_from_previous, encode
 
 # Blocks of at most this share of the largest one have a size, and a compiled program, of their own.
 _SMALL = 16

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from ..errors import UsageError
 from ..settings import RatingsConfig
-from ..text import columns, delimited, parquet, reading
-from ..text.delimited import Lines
+from ..text import columns, reading
+from ..text.columns import Lines
 
 
 def _with_id(names: str) -> tuple[str, ...]:
@@ -102,15 +102,11 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
     named = tuple(getattr(settings, flag) for flag in _FLAGS)
     kind = columns.recognize(path).format
     if kind in _NAMED:
-        names = (
-            parquet.column_names(path)
-            if kind == "parquet"
-            else columns.object_names(columns.read_objects(path, read_lines(path)))
-        )
+        names = columns.column_names(path, kind, read_lines(path))
         return Layout(kind, columns=_find_columns(path, names, named, by_name=True))
     number, first = _first_line(path)
     separator = _separator(first)
-    first_rows = itertools.islice(delimited.read_rows(path, read_lines(path), separator), _LINES)
+    first_rows = itertools.islice(columns.split_rows(path, read_lines(path), separator), _LINES)
     rows = [*first_rows]
     fields = [row for _, row in rows]
     if not fields:
@@ -259,9 +255,9 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
             known = names if name in names else headers
             index = known.index(name) if name in known else None
         if index is None and (name or number < 2):
-            raise delimited.missing_column(path, flag, name, names)
+            raise columns.missing_column(path, flag, name, names)
         if index is not None:
-            delimited.check_single(path, names, names[index], remedy)
+            columns.check_single(path, names, names[index], remedy)
             if index in taken:
                 raise UsageError(
                     f"--{flag}={names[index]}: is also --{taken[index]}; name another column"
@@ -324,7 +320,7 @@ def read_lines(path: str) -> Iterator[Lines]:
             become equal.
         RunError: The file cannot be read.
     """
-    return delimited.whole_lines(path, _decoded(path))
+    return columns.whole_lines(path, _decoded(path))
 
 
 def _decoded(path: str) -> Iterator[str]:

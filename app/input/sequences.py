@@ -18,11 +18,11 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..settings import CorpusConfig, InputConfig
-from ..text.blocks import map_in_order, split_documents
 from ..text.tokenize import make_tokenizer
 from ..text.vocabulary import EOS, UNK, Vocabulary, lookup_table
 from . import pipeline
-from .tokens import PAD
+from .blocks import map_in_order, split_documents
+from .token_rows import PAD
 
 
 def make_block_tokenizer(

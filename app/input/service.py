@@ -18,15 +18,13 @@ from ..errors import RunError, UsageError
 from ..settings import Config, InputConfig
 from ..settings.settings import service_address
 from ..system.python_functions import from_generator
-from ..text import spans
-from ..text.blocks import map_in_order, without_tuning_thread
 from ..text.columns import is_cuttable
-from ..text.phrase_table import Phrases
+from ..text.phrases import Phrases
 from ..text.reading import Progress
-from ..text.shares import ALL, Share
 from ..text.vocabulary import Vocabulary
-from . import pipeline, token_rows
+from . import pipeline, spans, token_rows
 from .block_receiver import BlockReceiver, first_line
+from .blocks import ALL, Share, map_in_order, without_tuning_thread
 
 _PROBE_SECONDS = 5.0  # for an answer that takes a millisecond
 # Most blocks that wait for their turn, most requests to all workers together, and most bytes of the

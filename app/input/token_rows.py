@@ -1,14 +1,62 @@
-"""Turn the tokens of a block of text into rows for word models: subsampling, halo and order."""
+"""The encoding of tokens in a batch, and the rows of a block: subsampling, halo and order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..settings import InputConfig
-from .tokens import PAD, decode, encode
+from ..types import HOST
+
+PAD = 2**31 - 1
+
+
+class Decoded(NamedTuple):
+    """Token ids of a batch, with masks.
+
+    Attributes:
+        ids: Token ids (B, L) int32; 0 where there is no token.
+        real: Bool (B, L), true where there is a token.
+        document: Number of the document within its row (B, L) int32; 0 if it begins before the row.
+    """
+
+    ids: tf.Tensor
+    real: tf.Tensor
+    document: tf.Tensor
+
+
+def encode(ids: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    """Return tokens for ids: `~id` for the first token of a document, else the id.
+
+    Args:
+        ids: Token ids (N,) int32.
+        first: Bool (N,), true for the first token of a document.
+
+    Returns:
+        Tokens (N,) int32.
+    """
+    return tf.where(first, ~ids, ids)
+
+
+def decode(tokens_BL: tf.Tensor) -> Decoded:
+    """Return ids, mask and document numbers of encoded tokens, computed on the CPU.
+
+    Args:
+        tokens_BL: Tokens (B, L) int32.
+    """
+    with tf.device(HOST):
+        first = tokens_BL < 0
+        real = tokens_BL != PAD
+        ids = tf.where(first, ~tokens_BL, tokens_BL)
+        return Decoded(
+            ids=tf.where(real, ids, 0),
+            real=real,
+            document=tf.cumsum(tf.cast(first, tf.int32), axis=1),
+        )
+
 
 SUBSAMPLE, SHUFFLE = 11, 12  # streams of random numbers; the training step uses others
 

@@ -10,7 +10,7 @@ import pytest
 from app.errors import RunError, UsageError
 from app.input import layouts, ratings
 from app.settings.ratings_config import RatingsConfig
-from app.text import delimited
+from app.text import columns
 
 NAMED = {"user_column": "who", "item_column": "what"}
 FULL = [("196", "242", 3, 881250949), ("7", "242", 1.5, 5), ("196", "a b", 4, 6)]
@@ -172,7 +172,7 @@ def test_a_long_line_is_one_user_or_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(layouts, "_BLOCK_BYTES", 16)
     line = "u i0 i1 i2 i3 i4 i5 i6 i7 i8\n"
     assert {user for user, _ in rows(read(tmp_path / "a", f"v i0\n{line}w i1\n"))} == {*"uvw"}
-    monkeypatch.setattr(delimited, "LONGEST", len(line) - 2)
+    monkeypatch.setattr(columns, "LONGEST", len(line) - 2)
     with pytest.raises(UsageError, match="a, line 2: longer than 27 characters; check that"):
         read(tmp_path / "a", f"v i0\n{line}w i1\n")
     text = 'user,item\nu,"i\n' + "v,j\n" * 9

@@ -11,9 +11,8 @@ import pytest
 import tensorflow as tf
 
 from app.errors import UsageError
-from app.input.pair_batches import count_batches, make_batches
 from app.input.ratings import Ratings
-from app.input.user_item_pairs import filter_by_rating, split_pairs
+from app.input.user_item_pairs import count_batches, filter_by_rating, make_batches, split_pairs
 from app.settings import Config, InputConfig
 from app.settings.ratings_config import RatingsConfig
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from app.errors import NoEffectError, RunError, UsageError
+from app.input import counting
 from app.settings import CorpusConfig, InputConfig
-from app.text import counting
-from app.text.teamwork import gather_parts
+from app.text.corpus import gather_parts
 from tests.teams import together
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from ... import __name__ as PACKAGE
 from ...errors import UsageError
 from ...system.files import open_regular
-from .matrices import CENTROIDS, DenseMatrix, Matrix, QuantizedMatrix, Quantizer
-from .parts import (
+from .file_format import (
     ARGS,
+    CENTROIDS,
     ENTRY,
     FLAG,
     LABEL,
@@ -31,7 +31,11 @@ from .parts import (
     VERSION_WITHOUT_NGRAMS,
     WORD,
     Args,
+    DenseMatrix,
     Dictionary,
+    Matrix,
+    QuantizedMatrix,
+    Quantizer,
     check_args,
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
-from app.input.tokens import PAD
+from app.input.token_rows import PAD
 from app.settings import (
     Config,
     CorpusConfig,

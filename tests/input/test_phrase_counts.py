@@ -15,10 +15,10 @@ from gensim.models.phrases import Phrases
 from gensim.test.utils import datapath
 
 from app.errors import DamagedError
+from app.input import phrase_counts
+from app.input.phrase_counts import make_joiner, make_phrase_splitter
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
-from app.text import pair_counts, phrase_counts, phrase_table
-from app.text.phrase_joiner import make_joiner, make_phrase_splitter
-from app.text.phrase_table import PhraseTable
+from app.text.phrases import PhraseTable
 
 WORD2PHRASE, NPMI = "word2phrase", "npmi"
 
@@ -183,7 +183,7 @@ def test_default_scores_follow_the_default_thresholds():
 
 @pytest.mark.slow
 def test_memory_is_bounded_and_frequent_phrases_are_found(corpus, caplog, monkeypatch):
-    monkeypatch.setattr(pair_counts, "_BUFFERED", 1000)
+    monkeypatch.setattr(phrase_counts, "_BUFFERED", 1000)
     flags = {"phrase_min_count": 30, "phrase_threshold": 10.0, "block_bytes": 4096}
     whole = find([corpus], **flags)
     with caplog.at_level(logging.WARNING, logger="absl"):
@@ -197,7 +197,7 @@ def test_memory_is_bounded_and_frequent_phrases_are_found(corpus, caplog, monkey
 
 
 def test_pair_counts_never_hold_more_than_the_limit():
-    counts = pair_counts.PairCounts(limit=50)
+    counts = phrase_counts.PairCounts(limit=50)
     draw = np.random.default_rng(3)
     for _ in range(40):
         tokens = np.array([b"%d" % word for word in draw.choice(200, 20, replace=False)], object)
@@ -246,9 +246,9 @@ def test_tokens_that_are_too_long_are_neither_parts_nor_phrases(tmp_path):
 def test_tables_are_saved_and_loaded(tmp_path, corpus):
     phrases = find([corpus], phrases=2, phrase_threshold=20.0)
     path = tmp_path / "phrases.tsv"
-    phrase_table.save(phrases, path)
-    digest = phrase_table.compute_digest(phrases)
-    found = phrase_table.load(path, digest)
+    phrases.save(phrases, path)
+    digest = phrases.compute_digest(phrases)
+    found = phrases.load(path, digest)
     assert len(found) == len(phrases) == 2
     for ours, theirs in zip(found, phrases, strict=True):
         assert ours.pairs == theirs.pairs
@@ -257,18 +257,18 @@ def test_tables_are_saved_and_loaded(tmp_path, corpus):
     first = path.read_text(encoding="utf-8").splitlines()[:2]
     assert first[0] == "# pass\tfirst\tsecond\tcount\tscore"
     assert first[1].split("\t")[:3] == ["1", *phrases[0].pairs[0]]
-    phrase_table.save((), path)
-    assert phrase_table.load(path, phrase_table.compute_digest(())) == ()
+    phrases.save((), path)
+    assert phrases.load(path, phrases.compute_digest(())) == ()
 
 
 @pytest.mark.parametrize("damage", [b"", b"cut", b"\x00" * 200])
 def test_another_table_is_refused(tmp_path, damage):
     path, phrases = tmp_path / "phrases.tsv", (table("a b", "c d"),)
-    phrase_table.save(phrases, path)
-    digest = phrase_table.compute_digest(phrases)
+    phrases.save(phrases, path)
+    digest = phrases.compute_digest(phrases)
     path.write_bytes(path.read_bytes()[:-5] if damage == b"cut" else damage)
     with pytest.raises(DamagedError, match="is not the table of phrases that this run was made"):
-        phrase_table.load(path, digest)
+        phrases.load(path, digest)
     path.unlink()
     with pytest.raises(DamagedError, match="is missing"):
-        phrase_table.load(path, digest)
+        phrases.load(path, digest)

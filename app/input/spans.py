@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..settings import CorpusConfig, InputConfig
-from . import reading
+from ..text import reading
 from .blocks import interleave_sources, raise_read_errors
 
 

@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 
 from app.errors import RunError
+from app.input import blocks, spans
 from app.settings import CorpusConfig, InputConfig
-from app.text import blocks, reading, spans
+from app.text import reading
 
 PIECES = [
     b"word ",
