@@ -14,10 +14,10 @@ from app.input import blocks
 from app.input.token_rows import PAD
 from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.settings.settings import from_names
+from app.tables.memory import Item
 from app.tasks.words import words_data
 from app.text import vocabulary
 from app.training.job import PlacedTables
-from app.training.memory_plan import Item
 from tests.teams import together
 
 LINES = "a b a c\nb a\n" * 50  # a 150, b 100, c 50
@@ -151,7 +151,6 @@ def test_the_memory_of_token_ids_is_planned():
         ({"cache": "disk"}, "they take 0.2 MB, and --cache=disk does not keep them"),
         ({"table": "sharded"}, "--table=sharded"),
         ({"micro_batches": 2}, "--micro_batches=2"),
-        ({"data_service": "host:1"}, "--data_service=host:1"),
         ({"strategy": "mirrored"}, "--strategy=mirrored"),
     ],
 )
