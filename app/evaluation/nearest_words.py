@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..text.names import close_names
-from ..text.phrases import JOINT, join_words
+from ..text.phrase_table import JOINT, join_words
 from ..text.unicode_rules import FOLDED, normalize
 from .lexicon import Lexicon, find_rows, unit_vectors
 from .search import nearest_rows

@@ -49,8 +49,6 @@ def make_packing(
 
     Args:
         examples: The training texts, at least one.
-        features: Which features a text has.
-        settings: Batch size and steps per call.
         all_labels: Whether the loss scores all labels of a text at once. If not, and if no label
             has a weight of its own, one label of a text is drawn each time.
     """
@@ -103,9 +101,6 @@ def estimate_batches(
 
     Args:
         examples: The training texts; long ones count as cut to N features.
-        features: Which features a text has.
-        settings: Batch size.
-        shape: Shapes of a call.
     """
     sizes_E = features.sizes(examples.lengths_E, shape.features)
     if settings.batch_tokens <= _SMALL:
@@ -122,9 +117,6 @@ def plan_epoch(sizes_E: np.ndarray, shape: Packing, seed: int, epoch: int) -> np
 
     Args:
         sizes_E: Number of features of each example, at most N.
-        shape: Shapes of a call.
-        seed: Seed of the run.
-        epoch: Number of the epoch.
     """
     order_E = np.random.default_rng((seed, epoch)).permutation(len(sizes_E))
     ends_E = np.cumsum(sizes_E[order_E])
@@ -155,10 +147,7 @@ def make_batches(
     Args:
         examples: The training texts; each has a word.
         texts: Their features, at most N of each.
-        shape: Shapes of a call.
         weights_C: Weight of each label, above 0.
-        settings: Parallelism.
-        seed: Seed of the run.
     """
     pack = functools.partial(pack_call, examples, texts, shape, np.asarray(weights_C, np.float32))
     ahead = _AHEAD if settings.prefetch < 0 else settings.prefetch
@@ -216,9 +205,6 @@ class _Plan:
 
     Args:
         sizes_E: Number of features of each example (see `plan_epoch`).
-        shape: Shapes of a call.
-        seed: Seed of the run.
-        epochs: The epochs.
         first: Number of calls of the first epoch to skip.
     """
 
@@ -358,12 +344,8 @@ def pack_call(
     If M is 1, one label of each text is drawn at random; else all are taken.
 
     Args:
-        examples: The texts.
-        texts: Their features.
-        shape: Shapes of the call.
         weights_C: Weight of each label, float32.
         examples_SB: The texts of each step, -1 for none.
-        draw: Draws the labels.
         index_V: Memory for a number for each feature id, int32, which is overwritten.
     """
     is_text_SB = examples_SB >= 0

@@ -47,12 +47,6 @@ def block_dataset(
 
     A source that cannot be read ends the dataset early and without a message, since tf.data would
     print tracebacks. So iterate inside `raise_read_errors`.
-
-    Args:
-        sources: Paths of the files.
-        corpus: How to read the files.
-        settings: Largest size of a block, and number of sources to read at a time.
-        progress: State of these sources; updated while they are read.
     """
 
     def read(index: int) -> Iterator[bytes]:
@@ -116,8 +110,6 @@ def map_in_order(
 
     Args:
         dataset: The dataset of the arguments.
-        function: Called with the components of an element; returns tensors.
-        settings: The parallelism.
         name: The name of the stage in a profile.
     """
     calls = settings.map_parallelism
@@ -145,9 +137,6 @@ def raise_read_errors(progress: reading.Progress) -> Iterator[None]:
     """Raise the error that ended a dataset early, at the end of the `with` block, if there is one.
 
     It replaces any other error of the `with` block.
-
-    Args:
-        progress: State of the sources of the dataset.
     """
     try:
         yield
@@ -212,11 +201,7 @@ def share_dataset(
     message for the same reasons.
 
     Args:
-        sources: Paths of the files.
         corpus: How to divide the text into documents, and what to do with invalid UTF-8.
-        settings: Largest size of a block, and number of sources to read at a time.
-        progress: State of these sources; updated while they are read.
-        share: Blocks to return.
     """
     if share == ALL or not all(is_cuttable(path, corpus.text_column) for path in sources):
         blocks = block_dataset(sources, corpus, settings, progress)
@@ -247,8 +232,6 @@ def find_blocks(
 
     Args:
         sources: Paths of the files, each `is_cuttable`.
-        documents: Value of --documents.
-        settings: Largest size of a block, and number of sources to read at a time.
 
     Raises:
         RunError: A source cannot be read.
@@ -322,9 +305,6 @@ def check_blocks(
 
     Args:
         blocks: The number of blocks in the share of each process.
-        corpus: Has the value of --corpus, for the message.
-        settings: Has the size of a block, for the message.
-        team: The processes.
     """
     idle = [name for name, count in zip(team.names, blocks, strict=True) if not count]
     if idle and sum(blocks):
@@ -336,11 +316,7 @@ def check_blocks(
 
 
 def warn_about_whole_pass(memory_entries: int) -> None:
-    """Log that each process counts all text, though it belongs to a team.
-
-    Args:
-        memory_entries: Value of --vocab_memory_entries.
-    """
+    """Log that each process counts all text, though it belongs to a team."""
     logging.warning(
         "--vocab_memory_entries=%d is not enough for the counts of all workers, so each worker now "
         "counts all text, for the vocabulary of one process; give a greater number",

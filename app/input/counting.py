@@ -15,7 +15,7 @@ from absl import logging
 from ..errors import UsageError
 from ..settings import CorpusConfig, InputConfig, VocabularyConfig
 from ..text.meter import show_progress
-from ..text.phrases import Phrases
+from ..text.phrase_table import Phrases
 from ..text.reading import Progress
 from ..text.teamwork import gather_arrays, join_tokens, split_tokens
 from ..text.tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
@@ -61,13 +61,8 @@ def count_tokens(
     order of the text.
 
     Args:
-        sources: Paths of the files.
-        corpus: How to read and split the text.
-        settings: Size of a block, and number of sources to read at a time.
-        memory_entries: Value of --vocab_memory_entries.
         close: Whether the end of each document that has a token counts as a token `<eos>`.
         progress: State of the sources, by default a new one; updated during the pass.
-        phrases: Phrases to join to a token.
         team: The processes that count the text together.
         kept: Gets the blocks that this process counts, and their tokens. It gives up if tokens are
             dropped from the counts.
@@ -161,7 +156,6 @@ def select_tokens(
 
     Args:
         tally: Count of each token.
-        total: Tokens of the corpus.
         settings: Limits of the vocabulary: the least count, and the most tokens or 0.
         close: Whether to add `<unk>`, for tokens without an id, and `<eos>`, the end of a document.
             They are placed by their counts, at least 1, and are among the `max_vocab_size` tokens.
@@ -204,9 +198,7 @@ def look_up_counts(
 
     Args:
         tally: Count of each token.
-        total: Tokens of the corpus.
         vocabulary: The tokens; with `close` it has `<unk>` and `<eos>`.
-        corpus: Has the value of --corpus, for the message.
         close: Whether tokens without an id count as `<unk>`.
 
     Raises:
@@ -233,7 +225,6 @@ def drop_rare_tokens(
 
     Args:
         tally: Count of each token; not changed.
-        limit: Largest number of tokens.
         threshold: Tokens with this count or less were dropped before.
 
     Returns:
@@ -254,11 +245,7 @@ def drop_rare_tokens(
 
 
 class Tally:
-    """The counts of tokens, which have numbers in the order of their first appearance.
-
-    Args:
-        counts: The counts to begin with.
-    """
+    """The counts of tokens, which have numbers in the order of their first appearance."""
 
     def __init__(self, counts: Mapping[bytes, int]):
         count = itertools.count(len(counts)).__next__

@@ -152,8 +152,6 @@ def encode(examples: Examples, features: Features, most: int) -> EncodedTexts:
     """Return the features of all texts. They are the same in every epoch.
 
     Args:
-        examples: The texts.
-        features: Which features a text has.
         most: Largest number of features of a text; longer texts are cut.
     """
     by_bucket = features._replace(buckets_N=None)  # with an id for each bucket
@@ -189,7 +187,6 @@ def find_buckets(texts: EncodedTexts, features: Features) -> np.ndarray:
 
     Args:
         texts: The texts, with an id for each bucket.
-        features: Which features they have.
     """
     is_there_B = np.zeros(features.buckets, bool)
     is_there_B[0] = True

@@ -426,12 +426,9 @@ def read_columns(
     """Yield the rows of a file.
 
     Args:
-        path: The file.
         corpus: Has the column of the texts.
         labelled: Has the columns of labels and weights.
         block_bytes: Bytes to read at a time.
-        progress: The progress of reading.
-        index: The number of the file in `progress`.
 
     Raises:
         UsageError: A column is missing or repeated, a row has no label or a wrong weight, or the

@@ -13,7 +13,7 @@ from absl import logging
 
 from ..settings import CorpusConfig, InputConfig, VocabularyConfig
 from ..text.meter import show_progress
-from ..text.phrases import JOINT, Phrases, PhraseTable
+from ..text.phrase_table import JOINT, Phrases, PhraseTable
 from ..text.reading import Progress
 from ..text.teamwork import gather_arrays, join_tokens, split_tokens
 from ..text.tokenize import LONGEST_TOKEN, Tokenizer, make_splitter, make_tokenizer
@@ -58,9 +58,6 @@ def find_phrases(
     passes are left out if they find nothing; the number of phrases is logged. Progress is shown.
 
     Args:
-        sources: Paths of the files.
-        corpus: How to read and split the text.
-        settings: Size of a block, and parallelism.
         vocabulary: The number of passes, the score and its limits.
         team: The processes that read the text together, and find the phrases of one process.
 
@@ -93,9 +90,6 @@ def count_pairs(
     No pair crosses the end of a document or of a block of text.
 
     Args:
-        sources: Paths of the files.
-        corpus: How to read and split the text.
-        settings: Size of a block, and parallelism.
         memory_entries: The most unique tokens and pairs to hold.
         phrases: Phrases that are joined before.
         team: The processes that count the text together, see `counting.count_tokens`.
@@ -159,7 +153,6 @@ def select_phrases(counts: PairCounts, settings: VocabularyConfig) -> PhraseTabl
     (Bouma 2009), for pairs seen at least min_count times.
 
     Args:
-        counts: The counts of tokens and pairs.
         settings: The score, its threshold, and the least count of a pair.
     """
     pairs, counts_P, token_counts_P2 = counts.pairs(settings.phrase_min_count)
@@ -346,10 +339,6 @@ def make_phrase_splitter(corpus: CorpusConfig, phrases: Phrases) -> Tokenizer:
 
     Without phrases it is `make_splitter(corpus)`. Otherwise tokens that are too long are dropped
     before phrases are joined, as when phrases are counted.
-
-    Args:
-        corpus: How to split the text.
-        phrases: The phrases to join.
 
     Returns:
         Function from valid UTF-8 strings (N,) to their tokens (N, None).

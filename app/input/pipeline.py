@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..settings import CorpusConfig, InputConfig
-from ..text.phrases import Phrases
+from ..text.phrase_table import Phrases
 from ..text.reading import Progress
 from ..text.tokenize import drop_long_tokens, make_splitter
 from ..text.vocabulary import Vocabulary, lookup_table
@@ -43,16 +43,11 @@ def map_blocks(
     """Return a dataset of `process(text)` for each block of a share of the corpus, in order.
 
     Only the blocks of the share are read, unless a file is compressed. Iterate inside
-    `text.blocks.raise_read_errors(progress)`.
+    `input.blocks.raise_read_errors(progress)`.
 
     Args:
-        sources: Paths of the text files.
-        corpus: How to read and split the text.
-        settings: Block size and parallelism.
-        progress: Updated while the files are read.
         process: Function from the text of a block, a string scalar, to tensors, such as the
             result of `make_block_tokenizer`.
-        share: Blocks to return.
         first: Number of these blocks to skip.
     """
     blocks = share_dataset(sources, corpus, settings, progress, share).skip(first)
@@ -65,12 +60,10 @@ def make_block_tokenizer(
     """Return a function from the text of a block to its tokens, without unknown words.
 
     Args:
-        corpus: How to split the text.
         vocabulary: Tokens that have an id.
-        phrases: Phrases to join to a token.
 
     Returns:
-        Function from valid UTF-8, a string scalar, to tokens (M,) int32 (see `input.tokens`).
+        Function from valid UTF-8, a string scalar, to tokens (M,) int32 (see `input.token_rows`).
     """
     # No vocabulary has a token that is too long, so it is dropped with the unknown words.
     split, table = make_phrase_splitter(corpus, phrases), lookup_table(vocabulary)
@@ -102,9 +95,6 @@ def make_epoch_rows(
     Args:
         blocks: Dataset of tokens (M,) int32, the blocks of `share`.
         keep_V: Probability that a token of each id is kept, (V,) float32.
-        window: Tokens of the halo on each side.
-        settings: Row length, shuffling and parallelism.
-        seed: Seed of the run.
         share: Blocks that the dataset has.
     """
     first, total = share
@@ -138,7 +128,6 @@ def make_batches(
         epochs: Numbers of the epochs.
         first: Number of batches to skip in the first epoch.
         halo: L - T, the number of tokens of a row that are not centres.
-        settings: Batch size and steps per call.
     """
     steps, length = settings.steps_per_call, settings.row_tokens + halo
     count = settings.micro_tokens // settings.row_tokens
@@ -190,7 +179,6 @@ def estimate_batches(
     Args:
         counts: Occurrences of each id, (V,).
         keep_V: Probability that a token of each id is kept, (V,).
-        settings: Batch size and steps per call.
         blocks: Blocks of the corpus.
     """
     # On average the last row of a block is half full.
@@ -231,11 +219,7 @@ class TextBlock(NamedTuple):
 
 
 def make_block_parser(corpus: CorpusConfig) -> Callable[[tf.Tensor], TextBlock]:
-    """Return a function from the text of a block, valid UTF-8, to its `TextBlock`.
-
-    Args:
-        corpus: How to split the text.
-    """
+    """Return a function from the text of a block, valid UTF-8, to its `TextBlock`."""
     split = make_splitter(corpus)
 
     def parse(text: tf.Tensor) -> TextBlock:
@@ -251,11 +235,6 @@ def make_parsed_rows(window: int, settings: InputConfig, seed: int) -> Callable[
     """Return a traced function that subsamples a block and makes its rows (see `token_rows`).
 
     The rows are in random order if --shuffle.
-
-    Args:
-        window: Tokens of the halo on each side.
-        settings: Row length and shuffling.
-        seed: Seed of the run.
 
     Returns:
         Function (epoch, number, ids_U, chances_U, tokens_M, documents_M) -> rows (R, L) int32.

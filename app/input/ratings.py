@@ -78,10 +78,6 @@ class Ratings(NamedTuple):
 def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
     """Return the pairs of some files in order; keys in order of appearance.
 
-    Args:
-        sources: Paths of the files.
-        settings: Flags that name columns or the layout.
-
     Raises:
         UsageError: A line is malformed, the files differ in their columns, or there is no pair.
         RunError: A file cannot be read.
@@ -230,11 +226,7 @@ def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
 def _ids(
     column: Sequence[str], keys: _Keys, what: str, where: str, numbers: Sequence[int]
 ) -> np.ndarray:
-    """Return the number of each key of a column, int32; add a new key with the next number.
-
-    Raises:
-        UsageError: A new key is empty or has a line break.
-    """
+    """Return the number of each key of a column, int32; add a new key with the next number."""
     old_count = len(keys.names)
     found_N = np.fromiter(map(keys.__getitem__, column), np.int32, len(column))
     for key in keys.names[old_count:]:
@@ -266,9 +258,6 @@ def _parse_numbers(
         what: Name of a number, for messages.
         where: File, for messages.
         numbers: Line of each text, for messages.
-
-    Raises:
-        UsageError: A text is not a finite number, or has an underscore.
     """
     try:
         values = np.fromiter(map(float, column), dtype, len(column))

@@ -207,11 +207,10 @@ class KeptTokens:
     """The blocks of a share of a text, 4 bytes a token, until they would take too many bytes.
 
     A token is a number while the text is counted, and an id once the vocabulary is known. Tokens
-    are encoded as in `input.tokens`: the first token of a document as its bitwise complement.
+    are encoded as in `input.token_rows`: the first token of a document as its bitwise complement.
 
     Args:
         limit_bytes: The most bytes to keep. Beyond it, nothing is kept.
-        share: The share.
     """
 
     def __init__(self, limit_bytes: int, share: Share = ALL):
@@ -265,22 +264,12 @@ class KeptTokens:
         self._tokens = []
 
     def covers(self, share: Share) -> bool:
-        """Return whether the blocks of a share of the text are among those that are kept.
-
-        Args:
-            share: The share.
-        """
+        """Return whether the blocks of a share of the text are among those that are kept."""
         total = self._share.total
         return share.total % total == 0 and share.number % total == self._share.number
 
     def blocks(self, share: Share) -> Iterator[np.ndarray]:
-        """Yield the blocks of a share that is covered, as tokens (M,) int32 (see `input.tokens`).
-
-        Unknown tokens are left out.
-
-        Args:
-            share: The share.
-        """
+        """Yield the blocks of a share that is covered, as known tokens (M,) int32."""
         assert self.covers(share) and self._blocks is not None
         first, step = share.number // self._share.total, share.total // self._share.total
         for place in range(first, len(self._blocks), step):

@@ -42,11 +42,7 @@ def encode(ids: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
 
 
 def decode(tokens_BL: tf.Tensor) -> Decoded:
-    """Return ids, mask and document numbers of encoded tokens, computed on the CPU.
-
-    Args:
-        tokens_BL: Tokens (B, L) int32.
-    """
+    """Return ids, mask and document numbers of encoded tokens, computed on the CPU."""
     with tf.device(HOST):
         first = tokens_BL < 0
         real = tokens_BL != PAD
@@ -90,9 +86,6 @@ def make_block_rows(
 
     Args:
         keep_V: Probability that a token of each id is kept, (V,) float32.
-        window: Tokens of the halo on each side.
-        settings: Row length and shuffling.
-        seed: Seed of the run.
 
     Returns:
         Function (epoch, block number, tokens) -> rows (R, L) int32. The first two are int64
@@ -119,8 +112,6 @@ def split_into_rows(
 
     Args:
         tokens_N: Tokens (N,) int32.
-        window: Tokens of the halo on each side.
-        settings: Row length and shuffling.
         seed: Seed of the order, (2,) int64.
     """
     rows_RL = _rows(tokens_N, settings.row_tokens, window)
@@ -134,20 +125,14 @@ def block_seed(seed: int, stream: int, epoch: tf.Tensor, number: tf.Tensor) -> t
     """Return the seed (2,) int64 of one kind of random draw for a block.
 
     Args:
-        seed: Seed of the run.
         stream: Kind of draw, such as `SUBSAMPLE`.
-        epoch: Number of the epoch, int64 scalar.
         number: Number of the block in the epoch, int64 scalar.
     """
     return tf.stack([seed + (stream << 40), epoch * (1 << 32) + number])
 
 
 def differs_from_previous(values_N: tf.Tensor) -> tf.Tensor:
-    """Return whether each value differs from the previous one, (N,) bool; true for the first.
-
-    Args:
-        values_N: Values (N,).
-    """
+    """Return whether each value differs from the previous one, (N,) bool; true for the first."""
     return tf.concat([tf.ones_like(values_N[:1], tf.bool), values_N[1:] != values_N[:-1]], axis=0)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import UsageError
-from ..settings import Config, InputConfig
+from ..settings import InputConfig, RatingsConfig
 from ..system.python_functions import numpy_function
 from ..text.names import count_names, whole
 from ..text.vocabulary import Vocabulary
@@ -71,7 +71,14 @@ class Split:
     left_out: int
 
 
-def split_pairs(corpus_pairs: Ratings, heldout_pairs: Ratings | None, config: Config) -> Split:
+def split_pairs(
+    corpus_pairs: Ratings,
+    heldout_pairs: Ratings | None,
+    settings: RatingsConfig,
+    heldout_share: float,
+    min_count: int,
+    seed: int,
+) -> Split:
     """Split pairs into training and held-out pairs, both in the order of the files.
 
     First, pairs below --min_rating are dropped, and repeated pairs are merged. Afterwards, users
@@ -80,12 +87,10 @@ def split_pairs(corpus_pairs: Ratings, heldout_pairs: Ratings | None, config: Co
     Args:
         corpus_pairs: Pairs of --corpus.
         heldout_pairs: Pairs of --heldout, or None to hold out pairs by --split.
-        config: The configuration of the run.
 
     Raises:
         UsageError: Ratings or times that the flags need are missing, or no training pair is left.
     """
-    settings = config.ratings
     add_ratings = settings.weighted and corpus_pairs.ratings_N is not None
     corpus_pairs = filter_by_rating(corpus_pairs, settings.min_rating)
     if add_ratings and (corpus_pairs.ratings_N <= 0).any():
@@ -96,17 +101,17 @@ def split_pairs(corpus_pairs: Ratings, heldout_pairs: Ratings | None, config: Co
     if heldout_pairs is not None:
         train, heldout = corpus_pairs, filter_by_rating(heldout_pairs, settings.min_rating)
     else:
-        is_heldout_N = _is_heldout(corpus_pairs, config)
+        is_heldout_N = _is_heldout(corpus_pairs, settings.split, heldout_share, seed)
         train, heldout = corpus_pairs.select(~is_heldout_N), corpus_pairs.select(is_heldout_N)
     # Dropping rare users may leave items without a pair, and the reverse; a second pass drops them.
-    for min_count in sorted({config.vocabulary.min_count, 1}, reverse=True):
-        users = count_names(train.user_keys, train.users_N, min_count)
-        items = count_names(train.item_keys, train.items_N, min_count)
+    for least in sorted({min_count, 1}, reverse=True):
+        users = count_names(train.user_keys, train.users_N, least)
+        items = count_names(train.item_keys, train.items_N, least)
         train = _select_known(_with_ids(train, users.tokens, items.tokens))
     if not train.users_N.size:
         raise UsageError(
-            f"--corpus={config.corpus.corpus}: no pair is left to train on; lower --min_count, "
-            "--min_rating or --heldout_share"
+            "--corpus: no pair is left to train on; lower --min_count, --min_rating or "
+            "--heldout_share"
         )
     known_items = group_by_user(train, len(users.tokens))
     heldout, left_out = select_scorable(heldout, users, items, known_items)
@@ -122,8 +127,6 @@ def select_scorable(
 
     Args:
         pairs: Held-out pairs.
-        users: Names of the user ids.
-        items: Names of the item ids.
         known: Items that each user has in training.
     """
     scorable = _select_known(
@@ -185,12 +188,11 @@ def _merge_repeated(pairs: Ratings, add_ratings: bool) -> tuple[Ratings, int]:
     return merged.select(np.argsort(order_N[is_last_N])), repeated
 
 
-def _is_heldout(pairs: Ratings, config: Config) -> np.ndarray:
+def _is_heldout(pairs: Ratings, rule: str, share: float, seed: int) -> np.ndarray:
     """Return which pairs --split holds out, (N,) bool; none if --heldout_share is 0.
 
     `leave_one_out` takes the last pair of each user with several; `time` may raise a UsageError.
     """
-    rule, share = config.ratings.split, config.input.heldout_share
     count = len(pairs.users_N)
     is_heldout_N = np.zeros(count, bool)
     if not share or not count:
@@ -198,7 +200,7 @@ def _is_heldout(pairs: Ratings, config: Config) -> np.ndarray:
     if rule == "time" and pairs.times_N is None:
         raise UsageError("--split=time: the pairs have no times; name --time_column, or another")
     if rule == "random":
-        order_N = np.random.default_rng(config.run.seed).permutation(count)
+        order_N = np.random.default_rng(seed).permutation(count)
     elif pairs.times_N is None:
         order_N = np.arange(count)
     else:
@@ -245,8 +247,6 @@ def make_batches(
     Args:
         pairs: The training pairs. Without ratings, each pair has the rating 1.
         weighted: Whether the weight of a pair is its rating, which it must have; else it is 1.
-        seed: Seed of the run.
-        settings: Batch size and steps per call.
         user_pairs: The number of pairs of a user that follow one another; they are drawn at random
             among the user's pairs. The last of a user may be fewer.
     """
@@ -321,6 +321,5 @@ def count_batches(pairs: int, settings: InputConfig) -> int:
 
     Args:
         pairs: Number of training pairs.
-        settings: Batch size and steps per call.
     """
     return -(-pairs // (settings.steps_per_call * settings.batch_tokens))

@@ -58,10 +58,6 @@ def recognize(path: str) -> Content:
 def is_cuttable(path: str, text_column: str) -> bool:
     """Return whether blocks of the text of a file are parts of the file, as it is plain UTF-8.
 
-    Args:
-        path: The file.
-        text_column: Value of --text_column.
-
     Raises:
         UsageError: The file is neither text nor Parquet, or cannot be decompressed.
         RunError: The file cannot be read.
@@ -77,11 +73,7 @@ def read_text(
     With --text_column, each cell of this column is a line, and a line end in it becomes a blank.
 
     Args:
-        path: The file.
-        corpus: How to read the file.
         block_bytes: Largest size of a block, before replacement.
-        progress: Updated while the file is read.
-        index: Number of the source in `progress`.
 
     Raises:
         UsageError: The file is no text, has no such column, or is malformed; or it is JSON lines or
@@ -114,12 +106,8 @@ def read_rows(
     are None if they are missing. The other arguments are those of `read_text`.
 
     Args:
-        path: The file.
         columns: Names of the columns, by the flag that names each.
-        invalid_utf8: Value of --invalid_utf8.
         block_bytes: Bytes to read at a time.
-        progress: Updated while the file is read.
-        index: Number of the source in `progress`.
 
     Raises:
         UsageError: A column is missing or repeated, the number of cells differs, or quotes, JSON
@@ -137,11 +125,6 @@ def read_rows(
 
 def as_text(cell: Any, where: str, column: str) -> str:
     """Return a cell as valid Unicode text; a missing one is empty.
-
-    Args:
-        cell: The cell.
-        where: Its place, for messages.
-        column: The name of its column, for messages.
 
     Raises:
         UsageError: The cell is a list or an object.
@@ -198,10 +181,6 @@ def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
 
     A line ends with "\n", "\r\n", "\r\r\n" or "\r", which all become "\n"; the last line gets one.
 
-    Args:
-        path: The file, for messages.
-        blocks: Consecutive parts of its text.
-
     Raises:
         UsageError: A line is longer than `LONGEST`.
     """
@@ -234,12 +213,7 @@ def _normalized(text: str) -> str:
 
 
 def is_quoted(text: str, separator: str) -> bool:
-    """Return whether a text may have quoted cells, which may contain line ends.
-
-    Args:
-        text: The text.
-        separator: Between fields.
-    """
+    """Return whether a text may have quoted cells, which may contain line ends."""
     return separator in _QUOTING and '"' in text
 
 
@@ -251,7 +225,6 @@ def split_rows(
     A row is blank if all its cells are empty or white space. Blanks around a cell are kept.
 
     Args:
-        path: The file, for messages.
         parts: Consecutive parts of the file, see `whole_lines`.
         separator: The separator of fields, or "" for white space. With "," and ";", cells may be
             quoted.
@@ -303,8 +276,6 @@ def check_cells(where: str, row: list[str], needed: int, usual: int) -> None:
     """Raise a UsageError for a row that lacks a column, or has content after the usual cells.
 
     Args:
-        where: File and line, for messages.
-        row: The cells.
         needed: The number of cells that it needs.
         usual: The number of cells of the first row.
     """
@@ -356,7 +327,6 @@ def column_names(path: str, kind: str, lines: Iterable[Lines] = ()) -> list[str]
     Those of JSON lines are the names in its first 100 objects, in order of appearance.
 
     Args:
-        path: The file.
         kind: `json` or `parquet`.
         lines: The lines of the file, by default with replacements for what is not UTF-8.
 
@@ -384,8 +354,6 @@ def check_single(path: str, header: Sequence[str], name: str, remedy: str = "") 
     """Raise a UsageError if a header has the name of a column more than once.
 
     Args:
-        path: The file, for messages.
-        header: The names.
         name: A column that is read.
         remedy: Another remedy, for the end of the message.
     """
@@ -400,10 +368,7 @@ def missing_column(path: str, flag: str, name: str, names: Sequence[str]) -> Usa
     """Return the error for a column that a file has not; it names the columns that it has.
 
     Args:
-        path: The file.
-        flag: The flag of the column.
         name: The missing name, the value of the flag.
-        names: The names of all columns.
     """
     by_lower = {known.lower(): known for known in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
@@ -429,7 +394,6 @@ def read_objects(path: str, lines: Iterable[Lines]) -> Iterator[tuple[int, dict[
     """Yield the objects of JSON lines, each with the number of its line; skip blank lines.
 
     Args:
-        path: The file, for messages.
         lines: Consecutive parts of the file, see `whole_lines`.
 
     Raises:
@@ -494,7 +458,6 @@ def read_batches(
     """Yield rows of some columns of a Parquet file, some thousands at a time.
 
     Args:
-        path: The file.
         names: Columns that the file has; a repeated name counts once.
         rows: The most rows at a time.
 
@@ -518,9 +481,7 @@ def read_cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
     as floats. Dates and times become seconds since 1970 (UTC).
 
     Args:
-        path: The file, for messages.
         batch: Some rows of it.
-        name: The column.
 
     Raises:
         UsageError: A cell is empty or not UTF-8, or the column has lists or objects.

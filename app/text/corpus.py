@@ -35,7 +35,6 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
 
     Args:
         config: Has the value and the folder of downloads.
-        flag: Name of the flag, for messages.
 
     Raises:
         UsageError: The value names nothing, or an item cannot be read: no such file, a folder,
@@ -74,9 +73,6 @@ def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
     """Return sizes and hashes of files by samples of their text: a quick part of `fingerprint`.
 
     Compute it before the text is read, so that an edit during the read changes `modified`.
-
-    Args:
-        sources: Paths of the files.
 
     Returns:
         A value for JSON. `files` and `bytes` are numbers. `sha256` is a hash of the names (without
@@ -133,10 +129,6 @@ def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any]
     read, and `known` itself is returned. A fingerprint of an earlier version may have no
     `contents`; then size and samples decide.
 
-    Args:
-        sources: Paths of the files.
-        known: The fingerprint to compare with.
-
     Raises:
         RunError: A file cannot be read.
     """
@@ -178,9 +170,7 @@ def check_same(sources: tuple[str, ...], recorded: dict[str, Any], team: Team) -
     whole. All processes of the team call this together.
 
     Args:
-        sources: Paths of the files.
         recorded: The corpus.json of the workdir, {} if there is none.
-        team: The processes.
 
     Raises:
         RunError: They differ, or a file cannot be read.
@@ -280,9 +270,6 @@ def _expand_item(item: str, flag: str) -> list[str]:
     """Return the files that a path or a glob names, sorted; `~` is the home folder.
 
     A path that exists is not a glob.
-
-    Raises:
-        UsageError: The path is a folder, nothing matches, or a file cannot be read.
     """
     path = _path(item)
     if os.path.isdir(path):

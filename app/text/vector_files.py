@@ -255,13 +255,8 @@ def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_L
     `stream`, until they hold the first row.
 
     Args:
-        path: The file, for messages.
         start: The first bytes of the file.
         stream: The rest of the file.
-
-    Raises:
-        UsageError: The first line is malformed, or announces no rows, too many numbers, or another
-            number of columns than the next line has.
     """
     first, end, rest = start.partition(b"\n")
     fields = first.split()
@@ -310,9 +305,6 @@ def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tu
 
     Empty lines are skipped. The word is empty on a line that begins with white space and has no
     more than the numbers. Lines after the announced rows are ignored, with a warning.
-
-    Raises:
-        UsageError: A line is malformed.
     """
     count, longest = 0, _longest_row(layout.columns)
     lines = iter(lambda: file.readline(longest + 1), b"")
@@ -351,9 +343,6 @@ def _binary_rows(
     """Yield the word of each row of a binary file, and its numbers as little-endian float32.
 
     Stop after `layout.rows` rows, or at the end of the file: an incomplete last row is dropped.
-
-    Raises:
-        UsageError: No space ends a word within `_LONGEST_WORD` bytes.
     """
     buffer, start, row_bytes = b"", 0, 4 * layout.columns
     for row in range(layout.rows):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gzip
-import json
 import logging
 import random
 
@@ -144,18 +143,3 @@ def test_other_text_on_a_machine_is_told_before_it_is_read(texts, tmp_path):
         together(2, lambda team: corpus.check_same(paths[team.number], {}, team))
     with pytest.raises(RunError, match=r"^--workdir: worker 1 finds another corpus.json there"):
         together(2, lambda team: corpus.check_same(sources, {"words": team.number}, team))
-
-
-def test_a_message_has_nothing_but_counts(texts):
-    """It is JSON and numbers, so that a process that sends others cannot run anything."""
-    counts = counting._count_share(
-        sources_of(texts, "a.txt"),
-        CorpusConfig(),
-        SETTINGS,
-        99,
-        False,
-        corpus.reading.Progress.make(("a",)),
-        (),
-        counting.ALL,
-    )
-    assert json.loads(counting.token_counts._encode(counts).split(b"\n")[0])["is_pruned"]

@@ -11,7 +11,7 @@ from app.input import counting, pipeline, token_cache
 from app.input.blocks import ALL, Share, share_of
 from app.input.token_cache import KeptTokens
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
-from app.text.phrases import PhraseTable
+from app.text.phrase_table import PhraseTable
 from app.text.reading import Progress
 from app.text.vocabulary import Vocabulary
 from app.types import ALONE

@@ -18,7 +18,8 @@ from app.errors import DamagedError
 from app.input import phrase_counts
 from app.input.phrase_counts import make_joiner, make_phrase_splitter
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
-from app.text.phrases import PhraseTable
+from app.text import phrase_table
+from app.text.phrase_table import PhraseTable
 
 WORD2PHRASE, NPMI = "word2phrase", "npmi"
 
@@ -246,9 +247,9 @@ def test_tokens_that_are_too_long_are_neither_parts_nor_phrases(tmp_path):
 def test_tables_are_saved_and_loaded(tmp_path, corpus):
     phrases = find([corpus], phrases=2, phrase_threshold=20.0)
     path = tmp_path / "phrases.tsv"
-    phrases.save(phrases, path)
-    digest = phrases.compute_digest(phrases)
-    found = phrases.load(path, digest)
+    phrase_table.save(phrases, path)
+    digest = phrase_table.compute_digest(phrases)
+    found = phrase_table.load(path, digest)
     assert len(found) == len(phrases) == 2
     for ours, theirs in zip(found, phrases, strict=True):
         assert ours.pairs == theirs.pairs
@@ -257,18 +258,18 @@ def test_tables_are_saved_and_loaded(tmp_path, corpus):
     first = path.read_text(encoding="utf-8").splitlines()[:2]
     assert first[0] == "# pass\tfirst\tsecond\tcount\tscore"
     assert first[1].split("\t")[:3] == ["1", *phrases[0].pairs[0]]
-    phrases.save((), path)
-    assert phrases.load(path, phrases.compute_digest(())) == ()
+    phrase_table.save((), path)
+    assert phrase_table.load(path, phrase_table.compute_digest(())) == ()
 
 
 @pytest.mark.parametrize("damage", [b"", b"cut", b"\x00" * 200])
 def test_another_table_is_refused(tmp_path, damage):
     path, phrases = tmp_path / "phrases.tsv", (table("a b", "c d"),)
-    phrases.save(phrases, path)
-    digest = phrases.compute_digest(phrases)
+    phrase_table.save(phrases, path)
+    digest = phrase_table.compute_digest(phrases)
     path.write_bytes(path.read_bytes()[:-5] if damage == b"cut" else damage)
     with pytest.raises(DamagedError, match="is not the table of phrases that this run was made"):
-        phrases.load(path, digest)
+        phrase_table.load(path, digest)
     path.unlink()
     with pytest.raises(DamagedError, match="is missing"):
-        phrases.load(path, digest)
+        phrase_table.load(path, digest)

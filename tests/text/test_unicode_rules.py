@@ -15,7 +15,7 @@ from app.exporting import saved_model, static_embedding
 from app.input.phrase_counts import make_phrase_splitter
 from app.settings import CorpusConfig
 from app.text import unicode_rules
-from app.text.phrases import PhraseTable
+from app.text.phrase_table import PhraseTable
 from app.text.tokenize import make_tokenizer
 from app.types import WordVectors
 

@@ -10,12 +10,13 @@ import numpy as np
 from absl import logging
 
 from ...errors import UsageError
-from ...input import blocks, counting, phrase_counts, pipeline, sequences, token_cache, token_rows
+from ...input import counting, phrase_counts, pipeline, sequences, token_cache, token_rows
+from ...input.blocks import check_blocks, find_blocks, share_of
 from ...input.token_cache import KeptTokens
 from ...settings import Config
 from ...text import corpus, vocabulary
 from ...text.columns import is_cuttable
-from ...text.phrases import Phrases
+from ...text.phrase_table import Phrases
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import ALONE, Team
@@ -118,7 +119,7 @@ def _make_kept(config: Config, ends_documents: bool, team: Team) -> KeptTokens |
     """
     if config.run.plan_only or ends_documents:
         return None
-    return token_cache.make_kept(config.input.cache, blocks.share_of(team))
+    return token_cache.make_kept(config.input.cache, share_of(team))
 
 
 def _choose_words(
@@ -191,9 +192,9 @@ def check_shares(sources: tuple[str, ...], config: Config, team: Team) -> None:
     column = config.corpus.text_column
     if least >= workers or not all(is_cuttable(path, column) for path in sources):
         return
-    count = len(blocks.find_blocks(sources, config.corpus.documents, config.input))
+    count = len(find_blocks(sources, config.corpus.documents, config.input))
     of_workers = [len(range(number, count, workers)) for number in range(workers)]
-    blocks.check_blocks(of_workers, config.corpus, config.input, team)
+    check_blocks(of_workers, config.corpus, config.input, team)
 
 
 def _count_blocks(sources: tuple[str, ...], config: Config) -> int:

@@ -23,8 +23,8 @@ from ...settings import Config, InputConfig
 from ...system.checked_files import COUNT
 from ...tables import memory
 from ...tables.memory import Item
-from ...text import corpus, phrases, vocabulary
-from ...text.phrases import Phrases
+from ...text import corpus, phrase_table, vocabulary
+from ...text.phrase_table import Phrases
 from ...text.reading import Progress
 from ...text.tokenize import warn_about_missing_spaces
 from ...training.job import PlacedTables
@@ -113,8 +113,8 @@ def record(text: Text, workdir: Workdir) -> None:
     known = {"fingerprint": text.fingerprint, "words": text.words, "batches": text.batches}
     known |= recorded_corpus.word_rules(workdir)
     if text.phrases:
-        phrases.save(text.phrases, workdir.phrases)
-        known["phrases"] = phrases.compute_digest(text.phrases)
+        phrase_table.save(text.phrases, workdir.phrases)
+        known["phrases"] = phrase_table.compute_digest(text.phrases)
     files.write_json(workdir.corpus, known)
 
 
@@ -125,7 +125,7 @@ def compute_digest(text: Text) -> int:
         text: The corpus.
     """
     parts = [*text.contents, *text.vocabulary.tokens]
-    parts += [phrases.compute_digest(text.phrases)] if text.phrases else []
+    parts += [phrase_table.compute_digest(text.phrases)] if text.phrases else []
     return zlib.crc32("\0".join(parts).encode())
 
 
@@ -273,7 +273,7 @@ def _load_phrases(workdir: Workdir, digest: str | None) -> Phrases:
 
     Raise DamagedError if the file is missing or another one.
     """
-    return () if digest is None else phrases.load(workdir.phrases, digest)
+    return () if digest is None else phrase_table.load(workdir.phrases, digest)
 
 
 def _cache_key(text: Text, config: Config, share: Share) -> str:
@@ -285,6 +285,6 @@ def _cache_key(text: Text, config: Config, share: Share) -> str:
         config.input.readers,
         text.vocabulary.tokens,
         *([] if share == ALL else [share]),
-        *([phrases.compute_digest(text.phrases)] if text.phrases else []),
+        *([phrase_table.compute_digest(text.phrases)] if text.phrases else []),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

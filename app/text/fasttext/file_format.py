@@ -97,11 +97,7 @@ class Dictionary(NamedTuple):
 
 
 def check_args(args: Args) -> str:
-    """Return the first setting that no model can have, with its value; empty if all are possible.
-
-    Args:
-        args: The settings of a file.
-    """
+    """Return the first setting that no model can have, with its value; "" if all are possible."""
     has_ngrams = args.max_ngram > 0 or (args.is_supervised and args.word_ngrams > 1)
     checks = (
         ("dim", args.dim, 0 < args.dim <= _MOST_COLUMNS),

@@ -48,11 +48,7 @@ def hash_words(words: Sequence[bytes]) -> np.ndarray:
 
 
 def hash_names(words: Sequence[str]) -> np.ndarray:
-    """Return the hash of each word, (N,) int32; see `hash_words`.
-
-    Args:
-        words: The words.
-    """
+    """Return the hash of each word, (N,) int32; see `hash_words`."""
     return hash_words([word.encode("utf-8", "replace") for word in words])
 
 
@@ -106,11 +102,7 @@ _END, _PREFIX = LINE_END.encode(), LABEL_PREFIX.encode()
 
 
 def make_rule(args: Args) -> NgramRule:
-    """Return the n-grams of a word in a model that has any.
-
-    Args:
-        args: The settings of the model.
-    """
+    """Return the n-grams of a word in a model that has any."""
     return NgramRule(max(1, args.min_ngram), args.max_ngram, args.buckets)
 
 
@@ -119,9 +111,6 @@ class LineFeatures:
 
     Every line ends with the word `</s>`. The features are the known words, the character n-grams of
     all words, and the word n-grams, which unknown words are part of, too.
-
-    Args:
-        model: The model.
     """
 
     def __init__(self, model: Model):
@@ -212,7 +201,6 @@ def mean_rows(model: Model, rows_N: np.ndarray, owners_N: np.ndarray, count: int
     """Return the mean of the input rows of each owner, (count, D) float32; 0 without rows.
 
     Args:
-        model: The model.
         rows_N: Numbers of rows.
         owners_N: The owner of each row, not descending.
         count: The number of owners.

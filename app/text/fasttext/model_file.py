@@ -84,7 +84,6 @@ def load(path: str | Path, is_supervised: bool) -> Model:
     """Read a fastText file of version 11 or 12, as FastText::loadModel does (src/fasttext.cc).
 
     Args:
-        path: The file.
         is_supervised: Whether it must be a classifier; else it must be of word vectors.
 
     Raises:
@@ -121,7 +120,6 @@ class _Parts:
     """The bytes of a file, read part by part.
 
     Args:
-        path: The file, for messages.
         data: Its bytes, mapped.
     """
 
