@@ -12,7 +12,7 @@ from ..checkpoints.workdir import Workdir
 from ..errors import UsageError
 from ..settings import CorpusConfig
 from ..system.checked_files import COUNT
-from ..text import corpus, same_text, unicode_rules
+from ..text import corpus, unicode_rules
 from ..types import Team
 
 
@@ -42,7 +42,7 @@ def open_corpus(
     """
     sources = corpus.resolve(settings)
     known = read(workdir, shape)
-    same_text.check(sources, known, team)
+    corpus.check_same(sources, known, team)
     return sources, known
 
 

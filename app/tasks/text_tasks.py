@@ -17,15 +17,14 @@ from ..errors import RunError, UsageError
 from ..evaluation import score_report
 from ..evaluation.benchmarks import Score
 from ..exporting import projector
-from ..input import cache, pipeline
+from ..input import pipeline, token_cache
+from ..input.blocks import ALL, Share, raise_read_errors
 from ..input.pipeline import EpochRows
-from ..input.tokens import PAD
+from ..input.token_rows import PAD
 from ..settings import InputConfig
 from ..tables.row_reads import row_slices
-from ..text import phrase_table, shares
-from ..text.blocks import raise_read_errors
+from ..text import phrase_table
 from ..text.reading import Progress
-from ..text.shares import Share
 from ..text.vocabulary import UNK, Vocabulary
 from ..training.job import TrainingData
 from ..training.metrics import write_closing_scores
@@ -140,8 +139,8 @@ def cache_blocks(
     """
     if not epochs:  # a plan writes nothing and reads no whole epoch
         return blocks
-    kind = cache.choose(settings.cache, epochs, text.words)
-    return cache.CACHES[kind](
+    kind = token_cache.choose(settings.cache, epochs, text.words)
+    return token_cache.CACHES[kind](
         blocks, progress, lambda: workdir.cache / f"{_cache_key(text, settings, share)}.int32"
     )
 
@@ -154,7 +153,7 @@ def _cache_key(text: Text, settings: InputConfig, share: Share) -> str:
         settings.block_bytes,
         settings.readers,
         text.vocabulary.tokens,
-        *([] if share == shares.ALL else [share]),
+        *([] if share == ALL else [share]),
         *([phrase_table.compute_digest(text.phrases)] if text.phrases else []),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -14,12 +14,13 @@ from absl import logging
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...input import cache, pipeline, sequences, token_rows
+from ...input import counting, phrase_counts, pipeline, sequences, token_cache, token_rows
+from ...input.blocks import check_blocks, find_blocks, share_of
+from ...input.token_cache import KeptTokens
 from ...settings import CorpusConfig, InputConfig, VocabularyConfig
 from ...system.checked_files import COUNT
-from ...text import corpus, counting, phrase_counts, phrase_table, same_text, shares, vocabulary
+from ...text import corpus, phrase_table, vocabulary
 from ...text.columns import is_cuttable
-from ...text.kept_tokens import KeptTokens
 from ...text.phrase_table import Phrases
 from ...text.reading import Progress
 from ...text.tokenize import warn_about_missing_spaces
@@ -210,7 +211,7 @@ def count_text(
     limit = rules.vocab_memory_entries
     kept = None
     if is_trained and not ends_documents:  # a language model needs unknown words, which are dropped
-        kept = cache.make_kept(settings.cache, shares.share_of(team))
+        kept = token_cache.make_kept(settings.cache, share_of(team))
     tally, total = counting.count_tokens(
         sources, *how, limit, ends_documents, progress, phrases, team, kept
     )
@@ -227,9 +228,7 @@ def count_text(
     else:
         keep_V = token_rows.keep_probability(words.counts, settings.subsample)
         batches = pipeline.estimate_batches(counts, keep_V, settings, blocks)
-    contents = (
-        corpus.hash_contents(progress) if is_alone else same_text.hash_contents(sources, team)
-    )
+    contents = corpus.hash_contents(progress) if is_alone else corpus.read_contents(sources, team)
     fingerprint = {**sample, "contents": contents}
     return Text(sources, words, total, split, batches, fingerprint, phrases, new_ids_V, kept=kept)
 
@@ -293,9 +292,9 @@ def _check_shares(
     column = split.text_column
     if least >= workers or not all(is_cuttable(path, column) for path in sources):
         return
-    blocks = len(shares.find_blocks(sources, split.documents, settings))
+    blocks = len(find_blocks(sources, split.documents, settings))
     of_workers = [len(range(number, blocks, workers)) for number in range(workers)]
-    counting.check_blocks(of_workers, split, settings, team)
+    check_blocks(of_workers, split, settings, team)
 
 
 def _count_blocks(sources: tuple[str, ...], settings: InputConfig) -> int:

@@ -14,7 +14,8 @@ from ...assembly.learning import OutputSpec
 from ...assembly.memory_plan import free_memory
 from ...checkpoints.growth import Growth, RowMap
 from ...checkpoints.workdir import Workdir
-from ...input import cache, device_batches, pipeline, token_rows
+from ...input import device_batches, pipeline, token_cache, token_rows
+from ...input.blocks import ALL, Share, raise_read_errors
 from ...input.pipeline import EpochRows
 from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
@@ -25,10 +26,7 @@ from ...system import devices
 from ...tables import memory
 from ...tables.dynamic.keys import STRING, KeyMap
 from ...tables.memory import Item
-from ...text import shares
-from ...text.blocks import raise_read_errors
 from ...text.reading import Progress
-from ...text.shares import Share
 from ...training.job import Evaluator, Job, PlacedTables
 from ...types import ALONE, Batches, NgramRule, Team
 from .. import text_tasks
@@ -204,7 +202,7 @@ def make_batches(
     def blocks(share: Share, is_cached: bool = True) -> tf.data.Dataset:
         """Return the tokens of each block of a share; keep them for later epochs if `is_cached`."""
         if text.kept is not None and text.kept.covers(share):
-            return cache.read_kept(text.kept, share)
+            return token_cache.read_kept(text.kept, share)
         tokenize = pipeline.make_block_tokenizer(text.split, text.vocabulary, text.phrases)
         source = text.sources, text.split, settings
         found = pipeline.map_blocks(*source, progress, tokenize, share)
@@ -220,7 +218,7 @@ def make_batches(
     def read_blocks() -> Iterator[np.ndarray]:
         """Yield the tokens of each block of the text."""
         with raise_read_errors(progress):
-            yield from blocks(shares.ALL, is_cached=False).as_numpy_iterator()
+            yield from blocks(ALL, is_cached=False).as_numpy_iterator()
 
     if device:
         how = keep_V, window, settings, seed
@@ -241,7 +239,7 @@ def _plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[
         Item("rows of a block", f"{most:,} tokens", place, _BLOCK_BYTES * most),
     ]
     # The text is read twice: to count its words, and to train on them.
-    is_kept = cache.choose(settings.cache, 2, words) == "memory"
+    is_kept = token_cache.choose(settings.cache, 2, words) == "memory"
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--table={config.table.table}": config.table.table != "device",
