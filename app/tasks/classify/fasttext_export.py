@@ -18,7 +18,7 @@ from ...losses.tree.huffman import canonical_code
 from ...settings import Config
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
-from ...text.fasttext.parts import LINE_END, Args, Dictionary
+from ...text.fasttext.file_format import LINE_END, Args, Dictionary
 from ...text.vocabulary import Vocabulary
 from ...types import WordVectors
 from .classify_model import load_trained

@@ -8,8 +8,7 @@ from ...checkpoints.workdir import Workdir
 from ...exporting import fasttext_bin
 from ...exporting.product_quantization import quantize
 from ...settings import Config
-from ...text.fasttext.matrices import CENTROIDS
-from ...text.fasttext.parts import LINE_END
+from ...text.fasttext.file_format import CENTROIDS, LINE_END
 from .fasttext_export import FastTextModel, convert
 
 # Columns that share a centroid: the default of fastText for the input (-dsub), and its constant for
