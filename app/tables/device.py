@@ -74,7 +74,7 @@ class DeviceTable(RoundedTable, VariableRows):
 
 
 def find_elsewhere(tables: Mapping[str, Table]) -> str | None:
-    """Return the name of a table that is not in the memory of the device of the steps as a whole."""
+    """Return the name of a table that is not wholly in the memory of the device of the steps."""
     first = None
     for name, table in tables.items():
         if not isinstance(table, DeviceTable):

@@ -215,7 +215,7 @@ def reserve(path: Path, section: Section) -> None:
 
 
 def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
-    """Write the initial rows of a section: part by part if they can be made by id, else as a whole."""
+    """Write the initial rows of a section, by parts if they can be made by id, else as a whole."""
     shape = section.rows, section.columns
     by_row = hasattr(initial, "rows")
     parts = row_slices(*shape) if by_row else [slice(0, section.rows)]

@@ -140,7 +140,7 @@ def select_least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> 
 
 
 def mixed(hashes_U: np.ndarray) -> np.ndarray:
-    """Return the SplitMix64 hash of each number, uint64; different numbers have different hashes."""
+    """Return the SplitMix64 hash of each number, uint64; hashes of different numbers differ."""
     values = hashes_U.view(np.uint64)
     for shift, factor in _ROUNDS:
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)

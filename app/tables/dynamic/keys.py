@@ -216,7 +216,7 @@ class KeyMap:
         return self._index.bytes() + 2 * self.counts_V.nbytes + sketch + strings
 
     def hashes(self, keys: np.ndarray) -> np.ndarray:
-        """Return int64 keys as they are, or fingerprints of strings; initial rows depend on them."""
+        """Return int64 keys as they are, or fingerprints of strings, for initial rows."""
         return keys if self.kind == INT64 else fingerprints(tf.constant(keys, tf.string)).numpy()
 
     def save(self, folder: Path) -> None:
