@@ -13,7 +13,7 @@ from ..errors import RunError, UsageError
 from ..evaluation import score_report
 from ..evaluation.benchmarks import Score
 from ..exporting import projector
-from ..input.tokens import PAD
+from ..input.token_rows import PAD
 from ..settings import Config
 from ..tables.row_reads import row_slices
 from ..text.vocabulary import UNK, Vocabulary

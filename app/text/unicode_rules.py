@@ -142,7 +142,6 @@ def normalize(words: Iterable[str], form: str) -> list[str]:
     In every form but `PLAIN`, a zero-width space is a space, and `IGNORED` characters are left out.
 
     Args:
-        words: The words.
         form: `PLAIN`, `NFKC`, or `FOLDED`, which also folds case and writes İ as i.
     """
     words = list(words)

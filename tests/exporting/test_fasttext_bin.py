@@ -8,7 +8,7 @@ from gensim.models.fasttext import load_facebook_model, load_facebook_vectors
 
 from app.errors import UsageError
 from app.exporting import fasttext_bin
-from app.text import vector_files, word2vec_reader
+from app.text import vector_files
 from app.text.fasttext import model_file
 from app.types import WordVectors
 
@@ -49,7 +49,7 @@ def test_fasttext_reads_what_we_write(counted, tmp_path):
     assert words == counted.tokens and counts.tolist() == [1] * len(words)
     for word, row in zip(words, counted.matrix, strict=True):
         np.testing.assert_array_equal(peer.get_word_vector(word), row)
-    assert word2vec_reader.read(tmp_path / "a.vec").tokens == words
+    assert vector_files.read(tmp_path / "a.vec").tokens == words
     assert {path.name for path in tmp_path.iterdir()} == {"a.bin", "a.vec"}
     peer.save_model(str(tmp_path / "again.bin"))
     assert (tmp_path / "again.bin").read_bytes() == (tmp_path / "a.bin").read_bytes()

@@ -18,9 +18,6 @@ from tests.keras import table_models as models
 HALVES = ["bfloat16", "float16"]
 NEAREST = {"rounding": "nearest"}
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
-
 
 def after_small_updates(optimizer, kind, folder, **compiled):
     """Mean of a row of ones, in bfloat16, after 1,000 updates of -1e-4."""

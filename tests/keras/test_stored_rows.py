@@ -15,9 +15,6 @@ from app.system import host_memory
 from app.tables import row_reads
 from tests.keras import table_models as models
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
-
 
 @pytest.fixture
 def stored(tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from ...tables.dynamic.sketch import MAX_COUNT
 from ..backend import check_xla, is_dtype_guessed, refuse_strategy, require_tensorflow
 from ..saving import StoreByPart
 from ..tables.initial_rows import by_id
-from ..tables.table_memory import memory_of_keys, require_room
+from ..tables.table_memory import memory_of, require_room
 from ..tables.table_variable import HandleVariable, TableVariable
 
 _CAPACITY = 1_000_000  # unless `capacity` or `max_bytes` is given
@@ -111,7 +111,7 @@ class DynamicEmbedding(keras.layers.Layer):
                 strategy of tf.distribute is in use.
         """
         refuse_strategy(self.name)
-        require_room(memory_of_keys(self))
+        require_room(memory_of(self))
         self.key_map = KeyMap(
             self.capacity, self.key_dtype, self.min_count, self.max_age, eviction=self.eviction
         )

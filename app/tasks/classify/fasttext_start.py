@@ -14,8 +14,8 @@ from ...losses.tree.huffman import Code, canonical_code
 from ...settings import Config
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
-from ...text.fasttext import model_file, parts
-from ...text.fasttext.matrices import Matrix
+from ...text.fasttext import file_format, model_file
+from ...text.fasttext.file_format import Matrix
 from ...text.fasttext.model_file import Model
 from ...text.vocabulary import Vocabulary
 
@@ -58,7 +58,7 @@ def assign_rows(config: Config, tables: Mapping[str, Table]) -> None:
     if not tables:
         return
     _assign(tables["input"], model.input, np.arange(model.input.shape[0]))
-    loss, run_loss = parts.LOSSES[model.args.loss], config.model.loss
+    loss, run_loss = file_format.LOSSES[model.args.loss], config.model.loss
     if loss != _TREE and run_loss in ROW_PER_WORD:
         _assign(tables["output"], model.output, np.arange(model.output.shape[0]))
     elif loss == run_loss == _TREE and is_canonical(model.dictionary.counts_C):

@@ -19,8 +19,9 @@ import tensorflow as tf
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
 from ...input import sequences
+from ...input.blocks import Share
 from ...input.pipeline import EpochRows, map_blocks
-from ...input.tokens import decode
+from ...input.token_rows import decode
 from ...losses import inference
 from ...losses.base import gather_from
 from ...models.language_model import LanguageModel
@@ -30,7 +31,6 @@ from ...tables.row_reads import gather_unique
 from ...text import corpus
 from ...text.meter import show_progress
 from ...text.reading import Progress
-from ...text.shares import Share
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import Batches
 from ..words.counted_text import Text

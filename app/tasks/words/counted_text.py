@@ -10,11 +10,12 @@ import numpy as np
 from absl import logging
 
 from ...errors import UsageError
-from ...input import cache, pipeline, sequences, token_rows
+from ...input import counting, phrase_counts, pipeline, sequences, token_cache, token_rows
+from ...input.blocks import check_blocks, find_blocks, share_of
+from ...input.token_cache import KeptTokens
 from ...settings import Config
-from ...text import corpus, counting, phrase_counts, same_text, shares, vocabulary
+from ...text import corpus, vocabulary
 from ...text.columns import is_cuttable
-from ...text.kept_tokens import KeptTokens
 from ...text.phrase_table import Phrases
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
@@ -105,9 +106,7 @@ def count_text(
     else:
         keep_V = token_rows.keep_probability(words.counts, config.input.subsample)
         batches = pipeline.estimate_batches(counts, keep_V, config.input, blocks)
-    contents = (
-        corpus.hash_contents(progress) if is_alone else same_text.hash_contents(sources, team)
-    )
+    contents = corpus.hash_contents(progress) if is_alone else corpus.read_contents(sources, team)
     fingerprint = {**sample, "contents": contents}
     return Text(sources, words, total, batches, fingerprint, phrases, new_ids_V, kept)
 
@@ -120,7 +119,7 @@ def _make_kept(config: Config, ends_documents: bool, team: Team) -> KeptTokens |
     """
     if config.run.plan_only or ends_documents:
         return None
-    return cache.make_kept(config.input.cache, shares.share_of(team))
+    return token_cache.make_kept(config.input.cache, share_of(team))
 
 
 def _choose_words(
@@ -193,9 +192,9 @@ def check_shares(sources: tuple[str, ...], config: Config, team: Team) -> None:
     column = config.corpus.text_column
     if least >= workers or not all(is_cuttable(path, column) for path in sources):
         return
-    blocks = len(shares.find_blocks(sources, config.corpus.documents, config.input))
-    of_workers = [len(range(number, blocks, workers)) for number in range(workers)]
-    counting.check_blocks(of_workers, config.corpus, config.input, team)
+    count = len(find_blocks(sources, config.corpus.documents, config.input))
+    of_workers = [len(range(number, count, workers)) for number in range(workers)]
+    check_blocks(of_workers, config.corpus, config.input, team)
 
 
 def _count_blocks(sources: tuple[str, ...], config: Config) -> int:

@@ -11,8 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import RunError, UsageError
-from ...input import growing, pipeline, token_rows
-from ...input.tokens import PAD
+from ...input import pipeline, token_rows
+from ...input.blocks import raise_read_errors
+from ...input.token_rows import PAD
 from ...settings import Config
 from ...system.checked_files import COUNT, damaged
 from ...tables import arrays
@@ -22,7 +23,6 @@ from ...tables.dynamic.keys import KeyMap
 from ...tables.dynamic.row_store import RowStore, read_rows
 from ...text import columns
 from ...text import vocabulary as files
-from ...text.blocks import raise_read_errors
 from ...text.reading import Progress
 from ...text.tokenize import warn_about_long_tokens
 from ...text.vocabulary import Vocabulary
@@ -65,7 +65,9 @@ class WordStream:
     ):
         self._sources, self._config, self._words = sources, config, words
         self._keys, self._stores, self._reweigh = keys, stores, reweigh
-        self._rows_of = growing.make_block_rows(config.model.window, config.input, config.run.seed)
+        self._rows_of = pipeline.make_parsed_rows(
+            config.model.window, config.input, config.run.seed
+        )
         self._count = config.input.batch_tokens // config.input.row_tokens
         length = config.input.row_tokens + 2 * config.model.window
         # Rows of the blocks taken so far, from the batch in training on.
@@ -92,7 +94,7 @@ class WordStream:
             settings = self._config.corpus, self._config.input
             dropped = 0
             with raise_read_errors(progress):
-                parse = growing.make_block_parser(self._config.corpus)
+                parse = pipeline.make_block_parser(self._config.corpus)
                 blocks = pipeline.map_blocks(
                     self._sources, *settings, progress, parse, first=self._block
                 )
@@ -183,7 +185,7 @@ class WordStream:
         filled = np.pad(rows_RL, ((0, missing), (0, 0)), constant_values=PAD)
         return tf.constant(filled.reshape(steps, self._count, length))
 
-    def _take(self, block: growing.TextBlock) -> None:
+    def _take(self, block: pipeline.TextBlock) -> None:
         """Count the words of a block, give rows to admitted ones, and append its waiting rows.
 
         All rows are weighed anew by their counts. If a whole batch waits, the map's step ends.
@@ -235,7 +237,7 @@ def estimate_size(sources: tuple[str, ...], config: Config, min_sightings: int) 
     sample = sources[:: -(-len(sources) // _SAMPLES)]
     progress, settings = Progress.make(sample), config.input
     counter: dict[bytes, int] = collections.Counter()
-    parse_block = growing.make_block_parser(config.corpus)
+    parse_block = pipeline.make_block_parser(config.corpus)
     for index, path in enumerate(sample):
         texts = columns.read_text(path, config.corpus, settings.block_bytes, progress, index)
         block = parse_block(tf.constant(next(texts, b"")))

@@ -16,17 +16,16 @@ from absl import logging
 from ...assembly.memory_plan import free_memory
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
-from ...input import cache, device_batches, pipeline, token_rows
+from ...input import device_batches, pipeline, token_cache, token_rows
+from ...input.blocks import ALL, Share, raise_read_errors
 from ...input.pipeline import EpochRows
 from ...settings import Config, InputConfig
 from ...system.checked_files import COUNT
 from ...tables import memory
 from ...tables.memory import Item
-from ...text import corpus, phrase_table, same_text, shares, vocabulary
-from ...text.blocks import raise_read_errors
+from ...text import corpus, phrase_table, vocabulary
 from ...text.phrase_table import Phrases
 from ...text.reading import Progress
-from ...text.shares import Share
 from ...text.tokenize import warn_about_missing_spaces
 from ...training.job import PlacedTables
 from ...types import ALONE, Batches, Team
@@ -73,7 +72,7 @@ def load_text(
     sources = corpus.resolve(config.corpus)
     shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT, "phrases": (str, None)}
     known = recorded_corpus.read(workdir, shape)
-    same_text.check(sources, known, team)
+    corpus.check_same(sources, known, team)
     counted_text.check_shares(sources, config, team)
     grows = config.table.is_dynamic
     words, phrases = NO_VOCABULARY if grows else None, None
@@ -152,7 +151,7 @@ def make_batches(text: Text, config: Config, workdir: Workdir, device: str = "")
     def blocks(share: Share, is_cached: bool = True) -> tf.data.Dataset:
         """Return the tokens of each block of a share; keep them for later epochs if `is_cached`."""
         if text.kept is not None and text.kept.covers(share):
-            return cache.read_kept(text.kept, share)
+            return token_cache.read_kept(text.kept, share)
         tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary, text.phrases)
         source = text.sources, config.corpus, settings
         found = pipeline.map_blocks(*source, progress, tokenize, share)
@@ -166,7 +165,7 @@ def make_batches(text: Text, config: Config, workdir: Workdir, device: str = "")
     def read_blocks() -> Iterator[np.ndarray]:
         """Yield the tokens of each block of the text."""
         with raise_read_errors(progress):
-            yield from blocks(shares.ALL, is_cached=False).as_numpy_iterator()
+            yield from blocks(ALL, is_cached=False).as_numpy_iterator()
 
     if device:
         how = keep_V, window, settings, config.run.seed
@@ -192,7 +191,7 @@ def plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[I
         Item("rows of a block", f"{most:,} tokens", place, _BLOCK_BYTES * most),
     ]
     # The text is read twice: to count its words, and to train on them.
-    is_kept = cache.choose(settings.cache, 2, words) == "memory"
+    is_kept = token_cache.choose(settings.cache, 2, words) == "memory"
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--table={config.table.table}": config.table.table != "device",
@@ -263,8 +262,8 @@ def cache_blocks(
     """
     if config.run.plan_only:  # writes nothing and reads no whole epoch
         return blocks
-    kind = cache.choose(config.input.cache, config.run.epochs, text.words)
-    return cache.CACHES[kind](
+    kind = token_cache.choose(config.input.cache, config.run.epochs, text.words)
+    return token_cache.CACHES[kind](
         blocks, progress, lambda: workdir.cache / f"{_cache_key(text, config, share)}.int32"
     )
 
@@ -285,7 +284,7 @@ def _cache_key(text: Text, config: Config, share: Share) -> str:
         config.input.block_bytes,
         config.input.readers,
         text.vocabulary.tokens,
-        *([] if share == shares.ALL else [share]),
+        *([] if share == ALL else [share]),
         *([phrase_table.compute_digest(text.phrases)] if text.phrases else []),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

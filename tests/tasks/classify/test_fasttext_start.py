@@ -5,7 +5,7 @@ import pytest
 
 from app.losses.tree.huffman import canonical_code
 from app.tasks.classify import fasttext_start
-from app.text.fasttext.count_tree import build_tree
+from app.text.fasttext.line_features import build_tree
 
 
 def path_of(parents, is_right, leaf):

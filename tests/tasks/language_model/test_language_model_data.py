@@ -12,7 +12,7 @@ import pytest
 from app.checkpoints.checkpoint import is_finished
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
-from app.input.tokens import PAD
+from app.input.token_rows import PAD
 from app.settings import (
     Config,
     CorpusConfig,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from app.errors import DamagedError, RunError, UsageError
-from app.input.tokens import PAD
+from app.input.token_rows import PAD
 from app.losses.negative_sampling import NegativeSampling
 from app.models.skipgram import SkipGram
 from app.optimizers.adagrad import rowwise_adagrad

@@ -10,12 +10,13 @@ import pytest
 
 from app.checkpoints.workdir import Workdir
 from app.errors import UsageError
-from app.input.tokens import PAD
+from app.input import blocks
+from app.input.token_rows import PAD
 from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.settings.settings import from_names
 from app.tables.memory import Item
 from app.tasks.words import words_data
-from app.text import shares, vocabulary
+from app.text import vocabulary
 from app.training.job import PlacedTables
 from tests.teams import together
 
@@ -111,7 +112,7 @@ def test_a_device_makes_the_batches_of_the_pipeline(place, sentences, values):
     values = {"corpus": sentences, "row_tokens": 4, "steps_per_call": 2} | values
     settings = from_names({"min_count": 1, "max_vocab_size": 30} | values)
     found = words_data.load_text(settings, place, finished=False)
-    sizes = [len(block) for block in found.kept.blocks(shares.ALL)]
+    sizes = [len(block) for block in found.kept.blocks(blocks.ALL)]
     assert settings.input.block_bytes > 1024 or (len(sizes) > 10 and 0 in sizes)
     by_pipeline = words_data.make_batches(found, settings, place)
     by_device = words_data.make_batches(found, settings, place, "CPU:0")

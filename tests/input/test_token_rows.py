@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from app.input.tokens import PAD, decode, encode
+from app.input.token_rows import PAD, decode, encode
 
 
 def test_ids_and_firsts_survive_the_round_trip():

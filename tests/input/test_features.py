@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.input.encoded_texts import encode, find_buckets, select_rows
-from app.input.features import Features
-from app.text.fasttext.hashing import hash_words
+from app.input.features import Features, encode, find_buckets, select_rows
+from app.text.fasttext.line_features import hash_words
 from tests.input.example_texts import (
     BUCKETS,
     WORDS,
@@ -102,7 +101,7 @@ def test_the_longest_text():
 
 
 def test_features_are_encoded_once_in_blocks(monkeypatch):
-    monkeypatch.setattr("app.input.encoded_texts._WORDS_AT_ONCE", 50)
+    monkeypatch.setattr("app.input.features._WORDS_AT_ONCE", 50)
     examples = make_examples(longest=60)
     for ngrams in (1, 3):
         texts = encode(examples, features := Features(WORDS, ngrams, BUCKETS), 30)

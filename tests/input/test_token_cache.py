@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from app.errors import RunError
-from app.input import cache
+from app.input import token_cache
 from app.text.reading import Progress
 
 BLOCKS = [[1, ~2, 3], [], [4], [5, 6]]
@@ -36,8 +36,8 @@ def read(dataset):
 def kept(request, tmp_path):
     """From a dataset to the same, kept in one way or the other."""
     if request.param == "memory":
-        return lambda blocks: cache.cache_in_memory(blocks, Progress.make(()))
-    return lambda blocks: cache.cache_on_disk(blocks, tmp_path / "tokens", Progress.make(()))
+        return lambda blocks: token_cache.cache_in_memory(blocks, Progress.make(()))
+    return lambda blocks: token_cache.cache_on_disk(blocks, tmp_path / "tokens", Progress.make(()))
 
 
 @pytest.mark.parametrize("blocks", [BLOCKS, [[]], [[], []], []])
@@ -59,16 +59,18 @@ def test_a_pass_that_stops_early_keeps_nothing(kept):
 
 def test_a_file_that_is_there_is_used_as_it_is(tmp_path):
     path = tmp_path / "tokens"
-    read(cache.cache_on_disk(Source(BLOCKS).dataset, path, Progress.make(())))
+    read(token_cache.cache_on_disk(Source(BLOCKS).dataset, path, Progress.make(())))
     later = Source([[9]])
-    assert read(cache.cache_on_disk(later.dataset, path, Progress.make(()))) == BLOCKS
+    assert read(token_cache.cache_on_disk(later.dataset, path, Progress.make(()))) == BLOCKS
     assert later.passes == 0
 
 
 def test_a_file_without_its_sizes_is_made_anew(tmp_path):
     path = tmp_path / "tokens"
     path.write_bytes(b"of a run that was killed")
-    assert read(cache.cache_on_disk(Source(BLOCKS).dataset, path, Progress.make(()))) == BLOCKS
+    assert (
+        read(token_cache.cache_on_disk(Source(BLOCKS).dataset, path, Progress.make(()))) == BLOCKS
+    )
 
 
 @pytest.mark.parametrize("disk", [False, True])
@@ -88,9 +90,9 @@ def test_a_corpus_that_fails_midway_is_not_kept(tmp_path, disk):
     blocks = tf.data.Dataset.from_generator(fail_once, output_signature=signature)
     path = tmp_path / "tokens"
     kept = (
-        cache.cache_on_disk(blocks, path, progress)
+        token_cache.cache_on_disk(blocks, path, progress)
         if disk
-        else cache.cache_in_memory(blocks, progress)
+        else token_cache.cache_in_memory(blocks, progress)
     )
     assert read(kept) == [[1]]
     # The epoch after it, which is made ahead, leaves nothing behind.
@@ -104,7 +106,7 @@ def test_a_corpus_that_fails_midway_is_not_kept(tmp_path, disk):
 def test_a_run_goes_on_without_a_file_that_cannot_be_written(tmp_path, caplog):
     (tmp_path / "file").write_text("in the way of a folder")
     source, progress = Source(BLOCKS), Progress.make(())
-    dataset = cache.cache_on_disk(source.dataset, tmp_path / "file" / "tokens", progress)
+    dataset = token_cache.cache_on_disk(source.dataset, tmp_path / "file" / "tokens", progress)
     assert [read(dataset) for _ in range(2)] == [BLOCKS] * 2
     assert (source.passes, progress.error) == (2, None)
     assert caplog.text.count("--cache=disk: cannot write") == 1
@@ -113,8 +115,8 @@ def test_a_run_goes_on_without_a_file_that_cannot_be_written(tmp_path, caplog):
 def test_a_run_goes_on_where_the_disk_is_full(tmp_path, caplog, monkeypatch):
     blocks = [[number] * 3000 for number in range(9)]
     with monkeypatch.context() as patched:
-        patched.setattr(cache, "open", opened_on_a_full_disk, raising=False)
-        dataset = cache.cache_on_disk(
+        patched.setattr(token_cache, "open", opened_on_a_full_disk, raising=False)
+        dataset = token_cache.cache_on_disk(
             Source(blocks).dataset, tmp_path / "tokens", Progress.make(())
         )
         assert [read(dataset) for _ in range(2)] == [blocks] * 2
@@ -130,7 +132,9 @@ def opened_on_a_full_disk(path, mode):
 def made(tmp_path, blocks=BLOCKS):
     """A cache on the disk, and its two files."""
     path = tmp_path / "tokens"
-    assert read(cache.cache_on_disk(Source(blocks).dataset, path, Progress.make(()))) == blocks
+    assert (
+        read(token_cache.cache_on_disk(Source(blocks).dataset, path, Progress.make(()))) == blocks
+    )
     return path, tmp_path / "tokens.sizes.npy"
 
 
@@ -153,7 +157,7 @@ def test_a_damaged_cache_is_made_anew(tmp_path, damage, name, caplog):
     whole = path.read_bytes()
     damage(tmp_path / name)
     source, progress = Source(BLOCKS), Progress.make(())
-    dataset = cache.cache_on_disk(source.dataset, path, progress)
+    dataset = token_cache.cache_on_disk(source.dataset, path, progress)
     for _ in range(3):
         assert read(dataset) == BLOCKS
     assert path.read_bytes() == whole
@@ -166,7 +170,7 @@ def test_a_cache_that_is_cut_short_while_it_is_read(tmp_path, caplog):
     blocks = [[number] * 300_000 for number in range(9)]  # more than is read ahead
     path, _ = made(tmp_path, blocks)
     source, progress = Source(blocks), Progress.make(())
-    dataset = cache.cache_on_disk(source.dataset, path, progress)
+    dataset = token_cache.cache_on_disk(source.dataset, path, progress)
     found = []
     for block in dataset.as_numpy_iterator():
         if not found:
@@ -187,4 +191,4 @@ def test_a_cache_that_is_cut_short_while_it_is_read(tmp_path, caplog):
     ],
 )
 def test_auto_keeps_small_texts_that_are_read_again(kind, epochs, tokens, expected):
-    assert cache.choose(kind, epochs, tokens) == expected
+    assert token_cache.choose(kind, epochs, tokens) == expected

@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 from app.errors import RunError, UsageError
+from app.input import blocks
 from app.settings import CorpusConfig, InputConfig
-from app.text import blocks, reading
+from app.text import reading
 
 
 def write(tmp_path, **texts: bytes) -> tuple[str, ...]:

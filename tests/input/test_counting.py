@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from app.errors import RunError, UsageError
+from app.input import counting
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
-from app.text import counting
 
 
 def write(tmp_path, name: str, data: str | bytes) -> str:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.text.fasttext.hashing import hash_word_ngrams, hash_words
-from app.text.fasttext.string_hashes import hash_strings
+from app.text.fasttext.line_features import hash_strings, hash_word_ngrams, hash_words
 
 
 def signed(number, bits):

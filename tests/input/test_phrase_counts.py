@@ -15,9 +15,10 @@ from gensim.models.phrases import Phrases
 from gensim.test.utils import datapath
 
 from app.errors import DamagedError
+from app.input import phrase_counts
+from app.input.phrase_counts import make_joiner, make_phrase_splitter
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
-from app.text import pair_counts, phrase_counts, phrase_table
-from app.text.phrase_joiner import make_joiner, make_phrase_splitter
+from app.text import phrase_table
 from app.text.phrase_table import PhraseTable
 
 WORD2PHRASE, NPMI = "word2phrase", "npmi"
@@ -183,7 +184,7 @@ def test_default_scores_follow_the_default_thresholds():
 
 @pytest.mark.slow
 def test_memory_is_bounded_and_frequent_phrases_are_found(corpus, caplog, monkeypatch):
-    monkeypatch.setattr(pair_counts, "_BUFFERED", 1000)
+    monkeypatch.setattr(phrase_counts, "_BUFFERED", 1000)
     flags = {"phrase_min_count": 30, "phrase_threshold": 10.0, "block_bytes": 4096}
     whole = find([corpus], **flags)
     with caplog.at_level(logging.WARNING, logger="absl"):
@@ -197,7 +198,7 @@ def test_memory_is_bounded_and_frequent_phrases_are_found(corpus, caplog, monkey
 
 
 def test_pair_counts_never_hold_more_than_the_limit():
-    counts = pair_counts.PairCounts(limit=50)
+    counts = phrase_counts.PairCounts(limit=50)
     draw = np.random.default_rng(3)
     for _ in range(40):
         tokens = np.array([b"%d" % word for word in draw.choice(200, 20, replace=False)], object)

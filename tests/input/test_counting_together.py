@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gzip
-import json
 import logging
 import random
 
@@ -12,8 +11,9 @@ import numpy as np
 import pytest
 
 from app.errors import RunError, UsageError
+from app.input import counting, phrase_counts
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
-from app.text import corpus, counting, pair_counts, phrase_counts, same_text
+from app.text import corpus
 from app.types import ALONE
 from tests.teams import together
 
@@ -82,7 +82,7 @@ def test_a_team_whose_memory_is_short_drops_what_one_process_does(texts, caplog)
 @pytest.mark.slow
 @pytest.mark.parametrize(("entries", "score"), [(10**6, "word2phrase"), (1500, "npmi")])
 def test_a_team_finds_the_phrases_of_one_process(texts, monkeypatch, entries, score):
-    monkeypatch.setattr(pair_counts, "_BUFFERED", 1000)
+    monkeypatch.setattr(phrase_counts, "_BUFFERED", 1000)
     flags = VocabularyConfig(
         phrases=2, phrase_score=score, phrase_min_count=3, vocab_memory_entries=entries
     )
@@ -121,12 +121,12 @@ def test_a_process_without_text_is_named(tmp_path):
 def test_the_hash_of_the_text_is_that_of_one_process(texts):
     sources = sources_of(texts, *PLAIN, "d.gz")
     expected = corpus.fingerprint(sources)["contents"]
-    assert together(3, lambda team: same_text.hash_contents(sources, team)) == [expected] * 3
+    assert together(3, lambda team: corpus.read_contents(sources, team)) == [expected] * 3
 
 
 def test_files_are_dealt_by_size():
-    assert same_text._deal([5, 1, 9, 4, 4], 2) == [[2, 4], [0, 3, 1]]
-    assert same_text._deal([7], 3) == [[0], [], []]
+    assert corpus._deal([5, 1, 9, 4, 4], 2) == [[2, 4], [0, 3, 1]]
+    assert corpus._deal([7], 3) == [[0], [], []]
 
 
 def test_other_text_on_a_machine_is_told_before_it_is_read(texts, tmp_path):
@@ -134,27 +134,12 @@ def test_other_text_on_a_machine_is_told_before_it_is_read(texts, tmp_path):
     copy = tmp_path / "a.txt"
     copy.write_bytes((texts / "a.txt").read_bytes())
     paths = [sources, (str(copy),)]
-    together(2, lambda team: same_text.check(paths[team.number], {}, team))
-    same_text.check(("no such file",), {}, ALONE)
+    together(2, lambda team: corpus.check_same(paths[team.number], {}, team))
+    corpus.check_same(("no such file",), {}, ALONE)
     copy.write_bytes(copy.read_bytes()[:-1])
     with pytest.raises(
         RunError, match=r"^--corpus: worker 1 has other text than worker 0 \(1 file"
     ):
-        together(2, lambda team: same_text.check(paths[team.number], {}, team))
+        together(2, lambda team: corpus.check_same(paths[team.number], {}, team))
     with pytest.raises(RunError, match=r"^--workdir: worker 1 finds another corpus.json there"):
-        together(2, lambda team: same_text.check(sources, {"words": team.number}, team))
-
-
-def test_a_message_has_nothing_but_counts(texts):
-    """It is JSON and numbers, so that a process that sends others cannot run anything."""
-    counts = counting._count_share(
-        sources_of(texts, "a.txt"),
-        CorpusConfig(),
-        SETTINGS,
-        99,
-        False,
-        corpus.reading.Progress.make(("a",)),
-        (),
-        counting.ALL,
-    )
-    assert json.loads(counting.token_counts._encode(counts).split(b"\n")[0])["is_pruned"]
+        together(2, lambda team: corpus.check_same(sources, {"words": team.number}, team))

@@ -8,8 +8,9 @@ import random
 import pytest
 
 from app.errors import RunError
+from app.input import blocks
 from app.settings import CorpusConfig, InputConfig
-from app.text import blocks, reading, shares
+from app.text import reading
 
 PIECES = [
     b"word ",
@@ -43,7 +44,7 @@ def blocks_of(sources, share, **settings):
     }
     corpus = CorpusConfig(**of_corpus)
     progress = reading.Progress.make(sources)
-    dataset = shares.share_dataset(sources, corpus, InputConfig(**settings), progress, share)
+    dataset = blocks.share_dataset(sources, corpus, InputConfig(**settings), progress, share)
     with blocks.raise_read_errors(progress):
         return list(dataset.as_numpy_iterator()), progress
 
@@ -56,8 +57,8 @@ def test_shares_are_the_blocks_of_the_whole_text_dealt_in_turn(tmp_path, documen
     for size, readers, total in ((64, 2, 3), (200, 4, 2), (1 << 20, 9, 2)):
         settings = {"documents": documents, "block_bytes": size, "readers": readers}
         sources = random_sources(tmp_path, draw, damaged)
-        whole, progress = blocks_of(sources, shares.ALL, **settings)
-        found = [blocks_of(sources, shares.Share(n, total), **settings) for n in range(total)]
+        whole, progress = blocks_of(sources, blocks.ALL, **settings)
+        found = [blocks_of(sources, blocks.Share(n, total), **settings) for n in range(total)]
         for number, (of_share, _) in enumerate(found):
             assert of_share == whole[number::total]
         replaced = zip(*(part.replaced for _, part in found), strict=True)
@@ -66,20 +67,20 @@ def test_shares_are_the_blocks_of_the_whole_text_dealt_in_turn(tmp_path, documen
 
 @pytest.mark.slow
 def test_long_lines_and_words_are_cut_at_the_same_places(tmp_path, monkeypatch):
-    monkeypatch.setattr(shares, "_TAIL_BYTES", 8)
+    monkeypatch.setattr(blocks, "_TAIL_BYTES", 8)
     text = b"a" * 100 + b"\n" + "\u00e9".encode() * 90 + b" b\n" + b"word " * 50 + b"\n\n"
     sources = (write(tmp_path, "a.txt", text), write(tmp_path, "b.txt", text[5:]))
     for size in (16, 31, 64):
-        whole, _ = blocks_of(sources, shares.ALL, block_bytes=size)
-        of_shares = [blocks_of(sources, shares.Share(n, 2), block_bytes=size)[0] for n in (0, 1)]
+        whole, _ = blocks_of(sources, blocks.ALL, block_bytes=size)
+        of_shares = [blocks_of(sources, blocks.Share(n, 2), block_bytes=size)[0] for n in (0, 1)]
         assert of_shares == [whole[0::2], whole[1::2]]
 
 
 def test_a_share_of_compressed_text(tmp_path):
     text = b"some words of a line\n" * 40
     sources = (write(tmp_path, "a.gz", gzip.compress(text)), write(tmp_path, "b.txt", text))
-    whole, _ = blocks_of(sources, shares.ALL, block_bytes=64)
-    assert blocks_of(sources, shares.Share(1, 2), block_bytes=64)[0] == whole[1::2]
+    whole, _ = blocks_of(sources, blocks.ALL, block_bytes=64)
+    assert blocks_of(sources, blocks.Share(1, 2), block_bytes=64)[0] == whole[1::2]
 
 
 def test_a_share_of_a_column(tmp_path):
@@ -88,31 +89,31 @@ def test_a_share_of_a_column(tmp_path):
     plain = (write(tmp_path, "a.txt", "\n".join([*lines, ""]).encode()),) * 2
     sources = (write(tmp_path, "a", rows), write(tmp_path, "b", gzip.compress(rows)))
     settings = {"text_column": "text", "block_bytes": 64}
-    whole, _ = blocks_of(sources, shares.ALL, **settings)
-    assert whole == blocks_of(plain, shares.ALL, block_bytes=64)[0]
-    assert blocks_of(sources, shares.Share(1, 2), **settings)[0] == whole[1::2]
+    whole, _ = blocks_of(sources, blocks.ALL, **settings)
+    assert whole == blocks_of(plain, blocks.ALL, block_bytes=64)[0]
+    assert blocks_of(sources, blocks.Share(1, 2), **settings)[0] == whole[1::2]
 
 
 def test_only_the_blocks_of_the_share_are_read(tmp_path, monkeypatch):
     sources = (write(tmp_path, "a.txt", b"some words of a line\n" * 4000),)
-    read, spans = [], shares._read_span
-    monkeypatch.setattr(shares, "_read_span", lambda *span: read.append(span[2]) or spans(*span))
-    of_share, _ = blocks_of(sources, shares.Share(1, 4), block_bytes=4096)
+    read, spans = [], blocks._read_span
+    monkeypatch.setattr(blocks, "_read_span", lambda *span: read.append(span[2]) or spans(*span))
+    of_share, _ = blocks_of(sources, blocks.Share(1, 4), block_bytes=4096)
     assert sum(read) == sum(map(len, of_share)) < 25_000
 
 
 def test_a_file_that_shrinks_is_an_error(tmp_path, monkeypatch):
     sources = (write(tmp_path, "a.txt", b"some words\n" * 20),)
-    found = shares.find_blocks
+    found = blocks.find_blocks
 
     def then_shrink(*arguments):
         index = found(*arguments)
         write(tmp_path, "a.txt", b"other")
         return index
 
-    monkeypatch.setattr(shares, "find_blocks", then_shrink)
+    monkeypatch.setattr(blocks, "find_blocks", then_shrink)
     with pytest.raises(RunError, match=r"a.txt has become shorter while it was read"):
-        blocks_of(sources, shares.Share(1, 2), block_bytes=64)
-    monkeypatch.setattr(shares, "find_blocks", found)
+        blocks_of(sources, blocks.Share(1, 2), block_bytes=64)
+    monkeypatch.setattr(blocks, "find_blocks", found)
     with pytest.raises(RunError, match="cannot read .*none.txt"):
-        blocks_of((*sources, str(tmp_path / "none.txt")), shares.Share(0, 2), block_bytes=64)
+        blocks_of((*sources, str(tmp_path / "none.txt")), blocks.Share(0, 2), block_bytes=64)

@@ -7,13 +7,12 @@ import functools
 import numpy as np
 import pytest
 
-from app.input import cache, pipeline
+from app.input import counting, pipeline, token_cache
+from app.input.blocks import ALL, Share, share_of
+from app.input.token_cache import KeptTokens
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
-from app.text import counting
-from app.text.kept_tokens import KeptTokens
 from app.text.phrase_table import PhraseTable
 from app.text.reading import Progress
-from app.text.shares import ALL, Share, share_of
 from app.text.vocabulary import Vocabulary
 from app.types import ALONE
 from tests.teams import together
@@ -59,7 +58,7 @@ def test_kept_blocks_are_those_that_are_read(sources, documents, share, phrases)
     expected = read_again(sources, corpus, vocabulary, share, phrases)
     assert len(expected) > 3
     for _ in range(2):  # the first pass replaces numbers by ids
-        blocks = [*cache.read_kept(kept, share).as_numpy_iterator()]
+        blocks = [*token_cache.read_kept(kept, share).as_numpy_iterator()]
         assert [block.tolist() for block in blocks] == [block.tolist() for block in expected]
         assert all(block.dtype == np.int32 for block in blocks)
 
@@ -76,7 +75,7 @@ def test_a_process_of_a_team_keeps_its_share(sources, parts):
             share = Share(number, 3 * parts)
             assert kept.covers(share) is (number % 3 == process)
             if kept.covers(share):
-                blocks = [*cache.read_kept(kept, share).as_numpy_iterator()]
+                blocks = [*token_cache.read_kept(kept, share).as_numpy_iterator()]
                 expected = read_again(sources, corpus, vocabulary, share)
                 assert len(expected) > 1
                 assert [block.tolist() for block in blocks] == [b.tolist() for b in expected]
@@ -99,7 +98,7 @@ def test_a_given_vocabulary_gives_the_ids(sources):
     kept, _, _ = keep(sources, corpus)
     kept.identify(vocabulary)
     expected = read_again(sources, corpus, vocabulary, ALL)
-    blocks = [*cache.read_kept(kept, ALL).as_numpy_iterator()]
+    blocks = [*token_cache.read_kept(kept, ALL).as_numpy_iterator()]
     assert [block.tolist() for block in blocks] == [block.tolist() for block in expected]
 
 
@@ -116,4 +115,4 @@ def test_nothing_is_kept_when_counts_are_dropped(sources):
 
 def test_which_caches_keep_tokens():
     for kind, keeps in {"auto": True, "memory": True, "none": False, "disk": False}.items():
-        assert (cache.make_kept(kind, ALL) is not None) is keeps
+        assert (token_cache.make_kept(kind, ALL) is not None) is keeps

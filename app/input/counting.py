@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -11,18 +14,26 @@ from absl import logging
 
 from ..errors import UsageError
 from ..settings import CorpusConfig, InputConfig, VocabularyConfig
+from ..text.meter import show_progress
+from ..text.phrase_table import Phrases
+from ..text.reading import Progress
+from ..text.teamwork import gather_arrays, join_tokens, split_tokens
+from ..text.tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
+from ..text.vocabulary import EOS, UNK, Vocabulary
 from ..types import ALONE, Team
-from . import token_counts
-from .blocks import raise_read_errors, split_documents, without_autograph
-from .kept_tokens import KeptTokens
-from .meter import show_progress
-from .phrase_joiner import make_joiner
-from .phrase_table import Phrases
-from .reading import Progress
-from .shares import ALL, Share, share_dataset, share_of
-from .token_counts import Tally, TokenCounts
-from .tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
-from .vocabulary import EOS, UNK, Vocabulary
+from .blocks import (
+    ALL,
+    Share,
+    check_blocks,
+    raise_read_errors,
+    share_dataset,
+    share_of,
+    split_documents,
+    warn_about_whole_pass,
+    without_autograph,
+)
+from .phrase_counts import make_joiner
+from .token_cache import KeptTokens
 
 _END = EOS.encode()
 
@@ -50,13 +61,8 @@ def count_tokens(
     order of the text.
 
     Args:
-        sources: Paths of the files.
-        corpus: How to read and split the text.
-        settings: Size of a block, and number of sources to read at a time.
-        memory_entries: Value of --vocab_memory_entries.
         close: Whether the end of each document that has a token counts as a token `<eos>`.
         progress: State of the sources, by default a new one; updated during the pass.
-        phrases: Phrases to join to a token.
         team: The processes that count the text together.
         kept: Gets the blocks that this process counts, and their tokens. It gives up if tokens are
             dropped from the counts.
@@ -70,9 +76,9 @@ def count_tokens(
     if team is ALONE:
         counts = _count_share(*how, ALL, kept)
     else:
-        parts = token_counts.gather(lambda: _count_share(*how, share_of(team), kept), team)
+        parts = _gather(lambda: _count_share(*how, share_of(team), kept), team)
         check_blocks([part.blocks for part in parts], corpus, settings, team)
-        counts = token_counts.merge(parts)
+        counts = _merge(parts)
         if counts.is_pruned or len(counts.tally) > memory_entries:
             warn_about_whole_pass(memory_entries)
             if kept is not None:
@@ -85,39 +91,6 @@ def count_tokens(
     if counts.total == 0:
         raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
     return counts.tally, counts.total
-
-
-def check_blocks(
-    blocks: Sequence[int], corpus: CorpusConfig, settings: InputConfig, team: Team
-) -> None:
-    """Raise UsageError if the text has no block for a process; the message names the processes.
-
-    Args:
-        blocks: The number of blocks in the share of each process.
-        corpus: Has the value of --corpus, for the message.
-        settings: Has the size of a block, for the message.
-        team: The processes.
-    """
-    idle = [name for name, count in zip(team.names, blocks, strict=True) if not count]
-    if idle and sum(blocks):
-        raise UsageError(
-            f"--corpus={corpus.corpus}: no text is left for {', '.join(idle)}, as it has "
-            f"{sum(blocks)} block(s) of --block_bytes={settings.block_bytes} for "
-            f"{len(team.names)} workers; lower --block_bytes, or start fewer workers"
-        )
-
-
-def warn_about_whole_pass(memory_entries: int) -> None:
-    """Log that each process counts all text, though it belongs to a team.
-
-    Args:
-        memory_entries: Value of --vocab_memory_entries.
-    """
-    logging.warning(
-        "--vocab_memory_entries=%d is not enough for the counts of all workers, so each worker now "
-        "counts all text, for the vocabulary of one process; give a greater number",
-        memory_entries,
-    )
 
 
 @without_autograph
@@ -183,7 +156,6 @@ def select_tokens(
 
     Args:
         tally: Count of each token.
-        total: Tokens of the corpus.
         settings: Limits of the vocabulary: the least count, and the most tokens or 0.
         close: Whether to add `<unk>`, for tokens without an id, and `<eos>`, the end of a document.
             They are placed by their counts, at least 1, and are among the `max_vocab_size` tokens.
@@ -226,9 +198,7 @@ def look_up_counts(
 
     Args:
         tally: Count of each token.
-        total: Tokens of the corpus.
         vocabulary: The tokens; with `close` it has `<unk>` and `<eos>`.
-        corpus: Has the value of --corpus, for the message.
         close: Whether tokens without an id count as `<unk>`.
 
     Raises:
@@ -255,7 +225,6 @@ def drop_rare_tokens(
 
     Args:
         tally: Count of each token; not changed.
-        limit: Largest number of tokens.
         threshold: Tokens with this count or less were dropped before.
 
     Returns:
@@ -273,3 +242,98 @@ def drop_rare_tokens(
             threshold,
         )
     return tally, threshold
+
+
+class Tally:
+    """The counts of tokens, which have numbers in the order of their first appearance."""
+
+    def __init__(self, counts: Mapping[bytes, int]):
+        count = itertools.count(len(counts)).__next__
+        numbers = dict(zip(counts, range(len(counts)), strict=True))
+        self._numbers = collections.defaultdict(count, numbers)
+        self._counts_N = np.fromiter(counts.values(), np.int64, len(counts))
+
+    def __len__(self) -> int:
+        """Return the number of different tokens."""
+        return len(self._numbers)
+
+    def add(self, tokens: Sequence[bytes], counts_U: np.ndarray) -> np.ndarray:
+        """Add the counts of some tokens, and return the number of each, (U,) int64.
+
+        Args:
+            tokens: U different tokens.
+            counts_U: The count of each.
+        """
+        numbers_U = np.fromiter(map(self._numbers.__getitem__, tokens), np.int64, len(tokens))
+        missing = len(self._numbers) - len(self._counts_N)
+        if missing > 0:  # as many again, so that few calls copy all counts
+            self._counts_N = np.pad(self._counts_N, (0, missing + len(self._counts_N)))
+        self._counts_N[numbers_U] += counts_U
+        return numbers_U
+
+    def counts(self) -> dict[bytes, int]:
+        """Return the count of each token, in the order of their numbers."""
+        return dict(zip(self._numbers, self._counts_N.tolist(), strict=False))
+
+
+@dataclasses.dataclass
+class TokenCounts:
+    """The counts of the tokens of a text, or of a share of it.
+
+    Attributes:
+        tally: Count of each token.
+        total: Number of all tokens.
+        blocks: Number of blocks of the text.
+        too_long: Number of tokens that were dropped as too long.
+        replaced: For each source, the number of sequences that were not UTF-8.
+        is_pruned: Whether rare tokens were dropped to save memory.
+    """
+
+    tally: dict[bytes, int]
+    total: int
+    blocks: int
+    too_long: int
+    replaced: list[int]
+    is_pruned: bool
+
+
+def _gather(count: Callable[[], TokenCounts], team: Team) -> list[TokenCounts]:
+    """Return the counts of every process of a team; `count` counts the share of this one.
+
+    The tokens of pruned counts are left out, as nobody can use them.
+    """
+
+    def make() -> dict[str, np.ndarray]:
+        """Return the counts of this process as arrays."""
+        counts = count()
+        tally = {} if counts.is_pruned else counts.tally
+        return {
+            "tokens": join_tokens(tally),
+            "tally": np.fromiter(tally.values(), np.int64, len(tally)),
+            "numbers": np.array([counts.total, counts.blocks, counts.too_long, counts.is_pruned]),
+            "replaced": np.array(counts.replaced),
+        }
+
+    found = []
+    for part in gather_arrays(team, make):
+        tally = dict(zip(split_tokens(part["tokens"]), part["tally"].tolist(), strict=True))
+        total, blocks, too_long, is_pruned = part["numbers"].tolist()
+        replaced = part["replaced"].tolist()
+        found.append(TokenCounts(tally, total, blocks, too_long, replaced, bool(is_pruned)))
+    return found
+
+
+def _merge(parts: Sequence[TokenCounts]) -> TokenCounts:
+    """Return the counts of a text from those of its shares; the first part is changed."""
+    tally = parts[0].tally
+    for part in parts[1:]:
+        for token, count in part.tally.items():
+            tally[token] = tally.get(token, 0) + count
+    return TokenCounts(
+        tally,
+        sum(part.total for part in parts),
+        sum(part.blocks for part in parts),
+        sum(part.too_long for part in parts),
+        [sum(counts) for counts in zip(*(part.replaced for part in parts), strict=True)],
+        any(part.is_pruned for part in parts),
+    )
