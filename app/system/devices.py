@@ -11,7 +11,7 @@ from absl import logging
 
 from ..errors import UsageError
 from ..settings import ModelConfig, RunConfig
-from .processor import has_fast_bfloat16
+from .machine import has_fast_bfloat16
 
 _EXACT = "exact_"  # what --compute_dtype begins with if products are not in TensorFloat-32
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError
-from ..system import host_memory
+from ..system import machine
 from ..system.checked_files import COUNT, damaged, missing, read_bytes, read_json
 
 _BLOCK_BYTES = 1 << 24  # bytes read at a time
@@ -255,7 +255,7 @@ def fits_memory(shape: tuple[int, ...]) -> bool:
     Args:
         shape: The shape of the array.
     """
-    return math.prod(shape) * _FLOAT_BYTES < host_memory.free_bytes() // 2
+    return math.prod(shape) * _FLOAT_BYTES < machine.free_bytes() // 2
 
 
 def make_buffer(shape: tuple[int, ...], folder: Path) -> np.ndarray:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from .base import Layout, Slot, Table
 from .initial import Constant, Initial, Unwritten, all_rows
-from .rounded import RoundedTable
+from .rounding import RoundedTable
 from .row_reads import row_slices
 from .variable import VariableRows
 

@@ -6,8 +6,8 @@ import re
 
 import tensorflow as tf
 
+from ..system.python_functions import under_vectorized_map
 from ..types import HOST
-from .python_calls import under_vectorized_map
 
 
 def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:

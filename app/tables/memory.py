@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..errors import UsageError
-from ..system import host_memory
+from ..system import machine
 from ..system.console import aligned
 from .base import Slot, TableSpec
 from .cached import CacheSize
@@ -147,7 +147,7 @@ def refusal(items: Sequence[Item], free: Mapping[str, int], remedies: Sequence[s
         remedies: Flags with which the plan would fit, or other advice.
     """
     place, planned = min(too_much(items, free).items())
-    limits = host_memory.process_limits()[:1] if place == HOST else []
+    limits = machine.process_limits()[:1] if place == HOST else []
     within = "".join(f" (ulimit {flag} is {shown(most)})" for flag, most, _ in limits)
     parts = sorted(_items_in(place, items), key=lambda item: -item.bytes)
     largest = ", ".join(

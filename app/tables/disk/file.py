@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import RunError
+from ...system.python_functions import call_python
 from .. import arrays
 from ..base import Ids, Layout, LocatedIds, Slot
 from ..id_checks import check_ids
 from ..initial import Initial
-from ..python_calls import call_python
-from ..rounded import RoundedTable
+from ..rounding import RoundedTable
 from .journal import generation_of, list_journals, list_journals_to_undo, records
 from .sections import Header, Section, read_header, unreadable
 from .table_file import TableFile
@@ -29,7 +29,7 @@ class FileTable(RoundedTable):
     """A `tables.base.Table` whose rows and slots are stored in a file.
 
     `assign` raises RunError if the disk is full, and `gather` if the file was cut short; inside a
-    tf.function the error is a tf.errors.OpError (see `tables.python_calls`). Rows are read and
+    tf.function the error is a tf.errors.OpError (see `system.python_functions`). Rows are read and
     written by Python, so XLA cannot compile a step.
 
     Args:

@@ -39,8 +39,7 @@ from .journal import (
     records,
     write_errors,
 )
-from .mapped_rows import MappedRows
-from .sections import Header, Section, fill, read_own_header, reserve
+from .sections import Header, MappedRows, Section, fill, read_own_header, reserve
 
 # The files of this process, by their run and path.
 _locked: weakref.WeakValueDictionary[tuple[str, str], TableFile] = weakref.WeakValueDictionary()

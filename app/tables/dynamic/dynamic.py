@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...system.python_functions import call_python, under_vectorized_map
 from ...types import HOST
 from ..base import Ids, Layout, LocatedIds, Slot
 from ..initial import Initial, fingerprints
-from ..python_calls import call_python, under_vectorized_map
 from .keys import KeyMap
 from .row_store import RowStore
 
@@ -96,7 +96,7 @@ class DynamicTable(RowsByKey, tf.Module):
     because these can evict its rows.
 
     In a tf.function, keys are looked up by Python, on the CPU. An error of `KeyMap.see` arrives
-    there as a tf.errors.OpError (see `tables.python_calls`), and XLA cannot compile the function.
+    there as a tf.errors.OpError (see `call_python`), and XLA cannot compile the function.
     Steps that train on `row_store` by the row numbers of `see` need no look-up (see
     `training.key_locator`).
 

@@ -18,8 +18,7 @@ from ...settings import Config
 from ...system.checked_files import COUNT, damaged
 from ...tables import arrays
 from ...tables.base import Layout
-from ...tables.dynamic import key_files
-from ...tables.dynamic.keys import KeyMap
+from ...tables.dynamic.keys import KeyMap, read_keys
 from ...tables.dynamic.row_store import RowStore, read_rows
 from ...text import columns
 from ...text import vocabulary as files
@@ -269,7 +268,7 @@ def load(checkpoint: Path) -> WordVectors:
 
 def _read_words(folder: Path) -> tuple[Vocabulary, np.ndarray]:
     """Read the words of a snapshot by descending count, then by their bytes, and row numbers."""
-    words, rows, counts = key_files.read(folder / _KEYS)
+    words, rows, counts = read_keys(folder / _KEYS)
     order = np.argsort(words, kind="stable")
     order = order[np.argsort(-counts[order], kind="stable")]
     tokens = [word.decode() for word in words[order]]
