@@ -17,7 +17,6 @@ def loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:
     Args:
         count: The number of indices, an int32 scalar.
         body: Function from an index, an int32 scalar, and the values to the next values.
-        carried: The values before the first index.
     """
     _, *carried = tf.while_loop(
         lambda index, *_: index < count,
@@ -29,12 +28,7 @@ def loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:
 
 
 def make_arrays(specs: Sequence[tf.TensorSpec], size: int | tf.Tensor) -> list[tf.TensorArray]:
-    """Make an array of `size` empty places for each spec.
-
-    Args:
-        specs: The shape and the dtype of a value of each array.
-        size: The number of places.
-    """
+    """Make an array of `size` empty places for each spec."""
     return [
         tf.TensorArray(spec.dtype, size, infer_shape=False, element_shape=spec.shape)
         for spec in specs
@@ -44,23 +38,12 @@ def make_arrays(specs: Sequence[tf.TensorSpec], size: int | tf.Tensor) -> list[t
 def write_arrays(
     arrays: Sequence[tf.TensorArray], index: tf.Tensor, values: Sequence[tf.Tensor]
 ) -> list[tf.TensorArray]:
-    """Return the arrays with one value written to each, at the given index.
-
-    Args:
-        arrays: The arrays.
-        index: The index of the place.
-        values: A value for each array.
-    """
+    """Return the arrays with one value written to each, at the given index."""
     return [array.write(index, value) for array, value in zip(arrays, values, strict=True)]
 
 
 def join(array: tf.TensorArray, spec: tf.TensorSpec) -> tf.Tensor:
-    """Join the values of an array along their first dimension; no values make an empty tensor.
-
-    Args:
-        array: The array.
-        spec: The shape and the dtype of a value.
-    """
+    """Join the values of an array along their first dimension; no values make an empty tensor."""
     if tf.executing_eagerly() and not int(array.size()):  # eager TensorFlow cannot join no values
         return tf.zeros([0, *spec.shape[1:]], spec.dtype)
     return array.concat()
@@ -147,9 +130,6 @@ def creation_stack(operation: tf.Operation) -> list[Any]:
     """Return the Python call stack that made an operation.
 
     For an operation that `unroll` has copied, it is the call stack of the original.
-
-    Args:
-        operation: An operation of a graph.
 
     Returns:
         The frames, outermost first; none for an operation of a SavedModel.

@@ -72,10 +72,6 @@ def read_field(path: Path, name: str) -> str | None:
     """Return the value of the first line `name : value` of a file.
 
     Return None if the file has no such line, or cannot be read.
-
-    Args:
-        path: A file of the proc file system, such as /proc/meminfo.
-        name: The name of the field.
     """
     pairs = (line.partition(":") for line in (_read_text(path) or "").splitlines())
     return next((value.strip() for key, _, value in pairs if key.strip() == name), None)

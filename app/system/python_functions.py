@@ -26,8 +26,6 @@ def numpy_function(
     The function lives as long as a graph that is being traced, also an outer one.
 
     Args:
-        function: Takes arrays and returns an array, or a sequence of arrays.
-        inputs: The tensors whose values it is given.
         result: The dtype of the array that it returns, or the dtype of each.
     """
     _keep_with_graphs(function)
@@ -47,8 +45,6 @@ def from_generator(
 
     Args:
         function: Takes the arrays of `args` and returns an iterator over the elements.
-        signature: The spec of an element.
-        args: The arguments.
         name: The name of the stage in a profile.
     """
     _keep_with_graphs(function)
@@ -60,11 +56,7 @@ def from_generator(
 
 
 class _Weak:
-    """A function that does not keep the one that it calls.
-
-    Args:
-        function: The function to call.
-    """
+    """A function that does not keep the one that it calls."""
 
     def __init__(self, function: Callable):
         self._function = weakref.ref(function)
@@ -104,8 +96,6 @@ def call_python(
     operation. The function is freed with the graph (see `system.python_functions`).
 
     Args:
-        function: Takes arrays and returns an array.
-        inputs: The tensors whose values it is given.
         result: The dtype of the array that it returns, or None if it returns nothing.
 
     Returns:

@@ -37,9 +37,7 @@ class CachePlan(NamedTuple):
     """The rows to evict from a cache, and then the rows to load into it.
 
     Attributes:
-        evicted_ids_N: Ids to evict, int64.
         evicted_positions_N: The positions that they leave, int32.
-        loaded_ids_M: Ids to load, int64.
         loaded_positions_M: The positions that they take, int32.
     """
 
@@ -53,7 +51,6 @@ class CacheMap:
     """The position of each cached id, for one chunk of steps after another. It holds no rows.
 
     Args:
-        rows: The number of rows of the backing table, V.
         pinned_N: Unique ids, which keep the positions 0 .. N - 1.
         unpinned: The number of positions after those, C, for all other ids.
     """
@@ -68,33 +65,18 @@ class CacheMap:
         self._chunk = -1
 
     def drop_pinned(self, ids_N: np.ndarray) -> np.ndarray:
-        """Return the ids that are not pinned, in their order, repeated ids included.
-
-        Args:
-            ids_N: Ids (N,).
-        """
+        """Return the ids that are not pinned, in their order, repeated ids included."""
         if self._pinned_are_first:  # a comparison is ten times as fast as a look-up
             return ids_N[ids_N >= len(self.pinned_N)]
         positions_N = self._positions_V[ids_N]
         return ids_N[(positions_N == NONE) | (positions_N >= len(self.pinned_N))]
 
     def misses(self, ids_N: np.ndarray) -> np.ndarray:
-        """Return the ids that are not cached, in their order, repeated ids included.
-
-        Args:
-            ids_N: Ids (N,).
-        """
+        """Return the ids that are not cached, in their order, repeated ids included."""
         return ids_N[self._positions_V[ids_N] == NONE]
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
-        """Return the position of each id, `NONE` for one that is not cached.
-
-        Args:
-            ids: Ids of any shape.
-
-        Returns:
-            Positions of the same shape, int32.
-        """
+        """Return the position of each id, `NONE` for one that is not cached."""
         return self._positions_V[ids]
 
     def plan(self, ids_N: np.ndarray) -> CachePlan | None:
@@ -130,12 +112,7 @@ class CacheMap:
         )
 
     def apply(self, plan: CachePlan, ids_N: np.ndarray) -> None:
-        """Record that the rows of a plan are evicted and loaded, and that a new chunk needs ids.
-
-        Args:
-            plan: The result of `plan(ids_N)`.
-            ids_N: The ids that the new chunk of steps needs, none of them pinned.
-        """
+        """Record that the rows of a plan are evicted and loaded, and that a new chunk needs ids."""
         first = len(self.pinned_N)
         self._chunk += 1
         self._positions_V[plan.evicted_ids_N] = NONE
@@ -177,8 +154,6 @@ class LoadedRows(NamedTuple):
 
     Attributes:
         rows: Rows (M, D), float32, by the name of the slot; "" for the rows of the table itself.
-        evicted_positions_N: As in `CachePlan`.
-        loaded_positions_M: As in `CachePlan`.
     """
 
     rows: Mapping[str, tf.Tensor]
@@ -193,7 +168,6 @@ class CachedTable(tf.Module):
     other id. The slots of the backing table are cached with its rows.
 
     Args:
-        backing: The table that stores all rows.
         device: The device of the steps and of the cache.
         positions_V: The variable from ids to positions that slots share with their table; by
             default a new one.
@@ -223,11 +197,7 @@ class CachedTable(tf.Module):
         self.slots = {name: self._cache_slot(slot) for name, slot in backing.slots.items()}
 
     def allocate(self, cache_map: CacheMap) -> None:
-        """Make the cache on the device, also for the slots, and load the pinned rows.
-
-        Args:
-            cache_map: The map of this table, to which no plan was applied yet.
-        """
+        """Make the cache on the device, also for the slots, and load the pinned rows."""
         self.cache_map = cache_map
         size = len(cache_map.pinned_N) + cache_map.unpinned
         self._ids_P = np.full(size, NONE, np.int64)
@@ -276,9 +246,6 @@ class CachedTable(tf.Module):
 
         The cache does not change; `apply` puts the rows into it. It needs no further copy to the
         device, for which it would have to wait until the device has made all earlier steps.
-
-        Args:
-            plan: The rows to evict and to load.
         """
         with tf.device(HOST):
             ids_M = tf.constant(plan.loaded_ids_M)
@@ -297,10 +264,6 @@ class CachedTable(tf.Module):
         The backing table is not written: give the result to `write_back`. `cache_map` is not
         changed.
 
-        Args:
-            plan: The rows to evict and to load.
-            loaded: The result of `load(plan)`.
-
         Returns:
             The evicted rows, by the names that `load` uses.
         """
@@ -315,12 +278,7 @@ class CachedTable(tf.Module):
         return evicted
 
     def write_back(self, ids_N: np.ndarray, rows: Mapping[str, tf.Tensor]) -> None:
-        """Write evicted rows to the backing table and its slots, without rounding them again.
-
-        Args:
-            ids_N: Unique ids (N,), int64.
-            rows: Their rows, as `apply` returns them.
-        """
+        """Write evicted rows to the backing table and its slots, without rounding them again."""
         with tf.device(HOST):
             for name, table in self._with_slots().items():
                 table.backing.assign_exact(tf.constant(ids_N), rows[name])
@@ -376,16 +334,7 @@ class CachedTable(tf.Module):
 def make_caches(
     tables: Mapping[str, Table], cache_sizes: Mapping[str, CacheSize], device: str
 ) -> dict[str, CachedTable]:
-    """Make the cache of each table that has a size, and load its pinned rows.
-
-    Args:
-        tables: The tables in host memory or in a file, by name.
-        cache_sizes: The sizes of the caches, by the name of the table.
-        device: The device of the steps and of the caches.
-
-    Returns:
-        The cached tables by name. Tables without a size are left out.
-    """
+    """Make the cache of each table that has a size, and load its pinned rows."""
     cached = {}
     for name, size in cache_sizes.items():
         table = cached[name] = CachedTable(tables[name], device)
@@ -400,7 +349,6 @@ class ReadThroughTable(CachedTable):
     only. Under XLA, both are read for each id, so the backing table must be a variable.
 
     Args:
-        backing: The table that stores all rows.
         device: The device of the steps and of the cache.
         size: The number of rows of the cache, at most all rows; none of them is pinned.
 
@@ -422,9 +370,6 @@ class ReadThroughTable(CachedTable):
         """Make further slots in the backing table, and cache those of the cached rows.
 
         This changes `version`.
-
-        Args:
-            slots: The new slots by name.
         """
         self.backing.add_slots(slots)
         positions = np.flatnonzero(self._ids_P != NONE).astype(np.int32)
@@ -548,9 +493,6 @@ def _all_cached(positions_U: tf.Tensor) -> tf.Tensor:
 
 def _split(located: LocatedIds) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Split located ids into those whose row is cached and the others, in host memory.
-
-    Args:
-        located: The ids, with their positions in the cache.
 
     Returns:
         The indices and the positions of the cached ids, then the indices and the ids of the others.

@@ -19,14 +19,6 @@ def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:
     graph runs. XLA removes the check: code compiled by XLA takes the nearest row for an id out of
     range.
 
-    Args:
-        ids: Ids of any shape, int32 or int64.
-        rows: The number of rows of the table, V.
-        name: The name of the table, for the message.
-
-    Returns:
-        The same ids, of their shape and dtype.
-
     Raises:
         tf.errors.InvalidArgumentError: An id is out of range. The message names the table, and the
             smallest and the largest id out of range.
@@ -48,14 +40,6 @@ def require(condition: tf.Tensor, message: str, values: tf.Tensor) -> tf.Tensor:
     """Return the given values, and raise an error if a condition is false.
 
     In a graph the error is raised when the graph runs. XLA removes the check.
-
-    Args:
-        condition: A bool scalar.
-        message: The message of the error.
-        values: Any tensor.
-
-    Raises:
-        tf.errors.InvalidArgumentError: The condition is false.
     """
     if tf.executing_eagerly():
         if not condition:  # tf.debugging.Assert would write over several lines

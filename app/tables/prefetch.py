@@ -31,9 +31,6 @@ from .device import find_elsewhere
 class InPlace:
     """Prefetches nothing: the steps train on the tables themselves.
 
-    Args:
-        tables: The tables by name.
-
     Attributes:
         tables: The tables that the steps train on, by name.
     """
@@ -42,21 +39,11 @@ class InPlace:
         self.tables = dict(tables)
 
     def prefetch(self, batches: Iterable, step: int) -> Iterator:
-        """Yield the batches as they are.
-
-        Args:
-            batches: Batches, each with its epoch.
-            step: The number of steps before them; not used here.
-        """
+        """Yield the batches as they are."""
         return iter(batches)
 
     def locate(self, data: Any, first: tf.Tensor) -> Any:
-        """Return a batch as the next call of the train function takes it; here unchanged.
-
-        Args:
-            data: The batch, a nest of tensors of S steps.
-            first: The number of steps before it, an int64 scalar.
-        """
+        """Return a batch as the next call of the train function takes it; here unchanged."""
         return data
 
     def write_back(self) -> None:
@@ -74,7 +61,6 @@ class Call(NamedTuple):
     """The lookups of one batch.
 
     Attributes:
-        item: The epoch and the batch.
         ids: The ids that it looks up and that are not pinned, by table; ids may repeat.
         ids_SN: All ids that each of its steps looks up, by table, where all steps look up the same
             number of ids.
@@ -91,9 +77,7 @@ class Chunk(NamedTuple):
     """The batches whose rows are in the cache together.
 
     Attributes:
-        items: The batches with their epochs.
         plans: The rows to evict and to load before them, by table.
-        loaded: The rows to load, by table.
         counts: `looked_up` has the number of ids that the steps look up, and `missed` the number
             of them that are not in the cache; repeated ids count each time.
     """
@@ -105,12 +89,7 @@ class Chunk(NamedTuple):
 
 
 class PlannedChunk:
-    """A chunk that the thread prepares, to be applied to the caches exactly once.
-
-    Args:
-        future: Gives the chunk.
-        apply: Evicts and loads the rows of the chunk.
-    """
+    """A chunk that the thread prepares, to be applied to the caches exactly once."""
 
     def __init__(self, future: concurrent.futures.Future, apply: Callable[[Chunk], None]):
         self._future: concurrent.futures.Future | None = future
@@ -143,13 +122,7 @@ class PlannedChunk:
 
 
 class CacheTooSmallError(ValueError):
-    """The steps of one call need more rows than the cache holds beside its pinned rows.
-
-    Attributes:
-        table: The name of the table.
-        needed: The number of rows that they need.
-        size: The number of rows that the cache holds.
-    """
+    """The steps of one call need more rows than the cache holds beside its pinned rows."""
 
     def __init__(self, table: str, needed: int, size: int):
         super().__init__(
@@ -159,11 +132,7 @@ class CacheTooSmallError(ValueError):
 
 
 def join_ids(calls: list[Call]) -> dict[str, np.ndarray]:
-    """Return the ids of several batches one after the other, by table.
-
-    Args:
-        calls: The lookups of the batches, at least one.
-    """
+    """Return the ids of several batches one after the other, by table."""
     return {name: np.concatenate([call.ids[name] for call in calls]) for name in calls[0].ids}
 
 
@@ -183,10 +152,8 @@ class Prefetcher(InPlace):
     Args:
         tables: The tables by name: cached tables, and tables to be cached in the first chunk.
         lookups: Gives the ids that a batch needs.
-        device: The device of the steps.
         calls_per_chunk: The number of batches in a chunk. A chunk is shorter if its rows do not fit
             into the cache.
-        steps_per_batch: The number of steps S in a batch.
         together: A chunk has a multiple of this number of batches, except for the last one of an
             iteration. `calls_per_chunk` is such a multiple.
         is_shared: Whether steps also read the backing tables. Evicted rows are then written back
@@ -226,10 +193,6 @@ class Prefetcher(InPlace):
 
         The batches are taken in a thread, up to a chunk ahead. Errors in the input, and in reading
         or writing rows, are raised here.
-
-        Args:
-            batches: Pairs of an epoch and a batch.
-            step: The number of steps before them.
 
         Yields:
             The pairs. Batches are `LocatedData` with positions in the caches, if there are any.
@@ -331,10 +294,8 @@ class Prefetcher(InPlace):
         Raises CacheTooSmallError as `_fit` does.
 
         Args:
-            batches: The batches to take.
             calls: The lookups of batches that were taken before and are in no chunk. The list is
                 changed: the lookups of batches that do not fit stay in it for the next chunk.
-            step: The number of steps before the first batch that is not in an earlier chunk.
         """
         if not self._cached:
             self._cached.update(self._make_caches())

@@ -36,7 +36,6 @@ def round_stochastically(values_UD: tf.Tensor, dtype: tf.DType, seed: tf.Tensor)
     XLA cannot compile a caller whose U is not static; it can with `round_under_xla`.
 
     Args:
-        values_UD: Numbers (U, D), float32.
         dtype: tf.bfloat16 or tf.float16.
         seed: (2,) int64. The same seed gives the same result.
     """
@@ -49,12 +48,6 @@ def round_under_xla(
     """Return numbers rounded as by `round_stochastically`, where XLA compiles the caller.
 
     The draws are other ones. The number U of rows may be known at run time only.
-
-    Args:
-        values_UD: Numbers (U, D), float32, with static D.
-        dtype: tf.bfloat16 or tf.float16.
-        seed: (2,) int64. The same seed gives the same result.
-        ids_U: The unique ids of the rows, int32 or int64.
     """
     drawn = _draw(seed, 2 + values_UD.shape[1])
     # XLA cannot draw an unknown number of values: those of the rows are a hash of their ids.
@@ -172,11 +165,6 @@ class RoundedTable(tf.Module):
     `_make_slot`, and calls `add_slots` at the end of its constructor.
 
     Args:
-        rows: The number of rows, V.
-        columns: The number of columns, D.
-        dtype: The dtype in which rows are stored.
-        rounding: How rows are rounded to half precision, "nearest" or "stochastic" (see
-            `tables.rounding`).
         slot_dtype: The dtype in which slots are stored. Slots of one column count or sum, and are
             small: they are float32.
         seed: The seed of the draws of stochastic rounding, from 0 to 2^63 - 1.
@@ -215,10 +203,6 @@ class RoundedTable(tf.Module):
     def assign_exact(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace rows by rows that the stored dtype can represent, without a random draw.
 
-        Args:
-            ids_U: Unique ids (U,).
-            rows_UD: New rows (U, D).
-
         Raises:
             NotImplementedError: Always, in this base class.
         """
@@ -228,9 +212,6 @@ class RoundedTable(tf.Module):
         """Make further tables of optimizer state, and add them to `slots`.
 
         They round as this table does. A slot of one column is float32, others `slot_dtype`.
-
-        Args:
-            slots: The new slots by name.
         """
         # After the rows: checkpoints are checked in the order of the attributes.
         self.slots = getattr(self, "slots", {})

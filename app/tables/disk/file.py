@@ -35,13 +35,8 @@ class FileTable(RoundedTable):
     Args:
         file: The file, which may hold other tables, too.
         name: The name of this table in the file, unique there.
-        rows: The number of rows, V.
-        columns: The number of columns, D.
         initial: The initial values. Initial values without a method `rows` (see `tables.initial`)
             are made as a whole in memory.
-        dtype: The dtype in which rows are stored.
-        slots: The optimizer state of each row, by name.
-        **options: Further arguments of `RoundedTable`.
 
     Raises:
         UsageError: The file to resume has no such table or slot.
@@ -68,9 +63,6 @@ class FileTable(RoundedTable):
 
     def locate(self, ids_U: Ids) -> LocatedIds:
         """Check ids and return them; see `Table.locate`. `gather` and `assign` check ids, too.
-
-        Args:
-            ids_U: Ids (U,). A result of this method is returned unchecked.
 
         Raises:
             tf.errors.InvalidArgumentError: An id is out of range.
@@ -161,10 +153,6 @@ class FileTable(RoundedTable):
 def count_rows(path: Path, name: str) -> int:
     """Return the number of rows of a table in a file.
 
-    Args:
-        path: The file of rows.
-        name: The name of the table in the file.
-
     Raises:
         RunError: The file is missing, is truncated or lacks the table.
     """
@@ -187,11 +175,6 @@ def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
     """Return the rows of a table in a file at the moment of a snapshot.
 
     The file does not change, and the result is right even while the run that owns it is training.
-
-    Args:
-        path: The file of rows.
-        folder: The folder of the snapshot.
-        name: The name of the table in the file.
 
     Returns:
         Rows (V, D), float32, in memory or in a temporary file (see `arrays.make_buffer`).

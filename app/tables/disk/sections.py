@@ -39,10 +39,6 @@ class Section:
     """The place of a table in the file.
 
     Attributes:
-        name: The name of the section, unique in the file.
-        rows: The number of rows, V.
-        columns: The number of columns, D.
-        dtype: The name of the dtype of the numbers.
         offset: The position of the first row in the file, in bytes.
     """
 
@@ -73,26 +69,12 @@ class Section:
         return f"{self.rows:,} x {self.columns:,} {self.dtype}"
 
     def items(self, rows_UD: np.ndarray) -> np.ndarray:
-        """Return rows of numbers as items of bytes, rounded to the nearest number of the dtype.
-
-        Args:
-            rows_UD: Rows (U, D) of any dtype.
-
-        Returns:
-            Items of bytes (U,).
-        """
+        """Return rows of numbers as items of bytes, rounded to the nearest number of the dtype."""
         numbers_UD = np.ascontiguousarray(rows_UD, tf.as_dtype(self.dtype).as_numpy_dtype)
         return numbers_UD.view(f"V{self.row_bytes}").reshape(-1)
 
     def numbers(self, rows_U: np.ndarray) -> np.ndarray:
-        """Return items of bytes as rows of numbers, without a copy.
-
-        Args:
-            rows_U: Items of bytes (U,).
-
-        Returns:
-            Rows (U, D) of the dtype of the section.
-        """
+        """Return items of bytes as rows of numbers, without a copy."""
         return rows_U.view(tf.as_dtype(self.dtype).as_numpy_dtype).reshape(-1, self.columns)
 
     def parts(self, path: Path) -> Iterator[np.ndarray]:
@@ -100,15 +82,11 @@ class Section:
 
         The system is asked not to read ahead: it would keep large blocks (see `MappedRows`).
 
-        Args:
-            path: The file.
-
         Yields:
             Parts (any number, D) of the dtype of the section.
 
         Raises:
             RunError: The file was cut short.
-            OSError: The file cannot be read.
         """
         with open(path, "rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
@@ -123,9 +101,6 @@ class Section:
         """Return all rows (V, D) as an array that is mapped from the file, not read.
 
         The array can be written, which changes the file.
-
-        Args:
-            path: The file.
         """
         # A mapping that is private or read-only would not do: the system refuses a private one
         # that is larger than the memory, and TensorFlow takes no array that is read-only.
@@ -153,23 +128,11 @@ class Header:
         return self.sections[-1].end if self.sections else _HEADER_BYTES
 
     def find(self, name: str) -> Section | None:
-        """Return the section of a name, or None if there is none.
-
-        Args:
-            name: The name of the section.
-        """
+        """Return the section of a name, or None if there is none."""
         return next((section for section in self.sections if section.name == name), None)
 
     def write(self, path: Path) -> None:
-        """Replace the header of a file, or make a file that has only a header.
-
-        Args:
-            path: The file.
-
-        Raises:
-            OSError: The file cannot be written.
-            AssertionError: There are too many sections for the space of a header.
-        """
+        """Replace the header of a file, or make a file that has only a header."""
         text = _MAGIC + json.dumps(dataclasses.asdict(self)).encode()
         assert len(text) <= _HEADER_BYTES
         with open(path, "r+b" if path.exists() else "xb") as file:
@@ -181,11 +144,7 @@ class Header:
 def read_header(path: Path) -> Header:
     """Return the header of a file of rows.
 
-    Args:
-        path: The file.
-
     Raises:
-        OSError: The file cannot be read.
         ValueError: It is no file of rows, is damaged or is truncated. The message, such as "is
             truncated", is the end of a sentence that begins with the file.
     """
@@ -203,11 +162,6 @@ def read_header(path: Path) -> Header:
 
 def read_own_header(path: Path, owner: str, resume: bool) -> Header | None:
     """Return the header of a file of this run; None if a new run has no file yet, or an empty one.
-
-    Args:
-        path: The file.
-        owner: The id of the run.
-        resume: Whether the file must be there.
 
     Raises:
         UsageError: The file is missing or truncated, belongs to another run, or holds no rows.
@@ -249,10 +203,6 @@ def reserve(path: Path, section: Section) -> None:
 
     So later writes to the section cannot fail because the disk is full.
 
-    Args:
-        path: The file.
-        section: The new last section.
-
     Raises:
         OSError: The disk is too small. This is checked first: the system would otherwise fill the
             disk before it fails.
@@ -265,13 +215,7 @@ def reserve(path: Path, section: Section) -> None:
 
 
 def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
-    """Write the initial rows of a section: part by part if they can be made by id, else as a whole.
-
-    Args:
-        rows_V: The array to write into, (V,) items of bytes.
-        section: The section.
-        initial: The initial values (see `tables.initial`).
-    """
+    """Write the initial rows of a section, by parts if they can be made by id, else as a whole."""
     shape = section.rows, section.columns
     by_row = hasattr(initial, "rows")
     parts = row_slices(*shape) if by_row else [slice(0, section.rows)]
@@ -285,11 +229,7 @@ def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
 
 
 def unreadable(error: OSError | ValueError) -> str:
-    """Return the end of a message that begins with the path of a file, such as "is not there".
-
-    Args:
-        error: The error of `read_header` for the file.
-    """
+    """Return the end of a message that begins with the path of a file, such as "is not there"."""
     if isinstance(error, FileNotFoundError):
         return "is not there"
     return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
@@ -308,10 +248,6 @@ class MappedRows:
     The system is told that access is random. Otherwise Linux reads 128 kB around each row, in
     blocks that it writes back as a whole: random rows of 1,200 bytes were then written at 30 MB/s
     instead of 2,000.
-
-    Args:
-        path: The file.
-        section: The section to map.
 
     Attributes:
         rows_V: The rows as items of bytes (V,), in the file itself.
@@ -354,7 +290,6 @@ class MappedRows:
 
         Args:
             ids_U: Unique ids (U,) in range.
-            rows_U: New rows as items of bytes, (U,).
         """
 
         def put(part: slice) -> None:

@@ -25,7 +25,6 @@ class RowsByKey:
     A key without a row reads as its initial row. Rows written to such a key are dropped.
 
     Args:
-        row_store: The rows.
         rows_of: A function from keys (U,) to their row numbers, int64, or -1 for a key without one.
         may_lack_rows: Whether `rows_of` can return -1.
     """
@@ -102,10 +101,8 @@ class DynamicTable(RowsByKey, tf.Module):
 
     Args:
         key_map: A map that no other table uses.
-        columns: The number of columns, D.
         initial: The initial values. A row is a function of its key, or of the fingerprint of a
             string.
-        **options: Further options of `DeviceTable`.
     """
 
     def __init__(self, key_map: KeyMap, columns: int, initial: Initial, **options: Any):
@@ -131,9 +128,6 @@ class DynamicTable(RowsByKey, tf.Module):
         them. The rows belong to these keys until the next call.
 
         Args:
-            keys_U: Unique keys (U,).
-            sightings_U: How often each key occurs in these steps, (U,).
-            steps: The number of steps of the map.
             step_U: The last of these steps in which each key occurs, from 0; by default the last.
 
         Returns:
@@ -174,9 +168,6 @@ class DynamicTable(RowsByKey, tf.Module):
     def restore(self, folder: Path) -> None:
         """Read the files that `snapshot` wrote.
 
-        Args:
-            folder: The folder of the snapshot.
-
         Raises:
             DamagedError: A file is missing or damaged.
             RunError: The snapshot does not fit (see `KeyMap.load` and `RowStore.restore`).
@@ -215,7 +206,6 @@ def replace_lacking(
     Initial rows are computed for these keys only: for 4,096 keys and 64 columns they take 2 ms.
 
     Args:
-        rows_UD: Rows (U, D), arbitrary for a key that has none.
         lacking_U: Whether each key has no row, (U,).
         hashes_U: The hashes of the keys, (U,) int64 (see `KeyMap.hashes`).
         initial_rows: Returns the initial rows (M, D) of hashes (M,).

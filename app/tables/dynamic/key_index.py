@@ -28,9 +28,6 @@ class KeyIndex:
     A cell holds a row number + 1, and hashes are compared by row. So a row takes 16 bytes in all.
     The system commits memory when it is first written, so the table never has to grow.
 
-    Args:
-        rows: The number of rows, V, below 2^31.
-
     Attributes:
         hashes_V: The hash of the key of each row, (V,) int64.
     """
@@ -48,7 +45,6 @@ class KeyIndex:
         """Return the row of each hash, (U,) int64, or -1 for a hash that is not there.
 
         Args:
-            hashes_U: Hashes (U,), int64.
             same: A function that takes indices into the hashes and rows with equal hashes, and
                 returns whether their keys are equal, too. None if the hashes are the keys.
         """
@@ -87,9 +83,6 @@ class KeyIndex:
         """Remove rows from the index, and rebuild it if many cells are marked as removed.
 
         `hashes_V` keeps their hashes.
-
-        Args:
-            rows_U: Rows (U,) that are there.
         """
         self._removed += len(rows_U)
         cells = self._first_cell(self.hashes_V[rows_U])
@@ -133,7 +126,6 @@ def select_least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> 
     """Return the rows with the least values, sorted by row number.
 
     Args:
-        rows: Rows to choose from, in rising order.
         values: Arrays by row, (V,). Each decides between rows that are equal in all arrays before
             it. Of rows that are equal in all arrays, the lower are chosen.
         count: The number of rows to return, from 1 to the number of `rows`.
@@ -148,11 +140,7 @@ def select_least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> 
 
 
 def mixed(hashes_U: np.ndarray) -> np.ndarray:
-    """Return the SplitMix64 hash of each number, uint64; different numbers have different hashes.
-
-    Args:
-        hashes_U: Any numbers (U,), int64.
-    """
+    """Return the SplitMix64 hash of each number, uint64; hashes of different numbers differ."""
     values = hashes_U.view(np.uint64)
     for shift, factor in _ROUNDS:
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
@@ -166,9 +154,6 @@ class Sketch:
     Counters have 8 bits and stop at 255. When the sightings added are twice the width, all counters
     are halved, so that keys seen long ago are forgotten (Einziger et al. 2017, "TinyLFU", section
     3.3). A count can then be too low.
-
-    Args:
-        width: The number of counters for each hash function.
     """
 
     def __init__(self, width: int):
@@ -179,10 +164,6 @@ class Sketch:
         self, hashes_U: np.ndarray, sightings_U: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return an estimate of how often keys were seen; change nothing (see `store`).
-
-        Args:
-            hashes_U: The hashes of unique keys, (U,) int64.
-            sightings_U: How often each key is seen this time, (U,).
 
         Returns:
             How often each key was seen, this time included, (U,) int64, and the indices of its
@@ -201,11 +182,6 @@ class Sketch:
         """Write the counts that `look_up` returned; a count above 255 is stored as 255.
 
         When the sightings added are twice the width, they and all counters are halved.
-
-        Args:
-            counters_HU: The indices of the counters, as `look_up` returned them.
-            seen_U: How often each key was seen, this time included.
-            sightings_U: How often each key is seen this time.
         """
         stored_U = np.minimum(seen_U, MAX_COUNT).astype(np.uint8)
         for counts, counters in zip(self.counts_HW, counters_HU, strict=True):

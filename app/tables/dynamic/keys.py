@@ -46,14 +46,8 @@ _PART = 1 << 20  # keys put into the index at a time
 def read_keys(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the keys of a saved map, with their rows and counts, in the order of their rows.
 
-    Args:
-        folder: The folder of the map.
-
     Returns:
         Keys (N,), int64 or bytes, their rows (N,), and how often each was seen, (N,), int64.
-
-    Raises:
-        DamagedError: A file is missing or damaged.
     """
     _, parts = read_arrays(folder / STATE, {})
     rows = np.flatnonzero(parts["counts"])
@@ -64,11 +58,7 @@ def read_arrays(path: Path, dtypes: dict) -> tuple[dict, dict[str, np.ndarray]]:
     """Read the files of a saved map, and check that they agree.
 
     Args:
-        path: The JSON file of the map.
         dtypes: The possible dtypes of further arrays to read, by name.
-
-    Returns:
-        The value of the JSON file, and the arrays by name.
 
     Raises:
         DamagedError: A file is missing or damaged, or the arrays do not agree.
@@ -83,12 +73,7 @@ def read_arrays(path: Path, dtypes: dict) -> tuple[dict, dict[str, np.ndarray]]:
 
 
 def key_bytes(kind: str, min_sightings: int) -> int:
-    """Return about how many bytes a key map takes for a row, if strings have 12 bytes each.
-
-    Args:
-        kind: The kind of keys, `INT64` or `STRING`.
-        min_sightings: The number of sightings after which a key gets a row.
-    """
+    """Return about how many bytes a key map takes for a row, if strings have 12 bytes each."""
     strings = STRING_BYTES + _EXPECTED_LENGTH if kind == STRING else 0
     sketch = COUNTERS_PER_ROW * DEPTH if min_sightings > 1 else 0
     return _KEY_BYTES + _EVICTION_BYTES + strings + sketch
@@ -179,7 +164,6 @@ class KeyMap:
         """Count unique keys, give rows to new ones that are admitted, and evict others if needed.
 
         Args:
-            keys_U: Unique keys, seen in the current step or in some steps up to it.
             sightings_U: How often each key was seen, at least 1.
             step: The current step, not lower than in the call before.
             last_U: The step in which each key was last seen, (U,); by default the current one.
@@ -232,22 +216,11 @@ class KeyMap:
         return self._index.bytes() + 2 * self.counts_V.nbytes + sketch + strings
 
     def hashes(self, keys: np.ndarray) -> np.ndarray:
-        """Return int64 keys as they are, or fingerprints of strings; initial rows depend on them.
-
-        Args:
-            keys: Keys (N,), int64 or bytes.
-        """
+        """Return int64 keys as they are, or fingerprints of strings, for initial rows."""
         return keys if self.kind == INT64 else fingerprints(tf.constant(keys, tf.string)).numpy()
 
     def save(self, folder: Path) -> None:
-        """Write the map to a new folder.
-
-        Args:
-            folder: The folder to make.
-
-        Raises:
-            OSError: The folder cannot be written.
-        """
+        """Write the map to a new folder."""
         folder.mkdir(parents=True)
         state = {"capacity": self.capacity, "kind": self.kind, "admits": self.min_sightings > 1}
         state |= {"step": self.step, "used": self.used, "swept": self._swept}
@@ -260,11 +233,7 @@ class KeyMap:
     def load(self, folder: Path) -> None:
         """Replace the content by a map that `save` wrote.
 
-        Args:
-            folder: The folder of the map.
-
         Raises:
-            DamagedError: A file is missing or damaged.
             RunError: It has another kind or capacity, or only one of both admits keys at once.
         """
         path = folder / STATE
