@@ -18,7 +18,6 @@ from typing import Any
 
 from absl import flags, logging
 
-from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
 from ..errors import RunError, StoppedError, UsageError
 from ..settings import Config, checks, flagfiles, settings
@@ -32,6 +31,11 @@ from .number_parsers import Float, Integer, count
 _HELP = {"--help", "-help", "-h"}
 # A home folder, at the start or after a comma or a colon, where a value names several files.
 _HOME = re.compile(r"(?:^|(?<=[,:]))\s*~[^/,:]*")
+# Flags of earlier versions that are gone: an empty value had no effect, and is ignored.
+_GONE = {
+    "data_service": "the tf.data service is gone, and each process reads its text itself; write "
+    "the flag without a value, or leave it out"
+}
 _NAME_BYTES = 255  # NAME_MAX of Linux: no file system there takes a longer name of a file
 
 
@@ -113,7 +117,7 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
         UsageError: A flag or a flagfile cannot be read.
     """
     program, *rest = arguments
-    expanded, without_files = flagfiles.expand(rest)
+    expanded, without_files = map(_without_gone, flagfiles.expand(rest))
     typed = copy.deepcopy(flags.FLAGS)
     try:
         typed([program, *without_files])
@@ -125,6 +129,18 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
     for name in flags.FLAGS:
         flags.FLAGS[name].is_typed = bool(typed[name].present)
     return others
+
+
+def _without_gone(arguments: Sequence[str]) -> list[str]:
+    """Return a command line without empty values of `_GONE`; raise UsageError for others."""
+    left = []
+    for argument in arguments:
+        name, _, value = argument.lstrip("-").partition("=")
+        if name not in _GONE or not argument.startswith("-"):
+            left.append(argument)
+        elif value:
+            raise UsageError(f"{argument}: {_GONE[name]}")
+    return left
 
 
 def _unknown_flag(name: str, arguments: Sequence[str], takes_names: bool) -> str:
@@ -215,6 +231,8 @@ def stored_in(path: str | Path) -> dict[str, Any]:
     fields, stored = settings.fields(), {}
     texts = workdir.read_flags(workdir.Workdir(path).flags) if path else {}
     for name, text in texts.items():
+        if text and name in _GONE:
+            raise UsageError(f"{path}/flags.cfg: --{name}={text}: {_GONE[name]}")
         if name in fields and name != "workdir":
             try:
                 stored[name] = parser(fields[name]).parse(text)
@@ -290,7 +308,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     except KeyboardInterrupt:
         messages.end("interrupted", StoppedError.exit_code)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == PACKAGE:
+        if error.name is None or error.name.partition(".")[0] == __name__.partition(".")[0]:
             raise
         remedy = 'pip install "lexrow[train]", which has all that the commands need'
         messages.end(f"{error.name} is not installed; {remedy}", UsageError.exit_code)

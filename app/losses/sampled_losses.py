@@ -38,7 +38,7 @@ class SampledLoss(ClassSoftmax):
         counts: (V,) occurrences of the words, descending.
         columns: The columns of a vector, D.
         samples: The number of samples of a step, K.
-        sampler: The distribution of the samples, a key of `losses.sampled.samplers.SAMPLERS`.
+        sampler: The distribution of the samples, a key of `losses.sampling.SAMPLERS`.
     """
 
     is_likelihood, lists_pairs = False, False
@@ -165,7 +165,7 @@ class Nce(SampledLoss):
         counts: (V,) occurrences of the words, descending.
         columns: The columns of a vector, D.
         samples: The number of samples of a step, K.
-        sampler: The distribution of the noise, a key of `losses.sampled.samplers.SAMPLERS`.
+        sampler: The distribution of the noise, a key of `losses.sampling.SAMPLERS`.
     """
 
     def __init__(self, counts: np.ndarray, columns: int, samples: int, sampler: str):

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from .. import __name__ as PACKAGE
 from ..errors import NoEffectError, UsageError
 from . import Config, RunConfig
 from .foreign_names import meant
@@ -20,7 +19,6 @@ from .settings import (
     fields,
     from_names,
     is_whole_number,
-    service_address,
     tasks_of,
     typed_value,
     windows,
@@ -119,7 +117,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
     unknown = sorted(values.keys() - known.keys())
     if unknown:
         remedy = meant(unknown[0], known).replace("--", "")
-        remedy = remedy or f"`python -m {PACKAGE}.train --help` lists them"
+        remedy = remedy or "`lexrow train --help` lists them"
         raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
     given = {name: typed_value(name, value) for name, value in values.items()}
     config = from_names(defaults(given) | given)
@@ -161,14 +159,6 @@ def _check_table_and_input(config: Config) -> None:
         )
     if config.input.map_parallelism == 0:
         raise UsageError("--map_parallelism=0: give at least 1, or -1")
-    if service_address(config.input.data_service) and config.input.cache in ("memory", "disk"):
-        raise NoEffectError(
-            "cache",
-            "data_service",
-            f"--cache={config.input.cache} keeps tokens that this process made, but with "
-            f"--data_service={config.input.data_service} other processes make them; pass "
-            "--cache=none, or --data_service=",
-        )
 
 
 def check_score_users(text: str) -> None:
@@ -291,7 +281,6 @@ def _check_dynamic(values: dict[str, Any]) -> None:
         ("max_ngram", 0),
         ("vocab", ""),
         ("cache", "none", "auto"),
-        ("data_service", ""),
         ("phrases", 0),
     ):
         if values[name] not in (allowed, *also):

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..errors import UsageError
 from . import Config
-from .addresses import is_address
 from .setting import typed
 
 # Ids are 32-bit integers, in files and in tensors.
@@ -141,21 +140,6 @@ def typed_value(name: str, value: Any) -> Any:
     except ValueError as error:
         shown = " ".join(repr(value).split())[:60]
         raise UsageError(f"--{name}={shown}: {error}") from None
-
-
-def service_address(data_service: str) -> str:
-    """Return the HOST:PORT of a `--data_service`; empty for no service.
-
-    Args:
-        data_service: The value of the flag, with or without `grpc://`.
-
-    Raises:
-        UsageError: The value is not an address.
-    """
-    address = data_service.removeprefix("grpc://")
-    if data_service and not is_address(address):
-        raise UsageError(f"--data_service={data_service}: give HOST:PORT such as 127.0.0.1:5050")
-    return address
 
 
 def is_whole_number(text: str, largest: int = MOST_ROWS) -> bool:

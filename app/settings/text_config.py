@@ -199,12 +199,6 @@ class InputConfig:
         bounds=(1024, 2**30),
     )
     readers: int = _tokens(4, "Files read at the same time.", bounds=(1, 1024))
-    data_service: str = setting(
-        "",
-        "HOST:PORT of a tf.data service whose workers read and tokenise the text. Start one with "
-        "python -m lexrow.cluster. Its workers must see the files under the same names.",
-        only=_WORDS,
-    )
     map_parallelism: int = setting(
         -1, "Blocks tokenised at the same time. -1: automatic.", bounds=(-1, 1024)
     )

@@ -14,12 +14,12 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from ..input.labelled_weights import MOST_WEIGHT
+from ..input.labelled_files import MOST_WEIGHT
 from ..system import devices
 from ..tasks.classify.classify_model import load_trained, make_model, make_scorer
 from ..tasks.classify.label_prediction import Classifier
-from ..text.text_lists import as_bytes, as_training_texts, check_labels
 from .estimator import TextEstimator, argument_names, train
+from .text_lists import as_bytes, as_training_texts, check_labels
 
 
 class _Table(NamedTuple):
@@ -44,7 +44,7 @@ class TextClassifier(ClassifierMixin, TextEstimator):
         min_count: Words that occur fewer times are dropped.
         tokenizer: How texts are split, `whitespace` or `unicode`.
         random_state: The seed, a whole number, a `numpy.random.RandomState`, or None for any.
-        settings: Other settings of `lexrow.train`, by the names of their flags.
+        settings: Other settings of `lexrow train`, by the names of their flags.
 
     Attributes:
         classes_: The labels in sorted order.

@@ -18,11 +18,11 @@ from ..settings import Config, settings
 from ..settings.checks import make_config
 from ..tasks import trained_vectors
 from ..text import vector_files
-from ..text.text_lists import as_bytes, as_texts, as_training_texts
 from ..text.tokenize import make_tokenizer
 from ..text.unicode_rules import normal_form, normalize
 from ..types import WordVectors
 from .estimator import TextEstimator, argument_names, train
+from .text_lists import as_bytes, as_texts, as_training_texts
 
 _TEXTS = 4096  # texts whose vectors are computed at a time
 
@@ -40,7 +40,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         tokenizer: How texts are split, `whitespace` or `unicode`, also for the vectors of a file.
             For a workdir, texts are split as in its run.
         random_state: The seed, a whole number, a `numpy.random.RandomState`, or None for any.
-        settings: Other settings of `lexrow.train`, by the names of their flags.
+        settings: Other settings of `lexrow train`, by the names of their flags.
 
     Attributes:
         vocabulary_: The row of each word, as the tokenizer writes it.

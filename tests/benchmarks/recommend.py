@@ -25,10 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from app.system.processes import Usage
 from tests.benchmarks import harness, programs
 from tests.benchmarks.harness import Measure, Report, Table
-from tests.benchmarks.programs import OURS
+from tests.benchmarks.programs import OURS, Usage
 
 PEERS = dict.fromkeys(("als", "bpr"), ("implicit", "implicit"))
 MEASURES = (

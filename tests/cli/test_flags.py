@@ -102,6 +102,19 @@ def test_the_flags_of_a_workdir_are_a_flagfile(parse, stored, tmp_path):
     assert (again.model.dim, again.input.shuffle, again.run.workdir) == (7, False, "other")
 
 
+def test_a_flag_that_is_gone(parse, stored, tmp_path):
+    flags, message = tmp_path / "flags.cfg", "^{}--data_service=a:1: the tf.data service is gone, "
+    flags.write_text("--dim=5\n--data_service=\n")
+    assert parse(stored).model.dim == 5
+    assert parse(f"--flagfile={flags}", "--workdir=other").model.dim == 5
+    flags.write_text("--dim=5\n--data_service=a:1\n")
+    with pytest.raises(UsageError, match=message.format(f"{flags}: ")):
+        parse(stored)
+    for given in ("--data_service=a:1", f"--flagfile={flags}"):
+        with pytest.raises(UsageError, match=message.format("")):
+            parse(given, "--workdir=other")
+
+
 def test_damaged_flags_of_a_workdir(parse, stored, tmp_path):
     (tmp_path / "flags.cfg").write_text("--dim=x\n--no_longer_a_flag=1\n")
     with pytest.raises(UsageError, match="flags.cfg: --dim=x: .*; mend it, or choose a new"):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.tasks import trained_vectors
-from app.text import word2vec_reader
+from app.text import vector_files
 from tests.integration.commands import done, refusal, run
 
 
@@ -28,7 +28,7 @@ def test_the_first_words_only(tmp_path, trained):
     export = ("app.export", f"--workdir={trained}")
     done(tmp_path, *export, "--restrict=5", f"--output={tmp_path}/few.txt")
     words = trained_vectors.load(trained)
-    few = word2vec_reader.read(tmp_path / "few.txt")
+    few = vector_files.read(tmp_path / "few.txt")
     assert few.tokens == words.tokens[:5]
     np.testing.assert_array_equal(few.matrix, words.matrix[:5])
     for flags, told in (
@@ -198,4 +198,4 @@ def test_an_output_that_cannot_be_written(tmp_path, trained, name):
 def test_a_run_without_a_whole_checkpoint(tmp_path, trained):
     (tmp_path / "vocab.tsv").write_bytes((trained / "vocab.tsv").read_bytes())
     line = refusal(run(tmp_path, "app.evaluate", f"--workdir={tmp_path}"), code=1)
-    assert f"{tmp_path}/checkpoints: there is no checkpoint; run python -m app.train" in line
+    assert f"{tmp_path}/checkpoints: there is no checkpoint; run `lexrow train`" in line

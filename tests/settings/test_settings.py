@@ -90,27 +90,12 @@ def test_a_number_that_is_too_small(name, least):
         ({"profile_steps": "5,5"}, "--profile_steps=5,5: give START,STOP"),
         ({"profile_steps": "5,6,7"}, "--profile_steps=5,6,7: give START,STOP"),
         ({"profile_steps": "\u00b2,\u00b3"}, "--profile_steps=\u00b2,\u00b3: give START,STOP"),
-        *(
-            ({"data_service": wrong}, f"--data_service={wrong}: give HOST:PORT such as 127.0.0.1:")
-            for wrong in ("here", "here:", ":5050", "here:0", "here:x", "grpc://", "http://a:1")
-        ),
-        (
-            {"data_service": "a:1", "cache": "disk"},
-            "--cache=disk keeps tokens that this process made, but with --data_service=a:1 other "
-            "processes make them; pass --cache=none, or --data_service=",
-        ),
         ({"workdir": ""}, "--workdir= is empty; name a folder for the run"),
     ],
 )
 def test_a_combination_that_cannot_be(values, message):
     with pytest.raises(UsageError, match=f"^{message}"):
         checks.check(settings.from_names(GIVEN | values))
-
-
-@pytest.mark.parametrize("address", ["a-b.example.org:65535", "10.0.0.1:80", "[::1]:80", ""])
-def test_the_address_of_a_service_may_have_its_protocol(address):
-    assert settings.service_address(address) == address
-    assert not address or settings.service_address(f"grpc://{address}") == address
 
 
 def test_a_plan_needs_no_workdir():

@@ -9,16 +9,17 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...assembly import outputs, storage
+from ...assembly import learning, placing
+from ...assembly.learning import OutputSpec
 from ...checkpoints.workdir import Workdir
-from ...input import line_ends
+from ...input import labelled_files
 from ...input.features import Features
 from ...models.bag import Bag
 from ...settings import Config
 from ...system import devices
 from ...tables.base import Table
 from ...text import vocabulary
-from ...text.fasttext.hashing import hash_words
+from ...text.fasttext.line_features import hash_words
 from ...text.vocabulary import Vocabulary
 from . import classify_data, text_features
 from .label_prediction import Classifier, batch_size
@@ -110,7 +111,8 @@ def make_scorer(
         label id, (E, C) float32 each.
     """
     features = classifier.features
-    split_words, ids = line_ends.make_word_splitter(config), vocabulary.lookup_table(words)
+    split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
+    ids = vocabulary.lookup_table(words)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def tokens(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -149,11 +151,12 @@ def make_model(config: Config, features: Features, labels: Vocabulary) -> Bag:
     dtype = devices.compute_dtype(settings, device)
     if settings.compute_dtype == "auto" and len(labels.tokens) < _FEW_LABELS:
         dtype = tf.float32
+    spec = OutputSpec(labels.counts, settings.dim, config.input.micro_tokens, config.run.seed)
     with tf.device(device):
         return Bag(
             size=features.rows,
             dim=settings.dim,
-            output=outputs.make_run_loss(config, labels.counts, settings.dim),
+            output=learning.make_loss(settings, spec),
             seed=config.run.seed,
             dtype=dtype,
         )
@@ -175,5 +178,5 @@ def load_trained(config: Config, workdir: Workdir) -> TrainedClassifier:
     words, labels = classify_data.load_names(workdir)
     features = text_features.load_features(config, words, workdir)
     model = make_model(config, features, labels)
-    tables, _ = storage.load_tables(model.tables(), config, workdir)
+    tables, _ = placing.load_tables(config, model, workdir)
     return TrainedClassifier(model, tables, words, labels, features)

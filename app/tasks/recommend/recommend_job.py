@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
 from ...assembly import placing, storage
 from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...input.pair_batches import count_batches, make_batches
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import (
     KnownItems,
     Split,
     UserItemPairs,
+    count_batches,
     filter_by_rating,
     group_by_user,
+    make_batches,
     select_scorable,
 )
 from ...settings import Config, CorpusConfig
-from ...text import corpus, same_text
+from ...text import corpus
 from ...training.job import Evaluator, Job, TrainingData
 from ...types import ALONE, Team
 from .. import recorded_corpus
@@ -58,12 +58,10 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     tops = parse_top(config)
     if config.corpus.corpus == CorpusConfig().corpus:
         raise UsageError(f"--corpus={config.corpus.corpus}: name files of users and their items")
-    sources = corpus.resolve(config.corpus)
-    known = recorded_corpus.read(workdir, CORPUS_SHAPE)
-    same_text.check(sources, known, team)
+    sources, known = recorded_corpus.open_corpus(config.corpus, workdir, CORPUS_SHAPE, team)
     recorded = known.get("fingerprint")
-    fingerprint = recorded_corpus.recognize(sources, recorded, config, may_change=False)
-    fingerprint = fingerprint or same_text.fingerprint(sources, team)
+    fingerprint = recorded_corpus.recognize(sources, recorded, config.corpus, workdir, False)
+    fingerprint = fingerprint or corpus.fingerprint(sources, team)
     split = recommend_data.load_split(sources, config)
     recommend_data.check_names(split, config, workdir)
     train, heldout = split.train, split.heldout
@@ -83,7 +81,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     others = [recommend_data.memory_item(train, heldout)]
     if start and model.start:
         others.append(spectral_start.memory_item(model.users, model.items, config.model.dim))
-    placed = placing.place_tables(model, batches, spec, config, workdir, others=others)
+    placed = placing.place_tables(config, model, batches, spec, workdir, others=others)
     if start and model.start and not config.run.plan_only:
         start.vectors()
     wanted = len(np.unique(heldout.users_N))
@@ -203,7 +201,7 @@ def _about_sample(users: int, wanted: int) -> list[tuple[str, str]]:
     """Return the line of the banner on scores of some users only; none if all are scored."""
     text = (
         f"items are ranked for {users:,} of the {wanted:,} users with held-out pairs; to rank them "
-        f"for all, give --score_users=all, or run {PACKAGE}.evaluate later"
+        f"for all, give --score_users=all, or run `lexrow evaluate` later"
     )
     return [("scored", text)] if users < wanted else []
 
@@ -246,8 +244,8 @@ def _closing(has_vectors: bool, workdir: Workdir) -> str:
     path = shlex.quote(str(workdir.path))
     lines = (
         "next:",
-        f"  python -m {PACKAGE}.recommend --workdir={path} USER",
-        f"  python -m {PACKAGE}.evaluate --workdir={path} --heldout=FILE",
-        f"  python -m {PACKAGE}.export --workdir={path} --format=vectors --output=vectors",
+        f"  lexrow recommend --workdir={path} USER",
+        f"  lexrow evaluate --workdir={path} --heldout=FILE",
+        f"  lexrow export --workdir={path} --format=vectors --output=vectors",
     )
     return "\n".join(lines if has_vectors else lines[:-1])

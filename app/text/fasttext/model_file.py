@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ... import __name__ as PACKAGE
 from ...errors import UsageError
 from ...system.files import open_regular
-from .matrices import CENTROIDS, DenseMatrix, Matrix, QuantizedMatrix, Quantizer
-from .parts import (
+from .file_format import (
     ARGS,
+    CENTROIDS,
     ENTRY,
     FLAG,
     LABEL,
@@ -31,7 +30,11 @@ from .parts import (
     VERSION_WITHOUT_NGRAMS,
     WORD,
     Args,
+    DenseMatrix,
     Dictionary,
+    Matrix,
+    QuantizedMatrix,
+    Quantizer,
     check_args,
 )
 
@@ -81,7 +84,6 @@ def load(path: str | Path, is_supervised: bool) -> Model:
     """Read a fastText file of version 11 or 12, as FastText::loadModel does (src/fasttext.cc).
 
     Args:
-        path: The file.
         is_supervised: Whether it must be a classifier; else it must be of word vectors.
 
     Raises:
@@ -118,7 +120,6 @@ class _Parts:
     """The bytes of a file, read part by part.
 
     Args:
-        path: The file, for messages.
         data: Its bytes, mapped.
     """
 
@@ -175,7 +176,7 @@ def _check_kind(path: str | Path, args: Args, is_supervised: bool) -> None:
     if args.is_supervised and not is_supervised:
         raise UsageError(
             f"{path}: a classifier of fastText, not word vectors; give a file of `fasttext "
-            f"skipgram` or `cbow`, or classify with {PACKAGE}.predict --model"
+            f"skipgram` or `cbow`, or classify with `lexrow predict --model`"
         )
     if is_supervised and not args.is_supervised:
         raise UsageError(

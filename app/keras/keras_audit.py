@@ -1,0 +1,402 @@
+"""The audit of a training step of Keras: operations on whole tables, and their causes."""
+
+from __future__ import annotations
+
+import inspect
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..auditing import whole
+from ..auditing.findings import Findings, Touch, instead, source_line
+from ..auditing.graphs import look_ups_in_loops
+from ..system.console import size_text
+from ..tables.variable import named_variables
+from .backend import is_ours, require_tensorflow
+from .step_parts import StepParts, find_parts, parts_of
+from .tables.table_variable import TableVariable
+from .tables.table_warnings import variable_bytes
+
+
+def audit(
+    model: keras.Model | Callable[..., Any], data: Any = None, least_bytes: int = whole.LEAST_BYTES
+) -> Findings:
+    """Return the operations of a training step that read, copy or write a whole table.
+
+    Print the result. It is empty if every table is trained row by row. A table is a variable of
+    which the step reads single rows, or its optimizer state. The kernel of a Dense layer is not a
+    table, because every step needs all of it.
+
+    The step is traced but not run, and no weight changes. Like the first step of `fit`, the trace
+    creates the slots of the optimizer and the weights of layers that are not built.
+
+    Example:
+        print(lexrow.keras.audit(model, (x, y)))
+
+    A training loop of your own has a step function, usually with a `tf.GradientTape`. Pass this
+    function with its arguments. The report names the layers and optimizers that the function
+    uses: global names, names of enclosing functions, attributes of its object, and arguments.
+
+    Example:
+        print(lexrow.keras.audit(train_step, (x, y)))  # for train_step(x, y)
+
+    Args:
+        model: A compiled model: functional, Sequential or subclassed. Or the function of a step: a
+            `tf.function`, or a function that is traced as one.
+        data: For a model, a batch (x, y) or (x, y, weights), or a tf.data.Dataset of batches. Its
+            shapes and dtypes are used. By default the inputs of the model, with the mean of the
+            outputs as the loss; a subclassed model or one with its own train_step needs data.
+            For a function, the tuple of its arguments, or a tf.data.Dataset of such tuples; a
+            single argument needs no tuple.
+        least_bytes: The size of the smallest table to report, in bytes.
+
+    Returns:
+        The findings in descending order of bytes (see `auditing.whole.findings`). Their text also
+        names the tables whose rows are not in a variable of the model.
+
+    Raises:
+        ValueError: The model is not compiled, it needs data, data is not made of tensors, or the
+            function does not take these arguments.
+    """
+    require_tensorflow()
+    if isinstance(model, keras.Model):
+        if getattr(model, "optimizer", None) is None:
+            raise ValueError(
+                f"{model.name} has no optimizer; call model.compile first, or pass the function of "
+                "your own training step and its arguments"
+            )
+        function = _trace_step(model, data)
+        parts = parts_of([model])
+    else:
+        arguments = _arguments(model, data)
+        function = _trace_function(model, arguments)
+        parts = find_parts(model, arguments)
+    variables = _variables(parts, function)
+    tables = whole.taken_by_row(function, variables, least_bytes)
+    tables |= {name for name in variables if any(is_slot(name, table) for table in tables)}
+    causes = Causes(parts, look_ups_in_loops(function, variables))
+    findings = whole.findings(function, variables, least_bytes, tables, causes.explain)
+    notes = [*_notes(parts, causes)]
+    known = [v for v in variables.values() if v.shape.is_fully_defined()]
+    largest = max(map(variable_bytes, known), default=0)
+    if largest < least_bytes and not notes:  # notes are of tables outside of variables
+        notes.append(
+            f"the largest variable has {size_text(largest)}; give least_bytes=0 to audit small ones"
+        )
+    return Findings(findings, least_bytes, notes)
+
+
+def _arguments(function: Any, data: Any) -> tuple[Any, ...]:
+    """Return the arguments of a step function, for a dataset their specs; none if data is None.
+
+    Raises ValueError if the function is not callable or does not take these arguments.
+    """
+    if not callable(function):
+        kind = type(function).__name__
+        raise ValueError(f"cannot audit a {kind}; pass a model, or the function of a training step")
+    if isinstance(data, tf.data.Dataset):
+        data = data.element_spec
+    arguments = tuple(data) if isinstance(data, (tuple, list)) else (data,)
+    arguments = () if data is None else arguments
+    if data is None and getattr(function, "input_signature", None) is not None:
+        return arguments  # the signature has the specs of all arguments
+    try:
+        called = getattr(function, "python_function", function)
+        inspect.signature(called).bind(*arguments)
+    except TypeError as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise ValueError(
+            f"{name}: {error}; pass data, the tuple of the arguments of one step"
+        ) from None
+    return arguments
+
+
+def _trace_function(function: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return the ConcreteFunction of a step function for these arguments."""
+    if not hasattr(function, "get_concrete_function"):
+        function = tf.function(function)
+    return function.get_concrete_function(*arguments)
+
+
+def _trace_step(model: keras.Model, data: Any) -> Any:
+    """Trace one training step, compiled as `fit` would, without running it; return the function.
+
+    Without data the step is `_make_train_step_without_targets`, else that of the model.
+    """
+    if data is None:
+        batch, train = _input_specs(model), _make_train_step_without_targets(model)
+    else:
+        batch, train = _data_specs(data), model.train_step
+    known = len(parts_of([model]).variables)
+    function = _trace(model, train, batch)
+    # With a strategy, a trace that creates variables also initializes them: trace once more.
+    new = model._distribute_strategy is not None and len(parts_of([model]).variables) > known
+    return _trace(model, train, batch) if new else function
+
+
+def _trace(model: keras.Model, train: Callable[[Any], Any], batch: Any) -> Any:
+    """Return the ConcreteFunction of `train` under the model's strategy, for a batch of specs."""
+    # Without autograph, as Keras does for its own functions.
+    step = tf.function(train, autograph=False, jit_compile=model.jit_compile)
+    strategy = model.distribute_strategy
+    run = tf.function(lambda batch: strategy.run(step, (batch,)), autograph=False)
+    return run.get_concrete_function(batch)
+
+
+def _input_specs(model: keras.Model) -> Any:
+    """Return the specs of the inputs; raise ValueError if only data can tell them."""
+    if type(model).train_step is not keras.Model.train_step:
+        raise ValueError(f"{model.name} has a train_step of its own; pass data, a batch for it")
+    if not getattr(model, "inputs", None):
+        raise ValueError(f"{model.name} has no known inputs; pass data, a batch (x, y)")
+    inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    return tf.nest.map_structure(_input_spec, inputs)
+
+
+def _input_spec(value: keras.KerasTensor) -> tf.TypeSpec:
+    """Return the spec of one input: sparse, ragged or dense."""
+    if value.sparse:
+        return tf.SparseTensorSpec(value.shape, value.dtype)
+    if value.ragged:
+        return tf.RaggedTensorSpec(value.shape, value.dtype)
+    return tf.TensorSpec(value.shape, value.dtype)
+
+
+def _data_specs(data: Any) -> Any:
+    """Return the specs of the batches of a dataset, or of one batch; a list counts as a tuple."""
+    if isinstance(data, tf.data.Dataset):
+        return data.element_spec
+    return tf.nest.map_structure(_spec, tuple(data) if isinstance(data, list) else data)
+
+
+def _spec(value: Any) -> Any:
+    """Return the spec of one value of a batch, of any length; None and specs are unchanged.
+
+    Raises ValueError for a value that is no tensor.
+    """
+    if value is None or isinstance(value, tf.TypeSpec):
+        return value
+    try:
+        spec = tf.type_spec_from_value(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise ValueError(f"data has a {kind}; pass a batch (x, y) or a tf.data.Dataset") from None
+    if isinstance(spec, tf.TensorSpec) and spec.shape.rank:
+        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+    return spec
+
+
+def _make_train_step_without_targets(model: keras.Model) -> Any:
+    """Return a training step from inputs alone, whose gradients reach the same variables.
+
+    Its loss is the sum of the means of all floating-point outputs and of the model's own losses.
+    """
+
+    def train_step(x: Any) -> tf.Tensor:
+        """Apply the gradients of one step by the model's optimizer, and return its loss."""
+        with tf.GradientTape() as tape:
+            outputs = tf.nest.flatten(model(x, training=True))
+            means = [tf.reduce_mean(tf.cast(y, tf.float32)) for y in outputs if y.dtype.is_floating]
+            losses = [tf.cast(loss, tf.float32) for loss in model.losses]
+            loss = model.optimizer.scale_loss(tf.add_n(means + losses))
+        weights = model.trainable_weights
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return loss
+
+    return train_step
+
+
+def _variables(parts: StepParts, function: Any) -> dict[str, tf.Variable]:
+    """Return variables by path: of the layers and optimizers, then others that the step uses.
+
+    Each is listed once. A path that is taken already gets one apostrophe or more. A variable of
+    changing shape, such as a sum of gradients of rows, is no table and is left out.
+    """
+    named = [pair for variable in parts.variables for pair in _stored(variable)]
+    named += [(variable.name.removesuffix(":0"), variable) for variable in function.variables]
+    by_path: dict[str, tf.Variable] = {}
+    seen: set[int] = set()
+    for name, variable in named:
+        if id(variable) not in seen and variable.shape.is_fully_defined():
+            seen.add(id(variable))
+            while name in by_path:  # Keras variables may share a path
+                name += "'"
+            by_path[name] = variable
+    return by_path
+
+
+def _stored(variable: keras.Variable) -> list[tuple[str, tf.Variable]]:
+    """Return each TensorFlow variable that stores a Keras variable, after the path of the latter.
+
+    Slots of a table are left out. A table whose rows are not in variables has none.
+    """
+    if not isinstance(variable, TableVariable):
+        return [(variable.path, variable.value)]
+    if not isinstance(variable.table, tf.Module):
+        return []
+    stored = named_variables(variable.table)
+    return [(variable.path, values) for keys, values in stored if "slots" not in keys]
+
+
+def _notes(parts: StepParts, causes: Causes) -> list[str]:
+    """Return a line for each table whose rows are not in a variable of the model."""
+    variables = {v.path: v for layer in parts.layers for v in layer.variables}
+    return [
+        f"the rows of {causes.describe(variable)} are not in a variable of the model; a step reads "
+        "and writes only the rows of its batch"
+        for variable in variables.values()
+        if isinstance(variable, TableVariable)
+    ]
+
+
+_OPTIMIZERS = {
+    "Adam": "LazyAdam",
+    "AdamW": "LazyAdamW",
+    "Adagrad": "Adagrad or RowwiseAdagrad",
+    "Ftrl": "Ftrl",
+    "SGD": "SGD",
+}
+# What to use instead of a constraint, a regularizer, and a sum of gradients of a whole table.
+_BY_ROW = (
+    "an embeddings_constraint by row of lexrow.keras.RowEmbedding, "
+    "with an optimizer of lexrow.keras"
+)
+_REGULARIZED = (
+    "weight_decay of lexrow.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
+)
+_SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
+_BEFORE_LOOP = (
+    "look up the rows of all passes before the loop or RNN, and pass them to it: inside a loop, "
+    "the gradient of a look-up is dense"
+)
+# Operations made in these files of Keras have a known cause.
+_KERAS = pathlib.PurePath(keras.__file__).parent
+_CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
+_REGULARIZERS = str(_KERAS / "src/regularizers/regularizers.py")
+_LOSS_SCALE = str(_KERAS / "src/optimizers/loss_scale_optimizer.py")
+_AUDIT = str(pathlib.PurePath(__file__).with_name("keras_audit.py"))
+_GRADIENT = str(pathlib.PurePath(tf.__file__).parent / "python/eager/backprop.py")
+
+
+class Causes:
+    """Finds the part of a step that made an operation, by its name scope and call stack.
+
+    Args:
+        loops: For each table with a look-up inside loops, the names of these loops (see
+            `auditing.graphs.look_ups_in_loops`).
+    """
+
+    def __init__(self, parts: StepParts, loops: Mapping[str, Sequence[str]]):
+        self._layers, self._optimizers = parts.layers, parts.optimizers
+        self._loops = loops
+        # Outer layers come first, so that a variable belongs to the innermost.
+        self._owners = {v.path: (layer, v) for layer in self._layers for v in layer.variables}
+
+    def explain(self, touch: Touch) -> tuple[str, str]:
+        """Return the layer, optimizer or line that made an operation, and what to use instead."""
+        owner, variable = self._owner(touch.variable)
+        table = f"{type(owner).__name__} {owner.name!r}" if owner else touch.variable
+        files = {frame.filename for frame in touch.frames}
+        if _CONSTRAINTS in files:
+            return f"the constraint of {table}", _BY_ROW
+        if _REGULARIZERS in files:
+            return f"the regularizer of {table}", _REGULARIZED
+        scopes = touch.name.split("/")[:-1]
+        optimizer = self._optimizer(scopes, files)
+        in_loop = self._is_from_loop(touch)
+        if optimizer is not None and not (in_loop and is_ours(type(optimizer))):
+            cause, remedy = _explain_optimizer(optimizer)
+            return cause, f"{remedy}; {_BEFORE_LOOP}" if in_loop else remedy
+        if in_loop:
+            return f"the look-up in {table} inside a loop", _BEFORE_LOOP
+        layer = owner if owner and _has_scope(owner, scopes) else self._innermost(scopes)
+        if layer is not None:
+            return _explain_layer(layer, touch)
+        if _GRADIENT in files and getattr(variable, "regularizer", None):
+            return f"the regularizer of {table}", _REGULARIZED
+        if _GRADIENT in files:  # a sum of gradients that made one dense
+            return f"the gradient of {table}", _SUMMED
+        return source_line(_frames_in_step(touch.frames), _is_keras), instead(touch.operation)
+
+    def describe(self, variable: keras.Variable) -> str:
+        """Return the layer of a variable in words, or the path of the variable if it has none."""
+        layer, _ = self._owners.get(variable.path, (None, None))
+        return f"{type(layer).__name__} {layer.name!r}" if layer else variable.path
+
+    def _optimizer(self, scopes: Sequence[str], files: set[str]) -> Any:
+        """Return the optimizer that made an operation, by its name scopes and files, or None."""
+        for optimizer in self._optimizers:
+            if _has_scope(optimizer, scopes):
+                return optimizer
+        scales = keras.optimizers.LossScaleOptimizer
+        wrapping = (o for o in self._optimizers if isinstance(o, scales))
+        return next(wrapping, None) if _LOSS_SCALE in files else None
+
+    def _is_from_loop(self, touch: Touch) -> bool:
+        """Return whether the table is looked up in a loop that does not contain the operation."""
+        loops = (
+            loop
+            for table, loops in self._loops.items()
+            if table == touch.variable or is_slot(touch.variable, table)
+            for loop in loops
+        )
+        return any(not touch.name.startswith(loop) for loop in loops)
+
+    def _owner(self, name: str) -> tuple[keras.layers.Layer | None, keras.Variable | None]:
+        """Return the layer and the variable of a name or of its slot's name, or (None, None)."""
+        if name in self._owners:
+            return self._owners[name]
+        kept = (owned for path, owned in self._owners.items() if is_slot(name, path))
+        return next(kept, (None, None))
+
+    def _innermost(self, scopes: Iterable[str]) -> keras.layers.Layer | None:
+        """Return the layer of the last scope that belongs to a layer, or None."""
+        for scope in reversed(list(scopes)):
+            for layer in self._layers:
+                if _has_scope(layer, [scope]):
+                    return layer
+        return None
+
+
+def _has_scope(named: Any, scopes: Iterable[str]) -> bool:
+    """Return whether a scope has the name of a layer or optimizer, with or without _1, _2, ..."""
+    return any(re.fullmatch(re.escape(named.name) + r"(_\d+)?", scope) for scope in scopes)
+
+
+def _frames_in_step(frames: list[Any]) -> list[Any]:
+    """Return the frames below the last one of the audit, or all frames if it has none."""
+    way = [index for index, frame in enumerate(frames) if frame.filename == _AUDIT]
+    return frames[way[-1] + 1 :] if way else frames
+
+
+def _is_keras(path: str) -> bool:
+    """Return whether a file of source belongs to Keras."""
+    return path.startswith(str(_KERAS))
+
+
+def _explain_optimizer(optimizer: Any) -> tuple[str, str]:
+    """Return an optimizer as a cause, and what to use instead: for one of ours, another layer."""
+    kind = type(optimizer)
+    cause = f"{kind.__name__} {optimizer.name!r}"
+    if is_ours(kind):
+        return cause, "a layer with a row-sparse gradient, such as lexrow.keras.RowEmbedding"
+    if kind.__name__ == "LossScaleOptimizer":
+        return cause, "lexrow.keras.LossScaleOptimizer"
+    ours = _OPTIMIZERS.get(kind.__name__, "LazyAdam, Adagrad or SGD")
+    return cause, f"lexrow.keras.{ours}, with lexrow.keras.RowEmbedding"
+
+
+def _explain_layer(layer: keras.layers.Layer, touch: Touch) -> tuple[str, str]:
+    """Return a layer as a cause, and what to use instead: `RowEmbedding`, or advice by row."""
+    stock = isinstance(layer, keras.layers.Embedding)
+    remedy = "lexrow.keras.RowEmbedding" if stock else instead(touch.operation)
+    return f"{type(layer).__name__} {layer.name!r}", remedy
+
+
+def is_slot(name: str, table: str) -> bool:
+    """Return whether Keras would give this name to an optimizer slot of the table."""
+    return name.rpartition("/")[2].startswith(table.replace("/", "_") + "_")

@@ -1,0 +1,110 @@
+"""Flags reach their loss, and a vocabulary that is too small for them is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.assembly import learning
+from app.errors import UsageError
+from app.losses.classes import classes
+from app.settings import ModelConfig
+from tests.losses import toy
+
+WORDS, TARGETS = 400, 50
+COUNTS = toy.counts(WORDS)
+
+
+def make(counts=COUNTS, seed=1, **flags):
+    wanted = learning.OutputSpec(np.asarray(counts), toy.DIM, TARGETS, seed)
+    return learning.make_loss(ModelConfig(**flags), wanted)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, (128, 32)),
+        ({"model": "cbow"}, (128, 32)),
+        ({"group_tokens": 256, "shared_negatives": 96}, (256, 96)),
+        ({"shared_negatives": 16}, (128, 16)),
+        ({"group_tokens": 256}, (256, 32)),
+    ],
+)
+def test_negatives_are_shared_by_default_or_as_given(flags, expected):
+    vectors, samples = expected
+    ids = make(**flags).lookups(tf.zeros((512, 1), tf.int32), 512, tf.constant([1, 1], tf.int64))
+    assert len(ids["output"]) == 512 + 512 // vectors * samples
+
+
+def rows(loss):
+    return {name: spec.rows for name, spec in loss.tables().items()}
+
+
+@pytest.mark.parametrize("name", learning.LOSSES)
+@pytest.mark.parametrize("counts", [[1], [1, 1], [7] * 30, [9, 3, 0, 0]], ids=len)
+def test_every_loss_takes_small_and_flat_vocabularies(name, counts):
+    loss = make(counts, loss=name, group_tokens=4)
+    targets_G1 = tf.zeros((4, 1), tf.int32)
+    seed = tf.constant([1, 1], tf.int64)
+    for table, ids in loss.lookups(targets_G1, 4, seed).items():
+        assert int(tf.reduce_max(ids)) < loss.tables()[table].rows
+    assert all(spec.rows >= 1 for spec in loss.tables().values())
+
+
+@pytest.mark.parametrize("name", learning.LOSSES)
+def test_losses_with_one_row_for_each_word(name):
+    sizes = list(rows(make(loss=name)).values())
+    if name in learning.ROW_PER_WORD:
+        assert sizes == [WORDS]
+    elif name not in ("negative_sampling", "nce", "auto"):  # not for classifiers, or any of them
+        assert sizes != [WORDS]
+
+
+def test_flags_of_class_softmax():
+    (starts,) = classes.partition(COUNTS, 2, "fewest_rows", 0, TARGETS)
+    assert rows(make(loss="class_softmax")) == {"output": WORDS, "classes": len(starts) - 1}
+    assert rows(make(loss="class_softmax", classes=8))["classes"] == 8
+    upper, lower = classes.partition(COUNTS, 3, "equal_size", 30, TARGETS)
+    found = make(loss="class_softmax", class_levels=3, class_rule="equal_size", classes=30)
+    assert rows(found)["classes"] == len(lower) - 1
+    assert rows(found)["superclasses"] == len(upper) - 1
+
+
+def test_classes_are_dealt_over_devices_and_their_imbalance_is_told(caplog):
+    with caplog.at_level("INFO", logger="absl"):
+        loss = make(loss="class_softmax", class_devices=2, classes=20)
+    found = rows(loss)
+    assert found["output0"] + found["output1"] == WORDS and min(found.values()) > 0
+    assert {spec.device for spec in loss.tables().values()} == {0, 1}
+    assert "20 classes of words, fewest_rows: a step touches" in caplog.text
+    assert "classes on 2 devices: the busiest device has 1.0" in caplog.text
+
+
+def test_cutoffs_of_adaptive_softmax():
+    assert rows(make(loss="adaptive_softmax", cutoffs="100, 200"))["head"] == 102
+    one, same, other = (
+        make(loss="adaptive_softmax", cutoffs="100", seed=seed).tables()["projection1"]
+        for seed in (1, 1, 2)
+    )
+    shape = (one.rows, one.columns)
+    np.testing.assert_array_equal(one.initial(shape), same.initial(shape))
+    assert (one.initial(shape).numpy() != other.initial(shape).numpy()).any()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"loss": "class_softmax", "classes": 401}, "--classes=401: the vocabulary has 400 words"),
+        (
+            {"loss": "class_softmax", "classes": 2, "class_devices": 3},
+            "--class_devices=3: there are 2 classes; give at most that number",
+        ),
+        ({"loss": "adaptive_softmax", "cutoffs": "9,9"}, "--cutoffs=9,9: cutoffs 9, 9: give"),
+        ({"loss": "adaptive_softmax", "cutoffs": "400"}, "--cutoffs=400: cutoffs 400: give"),
+    ],
+)
+def test_what_cannot_be_is_refused(flags, message):
+    with pytest.raises(UsageError) as refused:
+        make(**flags)
+    assert str(refused.value).startswith(message)

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import dataclasses
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.assembly import memory_plan, placing, storage
+from app.checkpoints.workdir import Workdir
+from app.errors import UsageError
+from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
+from app.system import machine
+from app.tables import memory
+from app.tables.base import TableSpec
+from app.tables.disk.file import FileTable
+from app.tables.memory import FILE, HOST
+from app.tables.prefetch import InPlace, Prefetcher
+from app.tasks.words import words_job
+from tests.reference.batches import WINDOW, make_model, make_tokens
+
+WORDS, DIM, STEPS = 30_000, 50, 2
+COUNTS = np.arange(WORDS, 0, -1)
+TOKENS = tf.TensorSpec([4, 8 + 2 * WINDOW], tf.int32)
+ROW = (DIM + 1) * 4  # bytes of a row with its slot
+OTHERS = 10_000_000  # bytes that the program takes
+
+
+@pytest.fixture
+def limit(monkeypatch):
+    """Call it with the bytes that are free, and those of a GPU."""
+
+    def set_to(free, gpu=0):
+        monkeypatch.setattr(machine, "free_bytes", lambda: int(free / 0.95) + 1)
+        monkeypatch.setattr(machine, "resident_bytes", lambda: 0)
+        monkeypatch.setattr(memory_plan, "_gpu_bytes", lambda name: int(gpu / 0.95) + 1)
+        monkeypatch.setattr(memory_plan, "_RUN", OTHERS)
+        monkeypatch.setattr(memory_plan, "step_bytes", lambda *_: 0)
+
+    return set_to
+
+
+def config(optimizer="rowwise_adagrad", seed=1, **table):
+    return Config(
+        input=InputConfig(steps_per_call=STEPS),
+        optimizer=OptimizerConfig(optimizer=optimizer),
+        table=TableConfig(**table),
+        run=RunConfig(seed=seed),
+    )
+
+
+def batches():
+    for batch in range(50):
+        seeds = [[batch, step] for step in range(STEPS)]
+        yield 0, tf.constant(np.stack([make_tokens(range(WORDS), seed=seed) for seed in seeds]))
+
+
+def decide(config, device="CPU:0"):
+    model = make_model("skipgram", COUNTS, DIM)
+    return memory_plan.plan(model, batches, TOKENS, config, [device])
+
+
+def test_all_that_takes_memory_is_in_the_plan(limit):
+    limit(1e9)
+    totals = memory.totals(decide(config()).items)
+    assert totals == {"CPU:0": 2 * WORDS * ROW, HOST: OTHERS}
+
+
+@pytest.mark.parametrize(("strategy", "more"), [("none", 4), ("mirrored", 0)])
+def test_a_gpu_has_a_number_for_each_row_beside_compiled_steps(limit, strategy, more):
+    limit(1e9, 1e9)
+    settings = dataclasses.replace(config(), run=RunConfig(seed=1, strategy=strategy))
+    assert memory.totals(decide(settings, "GPU:0").items)["GPU:0"] == 2 * WORDS * (ROW + more)
+
+
+def test_a_gpu_has_a_number_for_each_cached_row_beside_compiled_steps(limit):
+    limit(1e9, 1e9)
+    found = decide(config(table="host", stage_steps=20), "GPU:0")
+    numbers = {item.name: item.bytes for item in found.items if "unique rows" in item.name}
+    for name, size in found.cache_sizes.items():
+        rows = len(size.pinned_N) + size.unpinned
+        assert numbers[f"{name}: numbers of unique rows"] == 4 * rows
+    assert len(numbers) == len(found.cache_sizes) == 2
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_is_refused_with_flags_that_would_help(limit):
+    limit(OTHERS + 2 * WORDS * ROW - 1)
+    with pytest.raises(UsageError) as refused:
+        decide(config())
+    assert "30,000 x 50" in str(refused.value)
+    assert str(refused.value).endswith(
+        "; --table_dtype=bfloat16; or --table=host --hot_rows=auto --table_file=FILE"
+    )
+    decide(config(table_dtype="bfloat16"))
+    with pytest.raises(UsageError, match="--optimizer=rowwise_adagrad"):
+        limit(OTHERS + 2 * WORDS * ROW)
+        decide(config(optimizer="adagrad"))
+
+
+def test_no_step_of_tables_far_too_large_is_traced(limit, monkeypatch):
+    limit(OTHERS)
+    monkeypatch.setattr(memory_plan, "step_bytes", lambda *_: pytest.fail("traced"))
+    monkeypatch.setattr(memory_plan, "_smaller", lambda _: [("table", {"table": "host"})])
+    with pytest.raises(UsageError, match="^the run does not fit: host has 10.0 MB free"):
+        decide(config())
+
+
+def test_no_step_is_drawn_where_no_place_of_the_tables_would_help(limit, monkeypatch):
+    limit(1e9)
+    monkeypatch.setattr(memory_plan, "step_bytes", lambda *_: 10**9)
+    monkeypatch.setattr(memory_plan, "first_lookups", lambda *_: pytest.fail("drawn"))
+    with pytest.raises(UsageError, match="; lower --max_vocab_size, --dim or --batch_tokens$"):
+        decide(config())
+
+
+@pytest.mark.slow
+def test_as_many_rows_are_hot_as_fit_the_device(limit):
+    limit(1e9)
+    sizes = []
+    for gpu in (4 * WORDS * ROW, WORDS * ROW, WORDS * ROW // 2):
+        limit(1e9, gpu)
+        found = decide(config(table="host", stage_steps=20), "GPU:0")
+        assert not memory.too_much(found.items, {"GPU:0": gpu})
+        sizes.append(len(found.cache_sizes["input"].pinned_N))
+        if sizes[-1] < WORDS:  # one more does not fit
+            more = config(table="host", stage_steps=20, hot_rows=str(sizes[-1] + 1))
+            with pytest.raises(UsageError, match="GPU:0 has"):
+                decide(more, "GPU:0")
+    assert sizes[0] == WORDS > sizes[1] > sizes[2]
+    assert found.cache_sizes["input"].pinned_N.tolist() == list(range(sizes[2]))
+    with pytest.raises(UsageError, match=r"GPU:0 has 0.0 MB free.* input: "):
+        limit(1e9, 1000)
+        decide(config(table="host"), "GPU:0")
+
+
+@pytest.mark.slow
+def test_a_cache_larger_than_the_device_is_refused(limit):
+    limit(1e9, WORDS * ROW)
+    with pytest.raises(UsageError, match=r"hot rows 29,999 rows .*--hot_rows=auto"):
+        decide(config(table="host", hot_rows="29999"), "GPU:0")
+
+
+def test_fewer_steps_at_a_time_take_less_room(limit):
+    limit(1e9)
+    little = 200 * ROW + 8 * WORDS
+    with pytest.raises(UsageError, match="; --table=host --hot_rows=auto --stage_steps=2$"):
+        decide(config(table="host", stage_steps=40, device_memory=(little + 60_000) / 1e9))
+
+
+@pytest.mark.slow
+def test_the_memory_of_the_device_can_be_told(limit):
+    limit(1e9)
+    found = decide(config(table="host", stage_steps=20, device_memory=WORDS * ROW / 1e9))
+    assert 0 < len(found.cache_sizes["input"].pinned_N) < WORDS
+    with pytest.raises(UsageError, match="CPU:0 has"):
+        decide(config(device_memory=WORDS * ROW / 1e9))
+
+
+def test_places_of_each_kind(limit, tmp_path):
+    limit(1e9)
+    kinds = {
+        "host": ({}, HOST),
+        "file": ({"table_file": str(tmp_path / "rows")}, FILE),
+    }
+    for flags, place in kinds.values():
+        found = decide(config(table="host", hot_rows="100", stage_steps=4, **flags))
+        assert memory.totals(found.items)[place] >= 2 * WORDS * ROW
+    found = decide(config(table="sharded"))
+    assert memory.totals(found.items)["CPU:0"] == 2 * WORDS * ROW
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["device", "host", "sharded", "file"])
+def test_tables_are_made_as_planned(limit, tmp_path, table):
+    limit(1e9)
+    flags = {"table": table}
+    if table == "file":
+        flags = {"table": "host", "table_file": str(tmp_path / "rows")}
+    settings = config(**flags, table_dtype="float16")
+    model, devices = make_model("skipgram", COUNTS, DIM), ["CPU:0"]
+    cache_sizes = decide(settings).cache_sizes
+    how = settings.table, devices, settings.run.seed
+    maker = (
+        storage.in_file(flags["table_file"], Workdir(tmp_path / "run")) if len(flags) > 1 else None
+    )
+    tables = storage.make_tables(model.tables(), *how, maker=maker)
+    assert tables.keys() == {"input", "output"}
+    for name, made in tables.items():
+        assert (made.rows, made.columns) == (WORDS, DIM)
+        assert made.bytes() == WORDS * DIM * 2
+        assert made.device.endswith("CPU:0")
+        rows = made.gather(tf.constant([5, 7]))
+        expected = tf.gather(model.tables()[name].initial((WORDS, DIM)), [5, 7])
+        np.testing.assert_array_equal(rows, tf.cast(tf.cast(expected, tf.float16), tf.float32))
+    assert isinstance(tables["input"], FileTable) == (table == "file")
+    brought = placing.make_staging(cache_sizes, model, tables, settings, devices[0])
+    assert isinstance(brought, Prefetcher if flags["table"] == "host" else InPlace)
+    brought.close()
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_not_there_yet(limit, tmp_path):
+    limit(1e9)
+    path = str(Path(tmp_path / "new" / "rows"))
+    assert decide(config(table="host", table_file=path)).cache_sizes
+
+
+@pytest.mark.parametrize("kind", [{}, {"table_file": "rows"}], ids=["host", "file"])
+def test_rows_at_home_are_used_on_the_device_that_their_table_is_for(tmp_path, kind):
+    if kind:
+        kind = {"table_file": str(tmp_path / "rows")}
+    specs = {f"output{number}": TableSpec(9, 2, tf.zeros, device=number) for number in range(2)}
+    settings, maker = TableConfig(table="host", **kind), None
+    if kind:
+        maker = storage.in_file(kind["table_file"], Workdir(tmp_path / "run"))
+    tables = storage.make_tables(specs, settings, ["GPU:0", "GPU:1"], 1, maker=maker)
+    assert [table.device for table in tables.values()] == ["GPU:0", "GPU:1"]
+
+
+def test_words_that_no_machine_holds_are_refused_before_anything_of_their_size_is_made(
+    tmp_path, limit
+):
+    limit(100_000_000)
+    (tmp_path / "corpus").write_text("a b " * 1000)
+    table = TableConfig(table="dynamic", table_gb=1e6, device_memory=1e6)
+    corpus, run = CorpusConfig(corpus=str(tmp_path / "corpus")), RunConfig(plan_only=True)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="does not fit.* give less than --table_gb=1000000.0"):
+            words_job.make_job(
+                Config(corpus=corpus, table=table, run=run), Workdir(tmp_path), False
+            )
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken < 10_000_000
