@@ -21,6 +21,34 @@ from .step_parts import StepParts, find_parts, parts_of
 from .tables.table_variable import TableVariable
 from .tables.table_warnings import variable_bytes
 
+_OPTIMIZERS = {
+    "Adam": "LazyAdam",
+    "AdamW": "LazyAdamW",
+    "Adagrad": "Adagrad or RowwiseAdagrad",
+    "Ftrl": "Ftrl",
+    "SGD": "SGD",
+}
+# What to use instead of a constraint, a regularizer, and a sum of gradients of a whole table.
+_BY_ROW = (
+    "an embeddings_constraint by row of lexrow.keras.RowEmbedding, "
+    "with an optimizer of lexrow.keras"
+)
+_REGULARIZED = (
+    "weight_decay of lexrow.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
+)
+_SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
+_BEFORE_LOOP = (
+    "look up the rows of all passes before the loop or RNN, and pass them to it: inside a loop, "
+    "the gradient of a look-up is dense"
+)
+# Operations made in these files of Keras have a known cause.
+_KERAS = pathlib.PurePath(keras.__file__).parent
+_CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
+_REGULARIZERS = str(_KERAS / "src/regularizers/regularizers.py")
+_LOSS_SCALE = str(_KERAS / "src/optimizers/loss_scale_optimizer.py")
+_AUDIT = str(pathlib.PurePath(__file__).with_name("keras_audit.py"))
+_GRADIENT = str(pathlib.PurePath(tf.__file__).parent / "python/eager/backprop.py")
+
 
 def audit(
     model: keras.Model | Callable[..., Any], data: Any = None, least_bytes: int = whole.LEAST_BYTES
@@ -242,35 +270,6 @@ def _notes(parts: StepParts, causes: Causes) -> list[str]:
         for variable in variables.values()
         if isinstance(variable, TableVariable)
     ]
-
-
-_OPTIMIZERS = {
-    "Adam": "LazyAdam",
-    "AdamW": "LazyAdamW",
-    "Adagrad": "Adagrad or RowwiseAdagrad",
-    "Ftrl": "Ftrl",
-    "SGD": "SGD",
-}
-# What to use instead of a constraint, a regularizer, and a sum of gradients of a whole table.
-_BY_ROW = (
-    "an embeddings_constraint by row of lexrow.keras.RowEmbedding, "
-    "with an optimizer of lexrow.keras"
-)
-_REGULARIZED = (
-    "weight_decay of lexrow.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
-)
-_SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
-_BEFORE_LOOP = (
-    "look up the rows of all passes before the loop or RNN, and pass them to it: inside a loop, "
-    "the gradient of a look-up is dense"
-)
-# Operations made in these files of Keras have a known cause.
-_KERAS = pathlib.PurePath(keras.__file__).parent
-_CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
-_REGULARIZERS = str(_KERAS / "src/regularizers/regularizers.py")
-_LOSS_SCALE = str(_KERAS / "src/optimizers/loss_scale_optimizer.py")
-_AUDIT = str(pathlib.PurePath(__file__).with_name("keras_audit.py"))
-_GRADIENT = str(pathlib.PurePath(tf.__file__).parent / "python/eager/backprop.py")
 
 
 class Causes:
