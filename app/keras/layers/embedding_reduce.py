@@ -186,8 +186,10 @@ class RowEmbeddingReduce(RowEmbedding):
             length = tf.shape(inputs, out_type=tf.int64)[-1]
             groups_N = tf.repeat(tf.range(tf.reduce_prod(shape)), length)
         ids_N = _values(inputs)
-        weights_N = tf.ones_like(ids_N) if weights is None else _values(weights)
-        weights_N = tf.cast(weights_N, tf.float32)
+        if weights is None:
+            weights_N = tf.ones_like(ids_N, tf.float32)
+        else:
+            weights_N = tf.cast(_values(weights), tf.float32)
         if mask is not None:
             weights_N = tf.where(_values(mask), weights_N, 0.0)
         return ids_N, weights_N, groups_N, shape
