@@ -16,11 +16,8 @@ from ...errors import RunError
 from ...system.checked_files import read_json
 from ...tables import arrays
 from ...tables.dynamic.dynamic import DynamicTable
-from ...tables.dynamic.key_files import FILES, SHAPE, STATE
-from ...tables.dynamic.key_index import LFU, LRU
-from ...tables.dynamic.key_memory import key_bytes
-from ...tables.dynamic.keys import KeyMap
-from ...tables.dynamic.sketch import MAX_COUNT
+from ...tables.dynamic.key_index import LFU, LRU, MAX_COUNT
+from ...tables.dynamic.keys import FILES, SHAPE, STATE, KeyMap, key_bytes
 from ..backend import check_xla, is_dtype_guessed, refuse_strategy, require_tensorflow
 from ..saving import StoreByPart
 from ..tables.initial_rows import by_id

@@ -16,12 +16,12 @@ import keras
 import tensorflow as tf
 
 from ...system.console import size_text
-from ...system.host_memory import free_bytes
+from ...system.machine import free_bytes
 from ...tables.base import Table
+from ...tables.cached import ReadThroughTable
 from ...tables.disk.file import FileTable
-from ...tables.dynamic.key_memory import key_bytes
+from ...tables.dynamic.keys import key_bytes
 from ...tables.memory import SHARE, Item, totals
-from ...tables.read_through import ReadThroughTable
 from ..backend import is_ours
 from .table_kinds import has_cache
 from .table_variable import TableVariable
@@ -30,7 +30,7 @@ from .table_warnings import LARGE
 # The places of tables. Without a GPU, the memory of the device is that of the host.
 DEVICE, HOST, FILE = "GPU memory", "host memory", "disk"
 # In host memory, a cache takes two positions (int32) for each id of the table, and for each of its
-# rows two ids and the last chunk that needed it (int64); see `tables.cached` and `cache_map`.
+# rows two ids and the last chunk that needed it (int64); see `tables.cached`.
 _MAP_BYTES, _CACHED_ID_BYTES = 2 * 4, 3 * 8
 _REMEDIES = {
     "file": "free the disk, or name a table_file on another one",
