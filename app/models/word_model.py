@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ..input.tokens import Decoded
+from ..input.token_rows import Decoded
 from ..losses.base import Loss
 from ..system.xla import uniform_integers
 from ..tables.base import TableSpec
