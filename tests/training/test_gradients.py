@@ -7,14 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from app.models.recurrent import gru
 
 from app.distributed.packing import pack, packed_size, unpack
 from app.input.token_rows import PAD
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.models.cbow import Cbow
-from app.models.language_model import LanguageModel
+from app.models.language_model import LanguageModel, gru
 from app.models.subword_rows import SubwordRows
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
