@@ -24,7 +24,7 @@ from . import __name__ as PACKAGE
 from .cli import flags
 from .distributed import local_cluster
 from .errors import UsageError
-from .settings import settings
+from .settings import flag_values
 
 _MOST_PROCESSES = 1000  # of one kind; a larger number is taken for a typing error
 _OWN_FLAGS = ("workers", "ps", "data_workers", "port", "kill_worker_after")
@@ -66,15 +66,15 @@ def main(arguments: Sequence[str]) -> None:
 
 def define() -> None:
     """Define the flags of this command and of a training run."""
-    flags.define()
-    processes = flags.Integer(0, _MOST_PROCESSES)
-    absl_flags.DEFINE(processes, "workers", 0, "The number of workers, which train.")
-    absl_flags.DEFINE(processes, "ps", 0, "The number of parameter servers.")
-    absl_flags.DEFINE(processes, "data_workers", 0, "Workers of a tf.data service to start.")
+    flags.define_settings()
+    bounds = 0, _MOST_PROCESSES
+    flags.define("workers", 0, "The number of workers, which train.", bounds=bounds)
+    flags.define("ps", 0, "The number of parameter servers.", bounds=bounds)
+    flags.define("data_workers", 0, "Workers of a tf.data service to start.", bounds=bounds)
     text = "The first port of the processes; 0 takes free ports."
-    absl_flags.DEFINE(flags.Integer(0, 2**16 - 1), "port", 0, text)
-    text = "Kill the last worker once, after this many seconds of training."
-    absl_flags.DEFINE(flags.Float(0.0, 31_536_000.0), "kill_worker_after", None, text)
+    flags.define("port", 0, text, bounds=(0, 2**16 - 1))
+    text = "Kill the last worker once, after this many seconds of training. 0: never."
+    flags.define("kill_worker_after", 0.0, text, bounds=(0, 31_536_000))
 
 
 def _check(arguments: Sequence[str]) -> None:
@@ -83,7 +83,7 @@ def _check(arguments: Sequence[str]) -> None:
     Flags of lexrow.train come after the `--`. They are needed if and only if there are workers.
     """
     values = absl_flags.FLAGS
-    for name in settings.fields():
+    for name in flag_values.fields():
         if values[name].present:
             flag = f"--{name}={values[name].value}"
             where = "write it after the others and a --"
@@ -102,7 +102,7 @@ def _check(arguments: Sequence[str]) -> None:
             f"--workers={values.workers}: give the flags of the run to train, as in "
             "-- --flagfile=configs/words.cfg --workdir=DIR"
         )
-    if values.kill_worker_after is not None and values.workers + bool(values.ps) < 2:
+    if values.kill_worker_after and values.workers + bool(values.ps) < 2:
         raise UsageError(
             f"--kill_worker_after={values.kill_worker_after:g}: there is no worker but the chief; "
             "give --workers=2"

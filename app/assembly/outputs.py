@@ -23,8 +23,9 @@ from ..losses.sampled.samplers import Unigram
 from ..losses.sampled_items import SampledItems
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from ..losses.user_item_losses import Bpr, SquaredError, UserItemLoss
-from ..settings import Config, ModelConfig
-from ..settings.settings import numbers
+from ..settings import ModelConfig
+from ..settings.recommend_config import RecommendConfig
+from ..settings.setting import numbers
 from ..system import devices
 
 
@@ -60,7 +61,7 @@ def make_loss(settings: ModelConfig, spec: OutputSpec) -> Loss:
     return LOSSES[settings.loss](settings, spec)
 
 
-def make_run_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
+def make_run_loss(config: RecommendConfig, counts_V: np.ndarray, columns: int) -> Loss:
     """Return the loss of a run over its words or labels.
 
     Args:
@@ -159,13 +160,15 @@ LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
 ROW_PER_WORD = ("softmax", "sampled_softmax", "one_vs_all")
 
 
-def _temperature(config: Config) -> float:
+def _temperature(config: RecommendConfig) -> float:
     """Return the temperature of a softmax over items: 1 unless scores are cosines."""
     has_cosines = config.ratings.cosine and config.model.model == "mf"
     return config.ratings.temperature if has_cosines else 1.0
 
 
-def _sampled_items(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
+def _sampled_items(
+    config: RecommendConfig, counts_V: np.ndarray, mean: float | None
+) -> UserItemLoss:
     """Return the softmax of an item against samples; see `_in_batch_softmax`."""
     settings, device = config.model, devices.name(config.run)
     with tf.device(device):
@@ -178,7 +181,9 @@ def _sampled_items(config: Config, counts_V: np.ndarray, mean: float | None) -> 
         )
 
 
-def _in_batch_softmax(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
+def _in_batch_softmax(
+    config: RecommendConfig, counts_V: np.ndarray, mean: float | None
+) -> UserItemLoss:
     """Return the in-batch softmax loss, with its item probabilities on the device of the run.
 
     Args:
@@ -197,7 +202,9 @@ def _in_batch_softmax(config: Config, counts_V: np.ndarray, mean: float | None) 
         )
 
 
-def _squared_error(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
+def _squared_error(
+    config: RecommendConfig, counts_V: np.ndarray, mean: float | None
+) -> UserItemLoss:
     """Return the squared error of ratings; raise UsageError if the pairs have no ratings."""
     if mean is None:
         raise UsageError(
@@ -208,7 +215,7 @@ def _squared_error(config: Config, counts_V: np.ndarray, mean: float | None) -> 
 
 # The losses of --task=recommend. Each takes the settings, the number of pairs of each item, and the
 # mean rating, which is None if the pairs have no ratings.
-PAIR_LOSSES: dict[str, Callable[[Config, np.ndarray, float | None], UserItemLoss]] = {
+PAIR_LOSSES: dict[str, Callable[[RecommendConfig, np.ndarray, float | None], UserItemLoss]] = {
     "sampled_items": _sampled_items,
     "in_batch_softmax": _in_batch_softmax,
     "bpr": lambda config, counts_V, mean: Bpr(config.ratings.pair_negatives),

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..checkpoints.workdir import Workdir
 from ..models.base import Model
-from ..settings import Config, OptimizerConfig, settings
+from ..settings import Config, OptimizerConfig, flag_values
 from ..system import devices, host_memory
 from ..system.xla import renumber_functions
 from ..tables import sharded
@@ -192,9 +192,9 @@ def plan(
 
     chosen = plan_with(config)
     if too_much(chosen.items, free):
-        values, remedies = settings.by_name(config), []
+        values, remedies = flag_values.by_name(config), []
         for changes in _smaller(config):
-            if not too_much(plan_with(settings.from_names(values | changes)).items, free):
+            if not too_much(plan_with(flag_values.from_names(values | changes)).items, free):
                 remedies.append(" ".join(f"--{name}={value}" for name, value in changes.items()))
         raise memory_plan.refusal(chosen.items, free, remedies or _advice(config))
     return chosen

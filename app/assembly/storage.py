@@ -18,7 +18,7 @@ from ..checkpoints.checkpoint import Checkpoints, Position
 from ..checkpoints.workdir import Workdir
 from ..errors import RunError
 from ..models.base import Model
-from ..settings import Config, settings
+from ..settings import Config, flag_values
 from ..system import devices
 from ..tables import served, sharded
 from ..tables.base import Slot, Table, TableSpec
@@ -210,7 +210,7 @@ def load_tables(
         }
     place = "device" if config.table.table == "device" else "host"
     changes = {"table": place, "table_file": "", "strategy": "none"}
-    on_host = settings.from_names(settings.by_name(config) | changes)
+    on_host = flag_values.from_names(flag_values.by_name(config) | changes)
     tables = make_tables(specs, on_host, devices.shard_devices(config), workdir)
     return tables, Checkpoints(workdir.trained, tables).read()
 

@@ -14,7 +14,7 @@ from absl import logging
 from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
 from ..errors import UsageError
-from ..settings import Config, settings
+from ..settings import Config, flag_values
 from ..system import host_memory, program_cache
 from ..system.console import hide_stderr, size_text
 
@@ -103,7 +103,7 @@ def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config
 
     Args:
         path: The workdir.
-        stored: The result of `flags.stored_in`; a setting that is missing has its default.
+        stored: The result of `workdir.read_settings`; a setting that is missing has its default.
         task: The task that the run must have; empty for any, or no run.
 
     Raises:
@@ -119,6 +119,6 @@ def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config
     start_tensorflow()
     from ..assembly import threads
 
-    config = settings.from_names(stored)
+    config = flag_values.from_names(stored)
     threads.use_machine(config.run)
     return config, workdir.Workdir(path)

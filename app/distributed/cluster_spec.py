@@ -17,7 +17,7 @@ from absl import logging
 
 from .. import __name__ as PACKAGE
 from ..errors import UsageError
-from ..settings.addresses import is_address
+from ..settings.setting import is_address
 
 JOBS = ("chief", "worker", "ps")
 # A process: its job, and its index in the list of that job.

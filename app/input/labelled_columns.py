@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..errors import UsageError
-from ..settings import Config, LabelledConfig
+from ..settings.classify_config import ClassifyConfig, LabelledConfig
 from ..text import columns
 from ..text.reading import Progress
 from . import labelled_weights
@@ -29,7 +29,9 @@ class Row(NamedTuple):
     weights: list[str]
 
 
-def read_columns(path: str, config: Config, progress: Progress, index: int) -> Iterator[list[Row]]:
+def read_columns(
+    path: str, config: ClassifyConfig, progress: Progress, index: int
+) -> Iterator[list[Row]]:
     """Yield groups of the rows of a file.
 
     Args:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 
 from ..errors import UsageError
-from ..settings import Config
+from ..settings.classify_config import ClassifyConfig
 from ..text import reading
 from . import labelled_weights
 
 
-def explain_line(sources: tuple[str, ...], config: Config) -> UsageError:
+def explain_line(sources: tuple[str, ...], config: ClassifyConfig) -> UsageError:
     """Read files of lines again, and return the error of the first wrong line.
 
     A line is wrong if it has no label, or if one of its weights is wrong.
@@ -37,7 +37,7 @@ def explain_line(sources: tuple[str, ...], config: Config) -> UsageError:
     return UsageError(f"{', '.join(sources)}: a text has no label; {remedy(config)}")
 
 
-def _fault(line: str, config: Config) -> str | None:
+def _fault(line: str, config: ClassifyConfig) -> str | None:
     """Return what is wrong with a line, and the remedy; None if nothing is, or it is blank."""
     settings = config.labelled
     pieces, weights, labels = line.split(), [], []
@@ -53,7 +53,7 @@ def _fault(line: str, config: Config) -> str | None:
     return wrong and f"{wrong[0]}; {weight_remedy(config, wrong[1])}"
 
 
-def remedy(config: Config) -> str:
+def remedy(config: ClassifyConfig) -> str:
     """Return the end of an error message: which lines or columns the files must have.
 
     Args:
@@ -70,7 +70,7 @@ def remedy(config: Config) -> str:
     )
 
 
-def weight_remedy(config: Config, is_of_label: bool) -> str:
+def weight_remedy(config: ClassifyConfig, is_of_label: bool) -> str:
     """Return the end of an error message: which weights a text or a label may have.
 
     Args:

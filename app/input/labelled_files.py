@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import UsageError
-from ..settings import Config
+from ..settings.classify_config import ClassifyConfig
 from ..text.blocks import interleave_sources, map_in_order, raise_read_errors
 from ..text.reading import Progress
 from ..text.shares import ALL, Share, share_dataset, share_of
@@ -53,7 +53,7 @@ class _Texts(NamedTuple):
     weight_owners_K: Any
 
 
-def read(sources: tuple[str, ...], config: Config, team: Team = ALONE) -> Examples:
+def read(sources: tuple[str, ...], config: ClassifyConfig, team: Team = ALONE) -> Examples:
     """Return the labelled texts of some files; words and labels in order of appearance.
 
     A repeated label of a text counts once. The number of dropped long tokens is logged. Each
@@ -101,7 +101,7 @@ def read(sources: tuple[str, ...], config: Config, team: Team = ALONE) -> Exampl
     return examples
 
 
-def _parse(sources: tuple[str, ...], config: Config, share: Share) -> Iterator[ParsedBlock]:
+def _parse(sources: tuple[str, ...], config: ClassifyConfig, share: Share) -> Iterator[ParsedBlock]:
     """Yield the parsed blocks of a share of the files; see `read` for the errors."""
     progress = Progress.make(sources)
     blocks = _blocks(sources, config, progress, share)
@@ -161,7 +161,9 @@ def _join(
     return examples if counts_E.all() else examples.select(counts_E)
 
 
-def make_word_splitter(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+def make_word_splitter(
+    config: ClassifyConfig,
+) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
     """Return a function from texts (E,) to words (M,) without labels, and their text numbers (M,).
 
     Args:
@@ -175,7 +177,7 @@ def make_word_splitter(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor,
 
 
 def _blocks(
-    sources: tuple[str, ...], config: Config, progress: Progress, share: Share
+    sources: tuple[str, ...], config: ClassifyConfig, progress: Progress, share: Share
 ) -> tf.data.Dataset:
     """Return a dataset of (unique words, unique labels, texts with positions among these).
 
@@ -228,7 +230,7 @@ def _flatten(lists: tuple[list[str], ...]) -> tuple[list[str], list[int]]:
     return list(itertools.chain(*lists)), [at for at, items in enumerate(lists) for _ in items]
 
 
-def _make_line_parser(config: Config) -> Callable[[tf.Tensor], _Texts]:
+def _make_line_parser(config: ClassifyConfig) -> Callable[[tf.Tensor], _Texts]:
     """Return a function from E lines to their `_Texts`.
 
     A piece PREFIXname is the label `name`, and WEIGHT_PREFIXnumber is a weight.

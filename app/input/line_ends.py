@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from ..settings import Config
+from ..settings.classify_config import ClassifyConfig
 from ..text.fasttext.parts import LINE_END
 from ..types import ALONE, Team
 from . import labelled_files
 from .labelled import Examples
 
 
-def read(sources: tuple[str, ...], config: Config, team: Team = ALONE) -> Examples:
+def read(sources: tuple[str, ...], config: ClassifyConfig, team: Team = ALONE) -> Examples:
     """Return the labelled texts of some files; see `labelled_files.read`.
 
     Args:
@@ -29,7 +29,9 @@ def read(sources: tuple[str, ...], config: Config, team: Team = ALONE) -> Exampl
     return examples.with_last_word(LINE_END) if config.labelled.fasttext_features else examples
 
 
-def make_word_splitter(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+def make_word_splitter(
+    config: ClassifyConfig,
+) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
     """Return a function from texts (E,) to words (M,) without labels, and their text numbers (M,).
 
     Args:

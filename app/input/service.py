@@ -16,7 +16,7 @@ from absl import logging
 from .. import __name__ as PACKAGE
 from ..errors import RunError, UsageError
 from ..settings import Config, InputConfig
-from ..settings.settings import service_address
+from ..settings.text_config import service_address
 from ..system.python_functions import from_generator
 from ..text import spans
 from ..text.blocks import map_in_order, without_tuning_thread

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..settings import Config
+from ..settings.recommend_config import RecommendConfig
 from ..text.names import count_names, whole
 from ..text.vocabulary import Vocabulary
 from .layouts import is_number
@@ -66,7 +66,9 @@ class Split:
     left_out: int
 
 
-def split_pairs(corpus_pairs: Ratings, heldout_pairs: Ratings | None, config: Config) -> Split:
+def split_pairs(
+    corpus_pairs: Ratings, heldout_pairs: Ratings | None, config: RecommendConfig
+) -> Split:
     """Split pairs into training and held-out pairs, both in the order of the files.
 
     First, pairs below --min_rating are dropped, and repeated pairs are merged. Afterwards, users
@@ -180,7 +182,7 @@ def _merge_repeated(pairs: Ratings, add_ratings: bool) -> tuple[Ratings, int]:
     return merged.select(np.argsort(order_N[is_last_N])), repeated
 
 
-def _is_heldout(pairs: Ratings, config: Config) -> np.ndarray:
+def _is_heldout(pairs: Ratings, config: RecommendConfig) -> np.ndarray:
     """Return which pairs --split holds out, (N,) bool; none if --heldout_share is 0.
 
     `leave_one_out` takes the last pair of each user with several; `time` may raise a UsageError.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .. import __name__ as PACKAGE
 from ..settings import Config, OptimizerConfig
-from ..settings.settings import by_name, fields
+from ..settings.flag_values import by_name, fields
 from ..system.processor import has_fast_bfloat16
 from .changes import (
     Change,

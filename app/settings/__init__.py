@@ -1,50 +1,57 @@
-"""The settings of a run: frozen dataclasses, one for each subject.
+"""The settings of a run: a frozen dataclass for each task, made of sections that tasks share.
 
-Each field is a flag. `cli.flags` makes the flag from the field's name, type, default and help, so a
-new setting is one new field here. This package uses the standard library only, so any other module
-may import it.
+Each field of a section is a flag. `cli.flags` makes the flag from the field's name, type, default
+and help, so a new setting is one new field. This package uses the standard library only, so any
+other module may import it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from .labelled_config import LabelledConfig
-from .learning_config import ModelConfig, OptimizerConfig
-from .ratings_config import RatingsConfig
+from .model_config import LossConfig, ModelConfig, OptimizerConfig
 from .run_config import RunConfig
 from .table_config import TableConfig
 from .text_config import CorpusConfig, InputConfig, VocabularyConfig
 
-
-def _section(default: Any, subject: str) -> Any:
-    """Return a section of the configuration whose flags `--help` lists under this subject."""
-    return dataclasses.field(default=default, metadata={"subject": subject})
+__all__ = ["Config", "CorpusConfig", "InputConfig", "LossConfig", "ModelConfig", "OptimizerConfig"]
+__all__ += ["RunConfig", "TableConfig", "VocabularyConfig"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """All settings of a training run.
+    """The sections of settings that every task has; each task has a subclass.
 
     Attributes:
-        run: The run itself, its processes and its profile.
-        corpus: Which text is read, and how it is split into tokens.
-        vocabulary: Which tokens get a row.
-        input: How text becomes batches of ids.
-        labelled: How labelled text is read (`--task=classify`).
-        ratings: How users and items are read and learned (`--task=recommend`).
-        model: The model and its loss.
-        optimizer: How a row is updated.
-        table: Where the rows are stored.
+        unused: The flags of these sections that the task does not have.
+        choices: The values of `--model` and `--loss` that the task has, the default first.
     """
 
-    run: RunConfig = _section(RunConfig(), "run")
-    corpus: CorpusConfig = _section(CorpusConfig(), "text")
-    vocabulary: VocabularyConfig = _section(VocabularyConfig(), "vocabulary")
-    input: InputConfig = _section(InputConfig(), "input")
-    labelled: LabelledConfig = _section(LabelledConfig(), "labelled text")
-    ratings: RatingsConfig = _section(RatingsConfig(), "ratings")
-    model: ModelConfig = _section(ModelConfig(), "model")
-    optimizer: OptimizerConfig = _section(OptimizerConfig(), "optimizer")
-    table: TableConfig = _section(TableConfig(), "table")
+    run: RunConfig = RunConfig()
+    corpus: CorpusConfig = CorpusConfig()
+    vocabulary: VocabularyConfig = VocabularyConfig()
+    input: InputConfig = InputConfig()
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    table: TableConfig = TableConfig()
+
+    unused: ClassVar[frozenset[str]] = frozenset()
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def check(self) -> None:
+        """Raise UsageError if values that are allowed by themselves do not fit this task."""
+
+    @classmethod
+    def learning_rate(cls, values: Mapping[str, Any]) -> float:
+        """Return the default of --learning_rate beside the values of all other flags.
+
+        The rates are measured (data/benchmarks/README.md): the power and the accumulators of
+        row-wise Adagrad change the scale of its steps. 0 is the default of the optimizer.
+        """
+        if values["optimizer"] != "rowwise_adagrad":
+            return 0.0
+        if values["learning_rate_power"] == -0.3:
+            return 0.4 if values.get("model") == "cbow" else 0.15
+        return 0.16 if values["initial_accumulator"] == 0.001 else 0.0

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ..checkpoints.position import Position
 from ..settings import Config
-from ..settings.settings import by_name, defaults
+from ..settings.flag_values import by_name, defaults
 from ..system import program_cache
 from . import memory_plan, progress
 from .job import Job

@@ -16,7 +16,7 @@ from ..checkpoints.position import Position, read_position
 from ..checkpoints.workdir import Workdir, write_flags
 from ..errors import RunError, UsageError
 from ..settings import Config
-from ..settings.settings import by_name
+from ..settings.flag_values import by_name
 from ..system.checked_files import list_folder
 from ..tables.base import Table, TableSpec
 from ..tables.initial import initial_rows

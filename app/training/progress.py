@@ -7,7 +7,7 @@ import dataclasses
 from absl import logging
 
 from ..checkpoints.checkpoint import Position, newest_position
-from ..checkpoints.workdir import Workdir, read_flags
+from ..checkpoints.workdir import Workdir, read_settings
 from ..settings import RunConfig
 from .job import Job
 
@@ -29,8 +29,8 @@ def is_finished(workdir: Workdir, asked: RunConfig | None = None) -> bool:
         UsageError: The flags cannot be read.
     """
     position = newest_position(workdir.checkpoints)
-    flags = read_flags(workdir.flags)
-    limits = tuple(int(flags.get(name, 0)) for name in ("epochs", "patience"))
+    flags = read_settings(workdir.path)
+    limits = tuple(flags.get(name, 0) for name in ("epochs", "patience"))
     is_other = asked is not None and limits != (asked.epochs, asked.patience)
     return position is not None and is_done(position, *limits) and not is_other
 

@@ -15,7 +15,7 @@ from ...errors import UsageError
 from ...exporting import fasttext_bin, fasttext_tree
 from ...input.features import Features
 from ...losses.tree.huffman import canonical_code
-from ...settings import Config
+from ...settings.classify_config import ClassifyConfig
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
 from ...text.fasttext.parts import LINE_END, Args, Dictionary
@@ -62,7 +62,7 @@ class FastTextModel(NamedTuple):
         return _blocks(self.outputs, self.ids_R, self.sign)
 
 
-def write(config: Config, workdir: Workdir, path: str) -> str:
+def write(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     """Write a trained classifier for fastText, and return a message.
 
     Raises:
@@ -80,7 +80,7 @@ def write(config: Config, workdir: Workdir, path: str) -> str:
     return f"{target}: {labels:,} labels of texts, {len(words.tokens):,} words"
 
 
-def convert(config: Config, workdir: Workdir) -> tuple[FastTextModel, Vocabulary]:
+def convert(config: ClassifyConfig, workdir: Workdir) -> tuple[FastTextModel, Vocabulary]:
     """Return a trained classifier as one of fastText, and its words.
 
     Labels get --label_prefix. For the loss `hierarchical_softmax` their counts are those that give
@@ -137,7 +137,7 @@ def _row_ids(features: Features) -> np.ndarray:
     return np.concatenate([words_V, ids_B])
 
 
-def _check(config: Config) -> None:
+def _check(config: ClassifyConfig) -> None:
     """Raise UsageError if fastText cannot have the loss or the features of a run."""
     if config.model.loss not in _LOSSES:
         raise UsageError(

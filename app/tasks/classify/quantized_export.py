@@ -7,7 +7,7 @@ import numpy as np
 from ...checkpoints.workdir import Workdir
 from ...exporting import fasttext_bin
 from ...exporting.product_quantization import quantize
-from ...settings import Config
+from ...settings.classify_config import ClassifyConfig
 from ...text.fasttext.matrices import CENTROIDS
 from ...text.fasttext.parts import LINE_END
 from .fasttext_export import FastTextModel, convert
@@ -17,7 +17,7 @@ from .fasttext_export import FastTextModel, convert
 _COLUMNS = 2
 
 
-def write(config: Config, workdir: Workdir, path: str, cutoff: int, qout: bool) -> str:
+def write(config: ClassifyConfig, workdir: Workdir, path: str, cutoff: int, qout: bool) -> str:
     """Write a trained classifier as `fasttext quantize -qnorm` does, and return a message.
 
     With a cutoff, the model is not trained again (fastText's `-retrain`). N-grams whose bucket has

@@ -8,7 +8,7 @@ from ...checkpoints.workdir import Workdir
 from ...input.encoded_texts import EncodedTexts, encode, find_buckets, select_rows
 from ...input.features import Features
 from ...input.labelled import Examples
-from ...settings import Config
+from ...settings.classify_config import ClassifyConfig
 from ...system.checked_files import COUNT, damaged
 from ...system.files import replacing
 from ...tables.arrays import read_npz
@@ -19,7 +19,7 @@ _ARRAY = "buckets_N"
 
 
 def make_features(
-    config: Config, words: Vocabulary, buckets_N: np.ndarray | None = None
+    config: ClassifyConfig, words: Vocabulary, buckets_N: np.ndarray | None = None
 ) -> Features:
     """Return the rule that gives a text its feature ids: of known words and hashed n-grams.
 
@@ -37,7 +37,7 @@ def make_features(
 
 
 def fit_features(
-    examples: Examples, most: int, words: Vocabulary, config: Config, workdir: Workdir
+    examples: Examples, most: int, words: Vocabulary, config: ClassifyConfig, workdir: Workdir
 ) -> tuple[Features, EncodedTexts]:
     """Return the features of a run, and those of its texts.
 
@@ -65,7 +65,7 @@ def fit_features(
     return features, texts
 
 
-def load_features(config: Config, words: Vocabulary, workdir: Workdir) -> Features:
+def load_features(config: ClassifyConfig, words: Vocabulary, workdir: Workdir) -> Features:
     """Return the features of a run; each bucket has a row if the workdir lists none.
 
     Args:
