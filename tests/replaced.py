@@ -56,16 +56,6 @@ REPLACED = {
         "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/stream --cache=none "
         "--table=dynamic --table_gb=0.01 --corpus=corpus.txt --epochs=1 --dim=16"
     ),
-    # In the background, for the command after it, at a free port.
-    "python -m app.cluster --data_workers=2 --port=5050": (
-        "python -m app.cluster --data_workers=2 >served 2>&1 & echo $! >served.pid; "
-        "until grep --quiet ^--data_service served; do kill -0 $(cat served.pid); sleep 0.2; done"
-    ),
-    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/served --cache=none "
-    "--data_service=127.0.0.1:5050": (
-        "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/served --cache=none "
-        "$(grep ^--data_service served) --corpus=corpus.txt --epochs=1; kill $(cat served.pid)"
-    ),
     # The same configuration on a small corpus, with fewer processes.
     "python -m app.cluster --workers=2 --ps=2 -- --flagfile=configs/words.cfg "
     "--workdir=data/runs/servers": (

@@ -1,113 +1,210 @@
-"""The servers of app.cluster as processes: they serve, are started again, and never outlive it."""
+"""app.cluster as the one that starts, watches and ends the processes of a run, by stand-ins."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import pathlib
-import re
+import shlex
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from app.checkpoints.workdir import Workdir
-from app.input import service
-from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
-from app.tasks.words import words_data
-from tests.integration.commands import ROOT, SECONDS, write_corpus
-from tests.processes import is_running, until
+from app.distributed import cluster_spec, local_cluster
+from app.system import ports
+from tests.integration.commands import ROOT, SECONDS, refusal, run
+from tests.processes import is_running, listening, until
 
 
-def servers_of(cluster) -> dict[int, str]:
-    """Process id -> role of the servers that it has started."""
-    path = pathlib.Path(f"/proc/{cluster.pid}/task/{cluster.pid}/children")
-    found = {}
-    for pid in path.read_text().split():
-        try:
-            arguments = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        except OSError:
-            continue  # it has just ended
-        if "app.distributed.data_server" in arguments:
-            found[int(pid)] = arguments[arguments.index("app.distributed.data_server") + 1]
-    return found
-
-
-def check_it_serves(address: str, folder: pathlib.Path, caplog) -> None:
-    """Has it make the rows of a text, by what only TensorFlow Text can do."""
-    write_corpus(folder / "a.txt", 50)
-    config = Config(
-        corpus=CorpusConfig(corpus=str(folder / "a.txt"), tokenizer="unicode"),
-        vocabulary=VocabularyConfig(min_count=1),
-        input=InputConfig(data_service=address, block_bytes=1024),
-    )
-    place = Workdir(folder / "run")
-    text = words_data.load_text(config, place, finished=False)
-    words_data.record(text, place)
-    caplog.clear()
-    assert list(words_data.make_batches(text, config, place)(range(1), 0))
-    assert "data service" not in caplog.text
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """A cluster of two workers that is ready, its address, and the file of what it says."""
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with open(tmp_path / "log", "w") as log:
+@contextlib.contextmanager
+def launched(folder: pathlib.Path, *flags: str, corpus: str = "good"):
+    """app.cluster of stand-ins; the files `out` and `err` have what it says."""
+    more = ["--", f"--workdir={folder}/run", f"--corpus={corpus}"]
+    with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
         process = subprocess.Popen(
-            [sys.executable, "-m", "app.cluster", "--data_workers=2"],
+            [sys.executable, "-m", "tests.integration.stand_in", "--launch", *flags, *more],
             cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
+            stdout=out,
+            stderr=err,
         )
     try:
-        first, flag = process.stdout.readline(), process.stdout.readline()
-        assert first.startswith("tf.data service with 2 workers; Ctrl-C ends it."), (
-            tmp_path / "log"
-        ).read_text()
-        yield (
-            process,
-            re.fullmatch(r"--data_service=(127\.0\.0\.1:\d+) --cache=none\n", flag)[1],
-            tmp_path,
-        )
+        yield process
     finally:
         process.kill()
         process.wait()
-        process.stdout.close()
+        until(lambda: not any(map(is_running, started(folder))))
+
+
+def started(folder: pathlib.Path) -> dict[int, str]:
+    """Process id -> name of all that were started."""
+    found = (path.name.split(".") for path in (folder / "run").glob("*-*.*"))
+    return {int(pid): name for name, pid in found if pid.isdecimal()}
+
+
+def ended(folder: pathlib.Path, *flags: str, corpus: str = "good") -> int:
+    """The exit code of app.cluster, once it has ended with all that it started."""
+    with launched(folder, *flags, corpus=corpus) as process:
+        code = process.wait(SECONDS)
+        assert not any(map(is_running, started(folder)))
+    assert "Traceback" not in (folder / "err").read_text()
+    return code
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 @pytest.mark.parametrize(
-    "number",
+    ("flags", "tasks"),
     [
-        signal.SIGTERM,
-        *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGKILL, signal.SIGINT)),
+        (["--workers=2", "--ps=2"], ["chief-0", "worker-0", "worker-1", "ps-0", "ps-1"]),
+        (["--workers=2"], ["worker-0", "worker-1"]),
     ],
 )
-def test_it_serves_starts_again_and_ends_with_all_of_it(cluster, caplog, number):
-    process, address, folder = cluster
-    if number == signal.SIGTERM:
-        check_it_serves(address, folder, caplog)
-    started = servers_of(process)
-    assert sorted(started.values()) == ["data_dispatcher", "data_worker", "data_worker"]
-    if number == signal.SIGTERM:
-        for role, name in (
-            ("data_worker", r"data worker \d"),
-            ("data_dispatcher", "data dispatcher"),
-        ):
-            victim = next(pid for pid, its_role in started.items() if its_role == role)
-            os.kill(victim, signal.SIGKILL)
-            until(lambda victim=victim: len(set(servers_of(process)) - {victim}) == 3)
-            line = rf"^{name} ended \(signal 9\); starting it again$"
-            until(lambda line=line: re.search(line, (folder / "log").read_text(), re.MULTILINE))
-        until(lambda: service._why_unreachable(address) == "")
-    started |= servers_of(process)
-    process.send_signal(number)
-    assert process.wait(SECONDS) == (-number if number == signal.SIGKILL else 0)
-    until(lambda: not any(map(is_running, started)))
-    assert "Traceback" not in (folder / "log").read_text()
-    if number != signal.SIGKILL:
-        assert {path.name for path in folder.iterdir()} <= {"a.txt", "log", "run"}
+def test_it_starts_all_and_ends_with_the_chief(tmp_path, flags, tasks):
+    assert ended(tmp_path, *flags) == 0
+    assert sorted(started(tmp_path).values()) == sorted(tasks)
+    _, *lines, last = (tmp_path / "out").read_text().splitlines()
+    assert last == "the chief trains" and not (tmp_path / "err").read_text()
+    strategy = "parameter_server" if "chief-0" in tasks else "multi_worker"
+    told = set()
+    for line in lines:
+        variable, *command = shlex.split(line)
+        text = variable.removeprefix("TF_CONFIG=")
+        found = cluster_spec.parse_tf_config(strategy, text)
+        told.add(f"{found.kind}-{found.index}")
+        assert command[:2] == ["python", "-m"] and command[-1] == f"--strategy={strategy}"
+        (mine,) = (tmp_path / "run").glob(f"{found.kind}-{found.index}.*")
+        assert json.loads(mine.read_text()) == [command[3:], json.loads(text)]
+    assert told == set(tasks)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_started_again(tmp_path):
+    with launched(tmp_path, "--workers=2", "--ps=1") as process:
+        until(lambda: "the chief trains" in (tmp_path / "out").read_text())
+        (worker,) = (pid for pid, name in started(tmp_path).items() if name == "worker-1")
+        os.kill(worker, signal.SIGKILL)
+        assert process.wait(SECONDS) == 0
+    assert (tmp_path / "err").read_text() == "worker 1 ended (signal 9); starting it again\n"
+    counts = list(started(tmp_path).values())
+    assert [counts.count(name) for name in ("worker-1", "worker-0", "ps-0")] == [2, 1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("corpus", "code", "last"),
+    [
+        ("refused", 2, "train: --corpus=refused: no"),
+        ("failing", 1, "cluster: worker 1 keeps ending: train: no memory"),
+        ("serverless", 1, "train: ps 0 is gone"),
+    ],
+)
+def test_what_goes_wrong_ends_all_of_it(tmp_path, corpus, code, last):
+    assert ended(tmp_path, "--workers=2", "--ps=1", corpus=corpus) == code
+    assert (tmp_path / "err").read_text().splitlines()[-1] == last
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_it_stops_with_all_of_it(tmp_path, number):
+    with launched(tmp_path, "--workers=2", "--ps=1", corpus="endless") as process:
+        until(lambda: "the chief trains" in (tmp_path / "out").read_text())
+        process.send_signal(number)
+        assert process.wait(SECONDS) == (-number if number == signal.SIGKILL else 1)
+        until(lambda: not any(map(is_running, started(tmp_path))))
+    saved = "the chief saves" in (tmp_path / "out").read_text()
+    assert saved == (number != signal.SIGKILL) and not (tmp_path / "err").read_text()
+
+
+@pytest.mark.slow
+def test_a_chief_that_is_killed(tmp_path):
+    with launched(tmp_path, "--workers=2", "--ps=1", corpus="endless") as process:
+        until(lambda: "the chief trains" in (tmp_path / "out").read_text())
+        (chief,) = (pid for pid, name in started(tmp_path).items() if name == "chief-0")
+        os.kill(chief, signal.SIGKILL)
+        assert process.wait(SECONDS) == 128 + signal.SIGKILL
+        assert not any(map(is_running, started(tmp_path)))
+    line = "the chief was ended by signal 9; run the same command to continue\n"
+    assert (tmp_path / "err").read_text() == line
+
+
+class Ended:
+    """A process that has ended."""
+
+    name = "ps 1"
+
+    def __init__(self, code):
+        self.code, self.revived = code, 0
+
+    def restart_if_ended(self):
+        self.revived += 1
+
+    def reason(self):
+        return "gone"
+
+
+def test_who_is_started_again():
+    workers = [Ended(code) for code in (-9, 1, 0)]
+    left = {("worker", index): process for index, process in enumerate(workers)}
+    local_cluster.watch(left, is_stopping=False)
+    assert [process.revived for process in workers] == [1, 1, 0]
+    local_cluster.watch(left, is_stopping=True)  # then one that was asked to stop has done so
+    assert [process.revived for process in workers] == [2, 1, 0]
+    assert list(left) == [("worker", 0)]
+
+
+@pytest.mark.parametrize(("task", "code"), [(("ps", 1), -9), (("ps", 1), 1), (("worker", 1), 2)])
+def test_who_is_missing_is_named_once(caplog, task, code):
+    left = {task: Ended(code)}
+    for _ in range(2):
+        local_cluster.watch(left, is_stopping=False)
+    assert caplog.messages == ["ps 1 is missing from now on: gone"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--workers=0", "--workers=0: 0 is not an integer in the range [1, 1000]"),
+        ("--workers=100000", "--workers=100000: 100000 is not an integer in the range"),
+        ("--workers=2", "--workers=2: give the flags of the run to train, as in -- --fl"),
+        (
+            "--workers=2 --dim=3",
+            "--dim=3 is a flag of app.train; write it after the others and a --",
+        ),
+        ("--workers=2 -- --ps=3", "--ps is a flag of app.cluster; write it before the --"),
+        ("--workers=2 -- stray", "'stray' is not a flag; write it as --NAME=VALUE"),
+        ("--workers=2 -- --no_such=1", "no_such"),
+        ("--workers=2 -- --workdir=run --dim=0", "--dim=0: give at least 1"),
+        ("--workers=2 -- --dim=3", "--workdir= is empty; name a folder"),
+        (
+            "--workers=2 -- --strategy=mirrored",
+            "--strategy=mirrored: app.cluster adds --strategy=multi_worker itself",
+        ),
+        (
+            "--workers=2 --port=65536 -- --dim=3",
+            "--port=65536: 65536 is not an integer in the range",
+        ),
+        ("--workers=3 --port=65534 -- --dim=3", "--port=65534: 3 ports are needed from there"),
+    ],
+)
+def test_flags_that_cannot_be(tmp_path, flags, message):
+    line = refusal(run(tmp_path, "app.cluster", *flags.split()))
+    assert line.startswith("cluster: ") and message in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_ports_that_are_taken(tmp_path):
+    (port,) = ports.free(1)
+    with listening(port):
+        for first, which in ((port, ""), (port - 1, f"port {port} is ")):
+            line = refusal(
+                run(tmp_path, "app.cluster", "--workers=2", f"--port={first}", "--", "-")
+            )
+            assert f"--port={first}: {which}in use; choose another, or leave it out" in line
+
+
+def test_another_run_in_the_workdir(tmp_path):
+    with local_cluster.Workdir(tmp_path / "run").lock():
+        flags = ("--workers=2", "--", f"--workdir={tmp_path}/run")
+        assert "another job is running there" in refusal(run(tmp_path, "app.cluster", *flags))

@@ -23,7 +23,7 @@ from ..losses.sampled.samplers import Unigram
 from ..losses.sampled_items import SampledItems
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from ..losses.user_item_losses import Bpr, SquaredError, UserItemLoss
-from ..settings import ModelConfig
+from ..settings import Config, ModelConfig
 from ..settings.recommend_config import RecommendConfig
 from ..settings.setting import numbers
 from ..system import devices
@@ -61,7 +61,7 @@ def make_loss(settings: ModelConfig, spec: OutputSpec) -> Loss:
     return LOSSES[settings.loss](settings, spec)
 
 
-def make_run_loss(config: RecommendConfig, counts_V: np.ndarray, columns: int) -> Loss:
+def make_run_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
     """Return the loss of a run over its words or labels.
 
     Args:

@@ -19,7 +19,7 @@ from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
 from ..errors import NoEffectError, RunError, StoppedError, UsageError
 from ..settings import Config, checks, flag_values, flagfiles, setting
-from ..settings.effects import has_effect
+from ..settings.effects import GONE, has_effect
 from ..settings.foreign_names import meant
 from ..text import vector_files
 from ..types import WordVectors
@@ -113,7 +113,7 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
         UsageError: A flag or a flagfile cannot be read.
     """
     program, *rest = arguments
-    expanded, without_files = flagfiles.expand(rest)
+    expanded, without_files = map(_without_gone, flagfiles.expand(rest))
     typed = copy.deepcopy(flags.FLAGS)
     try:
         typed([program, *without_files])
@@ -125,6 +125,18 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
     for name in flags.FLAGS:
         flags.FLAGS[name].is_typed = bool(typed[name].present)
     return others
+
+
+def _without_gone(arguments: Sequence[str]) -> list[str]:
+    """Return a command line without empty values of `GONE`; raise UsageError for others."""
+    left = []
+    for argument in arguments:
+        name, _, value = argument.lstrip("-").partition("=")
+        if name not in GONE or not argument.startswith("-"):
+            left.append(argument)
+        elif value:
+            raise UsageError(f"{argument}: {GONE[name]}")
+    return left
 
 
 def _unknown_flag(name: str, arguments: Sequence[str], takes_names: bool) -> str:

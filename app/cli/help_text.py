@@ -30,7 +30,11 @@ def command(task: str) -> str:
     hidden = set(flag_values.fields()) if task else set()
     for module, known in flags.FLAGS.flags_by_module_dict().items():
         hidden |= {flag.name for flag in known if module.startswith("absl.")}
-    own = [_own_flag(flags.FLAGS[name]) for name in flags.FLAGS if name not in hidden]
+    own = [
+        _own_flag(flag)
+        for flag in map(flags.FLAGS.__getitem__, flags.FLAGS)
+        if flag.name not in hidden
+    ]
     texts = [str(sys.modules["__main__"].__doc__), *(["\n".join(["Flags:", *own])] if own else [])]
     texts += [training_flags(task)] if task else []
     shown = "\n\n".join(text.strip("\n") for text in texts)

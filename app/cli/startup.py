@@ -14,7 +14,7 @@ from absl import logging
 from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
 from ..errors import UsageError
-from ..settings import Config, flag_values
+from ..settings import flag_values
 from ..system import host_memory, program_cache
 from ..system.console import hide_stderr, size_text
 
@@ -96,7 +96,7 @@ def _refuse_import(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
-def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config, workdir.Workdir]:
+def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Any, workdir.Workdir]:
     """Start TensorFlow as the run of a workdir does; return its configuration and the workdir.
 
     TensorFlow gets the threads of the run (see `threads.use_machine`). No file is read.

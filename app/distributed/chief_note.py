@@ -34,7 +34,6 @@ _MAY_DIFFER = {
     "map_parallelism",
     "prefetch",
     "cache",
-    "data_service",
     "log_seconds",
     "checkpoint_minutes",
     "keep_checkpoints",

@@ -17,13 +17,14 @@ from absl import logging
 
 from .. import __name__ as PACKAGE
 from ..errors import UsageError
-from ..settings.setting import is_address
 
 JOBS = ("chief", "worker", "ps")
 # A process: its job, and its index in the list of that job.
 Task = tuple[str, int]
 
 _NUMBER = re.compile("[0-9]{1,9}")
+# A host name, an IPv4 address, or an IPv6 address in brackets; then a port.
+_ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII)
 _NEEDED_JOBS = {"parameter_server": JOBS, "multi_worker": ()}
 _EXAMPLE = {"parameter_server": "--workers=2 --ps=2", "multi_worker": "--workers=2"}
 
@@ -147,6 +148,16 @@ def host_and_port(address: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is HOST:PORT, with a port from 1 to 65535; look up no host.
+
+    Args:
+        text: The text, which may be anything.
+    """
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and 0 < int(match["port"]) < 2**16
 
 
 def _parse_json(text: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .. import __name__ as PACKAGE
 from ..settings import Config, OptimizerConfig
 from ..settings.flag_values import by_name, fields
 from ..system.processor import has_fast_bfloat16
@@ -24,12 +23,11 @@ from .stages import Pipeline
 
 # Stages before the cache of --cache, which run in the first epoch only.
 _CACHED = ("tokenize", "read")
-# Stages that --map_parallelism runs in parallel, and that a data service runs on its workers.
+# Stages that --map_parallelism runs in parallel.
 _PARALLEL = ("tokenize", "rows")
 _LEAST_SPEEDUP = 1.05  # smaller ones are not reported
 _UPDATE_SHARE = 0.25  # of a step, from which on another optimizer is proposed
 
-_CLUSTER = f"python -m {PACKAGE}.cluster --data_workers=N"
 _MEASURED = "data/benchmarks/README.md"
 
 
@@ -98,10 +96,8 @@ def _for_input(
     """Return changes for a run whose steps wait for input, or share the cores with it.
 
     They are --prefetch=-1 if nothing is made ahead, and --map_parallelism=-1 if the slowest stage
-    leaves cores idle. With a data service, if there is no other change, it is to get more workers.
-    Without one, a run of several epochs that reads or tokenizes gets --cache=memory, or, if a cache
-    was being filled and there is no other change, only the advice to record a later epoch. If
-    nothing is proposed by then for an input-bound run, the task `words` gets --data_service.
+    leaves cores idle. A run of several epochs that reads or tokenizes gets --cache=memory, or, if a
+    cache was being filled and there is no other change, only the advice to record a later epoch.
     """
     most = speedup(saved_by_cache(division))
     stage = pipeline.slowest if pipeline else None
@@ -116,13 +112,8 @@ def _for_input(
         why = f"{stage} runs {calls} at a time on {cores} cores"
         changes.append(_change("map_parallelism", -1, gain, why))
     changes = [change for change in changes if _is_worth(change)]
-    # Other processes, or another profile, are worth it only where the input is what takes long.
+    # Another profile is worth it only where the input is what takes long.
     is_bound = division.verdict == "input-bound" and not changes
-    if settings.data_service:
-        if is_bound:
-            why = "more processes, on more machines, make the batches of the data service"
-            changes.append(Change(_CLUSTER, most, why))
-        return changes
     if name in _CACHED and config.run.epochs > 1:
         if settings.cache == "none":
             why = "text is tokenised in the first epoch only, so later epochs are faster"
@@ -130,10 +121,6 @@ def _for_input(
         elif is_bound:
             why = "the cache was being filled (`auto`: of at most 1 GiB); record a later epoch"
             return [Change("--profile_steps=START,STOP", most, why)]
-    if is_bound and not changes and config.run.task == "words" and name in (*_PARALLEL, *_CACHED):
-        cache = " --cache=none" if settings.cache in ("memory", "disk") else ""
-        why = f"other machines make the batches; run there: {_CLUSTER}"
-        changes.append(Change(f"--data_service=HOST:PORT{cache}", most, why))
     return changes
 
 

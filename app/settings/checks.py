@@ -78,7 +78,7 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
         UsageError: A fixed setting has changed that has an effect beside the others.
     """
     values = by_name(config)
-    former = defaults(values) | stored if stored else values
+    former = {**defaults(values), **stored} if stored else values
     for name, field in fields_of(type(config)).items():
         is_same = former[name] == values[name] or not field.metadata["fixed"]
         if not is_same and has_effect(name, values):

@@ -89,7 +89,7 @@ class ClassifyConfig(Config):
         SKIPGRAM
         | PHRASES
         | {"documents", "vocab_memory_entries", "row_tokens", "cache"}
-        | {"subsample", "shuffle", "data_service", "cell", "hidden"}
+        | {"subsample", "shuffle", "cell", "hidden"}
     )
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "loss": (

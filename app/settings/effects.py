@@ -49,6 +49,11 @@ FORMER = {
     "shared_negatives": 64,
     "temperature": 0.15,
 }
+# Flags of earlier versions that are gone: an empty value had no effect, and is ignored.
+GONE = {
+    "data_service": "the tf.data service is gone, and each process reads its text itself; write "
+    "the flag without a value, or leave it out"
+}
 # What workdirs did that are older than these flags.
 BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5}
 

@@ -82,10 +82,10 @@ def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
         values: Flag name -> value, with the task.
     """
     task = task_of(values)
-    usual = {name: field.default for name, field in fields_of(task).items()}
-    if (usual | values)["loss"] == "negative_sampling":
+    usual: dict[str, Any] = {name: field.default for name, field in fields_of(task).items()}
+    if {**usual, **values}["loss"] == "negative_sampling":
         usual["learning_rate_power"] = -0.3
-    usual["learning_rate"] = task.learning_rate(usual | values)
+    usual["learning_rate"] = task.learning_rate({**usual, **values})
     return usual
 
 

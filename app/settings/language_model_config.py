@@ -22,9 +22,7 @@ class LanguageModelConfig(Config):
     model: ModelConfig = ModelConfig(loss="auto")
     optimizer: OptimizerConfig = OptimizerConfig(optimizer="lazy_adam")
 
-    unused: ClassVar[frozenset[str]] = (
-        SKIPGRAM | PHRASES | {"grow_vocab", "subsample", "shuffle", "data_service"}
-    )
+    unused: ClassVar[frozenset[str]] = SKIPGRAM | PHRASES | {"grow_vocab", "subsample", "shuffle"}
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"loss": ("auto", *WORD_LOSSES)}
 
     def check(self) -> None:

@@ -107,7 +107,7 @@ class RecommendConfig(Config):
         | {"text_column", "documents", "tokenizer", "fold_case", "drop_punctuation"}
         | {"invalid_utf8", "vocab", "max_vocab_size", "vocab_memory_entries", "grow_vocab"}
         | {"subsample", "row_tokens", "shuffle", "cache", "block_bytes", "readers"}
-        | {"data_service", "cell", "hidden"}
+        | {"cell", "hidden"}
     )
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "model": ("mf", "gmf", "mlp", "neumf"),

@@ -17,8 +17,6 @@ _MOST_NUMBERS = 100
 _NAME_BYTES = 255  # NAME_MAX of Linux: no file system there takes a longer name of a file
 # A home folder, at the start or after a comma or a colon, where a value names several files.
 _HOME = re.compile(r"(?:^|(?<=[,:]))\s*~[^/,:]*")
-# A host name, an IPv4 address, or an IPv6 address in brackets; then a port.
-_ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII)
 _BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 # What to give for a setting, by the annotation of its dataclass field.
 _REMEDIES = {
@@ -166,15 +164,6 @@ def fault(field: dataclasses.Field, value: Any) -> str | None:
 def is_whole_number(text: str, largest: int = MOST_ROWS) -> bool:
     """Return whether a text is a whole number from 0 to `largest`, in digits without a sign."""
     return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= largest
-
-
-def is_address(text: str) -> bool:
-    """Return whether a text is HOST:PORT, with a port from 1 to 65535; look up no host.
-
-    HOST is a name, an IPv4 address, or an IPv6 address in brackets.
-    """
-    match = _ADDRESS.fullmatch(text)
-    return match is not None and 0 < int(match["port"]) < 2**16
 
 
 def numbers(text: str) -> list[int]:

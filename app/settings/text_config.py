@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..errors import UsageError
-from .setting import fixed_setting, is_address, setting
+from .setting import fixed_setting, setting
 
 # Flags that some tasks do not have.
 HELDOUT = frozenset({"heldout", "heldout_share", "patience"})
@@ -182,11 +181,6 @@ class InputConfig:
         bounds=(1024, 2**30),
     )
     readers: int = fixed_setting(4, "Files read at the same time.", bounds=(1, 1024))
-    data_service: str = setting(
-        "",
-        "HOST:PORT of a tf.data service whose workers read and tokenise the text. Start one with "
-        "python -m lexrow.cluster. Its workers must see the files under the same names.",
-    )
     map_parallelism: int = setting(
         -1, "Blocks tokenised at the same time. -1: automatic.", bounds=(-1, 1024)
     )
@@ -198,18 +192,3 @@ class InputConfig:
     def micro_tokens(self) -> int:
         """The tokens of a micro-batch; all tokens of the batch if `micro_batches` is 0."""
         return self.batch_tokens // max(1, self.micro_batches)
-
-
-def service_address(data_service: str) -> str:
-    """Return the HOST:PORT of a `--data_service`; empty for no service.
-
-    Args:
-        data_service: The value of the flag, with or without `grpc://`.
-
-    Raises:
-        UsageError: The value is not an address.
-    """
-    address = data_service.removeprefix("grpc://")
-    if data_service and not is_address(address):
-        raise UsageError(f"--data_service={data_service}: give HOST:PORT such as 127.0.0.1:5050")
-    return address

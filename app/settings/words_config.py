@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..errors import NoEffectError, UsageError
 from . import Config, ModelConfig, RunConfig
-from .text_config import HELDOUT, service_address
+from .text_config import HELDOUT
 
 # The losses that predict a word out of a whole vocabulary, by all of its rows or by samples.
 WORD_LOSSES = (
@@ -33,20 +33,12 @@ class WordsConfig(Config):
     }
 
     def check(self) -> None:
-        """Raise UsageError if values of subwords, phrases, the cache or the table do not fit."""
+        """Raise UsageError if values of subwords, phrases or the table do not fit."""
         _check_subwords(self.model)
-        words, data_service = self.vocabulary, self.input.data_service
+        words = self.vocabulary
         if words.phrases and words.phrase_score == "npmi" and words.score_threshold >= 1:
             raise UsageError(
                 f"--phrase_threshold={words.phrase_threshold}: give less than 1 for npmi"
-            )
-        if service_address(data_service) and self.input.cache in ("memory", "disk"):
-            raise NoEffectError(
-                "cache",
-                "data_service",
-                f"--cache={self.input.cache} keeps tokens that this process made, but with "
-                f"--data_service={data_service} other processes make them; pass --cache=none, or "
-                "--data_service=",
             )
         if self.table.is_dynamic:
             _check_dynamic(self)
@@ -78,7 +70,6 @@ def _check_dynamic(config: Config) -> None:
         ("max_ngram", config.model.max_ngram, (0,)),
         ("vocab", config.vocabulary.vocab, ("",)),
         ("cache", config.input.cache, ("none", "auto")),
-        ("data_service", config.input.data_service, ("",)),
         ("phrases", config.vocabulary.phrases, (0,)),
     )
     for name, value, possible in allowed:

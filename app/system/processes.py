@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import ctypes
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from absl import logging
 
-from .. import __name__ as PACKAGE
-from ..errors import RunError, UsageError
-from .launcher import end_with_parent
+from ..errors import RunError
 
 # A process is given up when it ends this many times in a row, each time within these seconds.
 _BRIEF_SECONDS, _BRIEF_ENDS = 20.0, 3
@@ -30,12 +26,8 @@ class Process:
     Args:
         name: The name of the process, for messages.
         arguments: The arguments after `python`.
-        log: The file for its stderr; None for the stderr of this process. `running` empties it.
+        log: The file for its output, which `running` empties; None for that of this process.
         environment: Environment variables that are added to those of this process.
-        prints_address: Whether the program prints its address to stdout, and ends when its stdin
-            is closed. Its stdin and stdout are then pipes, and `input` and `output` not used.
-        input: The file for its stdin; by default it is empty.
-        output: The file for its stdout; None for `log` or, without a log, this process's stdout.
     """
 
     def __init__(
@@ -44,14 +36,9 @@ class Process:
         arguments: Sequence[str],
         log: Path | None,
         environment: Mapping[str, str] | None = None,
-        prints_address: bool = False,
-        input: Path | None = None,
-        output: Path | None = None,
     ):
         self.name, self.arguments = name, list(arguments)
         self._log, self._environment = log, dict(environment or {})
-        self._prints_address = prints_address
-        self._input, self._output = input, output
         self._brief = 0
 
     @contextlib.contextmanager
@@ -71,10 +58,6 @@ class Process:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def wait(self) -> None:
-        """Wait until the process has ended."""
-        self._process.wait()
-
     @property
     def code(self) -> int | None:
         """The exit code, negative for a signal, or None while the process runs."""
@@ -87,19 +70,6 @@ class Process:
             number: The number of the signal.
         """
         self._process.send_signal(number)
-
-    def address(self) -> str:
-        """Wait until a process that `prints_address` prints it, and return that HOST:PORT.
-
-        Raises:
-            RunError: The process ended before.
-        """
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
-        if not line:
-            self._process.wait()
-            raise RunError(f"{self.name} could not be started: {self.reason()}")
-        return line
 
     def restart_if_ended(self) -> None:
         """Start the process again if it has ended, and log a warning with the reason.
@@ -126,76 +96,24 @@ class Process:
         assert code is not None
         if code < 0:
             return f"signal {-code}"
-        return (self._log and _last_line(self._log)) or f"exit code {code}"
+        return (self._log and last_line(self._log)) or f"exit code {code}"
 
     def _start(self) -> None:
         """Start the process in a session of its own, with TensorFlow's log level 3 if none is set.
 
-        Its stderr is appended to the log. On Linux it is killed when this process ends.
+        Its output is appended to the log. On Linux it is killed when this process ends.
         """
         self._started = time.monotonic()
-        with contextlib.ExitStack() as stack:
-            log = None if self._log is None else stack.enter_context(open(self._log, "ab"))
-            source = stack.enter_context(open(self._input or os.devnull, "rb"))
-            output = stack.enter_context(open(self._output, "wb")) if self._output else log
+        with open(self._log, "ab") if self._log else contextlib.nullcontext() as log:
             self._process = subprocess.Popen(
                 [sys.executable, *self.arguments],
-                stdin=subprocess.PIPE if self._prints_address else source,
-                stdout=subprocess.PIPE if self._prints_address else output,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
                 stderr=log,
-                text=True,
                 start_new_session=True,  # Ctrl-C in a terminal reaches only this process
                 env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **self._environment},
                 preexec_fn=end_with_parent(os.getpid()),
             )
-
-
-class Usage(NamedTuple):
-    """The time and memory of a process.
-
-    Attributes:
-        started: The time of its start, seconds since 1970.
-        seconds: The seconds from its start to its end.
-        peak_bytes: The most memory that it had resident (ru_maxrss of getrusage(2)).
-    """
-
-    started: float
-    seconds: float
-    peak_bytes: int
-
-
-def run(
-    name: str,
-    arguments: Sequence[str],
-    log: Path,
-    input: Path | None = None,
-    output: Path | None = None,
-) -> Usage:
-    """Run a Python program to its end, and return its time and memory.
-
-    Args:
-        name: The name of the process, for messages.
-        arguments: The arguments after `python`.
-        log: The file for its stderr; it is emptied first.
-        input: The file for its stdin; by default it is empty.
-        output: The file for its stdout, which is emptied first; by default `log`.
-
-    Raises:
-        UsageError: The program ended with exit code 2.
-        RunError: The program ended with another exit code than 0.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "usage.json"
-        launcher = ["-m", f"{PACKAGE}.system.launcher", str(result), sys.executable]
-        process = Process(name, [*launcher, *arguments], log, input=input, output=output)
-        with process.running():
-            process.wait()
-        assert process.code == 0, process.reason()
-        values = json.loads(result.read_text(encoding="utf-8"))
-    if code := values.pop("code"):
-        error = UsageError if code == 2 else RunError
-        raise error(f"{name} ended with exit code {code}: {_last_line(log) or 'no output'}")
-    return Usage(**values)
 
 
 def terminate(processes: Sequence[Process], seconds: float) -> None:
@@ -212,7 +130,33 @@ def terminate(processes: Sequence[Process], seconds: float) -> None:
         time.sleep(0.05)
 
 
-def _last_line(log: Path) -> str:
-    """Return the last line of a file that is not blank, stripped, or "" if there is none."""
+def last_line(log: Path) -> str:
+    """Return the last line of a file that is not blank, stripped, or "" if there is none.
+
+    Args:
+        log: The file.
+    """
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def end_with_parent(parent: int) -> Callable[[], None] | None:
+    """Return a function for a child process, by which Linux kills it when its parent ends.
+
+    The function exits at once if the parent has ended already. Elsewhere than on Linux, return
+    None.
+
+    Args:
+        parent: The id of the parent process.
+    """
+    if sys.platform != "linux":
+        return None
+    library = ctypes.CDLL(None)
+
+    def ask() -> None:
+        """Ask Linux to send SIGKILL when the parent ends; exit if it has ended already."""
+        library.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, <linux/prctl.h>
+        if os.getppid() != parent:  # the parent ended before this call
+            os._exit(1)
+
+    return ask

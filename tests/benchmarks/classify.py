@@ -29,11 +29,10 @@ import numpy as np
 
 from app.errors import RunError, UsageError
 from app.settings import CorpusConfig
-from app.system.processes import Usage
 from app.text import corpus
 from tests.benchmarks import harness, peers, programs
 from tests.benchmarks.harness import Measure, Report, Table
-from tests.benchmarks.programs import OURS
+from tests.benchmarks.programs import OURS, Usage
 from tests.benchmarks.words import read_lines
 
 PEERS = {"fasttext": ("fasttext", "fasttext-wheel")}

@@ -13,6 +13,8 @@ import json
 import os
 import platform
 import shlex
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,8 +25,8 @@ import numpy as np
 from absl import logging
 
 from app.errors import RunError, UsageError
-from app.system import host_memory, processes
-from app.system.processes import Usage
+from app.system import host_memory
+from app.system.processes import end_with_parent, last_line
 from tests.benchmarks import harness
 from tests.benchmarks.harness import Runs
 
@@ -109,6 +111,66 @@ def zipf_ids(random: np.random.Generator, rows: int, shape: int | Sequence[int])
     return np.searchsorted(cumulative_V[:-1], drawn, side="right").astype(np.int32)
 
 
+class Usage(NamedTuple):
+    """The time and memory of a process.
+
+    Attributes:
+        started: The time of its start, seconds since 1970.
+        seconds: The seconds from its start to its end.
+        peak_bytes: The most memory that it had resident (ru_maxrss of getrusage(2)).
+    """
+
+    started: float
+    seconds: float
+    peak_bytes: int
+
+
+def measure(
+    name: str,
+    arguments: Sequence[str],
+    log: Path,
+    input: Path | None = None,
+    output: Path | None = None,
+) -> Usage:
+    """Run a Python program to its end, and return its time and memory.
+
+    Args:
+        name: The name of the process, for messages.
+        arguments: The arguments after `python`.
+        log: The file for its stderr; it is emptied first.
+        input: The file for its stdin; by default it is empty.
+        output: The file for its stdout, which is emptied first; by default `log`.
+
+    Raises:
+        UsageError: The program ended with exit code 2.
+        RunError: The program ended with another exit code than 0.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "usage.json"
+        launcher = [sys.executable, "-m", "tests.benchmarks.launcher", str(result), sys.executable]
+        with contextlib.ExitStack() as stack:
+            errors = stack.enter_context(open(log, "wb"))
+            process = subprocess.Popen(
+                [*launcher, *arguments],
+                stdin=stack.enter_context(open(input or os.devnull, "rb")),
+                stdout=stack.enter_context(open(output, "wb")) if output else errors,
+                stderr=errors,
+                start_new_session=True,  # Ctrl-C in a terminal reaches only this process
+                env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},
+                preexec_fn=end_with_parent(os.getpid()),
+            )
+            try:
+                assert process.wait() == 0
+            finally:
+                process.kill()
+                process.wait()
+        values = json.loads(result.read_text(encoding="utf-8"))
+    if code := values.pop("code"):
+        error = UsageError if code == 2 else RunError
+        raise error(f"{name} ended with exit code {code}: {last_line(log) or 'no output'}")
+    return Usage(**values)
+
+
 def run(function: str, job: Mapping[str, Any], log: Path | None = None) -> tuple[Any, Usage]:
     """Call a function in a process of its own.
 
@@ -127,7 +189,7 @@ def run(function: str, job: Mapping[str, Any], log: Path | None = None) -> tuple
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as folder:
         result = Path(folder) / "result.json"
         arguments = ["-m", "tests.benchmarks.child", function, str(result), json.dumps(job)]
-        usage = processes.run(function, arguments, log or Path(folder) / "log")
+        usage = measure(function, arguments, log or Path(folder) / "log")
         return json.loads(result.read_text(encoding="utf-8")), usage
 
 
@@ -220,7 +282,7 @@ def session(
     starts = {OURS: _START} | {name: f"import {known[name][0]}" for name in peers}
     with tempfile.TemporaryDirectory(prefix="lexrow-bench-") as scratch:
         log = Path(scratch) / "log"
-        imports = {name: processes.run(text, ["-c", text], log) for name, text in starts.items()}
+        imports = {name: measure(text, ["-c", text], log) for name, text in starts.items()}
         folder = Path(options.keep or scratch)
         yield Session(Path(scratch), folder, train_flags, described, imports)
 
@@ -258,7 +320,7 @@ def command(program: Sequence[str], settings: Mapping[str, Any], log: Path, **fi
         **files: `input` for its stdin, by default empty; `output` for its stdout, by default `log`.
     """
     arguments = ["-m", *program, *(f"--{name}={value}" for name, value in settings.items())]
-    return processes.run(program[0], arguments, log, **files)
+    return measure(program[0], arguments, log, **files)
 
 
 def train(

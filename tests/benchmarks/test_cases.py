@@ -11,11 +11,10 @@ from absl import flags
 
 from app.errors import RunError, UsageError
 from app.input.user_item_pairs import KnownItems
-from app.system.processes import Usage
 from app.tasks.recommend import ranking_metrics
 from app.types import WordVectors
 from tests.benchmarks import classify, harness, peers, programs, recommend, scaling, words
-from tests.benchmarks.programs import Session
+from tests.benchmarks.programs import Session, Usage
 from tests.integration.commands import ROOT
 from tests.replaced import SMALLER
 

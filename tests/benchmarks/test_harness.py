@@ -12,7 +12,6 @@ from absl import flags
 
 from app.errors import RunError, UsageError
 from app.system.files import temporary_folder
-from app.system.processes import Usage
 from tests.benchmarks import harness, programs, scaling
 from tests.benchmarks.harness import Measure, Report, Table
 from tests.integration.commands import ROOT, fresh, refusal
@@ -210,7 +209,7 @@ def test_figures_of_metrics():
         {"words": 100, "step": 1, "train_seconds": 4.0, "input_wait": 0.5},
         {"words": 400, "step": 3, "train_seconds": 5.0, "input_wait": 0.0},
     ]
-    speeds = programs.speeds(Usage(0.0, 9.0, 1), rows)
+    speeds = programs.speeds(programs.Usage(0.0, 9.0, 1), rows)
     assert speeds["words_per_second"] == 80 and speeds["later_words_per_second"] == 300
     assert speeds["input_wait"] == pytest.approx(0.4) and speeds["total_seconds"] == 9
     assert programs.later_speed(rows[:1], "words") is None
@@ -234,10 +233,10 @@ def test_processor_time_is_of_all_that_came_from_a_process(tmp_path):
 SLEEPS = """
 import os
 from pathlib import Path
-from app.system import processes
+from tests.benchmarks import programs
 from tests.benchmarks import harness
 child = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
-run = lambda options: processes.run("side", ["-c", child], Path(os.environ["LOG"]))
+run = lambda options: programs.measure("side", ["-c", child], Path(os.environ["LOG"]))
 harness.main(lambda values: None, run)
 """
 

@@ -15,7 +15,7 @@ from app.input.pair_batches import count_batches, make_batches
 from app.input.ratings import Ratings
 from app.input.user_item_pairs import filter_by_rating, split_pairs
 from app.settings import Config, InputConfig
-from app.settings.ratings_config import RatingsConfig
+from app.settings.recommend_config import RatingsConfig
 
 SETTINGS = InputConfig(batch_tokens=4, steps_per_call=3)
 

@@ -14,11 +14,10 @@ from app.settings import (
     OptimizerConfig,
     RunConfig,
     checks,
-    settings,
+    flag_values,
 )
 
 SHARES = dict.fromkeys(("input", "host_to_device", "host_compute", "launch", "device_compute"), 0.0)
-CLUSTER = "python -m app.cluster --data_workers=N"
 OTHER_MODEL = ModelConfig(dim=64)
 
 
@@ -51,26 +50,17 @@ WAITING = divided(input=0.75, device_compute=0.25)
     [
         # Text is tokenised again in each epoch.
         ({"cache": "none"}, 5, stage(), [("--cache=memory", 4.0)]),
-        # Only one epoch, and all cores at work: other machines.
-        ({}, 1, stage(), [("--data_service=HOST:PORT", 4.0)]),
+        # Only one epoch, and all cores at work.
+        ({}, 1, stage(), []),
         # What a cache keeps is not what takes long.
-        ({}, 5, stage("rows"), [("--data_service=HOST:PORT", 4.0)]),
-        # The two refuse one another.
-        (
-            {"cache": "memory"},
-            5,
-            stage("rows"),
-            [("--data_service=HOST:PORT --cache=none", 4.0)],
-        ),
+        ({}, 5, stage("rows"), []),
         # The cache was being filled.
         ({"cache": "memory"}, 5, stage(), [("--profile_steps=START,STOP", 4.0)]),
         ({}, 5, stage(), [("--profile_steps=START,STOP", 4.0)]),
         # What no other process and no other thread makes.
         ({}, 5, stage("fill", "Map", 0), []),
         ({"map_parallelism": 1}, 1, stage("", "ParallelInterleaveV4", 1), []),
-        ({"data_service": "a:1"}, 5, stage(), [(CLUSTER, 4.0)]),
         ({"map_parallelism": 1}, 1, stage(parallelism=1), [("--map_parallelism=-1", 2.0)]),
-        ({"data_service": "a:1"}, 1, stage("rows"), [(CLUSTER, 4.0)]),
         (
             {"map_parallelism": 1, "prefetch": 0, "cache": "none"},
             3,
@@ -99,11 +89,9 @@ def test_no_gain_is_more_than_the_cores_or_the_shorter_part_allow():
     ]
 
 
-def test_other_processes_are_for_runs_that_are_input_bound():
+def test_a_cache_is_also_for_runs_that_are_not_input_bound():
     found = divided(input=0.15, device_compute=0.85)
-    for given in ({"cache": "memory"}, {"data_service": "a:1"}):
-        assert asked(found, Config(input=InputConfig(**given)), stage("rows")) == []
-    # A cache is not.
+    assert asked(found, Config(input=InputConfig(cache="memory")), stage("rows")) == []
     config = Config(input=InputConfig(cache="none"), run=RunConfig(epochs=2))
     assert asked(found, config, stage()) == [("--cache=memory", pytest.approx(1 / 0.85))]
 
@@ -167,14 +155,11 @@ def test_of_a_step_that_is_the_work(monkeypatch):
 
 
 @pytest.mark.parametrize("cache", ["none", "memory"])
-@pytest.mark.parametrize("service", ["", "a:1"])
 @pytest.mark.parametrize("name", ["tokenize", "rows", "fill", "read", ""])
 @pytest.mark.parametrize("verdict", ["input", "launch", "host_compute", "device_compute"])
-def test_no_advice_is_refused_by_the_flags(cache, service, name, verdict):
-    if cache != "none" and service:
-        return  # refused already
+def test_no_advice_is_refused_by_the_flags(cache, name, verdict):
     config = Config(
-        input=InputConfig(cache=cache, data_service=service, prefetch=0, map_parallelism=1),
+        input=InputConfig(cache=cache, prefetch=0, map_parallelism=1),
         optimizer=OptimizerConfig(optimizer="lazy_adam"),
         run=RunConfig(workdir="w"),
     )
@@ -182,8 +167,8 @@ def test_no_advice_is_refused_by_the_flags(cache, service, name, verdict):
     work, pipeline = Work([], {"update": 0.9}), Pipeline([FILL], stage(name))
     for change in advise(divided(**{verdict: 1.0}), pipeline, [], work, config, 2):
         if change.what.startswith("--"):
-            words = change.what.replace("HOST:PORT", "a:1").replace("START,STOP", "20,40").split()
+            words = change.what.replace("START,STOP", "20,40").split()
             given = dict(word[2:].split("=") for word in words)
-            values = settings.by_name(config)
+            values = flag_values.by_name(config)
             typed = {flag: type(values[flag])(value) for flag, value in given.items()}
-            checks.check(settings.from_names(values | typed))
+            checks.check(flag_values.from_names(values | typed))

@@ -10,7 +10,31 @@ import pytest
 from app.errors import RunError
 from app.settings import CorpusConfig, InputConfig
 from app.text import blocks, reading, shares
-from tests.text.test_spans import random_sources, write
+
+PIECES = [
+    b"word ",
+    b"\xc3\xa9t\xc3\xa9 ",
+    b"\n",
+    b"\n\n",
+    b"long" * 30,
+    b"\xf0\x9f\x98\x80 ",
+    b"\r\n",
+]
+DAMAGE = [b"\xff", b"\xe2\x82", b"\xed\xa0\x80 ", b"\xf0\x9f\x98 ", b"\xc0\xaf", b"\xef\xbf\xbd"]
+
+
+def write(folder, name, data):
+    (folder / name).write_bytes(data)
+    return str(folder / name)
+
+
+def random_sources(folder, draw, damaged):
+    pieces = PIECES + (DAMAGE if damaged else [])
+    texts = [b"".join(draw.choices(pieces, k=draw.choice([0, 3, 40, 400]))) for _ in range(5)]
+    return tuple(
+        write(folder, f"{number}.txt", draw.choice([b"", b"\xef\xbb\xbf"]) + text)
+        for number, text in enumerate(texts)
+    )
 
 
 def blocks_of(sources, share, **settings):

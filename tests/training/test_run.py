@@ -13,7 +13,7 @@ from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
 from app.cli import flags
 from app.errors import UsageError
-from app.settings import checks, flagfiles, settings
+from app.settings import checks, flag_values, flagfiles
 from app.training.run import train_and_evaluate
 from app.training.runner import Runner
 
@@ -34,7 +34,7 @@ SMALL = {
 def small_config(corpus: pathlib.Path, **values):
     """The configuration of `make train`, with a small model and another corpus."""
     lines, _ = flagfiles.expand([f"--flagfile={ROOT / 'configs/words.cfg'}"])
-    texts, fields = flagfiles.values(lines), settings.fields()
+    texts, fields = flagfiles.values(lines), flag_values.fields()
     parsed = {name: flags.parser(fields[name]).parse(text) for name, text in texts.items()}
     return checks.make_config(parsed | SMALL | {"corpus": str(corpus)} | values)
 
@@ -115,7 +115,7 @@ def test_settings_that_cannot_be(values, message):
 def test_types_that_are_as_good_as_those_of_the_settings(corpus):
     values = {"dim": np.int64(5), "learning_rate": 1, "subsample": np.float32(0.5)}
     values |= {"shuffle": np.False_, "documents": np.str_("file"), "corpus": corpus}
-    made = settings.by_name(checks.make_config(values))
+    made = flag_values.by_name(checks.make_config(values))
     found = {name: made[name] for name in values}
     assert found == values | {"corpus": str(corpus)}
     assert [type(value) for value in found.values()] == [int, float, float, bool, str, str]

@@ -115,10 +115,10 @@ def count_text(
 def _make_kept(config: Config, ends_documents: bool, team: Team) -> KeptTokens | None:
     """Return where to keep the tokens of a text while it is counted, or None to keep none.
 
-    None is kept for a language model, which needs unknown words, nor if a service reads the text
-    for the training, or nobody does after this pass.
+    None is kept for a language model, which needs unknown words, nor if nobody reads the text
+    after this pass.
     """
-    if config.input.data_service or config.run.plan_only or ends_documents:
+    if config.run.plan_only or ends_documents:
         return None
     return cache.make_kept(config.input.cache, shares.share_of(team))
 

@@ -16,7 +16,7 @@ from absl import logging
 from ...assembly.free_memory import free_memory
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
-from ...input import cache, device_batches, pipeline, service, token_rows
+from ...input import cache, device_batches, pipeline, token_rows
 from ...input.pipeline import EpochRows
 from ...settings import Config, InputConfig
 from ...system.checked_files import COUNT
@@ -66,14 +66,11 @@ def load_text(
             together.
 
     Raises:
-        UsageError: The corpus, the vocabulary or --data_service cannot be used, or the corpus
-            changed during a run.
+        UsageError: The corpus or the vocabulary cannot be used, or the corpus changed during a run.
         DamagedError: A file of the workdir is damaged, or missing beside a checkpoint.
         RunError: The corpus cannot be read, or a process of the team has another one.
     """
     sources = corpus.resolve(config.corpus)
-    if config.input.data_service:
-        service.check_service(config.input.data_service, sources, config.corpus.text_column)
     shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT, "phrases": (str, None)}
     known = recorded_corpus.read(workdir, shape)
     same_text.check(sources, known, team)
@@ -152,12 +149,6 @@ def make_batches(text: Text, config: Config, workdir: Workdir, device: str = "")
     keep_V = token_rows.keep_probability(text.vocabulary.counts, settings.subsample)
     progress = Progress.make(text.sources)
 
-    @functools.cache  # so that nothing is read before the first epoch
-    def service_blocks() -> tuple[int, service.BlockRows]:
-        """Read the whole text; return the number of its blocks, and the maker of their rows."""
-        source = text.sources, text.vocabulary
-        return service.make_block_rows(*source, keep_V, config, text.phrases)
-
     def blocks(share: Share, is_cached: bool = True) -> tf.data.Dataset:
         """Return the tokens of each block of a share; keep them for later epochs if `is_cached`."""
         if text.kept is not None and text.kept.covers(share):
@@ -168,9 +159,7 @@ def make_batches(text: Text, config: Config, workdir: Workdir, device: str = "")
         return cache_blocks(found, text, config, workdir, progress, share) if is_cached else found
 
     def rows(share: Share) -> EpochRows:
-        """Return a function from an epoch to the rows of a share, made here or by the service."""
-        if settings.data_service:
-            return service.make_epoch_rows(settings, *service_blocks(), progress, share)
+        """Return a function from an epoch to the rows of a share."""
         how = keep_V, window, settings, config.run.seed
         return pipeline.make_epoch_rows(blocks(share), *how, share)
 
@@ -208,7 +197,6 @@ def plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[I
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--table={config.table.table}": config.table.table != "device",
         f"--micro_batches={settings.micro_batches}": settings.micro_batches > 1,
-        f"--data_service={settings.data_service}": settings.data_service,
         f"they take {size}, and --cache={settings.cache} does not keep them": not is_kept,
         f"they take {size}, which {place} does not have beside the tables": (
             place in memory_plan.too_much([*placed.memory, *items], free_memory(config, [place]))

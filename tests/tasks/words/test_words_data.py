@@ -12,7 +12,7 @@ from app.checkpoints.workdir import Workdir
 from app.errors import UsageError
 from app.input.tokens import PAD
 from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
-from app.settings.settings import from_names
+from app.settings.flag_values import from_names
 from app.tasks.words import words_data
 from app.text import shares, vocabulary
 from app.training.job import PlacedTables
@@ -150,7 +150,6 @@ def test_the_memory_of_token_ids_is_planned():
         ({"cache": "disk"}, "they take 0.2 MB, and --cache=disk does not keep them"),
         ({"table": "sharded"}, "--table=sharded"),
         ({"micro_batches": 2}, "--micro_batches=2"),
-        ({"data_service": "host:1"}, "--data_service=host:1"),
         ({"strategy": "mirrored"}, "--strategy=mirrored"),
     ],
 )
