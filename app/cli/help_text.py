@@ -53,9 +53,9 @@ def training_flags(task: str) -> str:
             groups[title] = "\n".join([f"{title}:", *shown]) if shown else ""
     for title in ("Distribution", "Profile"):  # few runs need them
         groups[title] = groups.pop(title)
-    others = [other for other in flag_values.TASKS if other != task]
-    last = f"These are the flags of --task={task}. Other tasks: give --help --task={others[0]}"
-    return "\n\n".join([*filter(None, groups.values()), f"{last}, {' or '.join(others[1:])}."])
+    others = ", ".join(other for other in flag_values.TASKS if other != task)
+    last = f"These are the flags of --task={task}. Give another one beside --help for its flags:"
+    return "\n\n".join([*filter(None, groups.values()), f"{last}\n{others}."])
 
 
 def _own_flag(flag: flags.Flag) -> str:

@@ -85,7 +85,7 @@ def test_the_flags_of_an_older_workdir_are_a_flagfile(parse, tmp_path):
     path = tmp_path / "a.cfg"
     path.write_text("--dim=7\n--layers=64,32\n--model=cbow\n--contexts=drawn\n--cell=gru\n")
     assert parse(f"--flagfile={path}", "--workdir=x").model.dim == 7
-    path.write_text("--layers=3\n")
+    path.write_text("--task=words\n--layers=3\n")
     with pytest.raises(UsageError, match="^--layers=3: --task=words has no such flag, only recom"):
         parse(f"--flagfile={path}", "--workdir=x")
 
