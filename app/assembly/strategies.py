@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from ..checkpoints.checkpoint import Position
 from ..distributed import multi_worker, parameter_server, replicas
 from ..distributed.cluster_spec import Hosts
 from ..errors import UsageError
-from ..settings import Config, flag_values
+from ..settings import Config
 from ..settings.checks import check_micro_batches
 from ..training.runner import Runner
 
@@ -29,7 +30,6 @@ def make_runner(config: Config, hosts: Hosts | None) -> Runner:
     """Return the runner of a run, connected to the other processes; for --plan_only a local one.
 
     Args:
-        config: The settings of the run.
         hosts: The processes of the cluster; None for a strategy of one process.
 
     Returns:
@@ -54,7 +54,6 @@ def is_server(config: Config, hosts: Hosts | None) -> bool:
     """Return whether this process serves the chief instead of running the job; never to plan only.
 
     Args:
-        config: The settings of the run.
         hosts: The processes of the cluster, or None.
 
     Returns:
@@ -69,7 +68,6 @@ def describe(config: Config, hosts: Hosts | None, replicas: int) -> str:
     """Return a line about the processes and replicas that train; empty for one device.
 
     Args:
-        config: The settings of the run.
         hosts: The processes of the cluster, or None.
         replicas: The number of replicas that share a step.
 
@@ -116,6 +114,8 @@ def with_micro_batches(config: Config, replicas: int, position: Position | None)
             f"--micro_batches={micro}: {replicas} replicas cannot share them evenly; give a "
             f"multiple of {replicas}, or 0"
         )
-    config = flag_values.from_names(flag_values.by_name(config) | {"micro_batches": micro})
+    config = dataclasses.replace(
+        config, input=dataclasses.replace(config.input, micro_batches=micro)
+    )
     check_micro_batches(config)
     return config

@@ -9,7 +9,6 @@ from typing import Any
 
 from absl import flags
 
-from .. import __name__ as PACKAGE
 from ..settings import Config, effects, flag_values
 from ..settings.setting import as_text
 
@@ -30,15 +29,10 @@ def command(task: str) -> str:
     hidden = set(flag_values.fields()) if task else set()
     for module, known in flags.FLAGS.flags_by_module_dict().items():
         hidden |= {flag.name for flag in known if module.startswith("absl.")}
-    own = [
-        _own_flag(flag)
-        for flag in map(flags.FLAGS.__getitem__, flags.FLAGS)
-        if flag.name not in hidden
-    ]
-    texts = [str(sys.modules["__main__"].__doc__), *(["\n".join(["Flags:", *own])] if own else [])]
-    texts += [training_flags(task)] if task else []
-    shown = "\n\n".join(text.strip("\n") for text in texts)
-    return shown.replace("lexrow.", f"{PACKAGE}.")  # the name differs inside the repository
+    shown = [flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].name not in hidden]
+    own = ["\n".join(["Flags:", *map(_own_flag, shown)])] if shown else []
+    texts = [str(sys.modules["__main__"].__doc__), *own, *([training_flags(task)] if task else [])]
+    return "\n\n".join(text.strip("\n") for text in texts)
 
 
 def training_flags(task: str) -> str:

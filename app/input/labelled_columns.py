@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..errors import UsageError
-from ..settings.classify_config import ClassifyConfig, LabelledConfig
+from ..settings import ClassifyConfig, LabelledConfig
 from ..text import columns
 from ..text.reading import Progress
 from . import labelled_weights

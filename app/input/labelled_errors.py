@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from ..errors import UsageError
-from ..settings.classify_config import ClassifyConfig
+from ..settings import ClassifyConfig
 from ..text import reading
 from . import labelled_weights
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import UsageError
-from ..settings.classify_config import ClassifyConfig
+from ..settings import ClassifyConfig
 from ..text.blocks import interleave_sources, map_in_order, raise_read_errors
 from ..text.reading import Progress
 from ..text.shares import ALL, Share, share_dataset, share_of

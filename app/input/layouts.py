@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..errors import UsageError
-from ..settings.recommend_config import RatingsConfig
+from ..settings import RatingsConfig
 from ..text import columns, delimited, parquet, reading
 from ..text.delimited import Lines
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from ..settings.classify_config import ClassifyConfig
+from ..settings import ClassifyConfig
 from ..text.fasttext.parts import LINE_END
 from ..types import ALONE, Team
 from . import labelled_files

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..settings.recommend_config import RatingsConfig
+from ..settings import RatingsConfig
 from ..text import columns, delimited, names, parquet
 from . import layouts
 from .layouts import Layout

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..settings.recommend_config import RecommendConfig
+from ..settings import RecommendConfig
 from ..text.names import count_names, whole
 from ..text.vocabulary import Vocabulary
 from .layouts import is_number

@@ -6,10 +6,11 @@ import dataclasses
 from typing import ClassVar
 
 from ..errors import UsageError
-from . import Config, InputConfig, ModelConfig, OptimizerConfig, RunConfig, VocabularyConfig
-from .model_config import SKIPGRAM
+from .config import Config
+from .model_config import SKIPGRAM, ModelConfig, OptimizerConfig
+from .run_config import RunConfig
 from .setting import fixed_setting
-from .text_config import PHRASES
+from .text_config import PHRASES, InputConfig, VocabularyConfig
 
 
 @dataclasses.dataclass(frozen=True)

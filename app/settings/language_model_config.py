@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from . import Config, InputConfig, ModelConfig, OptimizerConfig, RunConfig
-from .model_config import SKIPGRAM
-from .text_config import PHRASES
+from .config import Config
+from .model_config import SKIPGRAM, ModelConfig, OptimizerConfig
+from .run_config import RunConfig
+from .text_config import PHRASES, InputConfig
 from .words_config import WORD_LOSSES
 
 

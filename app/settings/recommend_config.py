@@ -6,11 +6,12 @@ import dataclasses
 from typing import ClassVar
 
 from ..errors import NoEffectError, UsageError
-from . import Config, InputConfig, ModelConfig, OptimizerConfig, RunConfig, VocabularyConfig
+from .config import Config
 from .effects import FORMER
-from .model_config import SKIPGRAM
+from .model_config import SKIPGRAM, ModelConfig, OptimizerConfig
+from .run_config import RunConfig
 from .setting import fixed_setting, is_whole_number, setting
-from .text_config import PHRASES
+from .text_config import PHRASES, InputConfig, VocabularyConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,9 @@ import dataclasses
 from typing import ClassVar
 
 from ..errors import NoEffectError, UsageError
-from . import Config, ModelConfig, RunConfig
+from .config import Config
+from .model_config import ModelConfig
+from .run_config import RunConfig
 from .text_config import HELDOUT
 
 # The losses that predict a word out of a whole vocabulary, by all of its rows or by samples.

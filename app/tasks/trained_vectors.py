@@ -10,8 +10,7 @@ from ..checkpoints import checkpoint
 from ..checkpoints.stored import read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_settings
 from ..errors import DamagedError, RunError, UsageError
-from ..settings import Config, flag_values
-from ..settings.classify_config import ClassifyConfig
+from ..settings import ClassifyConfig, Config, flag_values
 from ..text import names, unicode_rules, vocabulary
 from ..text.vocabulary import Vocabulary
 from ..types import WordVectors

@@ -13,7 +13,7 @@ from ...errors import UsageError
 from ...input import line_ends
 from ...input.features import Features
 from ...input.labelled import Examples, list_starts
-from ...settings.classify_config import ClassifyConfig
+from ...settings import ClassifyConfig
 from ...text import corpus, same_text, vocabulary
 from ...text import names as text_names
 from ...text.tokenize import warn_about_missing_spaces

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...errors import UsageError
 from ...input.labelled import Examples
-from ...settings.classify_config import ClassifyConfig
+from ...settings import ClassifyConfig
 from ...text import names as text_names
 from ...text import vocabulary
 from ...text.vocabulary import Vocabulary

@@ -7,7 +7,7 @@ import numpy as np
 from ...checkpoints.workdir import Workdir
 from ...exporting import fasttext_bin
 from ...exporting.product_quantization import quantize
-from ...settings.classify_config import ClassifyConfig
+from ...settings import ClassifyConfig
 from ...text.fasttext.matrices import CENTROIDS
 from ...text.fasttext.parts import LINE_END
 from .fasttext_export import FastTextModel, convert

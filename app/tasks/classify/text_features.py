@@ -8,7 +8,7 @@ from ...checkpoints.workdir import Workdir
 from ...input.encoded_texts import EncodedTexts, encode, find_buckets, select_rows
 from ...input.features import Features
 from ...input.labelled import Examples
-from ...settings.classify_config import ClassifyConfig
+from ...settings import ClassifyConfig
 from ...system.checked_files import COUNT, damaged
 from ...system.files import replacing
 from ...tables.arrays import read_npz
