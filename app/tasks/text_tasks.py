@@ -10,8 +10,8 @@ import tensorflow as tf
 from ..checkpoints.checkpoint import newest_position
 from ..checkpoints.workdir import Workdir
 from ..errors import RunError, UsageError
-from ..evaluation import closing, score_report
-from ..evaluation.benchmark import Score
+from ..evaluation import score_report
+from ..evaluation.benchmarks import Score
 from ..exporting import projector
 from ..input.tokens import PAD
 from ..settings import Config
@@ -117,14 +117,14 @@ def write_and_score(workdir: Workdir, has_benchmarks: bool = True) -> str:
         raise RunError(str(error)) from error
     path = shlex.quote(str(workdir.path))
     if not has_benchmarks:
-        return closing.closing(trained, None, path)
+        return score_report.closing(trained, None, path)
     scores = score_report.run(trained)
     position = newest_position(workdir.trained)
     values = _values(scores)
     if position is not None and values:
         values = {"epoch": position.epoch, **values}
         write_closing_scores(workdir.metrics, workdir.tensorboard, position.step, values)
-    return closing.closing(trained, scores, path)
+    return score_report.closing(trained, scores, path)
 
 
 def _about(text: Text, config: Config) -> list[tuple[str, str]]:
