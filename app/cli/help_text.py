@@ -28,7 +28,7 @@ def command(task: str) -> str:
     """
     hidden = set(flag_values.fields()) if task else set()
     for module, known in flags.FLAGS.flags_by_module_dict().items():
-        hidden |= {flag.name for flag in known if module.startswith("absl.")}
+        hidden |= {flag.name for flag in known if module.startswith(("absl.", "tensorflow."))}
     shown = [flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].name not in hidden]
     own = ["\n".join(["Flags:", *map(_own_flag, shown)])] if shown else []
     texts = [str(sys.modules["__main__"].__doc__), *own, *([training_flags(task)] if task else [])]
@@ -48,8 +48,8 @@ def training_flags(task: str) -> str:
     for title in ("Distribution", "Profile"):  # few runs need them
         groups[title] = groups.pop(title)
     others = ", ".join(other for other in flag_values.TASKS if other != task)
-    last = f"These are the flags of --task={task}. Give another one beside --help for its flags:"
-    return "\n\n".join([*filter(None, groups.values()), f"{last}\n{others}."])
+    last = f"These are the flags of --task={task}. Others: {others}; give one beside --help."
+    return "\n\n".join([*filter(None, groups.values()), textwrap.fill(last, _WIDTH)])
 
 
 def _own_flag(flag: flags.Flag) -> str:

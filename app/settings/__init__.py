@@ -17,6 +17,19 @@ from .table_config import TableConfig
 from .text_config import CorpusConfig, InputConfig, VocabularyConfig
 from .words_config import WordsConfig
 
-__all__ = ["ClassifyConfig", "Config", "CorpusConfig", "InputConfig", "LabelledConfig"]
-__all__ += ["LanguageModelConfig", "ModelConfig", "OptimizerConfig", "RatingsConfig"]
-__all__ += ["RecommendConfig", "RunConfig", "TableConfig", "VocabularyConfig", "WordsConfig"]
+__all__ = [
+    "ClassifyConfig",
+    "Config",
+    "CorpusConfig",
+    "InputConfig",
+    "LabelledConfig",
+    "LanguageModelConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "RatingsConfig",
+    "RecommendConfig",
+    "RunConfig",
+    "TableConfig",
+    "VocabularyConfig",
+    "WordsConfig",
+]

@@ -20,7 +20,7 @@ _HOME = re.compile(r"(?:^|(?<=[,:]))\s*~[^/,:]*")
 _BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 # What to give for a setting, by the annotation of its dataclass field.
 _REMEDIES = {
-    "bool": "give true or false",
+    "bool": "give True or False",
     "int": "give a whole number",
     "float": "give a number",
     "str": "give text",

@@ -83,7 +83,7 @@ def place(config, model, words):
 
     micro_batch = text_tasks.micro_batch_spec(config, 1)
     workdir = Workdir(config.run.workdir)
-    placed = placing.place_tables(model, batches, micro_batch, config, workdir)
+    placed = placing.place_tables(config, model, batches, micro_batch, workdir)
     return placed, memory.totals(placed.memory)
 
 

@@ -28,7 +28,7 @@ def test_only_a_loss_that_lists_pairs_has_drawn_contexts_by_default(values, expe
 
 @pytest.mark.parametrize(
     ("flags", "expected"),
-    [("--dim=4\n", "drawn"), ("--task=classify\n", "drawn"), ("--contexts=auto\n", "auto")],
+    [("--dim=4\n", "drawn"), ("--task=words\n", "drawn"), ("--contexts=auto\n", "auto")],
 )
 def test_a_workdir_that_is_older_than_the_flag_draws_contexts(tmp_path, flags, expected):
     (tmp_path / "flags.cfg").write_text(flags)
