@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -55,22 +56,24 @@ def by_name(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
     ]
 
 
+def callers() -> Iterator[types.FrameType]:
+    """Yield the frames of the call stack, the nearest first."""
+    frame = inspect.currentframe()
+    while frame := frame.f_back:
+        yield frame
+
+
 def is_dtype_guessed() -> bool:
     """Return whether Keras calls a model now with inputs whose dtype it guessed."""
-    frame = inspect.currentframe()
-    while frame := frame.f_back:
-        if frame.f_code.co_name in _GUESSES:
-            return frame.f_globals.get("__name__", "").startswith("keras.src.")
-    return False
+    return any(
+        frame.f_code.co_name in _GUESSES and module_of(frame).startswith("keras.src.")
+        for frame in callers()
+    )
 
 
-def is_called_by(function: str, module: str) -> bool:
-    """Return whether a function is in the call stack."""
-    frame = inspect.currentframe()
-    while frame := frame.f_back:
-        if frame.f_code.co_name == function and frame.f_globals.get("__name__") == module:
-            return True
-    return False
+def module_of(frame: types.FrameType) -> str:
+    """Return the name of the module whose code a frame runs."""
+    return frame.f_globals.get("__name__", "")
 
 
 def owners_in_call(kind: type) -> Iterator[Any]:
@@ -80,21 +83,11 @@ def owners_in_call(kind: type) -> Iterator[Any]:
         kind: A class of Keras. Only methods that Keras defines are looked at: `f_locals` keeps the
             locals of a frame alive, those of a user's function with a model that it deletes.
     """
-    frame = inspect.currentframe()
-    while frame := frame.f_back:
-        if frame.f_globals.get("__name__", "").startswith("keras.") and isinstance(
+    for frame in callers():
+        if module_of(frame).startswith("keras.") and isinstance(
             owner := frame.f_locals.get("self"), kind
         ):
             yield owner
-
-
-def in_call_of(kind: type) -> Any:
-    """Return the nearest object of a class whose method is in the call stack, or None.
-
-    Args:
-        kind: See `owners_in_call`.
-    """
-    return next(owners_in_call(kind), None)
 
 
 def is_ours(kind: type) -> bool:

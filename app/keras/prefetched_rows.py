@@ -10,10 +10,9 @@ import keras
 import tensorflow as tf
 
 from ..system.python_functions import from_generator
-from ..tables.chunk import CacheTooSmallError
+from ..tables.cached import ReadThroughTable
 from ..tables.id_checks import failed_check
-from ..tables.prefetch import Prefetcher
-from ..tables.read_through import ReadThroughTable
+from ..tables.prefetch import CacheTooSmallError, Prefetcher
 from ..types import HOST
 from .tables.table_variable import TableVariable, record_ids
 

@@ -21,7 +21,7 @@ from keras.src.saving.saving_lib import H5IOStore, safe_get_h5_dataset
 from ..errors import RunError, UsageError
 from ..system.console import size_text
 from ..system.files import replacing
-from ..system.host_memory import free_bytes
+from ..system.machine import free_bytes
 from ..tables.dynamic.dynamic import DynamicTable
 from .step_parts import parts_of
 from .tables.table_kinds import new_files_in

@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from ..input.bag_packing import Bags
+from ..input.bags import Bags
 from ..losses.base import Loss, Predictions, Shares
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform

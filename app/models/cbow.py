@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from ..input.tokens import decode
+from ..input.token_rows import decode
 from ..losses.base import Predictions
 from ..types import Batch, Rows
 from .base import Outcome, apply_loss

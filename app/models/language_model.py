@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from ..input.tokens import decode
+from ..input.token_rows import decode
 from ..losses.base import NormalizedLoss, Predictions
 from ..tables.base import TableSpec
 from ..tables.initial import Constant, LastColumn, Uniform

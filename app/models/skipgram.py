@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from ..input.tokens import Decoded, decode
+from ..input.token_rows import Decoded, decode
 from ..losses.base import Predictions
 from ..types import HOST, Batch, Rows
 from .base import Outcome, apply_loss

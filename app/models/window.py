@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ..input.tokens import Decoded
+from ..input.token_rows import Decoded
 from ..system.xla import uniform_integers
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..settings import Config, OptimizerConfig
 from ..settings.flag_values import by_name, fields
-from ..system.processor import has_fast_bfloat16
+from ..system.machine import has_fast_bfloat16
 from .changes import (
     Change,
     saved_by_cache,

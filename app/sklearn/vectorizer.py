@@ -18,11 +18,11 @@ from ..settings import Config, flag_values
 from ..settings.checks import make_config
 from ..tasks import trained_vectors
 from ..text import vector_files
-from ..text.text_lists import as_bytes, as_texts, as_training_texts
 from ..text.tokenize import make_tokenizer
 from ..text.unicode_rules import normal_form, normalize
 from ..types import WordVectors
 from .estimator import TextEstimator, argument_names, train
+from .text_lists import as_bytes, as_texts, as_training_texts
 
 _TEXTS = 4096  # texts whose vectors are computed at a time
 

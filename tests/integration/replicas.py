@@ -72,7 +72,7 @@ def main() -> None:
             runners[strategy] = strategies.make_runner(config, parse_tf_config(strategy, cluster))
         train(config, runners[strategy])
     runners[strategy].wait_for_chief(Workdir(config.run.workdir))
-    # A start would take seconds longer; see `app.text.blocks.without_autograph`.
+    # A start would take seconds longer; see `app.input.blocks.without_autograph`.
     assert not [name for name in sys.modules if name.startswith("__autograph_generated")]
 
 

@@ -112,9 +112,7 @@ def test_sample_weights_scale_the_loss_of_each_word():
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 @pytest.mark.parametrize("name", ["classes", "tree", "adaptive", "samples"])
 def test_a_saved_model_goes_on_as_if_it_had_never_stopped(name, tmp_path):
     model, _, _ = make_model(name, LazyAdam(0.1), run_eagerly=True)

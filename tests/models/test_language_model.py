@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.input.tokens import PAD
+from app.input.token_rows import PAD
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.models import recurrent
 from app.models.language_model import LanguageModel

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from app.input.tokens import decode
+from app.input.token_rows import decode
 from app.models.seeds import draw_seed
 from app.models.window import draw_contexts, weigh_contexts
 from tests.reference import words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from app.input.tokens import PAD, decode
+from app.input.token_rows import PAD, decode
 from app.losses.negative_sampling import NegativeSampling
 from app.models.cbow import Cbow
 from app.models.seeds import draw_seed

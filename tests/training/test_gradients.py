@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.distributed.packing import pack, packed_size, unpack
-from app.input.tokens import PAD
+from app.input.token_rows import PAD
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.models.cbow import Cbow

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.input.tokens import PAD, decode
+from app.input.token_rows import PAD, decode
 from app.optimizers import clipping
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.input.tokens import decode
+from app.input.token_rows import decode
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.classes.classes import partition
 from app.models.base import Outcome

@@ -16,15 +16,12 @@ from ...errors import RunError
 from ...system.checked_files import read_json
 from ...tables import arrays
 from ...tables.dynamic.dynamic import DynamicTable
-from ...tables.dynamic.key_files import FILES, SHAPE, STATE
-from ...tables.dynamic.key_index import LFU, LRU
-from ...tables.dynamic.key_memory import key_bytes
-from ...tables.dynamic.keys import KeyMap
-from ...tables.dynamic.sketch import MAX_COUNT
+from ...tables.dynamic.key_index import LFU, LRU, MAX_COUNT
+from ...tables.dynamic.keys import FILES, SHAPE, STATE, KeyMap, key_bytes
 from ..backend import check_xla, is_dtype_guessed, refuse_strategy, require_tensorflow
 from ..saving import StoreByPart
 from ..tables.initial_rows import by_id
-from ..tables.table_memory import memory_of_keys, require_room
+from ..tables.table_memory import memory_of, require_room
 from ..tables.table_variable import HandleVariable, TableVariable
 
 _CAPACITY = 1_000_000  # unless `capacity` or `max_bytes` is given
@@ -111,7 +108,7 @@ class DynamicEmbedding(keras.layers.Layer):
                 strategy of tf.distribute is in use.
         """
         refuse_strategy(self.name)
-        require_room(memory_of_keys(self))
+        require_room(memory_of(self))
         self.key_map = KeyMap(
             self.capacity, self.key_dtype, self.min_count, self.max_age, eviction=self.eviction
         )

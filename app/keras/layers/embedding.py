@@ -21,7 +21,7 @@ from ..backend import (
 )
 from ..saving import StoreByPart
 from ..tables.table_kinds import check_is_variable, check_kind, make_table, with_new_file
-from ..tables.table_memory import memory_of_rows, require_room
+from ..tables.table_memory import memory_of, require_room
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import StockOptimizerWarning
 
@@ -125,7 +125,7 @@ class RowEmbedding(keras.layers.Embedding):
                 allocated then.
         """
         if not self.built:
-            require_room(memory_of_rows(self), self.table_file)
+            require_room(memory_of(self), self.table_file)
         if self.table != "device":
             if not self.built:
                 self._build_table()

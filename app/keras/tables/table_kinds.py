@@ -20,12 +20,12 @@ from absl import logging
 from ...errors import RunError, UsageError
 from ...tables import sharded
 from ...tables.base import Table
+from ...tables.cached import ReadThroughTable
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.disk.journal import journal_path
 from ...tables.disk.table_file import TableFile
 from ...tables.initial import Constant, Initial, Unwritten
-from ...tables.read_through import ReadThroughTable
 from ...types import HOST
 from ..backend import in_place, named_files
 from .initial_rows import StoredRows, by_id

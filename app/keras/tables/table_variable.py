@@ -20,15 +20,15 @@ from tensorflow.python.checkpoint import tensor_callable  # no public module has
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from ...system.gradients import custom_gradient
+from ...system.python_functions import under_vectorized_map
 from ...tables.base import Slot, Table
+from ...tables.cached import ReadThroughTable
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
-from ...tables.python_calls import under_vectorized_map
-from ...tables.read_through import ReadThroughTable
 from ...tables.row_reads import row_slices, rows_to_read
-from ..backend import is_called_by
+from ..backend import callers, module_of
 from .exported_rows import current_export, export_rows, keep_with_graph
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
@@ -119,7 +119,11 @@ class HandleVariable(keras.Variable):
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
         """Raise ValueError; but give `sample` to the histograms of Keras' `TensorBoard`."""
-        if is_called_by("_log_weights", "keras.src.callbacks.tensorboard"):
+        if any(
+            frame.f_code.co_name == "_log_weights"
+            and module_of(frame) == "keras.src.callbacks.tensorboard"
+            for frame in callers()
+        ):
             return tf.convert_to_tensor(self.sample(), dtype, name=name)
         return tf.convert_to_tensor(self.value, dtype, name=name)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import warnings
 from collections.abc import Iterable
@@ -12,8 +11,8 @@ import keras
 import tensorflow as tf
 
 from ...system.xla import under_xla
-from ...tables.read_through import ReadThroughTable
-from ..backend import row_constraint
+from ...tables.cached import ReadThroughTable
+from ..backend import callers, row_constraint
 from .table_variable import TableVariable
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
@@ -53,11 +52,8 @@ class StockOptimizerWarning:
 
 def _asking_optimizer() -> Any:
     """Return the optimizer in the call stack that is in a step and writes whole tables, or None."""
-    frame = inspect.currentframe()
-    while (frame := frame.f_back) and frame.f_code.co_name != _ASKS:
-        pass
-    optimizer = frame and frame.f_locals["self"]
-    if optimizer is None or getattr(optimizer, "updates_rows", False):
+    frame = next((frame for frame in callers() if frame.f_code.co_name == _ASKS), None)
+    if frame is None or getattr(optimizer := frame.f_locals["self"], "updates_rows", False):
         return None
     # The scatter of plain SGD changes rows alone where XLA compiles it.
     is_sgd = isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum

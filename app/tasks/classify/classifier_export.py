@@ -11,11 +11,11 @@ from ...assembly.learning import ROW_PER_WORD
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...exporting import saved_model, word2vec
-from ...input import line_ends
+from ...input import labelled_files
 from ...settings import ClassifyConfig
-from ...text.fasttext import string_hashes
+from ...text.fasttext import line_features
 from ...types import WordVectors
-from . import fasttext_export, quantized_export
+from . import fasttext_export
 from .classify_model import TrainedClassifier, load_trained
 
 
@@ -35,7 +35,7 @@ class _Classifier(tf.Module):
         self, trained: TrainedClassifier, config: ClassifyConfig, words_file: str, labels_file: str
     ):
         super().__init__()
-        self._split_words = line_ends.make_word_splitter(config)
+        self._split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
         self._features = trained.features
         self._labels, tables = len(trained.labels.tokens), trained.tables
         is_multi_label = trained.model.output.is_multi_label
@@ -65,7 +65,7 @@ class _Classifier(tf.Module):
         hashes_M = ids_M
         if self._features.needs_hashes:
             ids_M = tf.where(ids_M < 0, tf.constant(self._features.words, tf.int64), ids_M)
-            hashes_M = string_hashes.hash_strings(words_M)
+            hashes_M = line_features.hash_strings(words_M)
         known_M = tf.where(ids_M >= 0)[:, 0]
         features = self._features.extract(
             tf.cast(tf.gather(ids_M, known_M), tf.int32),
@@ -118,6 +118,6 @@ EXPORTS: dict[str, Callable[..., str]] = {
     "word2vec": _word2vec,
     "word2vec_binary": lambda config, workdir, path: _word2vec(config, workdir, path, binary=True),
     "fasttext": fasttext_export.write,
-    "fasttext_quantized": quantized_export.write,
+    "fasttext_quantized": fasttext_export.write_quantized,
     "saved_model": _saved_model,
 }

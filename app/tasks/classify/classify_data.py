@@ -10,11 +10,11 @@ from absl import logging
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...input import line_ends
+from ...input import labelled_files
 from ...input.features import Features
 from ...input.labelled import Examples, list_starts
 from ...settings import ClassifyConfig
-from ...text import corpus, same_text, vocabulary
+from ...text import corpus, vocabulary
 from ...text import names as text_names
 from ...text.tokenize import warn_about_missing_spaces
 from ...text.vocabulary import Vocabulary
@@ -63,23 +63,24 @@ def load_data(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Te
         UsageError: The texts cannot be used, or the corpus changed during a run.
         RunError: A file cannot be read.
     """
-    sources = corpus.resolve(config.corpus)
-    known = recorded_corpus.read(workdir, {"fingerprint": dict})
-    same_text.check(sources, known, team)
+    sources, known = recorded_corpus.open_corpus(
+        config.corpus, workdir, {"fingerprint": dict}, team
+    )
     recorded = known.get("fingerprint")
-    fingerprint = recorded_corpus.recognize(sources, recorded, config, may_change=finished)
+    fingerprint = recorded_corpus.recognize(sources, recorded, config.corpus, workdir, finished)
     if recorded is None:
         warn_about_missing_spaces(sources, f"--corpus={config.corpus.corpus}")
     grows = bool(recorded) and fingerprint is None and config.vocabulary.grow_vocab
-    fingerprint = fingerprint or same_text.fingerprint(sources, team)
-    examples, heldout = line_ends.read(sources, config, team), None
+    fingerprint = fingerprint or corpus.fingerprint(sources, team)
+    how = config.corpus, config.labelled, config.input
+    examples, heldout = labelled_files.read(sources, *how, team), None
     if config.input.heldout:
         heldout = read_heldout(config.input.heldout, config)
     elif config.input.heldout_share:
         examples, heldout = _split_heldout(examples, config)
     words, labels = _load_or_count_names(examples, config, workdir)
     if recorded is not None:
-        recorded_corpus.warn_about_old_words(workdir, words.tokens, config)
+        recorded_corpus.warn_about_old_words(workdir, words.tokens, config.corpus.tokenizer)
     new_ids = None
     if grows:
         words, labels, new_ids = grown_names.grow(words, labels, examples, config)
@@ -161,7 +162,8 @@ def read_heldout(files: str, config: ClassifyConfig) -> Examples:
         UsageError: There is no text, a text has no label, or the files cannot be used.
         RunError: A file cannot be read.
     """
-    return line_ends.read(corpus.resolve_heldout(config.corpus, files), config)
+    sources = corpus.resolve_heldout(config.corpus, files)
+    return labelled_files.read(sources, config.corpus, config.labelled, config.input)
 
 
 def assign_ids(

@@ -12,14 +12,14 @@ import tensorflow as tf
 from ...assembly import learning, placing
 from ...assembly.learning import OutputSpec
 from ...checkpoints.workdir import Workdir
-from ...input import line_ends
+from ...input import labelled_files
 from ...input.features import Features
 from ...models.bag import Bag
 from ...settings import ClassifyConfig
 from ...system import devices
 from ...tables.base import Table
 from ...text import vocabulary
-from ...text.fasttext.hashing import hash_words
+from ...text.fasttext.line_features import hash_words
 from ...text.vocabulary import Vocabulary
 from . import classify_data, text_features
 from .label_prediction import Classifier, batch_size
@@ -113,7 +113,8 @@ def make_scorer(
         label id, (E, C) float32 each.
     """
     features = classifier.features
-    split_words, ids = line_ends.make_word_splitter(config), vocabulary.lookup_table(words)
+    split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
+    ids = vocabulary.lookup_table(words)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def tokens(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...checkpoints.workdir import Workdir
-from ...input.encoded_texts import EncodedTexts, encode, find_buckets, select_rows
-from ...input.features import Features
+from ...input.features import EncodedTexts, Features, encode, find_buckets, select_rows
 from ...input.labelled import Examples
 from ...settings import ClassifyConfig
 from ...system.checked_files import COUNT, damaged

@@ -35,7 +35,8 @@ def load_split(sources: Sequence[str], config: RecommendConfig) -> Split:
     heldout_pairs = read_heldout(config.input.heldout, config) if config.input.heldout else None
     if config.ratings.weighted and corpus_pairs.ratings_N is None:
         raise UsageError("--weighted needs ratings, and the pairs have none; leave it out")
-    return split_pairs(corpus_pairs, heldout_pairs, config)
+    how = config.input.heldout_share, config.vocabulary.min_count, config.run.seed
+    return split_pairs(corpus_pairs, heldout_pairs, config.ratings, *how)
 
 
 def warn_about_negative_ratings(split: Split, min_rating: str) -> None:

@@ -14,18 +14,19 @@ from ...assembly import placing, storage
 from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...input.pair_batches import count_batches, make_batches
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import (
     KnownItems,
     Split,
     UserItemPairs,
+    count_batches,
     filter_by_rating,
     group_by_user,
+    make_batches,
     select_scorable,
 )
 from ...settings import CorpusConfig, RecommendConfig
-from ...text import corpus, same_text
+from ...text import corpus
 from ...training.job import Evaluator, Job, TrainingData
 from ...types import ALONE, Team
 from .. import recorded_corpus
@@ -57,12 +58,10 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
     tops = parse_top(config)
     if config.corpus.corpus == CorpusConfig().corpus:
         raise UsageError(f"--corpus={config.corpus.corpus}: name files of users and their items")
-    sources = corpus.resolve(config.corpus)
-    known = recorded_corpus.read(workdir, CORPUS_SHAPE)
-    same_text.check(sources, known, team)
+    sources, known = recorded_corpus.open_corpus(config.corpus, workdir, CORPUS_SHAPE, team)
     recorded = known.get("fingerprint")
-    fingerprint = recorded_corpus.recognize(sources, recorded, config, may_change=False)
-    fingerprint = fingerprint or same_text.fingerprint(sources, team)
+    fingerprint = recorded_corpus.recognize(sources, recorded, config.corpus, workdir, False)
+    fingerprint = fingerprint or corpus.fingerprint(sources, team)
     split = recommend_data.load_split(sources, config)
     recommend_data.check_names(split, config, workdir)
     train, heldout = split.train, split.heldout

@@ -15,7 +15,7 @@ from app.tasks import trained_vectors
 from app.tasks.recommend import item_export, recommend_job, recommend_model
 from app.tasks.recommend import recommend_data as data
 from app.tasks.recommend.ranking_metrics import Ranker
-from app.text import word2vec_reader
+from app.text import vector_files
 from app.training import loop
 from app.training.run import check_flags
 
@@ -153,7 +153,7 @@ def test_a_bias_is_no_direction(tmp_path):
     items = found.tables["items"].gather(tf.range(ITEMS)).numpy()
     np.testing.assert_array_equal(rows.matrix, items[:, :3])
     item_export.export_word2vec(config, workdir, str(tmp_path / "out"))
-    np.testing.assert_array_equal(word2vec_reader.read(str(tmp_path / "out")).matrix, items[:, :3])
+    np.testing.assert_array_equal(vector_files.read(str(tmp_path / "out")).matrix, items[:, :3])
 
 
 @pytest.mark.parametrize("values", [{"cosine": False}, {"model": "gmf"}])
