@@ -81,9 +81,9 @@ def place(config, model, words):
         for epoch in epochs:
             yield epoch, tf.constant(draw.integers(0, words, shape), tf.int32)
 
-    micro_batch = text_tasks.micro_batch_spec(config, 1)
+    micro_batch = text_tasks.micro_batch_spec(config.input, 1)
     workdir = Workdir(config.run.workdir)
-    placed = placing.place_tables(model, batches, micro_batch, config, workdir)
+    placed = placing.place_tables(config, model, batches, micro_batch, workdir)
     return placed, memory.totals(placed.memory)
 
 
