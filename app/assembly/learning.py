@@ -31,7 +31,7 @@ from ..losses.user_item_losses import (
 from ..optimizers import adagrad, adam, ftrl, schedules, sgd
 from ..optimizers.base import Gradients, Optimizer, clip_by_global_norm, clip_by_row_norm
 from ..settings import ModelConfig, OptimizerConfig, RatingsConfig
-from ..settings.settings import numbers
+from ..settings.setting import numbers
 from ..system import devices
 
 
