@@ -114,17 +114,8 @@ def test_ratings_of_low_rank_are_found(tmp_path):
     again = recommend_model.load_recommender(config, Workdir(config.run.workdir))
     heldout = recommend_job.read_split(config, (config.corpus.corpus,)).heldout
     ranker = Ranker(again.model, again.tables, 9)
-    assert (
-        recommend_job.heldout_scores(
-            ranker,
-            again.known,
-            heldout,
-            recommend_model.parse_top(config.ratings.top),
-            USERS,
-            config.run.seed,
-        )
-        == found
-    )
+    how = recommend_model.parse_top(config.ratings.top), USERS, config.run.seed
+    assert recommend_job.heldout_scores(ranker, again.known, heldout, *how) == found
 
 
 @pytest.mark.parametrize(
