@@ -35,6 +35,7 @@ _BOUNDS = {
     "capacity": (1, _MOST),
     "max_bytes": (1, 2**63 - 1),
 }
+_PREFIX = "key_map."  # begins the names of the files of the key map in a weights file
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -249,9 +250,6 @@ def _check_numbers(layer: DynamicEmbedding) -> None:
             raise ValueError(
                 f"{layer.name}: {name}={value!r}; give an integer from {least:,} to {greatest:,}"
             )
-
-
-_PREFIX = "key_map."  # begins the names of the files of the key map in a weights file
 
 
 class KeysOfRows(HandleVariable):

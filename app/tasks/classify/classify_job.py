@@ -23,7 +23,7 @@ from ...input import bags
 from ...input.features import Features
 from ...input.labelled import Examples
 from ...models.bag import Bag
-from ...settings import Config, CorpusConfig, InputConfig
+from ...settings import ClassifyConfig, CorpusConfig, InputConfig
 from ...tables import memory
 from ...tables.base import Table
 from ...text import subwords, vector_files
@@ -37,7 +37,7 @@ from .classify_model import load_classifier, make_model
 from .label_prediction import Classifier
 
 
-def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
+def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
     """Load the texts and make the job that trains a classifier, with its tables.
 
     --initial_model and --pretrained_vectors are copied to the tables of a run without a
@@ -106,7 +106,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
 
 
 def load_data(
-    config: Config, workdir: Workdir, finished: bool, team: Team = ALONE
+    config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE
 ) -> classify_data.Data:
     """Load the texts of a run (see `classify_data.load_data`)."""
 
@@ -120,7 +120,7 @@ def load_data(
     )
 
 
-def _load_initial(config: Config) -> Model:
+def _load_initial(config: ClassifyConfig) -> Model:
     """Load --initial_model; raise UsageError if it does not fit the flags of the run."""
     return fasttext_start.load(config.labelled, config.model.dim, config.table.is_dynamic)
 
@@ -152,7 +152,7 @@ def _heldout_scores(
     return {f"heldout_{name}": value for name, value in metrics.items()}
 
 
-def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
+def evaluate(config: ClassifyConfig, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
     """Return the scores of a trained classifier on files, as text and as values for JSON.
 
     A warning is logged for labels that training lacks; they count as errors.
@@ -220,7 +220,7 @@ def _warn_about_long_texts(examples: Examples, features: Features, settings: Inp
         )
 
 
-def _closing(config: Config, heldout: Examples | None, workdir: Workdir) -> str:
+def _closing(config: ClassifyConfig, heldout: Examples | None, workdir: Workdir) -> str:
     """Score the held-out texts, if any, by the saved tables; return scores and next commands."""
     path, lines = shlex.quote(str(workdir.path)), []
     if heldout is not None:

@@ -27,7 +27,7 @@ from ...input.user_item_pairs import (
     make_batches,
     select_scorable,
 )
-from ...settings import Config, CorpusConfig
+from ...settings import CorpusConfig, RecommendConfig
 from ...text import corpus
 from ...training.job import Evaluator, Job, TrainingData
 from ...types import ALONE, Team
@@ -44,7 +44,7 @@ _OF_PAIR, _OF_WAIT, _OF_LAYERS = 200, 20 * 10**9 // 15, 15
 _FEWEST_USERS = 500  # whose mean recall is known to about .01
 
 
-def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
+def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
     """Read the pairs and make the job that trains a recommender, with its tables.
 
     Args:
@@ -116,7 +116,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
 
 
-def read_split(config: Config, sources: Sequence[str]) -> Split:
+def read_split(config: RecommendConfig, sources: Sequence[str]) -> Split:
     """Read the pairs of a run from its files, and split them into training and held-out pairs."""
     given = config.input.heldout
     heldout = corpus.resolve_heldout(config.corpus, given) if given else ()
@@ -124,7 +124,7 @@ def read_split(config: Config, sources: Sequence[str]) -> Split:
     return recommend_data.load_split(sources, heldout, config.ratings, *rules)
 
 
-def _make_start(config: Config, split: Split, workdir: Workdir) -> SpectralStart | None:
+def _make_start(config: RecommendConfig, split: Split, workdir: Workdir) -> SpectralStart | None:
     """Return the vectors to start from, not yet computed; None if the run starts at random.
 
     A resumed run needs none, unless a dynamic table gives rows to ids that are still to come.
@@ -143,7 +143,7 @@ def _make_start(config: Config, split: Split, workdir: Workdir) -> SpectralStart
     )
 
 
-def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
+def evaluate(config: RecommendConfig, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
     """Return the metrics of a trained recommender on files of pairs, as text and values for JSON.
 
     Pairs rated below --min_rating, with unknown users or items, or of the training are left out.
