@@ -140,10 +140,6 @@ def _make_scorer(config: RecommendConfig, loss: UserItemLoss) -> Scorer:
     return scorers[config.model.model]
 
 
-def parse_top(config: RecommendConfig) -> list[int]:
-    """Return the numbers of --top, rising, each once.
-
-    Args:
-        config: The configuration of the run.
-    """
-    return sorted(set(numbers(config.ratings.top)))
+def parse_top(top: str) -> list[int]:
+    """Return the numbers of --top, rising, each once."""
+    return sorted(set(numbers(top)))
