@@ -23,8 +23,6 @@ class Touch:
     """One operation of a step on a whole table.
 
     Attributes:
-        variable: The name of the table.
-        operation: The operation.
         name: The name of the operation, after the names of the calls that contain it, such as
             `call/operation`.
     """
@@ -47,12 +45,9 @@ class Finding:
     """All operations of one type and one cause on a whole table.
 
     Attributes:
-        variable: The name of the table.
-        shape: The shape of the table.
         operation: The type of the operations.
         cause: The layer, optimizer or line of source that makes the operations.
         bytes: The bytes that the operations read and write in one call of the function.
-        count: The number of operations.
         instead: The operation or layer to use instead.
     """
 
@@ -121,11 +116,7 @@ class Findings(tuple[Finding, ...]):
 
 
 def explained(touch: Touch) -> tuple[str, str]:
-    """Return the line of source that made an operation, and what to use instead.
-
-    Args:
-        touch: The operation.
-    """
+    """Return the line of source that made an operation, and what to use instead."""
     return source_line(touch.frames), instead(touch.operation)
 
 
@@ -152,9 +143,6 @@ def instead(operation: tf.Operation) -> str:
     """Return advice for the user: how to replace an operation on a whole table by one on rows.
 
     The advice depends on whether the operation reads or writes a variable, or computes.
-
-    Args:
-        operation: The operation.
     """
     if operation.type == "ReadVariableOp":
         return _READ

@@ -1,4 +1,4 @@
-"""Functions that read the graph of a traced function: its operations, shapes and numbers."""
+"""Functions that read the graph of a traced function: operations, shapes, numbers, loops."""
 
 from __future__ import annotations
 
@@ -37,9 +37,6 @@ def executed(graph: tf.Graph) -> list[tf.Operation]:
 
     The outputs and the control outputs need them; TensorFlow removes other operations. Operations
     of inner functions are not included.
-
-    Args:
-        graph: The graph of the function.
     """
     waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
     seen = set()
@@ -52,11 +49,7 @@ def executed(graph: tf.Graph) -> list[tf.Operation]:
 
 
 def called_graphs(operation: tf.Operation) -> list[tf.Graph]:
-    """Return the graphs of the functions that an operation calls, in the order of `CALLS`.
-
-    Args:
-        operation: Any operation of a graph.
-    """
+    """Return the graphs of the functions that an operation calls, in the order of `CALLS`."""
     attributes, _ = CALLS.get(operation.type, ((), 0))
     values = [operation.get_attr(attribute) for attribute in attributes]
     functions = [f for value in values for f in (value if isinstance(value, list) else [value])]
@@ -69,7 +62,6 @@ def shape_of(tensor: tf.Tensor, known: Mapping[str, Any]) -> tuple[int, ...] | N
     TensorFlow infers shapes within one function. This function also uses numbers from its caller.
 
     Args:
-        tensor: A tensor of the graph.
         known: The numbers from the caller, see `number`.
     """
     shape, op = tensor.shape, tensor.op
@@ -89,7 +81,6 @@ def number(tensor: tf.Tensor, known: Mapping[str, Any]) -> np.ndarray | None:
     constant with 16 elements or more, the value counts as not known.
 
     Args:
-        tensor: A tensor of the graph.
         known: The arguments of the function, by the names of its inputs. Only NumPy arrays are
             used; other values are ignored.
     """
@@ -120,7 +111,6 @@ def look_ups_in_loops(
     shape of the variable, even if the gradient of one pass is row-sparse (tf.IndexedSlices).
 
     Args:
-        function: A traced function, a ConcreteFunction.
         variables: Its variables by name.
 
     Returns:
@@ -146,15 +136,7 @@ def _walk(
     inside: tuple[str, ...],
     loops: dict[str, tuple[str, ...]],
 ) -> None:
-    """Add the loops of the look-ups in a graph, and in the functions that it calls, to `loops`.
-
-    Args:
-        graph: The graph of a function.
-        arguments: For each input, the name of the variable that it is the handle or value of.
-        scope: The names of the calls that contain the function, as `call/call/`.
-        inside: The names of the loops that contain the function.
-        loops: The result.
-    """
+    """Add the loops of the look-ups in a graph, and in the functions that it calls, to `loops`."""
     names = {t.name: name for t, name in zip(graph.inputs, arguments, strict=True) if name}
     for op in graph.get_operations():
         inputs = [names.get(tensor.name) for tensor in op.inputs]

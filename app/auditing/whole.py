@@ -51,7 +51,6 @@ def findings(
     body of a loop counts once. A read without a copy, or of the shape only, is not reported.
 
     Args:
-        function: A traced function, a ConcreteFunction.
         variables: All its variables by name. A tensor that could belong to several of them is
             attributed to the first.
         least_bytes: The size of the smallest table to report, in bytes.
@@ -77,7 +76,6 @@ def taken_by_row(
     """Return the names of the tables: variables of which the function reads or writes single rows.
 
     Args:
-        function: A traced function, a ConcreteFunction.
         variables: Its variables by name.
         least_bytes: The size of the smallest table, in bytes.
     """
@@ -313,7 +311,6 @@ def audit(
 
     Args:
         function: The train function, a `tf.function`.
-        tables: The tables by name.
         inputs: The arguments of a call; only their shapes and dtypes are used.
         least_bytes: The size of the smallest table or slot to report, in bytes.
     """

@@ -22,11 +22,7 @@ Gather = Callable[[str, tf.Tensor], tf.Tensor]
 
 
 def gather_from(tables: Mapping[str, Table]) -> Gather:
-    """Return a function that reads rows of the given tables.
-
-    Args:
-        tables: The tables by name.
-    """
+    """Return a function that reads rows of the given tables."""
     return lambda name, ids_U: tables[name].gather(ids_U)
 
 
@@ -93,9 +89,6 @@ class VectorWordPairs(NamedTuple):
 
         If each group has one vector and one word, all pairs are listed, also those of weight 0, so
         that their number is static.
-
-        Args:
-            predictions: Groups of vectors and words.
         """
         hidden_GND, targets_GM, weights_GNM, *_ = predictions
         hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
@@ -165,7 +158,6 @@ class Part(NamedTuple):
     over the tiles that only reads and hands a number for each vector, the carry, from tile to tile.
 
     Attributes:
-        table: The name of the table.
         hidden_ND: All hidden vectors.
         groups: The number of groups, an int or an int32 scalar.
         members: The hidden vectors of each group. None if there is one group that has them all.
@@ -180,11 +172,11 @@ class Part(NamedTuple):
 
     table: str
     hidden_ND: tf.Tensor
-    groups: int | tf.Tensor
-    members: GroupMembers | None
-    tiles: Callable[[tf.Tensor], tf.Tensor] | None
     block: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, Any]]
     loss: Callable[[Any, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
+    groups: int | tf.Tensor = 1
+    members: GroupMembers | None = None
+    tiles: Callable[[tf.Tensor], tf.Tensor] | None = None
     measure: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
 
 
@@ -203,9 +195,18 @@ class WordGroups(NamedTuple):
     """
 
     bounds_NG: tf.Tensor
-    blocks: Callable[[Any], Any]
-    measure: Callable[[Any], Any]
     words: Callable[[Any, Any, Any], tuple[tf.Tensor, tf.Tensor]]
+    blocks: Callable[[Any], Any] = lambda group: 1
+    measure: Callable[[Any], Any] = lambda group: None
+
+    def renumber(self, number: Callable[[tf.Tensor], tf.Tensor]) -> WordGroups:
+        """Return the groups with `number(ids)` as the ids of the words."""
+
+        def words(*block: Any) -> tuple[tf.Tensor, tf.Tensor]:
+            ids_M, log_p_NM = self.words(*block)
+            return number(ids_M), log_p_NM
+
+        return self._replace(words=words)
 
 
 class Loss(Protocol):
@@ -254,7 +255,6 @@ class Loss(Protocol):
         term that a loss has in place of -log P.
 
         Args:
-            predictions: Hidden vectors, words and weights.
             rows: The rows of `lookups`, by name of the table.
 
         Returns:
@@ -276,7 +276,7 @@ class NormalizedLoss(Loss, Protocol):
             out if the score is 0, or if no such score exists.
         """
 
-    def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
+    def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
         """Return parts, not yet computed, whose losses sum to the weighted -log P of each word.
 
         Their `loss` returns one number for each vector of a block, so `losses.stream.losses` can
@@ -284,20 +284,8 @@ class NormalizedLoss(Loss, Protocol):
 
         Args:
             predictions: Groups of one vector and one word.
-            rows: The rows of `exact_lookups`, by name of the table.
+            gather: Reads the rows that are not streamed.
         """
-
-    def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Return the ids that `exact` needs of the tables that are not streamed, by name.
-
-        By default there are none.
-        """
-        return {}
 
     def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
-        """Return all words in groups, each word once.
-
-        Args:
-            hidden_ND: N hidden vectors.
-            gather: Reads rows of the loss's tables.
-        """
+        """Return all words in groups, each word once."""

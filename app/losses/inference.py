@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from ..system.loops import loop
-from ..tables.row_reads import gather_unique
 from . import stream
 from .base import Gather, NormalizedLoss, Predictions, WordGroups
 
@@ -24,15 +23,11 @@ def log_probability(
     A loss with classes or a tree reads only the rows of these words' classes or paths.
 
     Args:
-        loss: A trained loss.
-        hidden_ND: N hidden vectors.
         targets_N: The id of a word for each vector, int32.
-        gather: Reads rows of the loss's tables.
     """
     weights_N11 = tf.ones_like(hidden_ND[:, :1, tf.newaxis], tf.float32)
     predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N[:, tf.newaxis], weights_N11)
-    rows = gather_unique(loss.exact_lookups(), gather)
-    return -tf.add_n([stream.losses(part, gather) for part in loss.exact(predictions, rows)])
+    return -tf.add_n([stream.losses(part, gather) for part in loss.exact(predictions, gather)])
 
 
 def distribution(
@@ -41,11 +36,6 @@ def distribution(
     """Yield all words in blocks, as ids (M,) and their log-probabilities (N, M) float32.
 
     A block is computed when it is reached. Ids are in the order of the loss, not ascending.
-
-    Args:
-        loss: A trained loss.
-        hidden_ND: N hidden vectors.
-        gather: Reads rows of the loss's tables.
     """
     for groups in loss.word_groups(hidden_ND, gather):
         for group in range(groups.bounds_NG.shape[1]):
@@ -62,12 +52,6 @@ def top_k(
 
     Groups with the highest bounds are read first. A group is skipped if its bound shows that none
     of its words can be among the k (branch and bound).
-
-    Args:
-        loss: A trained loss.
-        hidden_ND: N hidden vectors.
-        k: The number of words.
-        gather: Reads rows of the loss's tables.
 
     Returns:
         Ids (N, k) int32 and log-probabilities (N, k) float32, the most probable word first, and of
@@ -114,13 +98,7 @@ def _search(groups: WordGroups, best: Sequence[tf.Tensor]) -> Sequence[tf.Tensor
 
 
 def _merge(best: Sequence[tf.Tensor], ids_M: tf.Tensor, log_p_NM: tf.Tensor) -> Sequence[tf.Tensor]:
-    """Return the best k of k words and a block of words, of equal ones those of lower ids.
-
-    Args:
-        best: The ids of the words so far, the best first, and their log-probabilities, (N, k).
-        ids_M: The ids of the block, ascending.
-        log_p_NM: Their log-probabilities.
-    """
+    """Return the best k of k words and a block of words, of equal ones those of lower ids."""
     ids_NK, log_p_NK = best
     k = ids_NK.shape[1]
     own = tf.math.top_k(log_p_NM, tf.minimum(k, tf.size(ids_M)))

@@ -1,4 +1,4 @@
-"""Negative sampling, where several vectors share their samples."""
+"""Negative sampling, where several vectors share their samples, and the logistic loss."""
 
 from __future__ import annotations
 
@@ -30,10 +30,8 @@ class NegativeSampling(Loss):
 
     Args:
         counts: (V,) occurrences of the words.
-        columns: The columns of a vector, D.
         power: Words are drawn in proportion to counts ** power.
         sharing: The number of vectors that share a pool. The vectors of a batch are a multiple.
-        samples: The number of samples of a pool, K.
         negatives: The weight of all K samples together for a vector with one word to predict.
     """
 

@@ -24,10 +24,6 @@ class OneVsAll(Loss):
     weight of a prediction applies to a label that the text has; every other label counts once. With
     `Shares`, every other label has the weight of the vector, and a label with a share of one half
     counts half as present and half as absent. A vector whose weights are all 0 is padding.
-
-    Args:
-        labels: The number of labels, C.
-        columns: The columns of a vector, D.
     """
 
     is_multi_label = True
@@ -72,15 +68,10 @@ class OneVsAll(Loss):
             return _block_loss(positions_NM, weights, hidden_ND, rows_UD)
 
         count = None if tiles == 1 else lambda group: tf.constant(tiles)
-        return 0.0, [Part(_TABLE, hidden_ND, 1, None, count, block, loss)]
+        return 0.0, [Part(_TABLE, hidden_ND, block, loss, tiles=count)]
 
     def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
-        """Return all labels in a group (see `NormalizedLoss`); their probabilities do not sum to 1.
-
-        Args:
-            hidden_ND: N hidden vectors.
-            gather: Reads rows of the table.
-        """
+        """Return all labels in a group (see `NormalizedLoss`); their sum is not 1."""
         step = max(1, _AT_ONCE // self._columns)
         hidden_ND = tf.cast(hidden_ND, tf.float32)
 
@@ -92,7 +83,7 @@ class OneVsAll(Loss):
 
         blocks = -(-self._labels // step)
         bounds_N1 = tf.zeros_like(hidden_ND[:, :1])
-        return [WordGroups(bounds_N1, lambda _: blocks, lambda _: None, words)]
+        return [WordGroups(bounds_N1, words, lambda _: blocks)]
 
 
 class _Weights(NamedTuple):
@@ -116,13 +107,6 @@ def _block_loss(
 
     The gradients by the vectors and the rows are computed at once, from the same scores. A vector
     whose weights are all 0 has neither loss nor gradient.
-
-    Args:
-        positions_NM: The position of each label among the rows of the block; a label of another
-            block has a position outside them.
-        weights: The weights of the vectors and of the labels.
-        hidden_ND: The vectors.
-        rows_UD: The rows of the block.
     """
 
     @custom_gradient

@@ -1,4 +1,4 @@
-"""The base class of losses that score the words to predict against samples of all words."""
+"""Losses that score words against samples of all words: sampled softmax and NCE."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ class SampledLoss(ClassSoftmax):
 
     Args:
         counts: (V,) occurrences of the words, descending.
-        columns: The columns of a vector, D.
-        samples: The number of samples of a step, K.
         sampler: The distribution of the samples, a key of `losses.sampling.SAMPLERS`.
     """
 
@@ -73,7 +71,6 @@ class SampledLoss(ClassSoftmax):
         """Return the weighted loss of each vector, (G N,) float32. It can be differentiated.
 
         Args:
-            predictions: Hidden vectors, words and weights.
             rows: The rows of `lookups`, by name of the table.
         """
         scores = self._scores(predictions, rows["output"])
@@ -120,12 +117,7 @@ def _shape(tensor: tf.Tensor) -> list[int | tf.Tensor]:
 
 
 def _score_words(hidden_GND: tf.Tensor, words_GMD: tf.Tensor) -> tf.Tensor:
-    """Return the dot product of every vector and every word of its group, (G, N, M).
-
-    Args:
-        hidden_GND: The N vectors of each group.
-        words_GMD: The rows of the M words of each group, of the same dtype.
-    """
+    """Return the dot product of every vector and every word of its group, (G, N, M)."""
     if hidden_GND.shape[1] == words_GMD.shape[1] == 1:
         # A matrix product for each single score costs more than the score.
         return tf.reduce_sum(hidden_GND * words_GMD, axis=2, keepdims=True)
@@ -163,8 +155,6 @@ class Nce(SampledLoss):
 
     Args:
         counts: (V,) occurrences of the words, descending.
-        columns: The columns of a vector, D.
-        samples: The number of samples of a step, K.
         sampler: The distribution of the noise, a key of `losses.sampling.SAMPLERS`.
     """
 

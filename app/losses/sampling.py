@@ -1,4 +1,4 @@
-"""Random draws of negative samples."""
+"""Stratified random draws of samples, and the distributions to draw from."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def draw_stratified(
 
     Args:
         cumulative_V: The cumulative distribution over ids, float64.
-        pools: The number of pools.
         samples: The number of ids of each pool, K.
         seed: (2,) integers; the draw is a function of it.
     """
@@ -73,7 +72,6 @@ def draw_strata(parts: int, seed: tf.Tensor) -> tf.Tensor:
     The last number may round up to 1.
 
     Args:
-        parts: The number of parts.
         seed: (2,) integers; the draw is a function of it.
 
     Returns:
@@ -90,7 +88,6 @@ class LogUniform:
 
     Args:
         counts: (V,) occurrences of the words, descending; only their number is used.
-        samples: The number of samples of a step, K.
     """
 
     def __init__(self, counts: np.ndarray, samples: int):
@@ -110,11 +107,7 @@ class LogUniform:
         return tf.minimum(ids_K, self._words - 1)  # the last point may round up
 
     def log_expected(self, ids: tf.Tensor) -> tf.Tensor:
-        """Return the logarithm of how often each id is expected in a step, float32.
-
-        Args:
-            ids: Integer ids of any shape.
-        """
+        """Return the logarithm of how often each id is expected in a step, float32."""
         share = tf.math.log1p(1 / (tf.cast(ids, tf.float32) + 1))
         return tf.math.log(share * np.float32(self._samples / np.log(self._words + 1)))
 
@@ -126,7 +119,6 @@ class Unigram:
 
     Args:
         counts: (V,) occurrences of the words.
-        samples: The number of samples of a step, K.
     """
 
     def __init__(self, counts: np.ndarray, samples: int):

@@ -31,8 +31,6 @@ def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Ten
     """Compute and differentiate a part; update the rows of each block before the next is read.
 
     Args:
-        part: A part of a loss.
-        gather: Reads rows.
         update: Writes the rows of a block, given their gradients.
 
     Returns:
@@ -52,10 +50,6 @@ def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Ten
 
 def gradients(part: Part, gather: Gather) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Compute and differentiate a part without an update; all gradients are in memory at once.
-
-    Args:
-        part: A part of a loss.
-        gather: Reads rows.
 
     Returns:
         The loss, a float32 scalar; its gradient by the hidden vectors, (N, D) float32; the ids of
@@ -80,7 +74,6 @@ def losses(part: Part, gather: Gather) -> tf.Tensor:
     Args:
         part: A part whose `loss` returns one number for each vector of a block. A vector in several
             groups gets the sum over them, a vector in no group gets 0.
-        gather: Reads rows.
     """
 
     def visit(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
@@ -111,19 +104,7 @@ def _visit_blocks(
     summed: Sequence[tf.TensorSpec],
     joined: Sequence[tf.TensorSpec] = (),
 ) -> Sequence[tf.Tensor]:
-    """Call `visit` for every block, one after the other, and combine its results.
-
-    Args:
-        part: A part of a loss.
-        gather: Reads rows.
-        visit: A function that returns the values of `summed`, then the values of `joined`.
-        summed: Specs of values that are summed over the tiles of a group. An unknown first
-            dimension is the number of the group's vectors.
-        joined: Specs of values, one for each row of a block, that are joined over the tiles.
-
-    Returns:
-        For each spec the values of all groups: scalars are summed, others are joined.
-    """
+    """Call `visit` for every block, one after the other, and combine its results."""
     visit_group = functools.partial(_visit_group, part, gather, visit, summed, joined)
     if isinstance(part.groups, int) and part.groups == 1:
         return visit_group(tf.constant(0))

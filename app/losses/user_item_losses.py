@@ -1,4 +1,4 @@
-"""Losses of pairs of a user and an item: their interface, squared error and pairwise ranking.
+"""Losses of pairs of a user and an item: squared error, ranking, and softmaxes over items.
 
 Each loss is a weighted sum over B pairs. A pair of weight 0 is padding and has no gradient.
 """
@@ -57,7 +57,6 @@ class UserItemLoss:
         mean: The mean rating, to be added to scores that predict ratings; 0 for other scores.
         temperature: The number by which the loss divides scores.
         initial_biases_V: The initial biases of the items; None for 0.
-        dtype: The dtype of the matrix products.
     """
 
     is_softmax: bool = False
@@ -86,9 +85,6 @@ class UserItemLoss:
 
     def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the weighted sum of the losses of all pairs, a float32 scalar.
-
-        Args:
-            batch: The pairs.
 
         Raises:
             NotImplementedError: Always, in this base class.
@@ -357,19 +353,7 @@ def sampled_items_softmax(
 def _exponentiate(
     users_ME: tf.Tensor, samples_KE: tf.Tensor, weights_K1: tf.Tensor, dtype: tf.DType
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the exponentials of the scores of all samples, and their weighted sums.
-
-    Args:
-        users_ME: The codes of users, float32.
-        samples_KE: The codes of the samples, float32.
-        weights_K1: The weight of each sample in the sum, float32.
-        dtype: The dtype of the products.
-
-    Returns:
-        powers_MK: Exponentials of the scores less the largest score of the user, `dtype`.
-        sums_M1: Their weighted sum over the samples, float32.
-        log_sums_M1: The logarithm of the weighted sum of the exponentials of the scores, float32.
-    """
+    """Return the exponentials of the scores of all samples, and their weighted sums."""
     scores_MK = tf.matmul(tf.cast(users_ME, dtype), tf.cast(samples_KE, dtype), transpose_b=True)
     scores_MK = tf.cast(scores_MK, tf.float32)
     greatest_M1 = tf.reduce_max(scores_MK, axis=1, keepdims=True)

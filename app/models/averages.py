@@ -51,7 +51,6 @@ def average(rows_UD: tf.Tensor, weights: MeanWeights) -> tf.Tensor:
     """Return B weighted means of rows, (B, D) float32, with a gradient by the rows.
 
     Args:
-        rows_UD: The rows, float32.
         weights: The share of each row in each mean.
     """
 

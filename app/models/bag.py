@@ -22,9 +22,6 @@ class Bag:
     Attributes:
         size: The number of features, which are words and n-grams.
         dim: The columns of a feature's vector, D.
-        output: The loss by which the mean predicts labels.
-        seed: The seed of the run.
-        dtype: The dtype of the matrix products.
     """
 
     size: int

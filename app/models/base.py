@@ -1,4 +1,4 @@
-"""The interface of a model: the rows that a batch needs, and the loss of these rows."""
+"""The interface of a model, and its random seeds."""
 
 from __future__ import annotations
 
@@ -77,11 +77,7 @@ class Preparable(Protocol):
     """
 
     def prepare(self, batch: Batch) -> Batch:
-        """Return the batch with its data prepared for `lookups` and `loss`, which do it otherwise.
-
-        Args:
-            batch: The data of one step, or of one micro-batch of it; it may be prepared already.
-        """
+        """Return the batch with its data prepared; otherwise `lookups` and `loss` do it."""
 
 
 def apply_loss(
@@ -90,9 +86,6 @@ def apply_loss(
     """Apply a loss to predictions, and return the outcome of the batch, without new states.
 
     Args:
-        loss: The loss.
-        predictions: Hidden vectors, words and weights.
-        rows: The rows of the loss's lookups, by name of the table.
         examples: The number of examples, or the sum of their weights, a float32 scalar.
     """
     total, parts = loss.loss(predictions, rows)

@@ -1,4 +1,4 @@
-"""The recurrent language model, which predicts every token of a text from the tokens before it."""
+"""The recurrent language model, and its cells."""
 
 from __future__ import annotations
 
@@ -36,13 +36,9 @@ class LanguageModel:
     Attributes:
         size: The number of words, V.
         dim: The columns of a word vector, D.
-        cell: The recurrent cell.
         hidden: The units of the cell, H.
         streams: The number of streams of a batch, B.
-        output: The loss by which the cell's output predicts words.
         priors: The result of `output.priors`.
-        seed: The seed of the initial values.
-        dtype: The dtype of the matrix products.
         micro_batches: The micro-batches of a step, each with B streams of its own.
     """
 
@@ -281,7 +277,6 @@ def run_cell(
     cores took 69 ms with the loop, 64 with copies and 61 with XLA; in bfloat16 54, 49 and 62 ms.
 
     Args:
-        cell: The cell.
         inputs_TBG: The product of each input and the kernel, with its bias, float32.
         state_BS: The state before the first step, float32.
         recurrent_HG: The kernel of the state, of the dtype in which products are computed.

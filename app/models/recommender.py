@@ -29,11 +29,7 @@ class Recommender:
     """A model that learns from pairs of a user and an item (see `UserItemPairs`).
 
     Attributes:
-        users: The rows of the table of users.
-        items: The rows of the table of items.
-        scorer: Scores a user and an item.
         pair_loss: The loss of the pairs. The items that it draws may be items that the user knows.
-        seed: The seed of the run.
         row_l2: The strength of a penalty: half the sum of squares of the rows of each pair, each
             time the pair occurs (Rendle et al. 2009, section 4.3).
         start: By name of the table, a function that returns vectors to start from, (U, K) or (V, K)
@@ -107,11 +103,6 @@ class Recommender:
 
         A pair of weight 0 has no penalty. Nor has the bias of an item that starts at a given value,
         nor an item that is drawn for all pairs of the batch.
-
-        Args:
-            users_BD: The rows of the pairs' users.
-            items: The rows of the B items of the pairs, then of the drawn items.
-            weights_B: The weights of the pairs.
         """
         items_ND = take(items, tf.float32)[: users_BD.shape[0] * (1 + self.pair_loss.negatives)]
         if self._starts_biased:  # a penalty would draw the bias to 0, away from its start

@@ -1,4 +1,4 @@
-"""Matrix factorization, and the base class of scorers, which score a user and an item.
+"""Scorers of a user and an item: matrix factorization and neural collaborative filtering.
 
 A scorer first turns the row of each user and of each item into a code of E numbers, each by itself.
 Then it scores pairs of codes. So the work on a row is done once, however many pairs it is in.
@@ -43,49 +43,23 @@ class Scorer:
         return self.dim, self.dim
 
     def kernels(self, seed: int) -> dict[str, TableSpec]:
-        """Return the specs of the scorer's own small tables, by name; every step reads all rows.
-
-        Args:
-            seed: The seed of the run.
-        """
+        """Return the specs of the scorer's own small tables, by name; every step reads all rows."""
         return {}
 
     def encode_users(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the codes of users, (N, E) float32.
-
-        Args:
-            rows_ND: The rows of N users, float32.
-            kernels: All rows of the tables of `kernels`.
-        """
+        """Return the codes of users, (N, E) float32."""
         return rows_ND
 
     def encode_items(self, rows_ND: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the codes of items, (N, E) float32.
-
-        Args:
-            rows_ND: The rows of N items, float32.
-            kernels: All rows of the tables of `kernels`.
-        """
+        """Return the codes of items, (N, E) float32."""
         return rows_ND
 
     def score_pairs(self, users_NE: tf.Tensor, items_NE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the score of each user and the item beside it, (N,) float32.
-
-        Args:
-            users_NE: The codes of N users.
-            items_NE: The codes of N items.
-            kernels: All rows of the tables of `kernels`.
-        """
+        """Return the score of each user and the item beside it, (N,) float32."""
         return tf.reduce_sum(users_NE * items_NE, axis=1)
 
     def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the score of every user and every item, (M, V) float32.
-
-        Args:
-            users_ME: The codes of M users.
-            items_VE: The codes of V items.
-            kernels: All rows of the tables of `kernels`.
-        """
+        """Return the score of every user and every item, (M, V) float32."""
         return tf.matmul(users_ME, items_VE, transpose_b=True)
 
 

@@ -65,7 +65,6 @@ class SubwordRows:
             fastText and of earlier versions.
 
     Attributes:
-        has_all_buckets: The argument.
         buckets_N: The buckets that have a row, rising, (N,) int32. Row V + n is of `buckets_N[n]`.
     """
 
@@ -91,11 +90,7 @@ class SubwordRows:
             self._lists.append(_Lists(*map(host_variable, (rows_N[of_group_N], ends, counts_V))))
 
     def lookups(self, words: tf.Tensor) -> DisjointIds:
-        """Return the rows of all unique words, one list after the other, in `GROUPS` groups.
-
-        Args:
-            words: Ids of words of any shape.
-        """
+        """Return the rows of all unique words, one list after the other, in `GROUPS` groups."""
         return DisjointIds(self._read(unique(words)[0]))
 
     def take(self, words: tf.Tensor, rows: Rows, dtype: tf.DType) -> tf.Tensor:
@@ -124,7 +119,6 @@ class SubwordRows:
         """Return the vectors of unique words, (W, D) float32.
 
         Args:
-            words_W: Ids of unique words.
             gather: Takes ids of rows (U,), returns the rows (U, D) float32.
         """
         groups = [unique(ids_N) for ids_N in self._read(words_W)]

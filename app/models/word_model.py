@@ -1,4 +1,4 @@
-"""The parts that the models of words share: their attributes and the table of word vectors."""
+"""The parts that the models of words share: the table of word vectors, and contexts of centres."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ class WordModel:
         size: The number of words, V.
         dim: The columns of a word's vector, D.
         window: The most tokens between a centre and a word of its context.
-        output: The loss by which a vector predicts words.
-        seed: The seed of the initial values.
-        dtype: The dtype of the matrix products.
         subwords: The rows of each word; None if a word has only the row of its id.
     """
 
@@ -56,11 +53,7 @@ class WordModel:
         return {"input": spec, **self.output.tables()}
 
     def word_lookups(self, words: tf.Tensor) -> tf.Tensor | DisjointIds:
-        """Return the ids of the rows of `input` that the vectors of words need.
-
-        Args:
-            words: Ids of words of any shape.
-        """
+        """Return the ids of the rows of `input` that the vectors of words need."""
         return words if self.subwords is None else self.subwords.lookups(words)
 
     def take_words(self, words: tf.Tensor, rows: Rows) -> tf.Tensor:
@@ -92,7 +85,6 @@ class WordModel:
 
         Args:
             gather: Takes ids of rows of `input` (U,), returns the rows (U, D) float32.
-            words_W: Ids of unique words.
         """
         if self.subwords is None:
             return gather(words_W)
@@ -182,13 +174,7 @@ def _context_shares(
 
 @tf.function(autograph=False, jit_compile=True)  # one pass over (B, T, L) instead of eight
 def _context_mask(real_BL: tf.Tensor, document_BL: tf.Tensor, reach_BT: tf.Tensor) -> tf.Tensor:
-    """Return 1 for each token of a centre's context, else 0, (B, T, L) float32.
-
-    Args:
-        real_BL: Whether each position has a token, bool.
-        document_BL: The number of each token's document within its row.
-        reach_BT: The largest distance of each centre to a token of its context, int32.
-    """
+    """Return 1 for each token of a centre's context, else 0, (B, T, L) float32."""
     centres = reach_BT.shape[1]
     distance_TL = _distances(real_BL.shape[1], centres)
     near_BTL = (distance_TL > 0) & (distance_TL <= reach_BT[:, :, None])

@@ -34,7 +34,6 @@ class Optimizer:
     """An update rule with its slots.
 
     Attributes:
-        rule: The update rule.
         slots: The state of a row, by name of the slot.
         learning_rate: A rate that suits word vectors (data/benchmarks/README.md).
         clip: A function from the gradients of a step, (U, D) by name of the table, to the gradients
@@ -72,11 +71,9 @@ def update_rows(
     writer.
 
     Args:
-        rule: The update rule.
         table: The table, made with the slots of the optimizer that has the rule.
         ids_U: Unique ids of rows. They are located once, for the rows and all slots.
         gradients_UD: The gradients of the rows, float32.
-        rate: The learning rate, a float32 scalar.
         step: The number of the update, an int64 scalar from 1.
         rows_UD: The rows as they are in the table, float32. By default they are gathered.
     """
@@ -91,12 +88,7 @@ def update_rows(
 
 
 def clip_by_row_norm(gradients: Gradients, limit: float) -> Gradients:
-    """Return the gradients, with each row of a greater L2 norm scaled down to the norm `limit`.
-
-    Args:
-        gradients: Gradients of rows, (U, D) float32, by name of the table.
-        limit: The largest norm.
-    """
+    """Return the gradients, with each row of a greater L2 norm scaled down to the norm `limit`."""
     return {name: _scale(rows_UD, _norm(rows_UD, 1), limit) for name, rows_UD in gradients.items()}
 
 
@@ -105,10 +97,6 @@ def clip_by_global_norm(gradients: Gradients, limit: float) -> Gradients:
 
     Pascanu et al. 2013, algorithm 1. All other rows of the tables have a gradient of 0, so the
     joint norm equals the norm of the dense gradient.
-
-    Args:
-        gradients: Gradients of rows, (U, D) float32, by name of the table.
-        limit: The largest norm.
     """
     norm = tf.norm(tf.stack([_norm(rows_UD) for rows_UD in gradients.values()]))
     return {name: _scale(rows_UD, norm, limit) for name, rows_UD in gradients.items()}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ...tables.base import TableSpec
 from ...tables.initial import Uniform
-from ...tables.row_reads import take
+from ...tables.row_reads import gather_unique, take
 from ...types import HOST, Rows
 from .. import softmax
 from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordGroups
@@ -36,10 +36,8 @@ class AdaptiveSoftmax(NormalizedLoss):
 
     Args:
         counts: (V,) occurrences of the words, descending.
-        columns: The columns of a vector, D.
         cutoffs: The ids at which clusters begin. Empty for the result of `choose_cutoffs`.
         divisor: The k-th cluster has D / divisor ** k columns, and at least 8.
-        seed: The seed of the projections.
 
     Raises:
         ValueError: The cutoffs are not ascending numbers from 1 to V - 1.
@@ -88,19 +86,20 @@ class AdaptiveSoftmax(NormalizedLoss):
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return all rows of the projections; the other rows are streamed."""
-        return self.exact_lookups()
+        return self._projections()
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
         """Return 0, a part for the head, and a part for each cluster, none of them computed yet."""
         return 0.0, self._parts(predictions, rows, softmax.summed_loss)
 
-    def exact_lookups(self) -> dict[str, tf.Tensor]:
-        """Return all rows of the projections."""
-        return {_projection(tail): tf.range(tail.columns) for tail in self._tails}
-
-    def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
+    def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
         """Return the parts of `loss`, not yet computed, with one number for each vector."""
+        rows = gather_unique(self._projections(), gather)
         return self._parts(predictions, rows, softmax.vector_losses)
+
+    def _projections(self) -> dict[str, tf.Tensor]:
+        """Return the ids of all rows of the projections, by name of the table."""
+        return {_projection(tail): tf.range(tail.columns) for tail in self._tails}
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return the log share of the text of every word and cluster in the head.
@@ -122,13 +121,13 @@ class AdaptiveSoftmax(NormalizedLoss):
         head_NH = self._head.log_probabilities(hidden_ND, gather, tf.zeros_like(hidden_ND[:, :1]))
         words = tf.range(first), head_NH[:, :first]
         bounds_N1 = tf.reduce_max(words[1], axis=1, keepdims=True)
-        found = [WordGroups(bounds_N1, lambda _: 1, lambda _: None, lambda *_: words)]
+        found = [WordGroups(bounds_N1, lambda *_: words)]
         for number, tail in enumerate(self._tails):
             rows_KD = gather(_projection(tail), tf.range(tail.columns))
             projected_NK = tf.matmul(hidden_ND, rows_KD, transpose_b=True)
             above_N1 = head_NH[:, first + number : first + number + 1]
             (groups,) = tail.word_groups(projected_NK, gather, above_N1)
-            found.append(_shifted(groups, self._bounds[number]))
+            found.append(groups.renumber(functools.partial(tf.add, self._bounds[number])))
         return found
 
     def _parts(
@@ -157,16 +156,6 @@ class AdaptiveSoftmax(NormalizedLoss):
             # A cluster without a word to predict has no groups, and so is not read.
             parts.append(part._replace(groups=tf.minimum(tf.size(tail_pairs.targets_P), 1)))
         return parts
-
-
-def _shifted(groups: WordGroups, first: int) -> WordGroups:
-    """Return groups of words with `first` added to their ids."""
-
-    def words(*block: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        ids_M, log_p_NM = groups.words(*block)
-        return ids_M + first, log_p_NM
-
-    return groups._replace(words=words)
 
 
 def choose_cutoffs(counts_V: np.ndarray) -> list[int]:

@@ -28,7 +28,6 @@ class ClassSoftmax(NormalizedLoss):
 
     Args:
         words: The number of words, V.
-        columns: The columns of a vector, D.
         starts: Where the groups of each level begin, top level first, as
             `losses.classes.classes.partition` returns it. Empty for the full softmax.
         devices: The device that holds the words of each class, (C,) int32, as
@@ -63,7 +62,7 @@ class ClassSoftmax(NormalizedLoss):
         """Return 0, and a part for each level, not yet computed; for words one for each device."""
         return 0.0, self._parts(predictions, softmax.summed_loss)
 
-    def exact(self, predictions: Predictions, rows: dict[str, Rows]) -> list[Part]:
+    def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
         """Return the parts of `loss`, not yet computed, with one number for each vector."""
         return self._parts(predictions, softmax.vector_losses)
 

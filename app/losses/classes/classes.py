@@ -69,7 +69,6 @@ def partition(
         rule: A key of RULES.
         classes: The number of classes of words, or 0 to choose it by the least cost. There are
             fewer if one word has the mass of several classes.
-        targets: The number of targets of a step.
 
     Returns:
         Where the classes of each level begin and the last one ends, top level first. For two levels
@@ -86,7 +85,6 @@ def expected_rows(counts_V: np.ndarray, starts: Sequence[np.ndarray], targets: i
     Args:
         counts_V: Occurrences of the words, descending.
         starts: The result of `partition`.
-        targets: The number of targets of a step.
     """
     p_N = probabilities(counts_V)
     rows = 0.0
@@ -107,8 +105,6 @@ def assign_devices(
     Args:
         counts_V: Occurrences of the words, descending.
         starts_C: Where each class begins and the last one ends, in words.
-        targets: The number of targets of a step.
-        devices: The number of devices.
 
     Returns:
         The device of each class, (C,) int32.
@@ -133,7 +129,6 @@ def imbalance(
     Args:
         counts_V: Occurrences of the words, descending.
         starts_C: Where each class begins and the last one ends, in words.
-        targets: The number of targets of a step.
         device_C: The device of each class.
 
     Returns:
@@ -156,7 +151,6 @@ def expected_loads(counts_V: np.ndarray, starts_C: np.ndarray, targets: int) -> 
     Args:
         counts_V: Occurrences of the words, descending.
         starts_C: Where each class begins and the last one ends, in words.
-        targets: The number of targets of a step.
     """
     p_C = np.add.reduceat(probabilities(counts_V), starts_C[:-1])
     return np.diff(starts_C) * _chance(p_C, targets)
@@ -169,12 +163,6 @@ def _cheapest(
 
     The classes are the units of the level above. The number of classes of that level is always
     chosen by cost.
-
-    Args:
-        p_N: The probability of each unit.
-        masses: The masses of the units, for each level from the lowest up.
-        count: The number of classes of the lowest level; 0 to try several.
-        targets: The number of targets of a step.
     """
     if not masses:
         return (_ROW + targets) * len(p_N), []
@@ -197,11 +185,7 @@ def _chance(p_G: np.ndarray, targets: int) -> np.ndarray:
 
 
 def _cut(mass_N: np.ndarray, parts: float) -> np.ndarray:
-    """Cut units into at most `parts` intervals of about equal mass, none of them empty.
-
-    Returns:
-        Where each interval begins and the last one ends, (C + 1,) int64.
-    """
+    """Cut units into at most `parts` intervals of about equal mass, none of them empty."""
     middle_N = np.cumsum(mass_N) - mass_N / 2
     part_N = np.floor(middle_N * (parts / mass_N.sum()))
     return np.append(np.flatnonzero(np.diff(part_N, prepend=-1)), len(mass_N))

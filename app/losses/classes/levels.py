@@ -1,4 +1,4 @@
-"""A level of classes: groups of rows in one table, with a softmax within each group."""
+"""A level of classes: groups of rows in one table or in one for each device, each a softmax."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class Level:
     """Rows of one table in consecutive groups.
 
     Args:
-        table: The name of the table.
         bounds: Where each group begins, and where the last one ends, (G + 1,) int.
         columns: The columns of the table, D. A group of more than 32 MB is split into tiles, and
             read twice, first for the normalizer of its scores.
@@ -139,8 +138,6 @@ class Level:
         """Return the log-probability of each row, (N, rows) float32; all rows are read at once.
 
         Args:
-            hidden_ND: N hidden vectors, float32.
-            gather: Reads rows of the table.
             above_NG: The log-probability of each group.
         """
         rows_RD = gather(self.table, tf.range(self.rows))
@@ -161,8 +158,6 @@ class Level:
         read before, for the normalizer.
 
         Args:
-            hidden_ND: N hidden vectors, float32.
-            gather: Reads rows of the table.
             above_NG: The log-probability of each group.
         """
 
@@ -216,7 +211,7 @@ class Level:
             above_N1 = tf.gather(above_NG, [group], axis=1)
             return ids_M, scores_NM - normalizer_N[:, tf.newaxis] + above_N1
 
-        return [WordGroups(above_NG, blocks, measure, words)]
+        return [WordGroups(above_NG, words, blocks, measure)]
 
 
 def _one_group(pairs: VectorWordPairs) -> GroupMembers | None:
@@ -230,12 +225,7 @@ def _one_group(pairs: VectorWordPairs) -> GroupMembers | None:
 def _sort_by_group(
     pairs: VectorWordPairs, group_P: tf.Tensor
 ) -> tuple[GroupMembers, tf.Tensor, tf.Tensor]:
-    """Sort pairs by group, and drop the groups without pairs.
-
-    Returns:
-        The members of each group, the indices of the pairs by ascending group (P,), and the groups
-        (G,), ascending.
-    """
+    """Sort pairs by group, and drop the groups without pairs."""
     order_P = tf.argsort(group_P, stable=True)
     groups_G, _, counts_G = tf.unique_with_counts(tf.gather(group_P, order_P))
     owners_P = order_P if pairs.owners_P is None else tf.gather(pairs.owners_P, order_P)
@@ -251,8 +241,6 @@ class ShardedLevel(Level):
 
     Args:
         table: The beginning of the names of the tables; the index of a device follows.
-        bounds: As for `Level`.
-        columns: As for `Level`.
         devices: The device of each group, (G,) int32.
     """
 
@@ -296,18 +284,8 @@ class ShardedLevel(Level):
         self, hidden_ND: tf.Tensor, gather: Gather, above_NG: tf.Tensor
     ) -> list[WordGroups]:
         """Return the words of each group, device by device; see `Level.word_groups`."""
-
-        def renumbered(groups: WordGroups, rows: np.ndarray) -> WordGroups:
-            """Return groups of a shard with the rows of the level as ids."""
-
-            def words(*block: Any) -> tuple[tf.Tensor, tf.Tensor]:
-                ids_M, log_p_NM = groups.words(*block)
-                return tf.gather(rows, ids_M), log_p_NM
-
-            return groups._replace(words=words)
-
         return [
-            renumbered(groups, rows)
+            groups.renumber(functools.partial(tf.gather, rows))
             for numbers_N, rows, shard in self._shards
             for groups in shard.word_groups(
                 hidden_ND, gather, tf.gather(above_NG, numbers_N, axis=1)

@@ -44,7 +44,6 @@ class Paths:
     """The paths of words; all tensors are on the host.
 
     Args:
-        code: The code of the vocabulary.
         ids_M: The ids of the words, int32, descending; -1 stands for no word, which has no path.
     """
 
@@ -92,21 +91,7 @@ def pad(values_N: tf.Tensor, value: int, is_coarse: bool = False) -> tf.Tensor:
 def _walk(
     ids_M: tf.Tensor, start: tf.Tensor, firsts_C: tf.Tensor, ends_E: tf.Tensor, last_E: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Walk along the paths of words.
-
-    Args:
-        ids_M: The words, as for `Paths`.
-        start: The first depth.
-        firsts_C: The table row of the first node of each depth.
-        ends_E: The field of `Code`.
-        last_E: The field of `Code`.
-
-    Returns:
-        node_N: The table row of the node of each path at each depth, depth by depth, (C M,).
-        is_new_N: Whether the path goes on, and the path before it has another node, bool.
-        row_MC: As in `PathNodes`.
-        left_MC: As in `PathNodes`.
-    """
+    """Walk along the paths of words."""
     lengths_M = tf.reduce_sum(tf.cast(ids_M >= ends_E[:, tf.newaxis], tf.int32), axis=0)
     indices_M = tf.gather(last_E, lengths_M) - ids_M
     depth_C1 = start + tf.range(tf.size(firsts_C))[:, tf.newaxis]
@@ -181,7 +166,6 @@ class GroupPaths:
     """The paths of words in groups; all tensors are on the host.
 
     Args:
-        code: The code of the vocabulary.
         ids_GM: The ids of the M words of each group, int32; M is static.
         shared: The number of depths whose nodes `nodes` leaves out.
 
@@ -248,20 +232,7 @@ def _measure(
     last_E: tf.Tensor,
     inner: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the positions of words at a depth, and the lengths of the paths of groups below it.
-
-    Args:
-        ids_M: The unique words, int32.
-        place_GM: The index in `ids_M` of each word of a group, int32.
-        shared: The depth, an int32 scalar.
-        ends_E: The field of `Code`.
-        last_E: The field of `Code`.
-        inner: The number of nodes with children at the depth, an int32 scalar.
-
-    Returns:
-        The position of each unique word as in `GroupPaths.cut_GM`, (M,) int32; and the number of
-        nodes of each group at this depth or below, with repetitions, (G,) int32.
-    """
+    """Return the positions of words at a depth, and the lengths of the paths of groups below it."""
     lengths_M = tf.reduce_sum(tf.cast(ids_M >= ends_E[:, tf.newaxis], tf.int32), axis=0)
     further_M = tf.maximum(lengths_M - shared, 0)
     inner_M = tf.bitwise.right_shift(tf.gather(last_E, lengths_M) - ids_M, further_M)
@@ -284,15 +255,7 @@ def _list(
     ends_GM: tf.Tensor,
     slots_K: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the fields of `Entries`.
-
-    Args:
-        row_MC: The nodes of each unique word (see `PathNodes`).
-        left_MC: The turns of each unique word.
-        place_GM: The unique word of each word of a group.
-        ends_GM: The result of `_ends`.
-        slots_K: 0 .. K - 1.
-    """
+    """Return the fields of `Entries`."""
     words, depths = tf.shape(place_GM)[1], tf.shape(row_MC)[1]
     is_after_GMK = slots_K >= ends_GM[:, :, tf.newaxis]
     word_GK = tf.reduce_sum(tf.cast(is_after_GMK, tf.int32), axis=1)

@@ -20,9 +20,7 @@ def make_part(code: Code, predictions: Predictions, table: str, gathered: int) -
     gathered at once.
 
     Args:
-        code: The code of the vocabulary.
         predictions: Groups of one vector and one word.
-        table: The name of the table of nodes.
         gathered: The most numbers that are gathered at once.
     """
     columns = predictions.hidden_GND.shape[2]
@@ -48,14 +46,8 @@ def make_part(code: Code, predictions: Predictions, table: str, gathered: int) -
 
     tiles = -(-depths // depths_at_once)
     is_one_tile = isinstance(tiles, int) and tiles == 1
-    return Part(
-        *(table, hidden_ND),
-        groups=1,
-        members=None,
-        tiles=None if is_one_tile else lambda group: tiles,
-        block=block,
-        loss=loss,
-    )
+    count = None if is_one_tile else lambda group: tiles
+    return Part(table, hidden_ND, block, loss, tiles=count)
 
 
 class _Pairs(NamedTuple):
@@ -161,7 +153,6 @@ def partial_scores(
     Args:
         hidden_ND: The vectors, float32.
         owner_P: The vector of each pair, int32.
-        rows_UD: The rows, float32.
         row_PC: The row of each node, int32.
 
     Returns:
