@@ -26,7 +26,7 @@ from ..tables.base import Table
 from ..training.job import Job
 from ..training.progress import is_finished
 from ..types import Team
-from . import liveness, rendezvous
+from . import rendezvous
 from .agreement import Agreement
 from .calls import Made
 from .cluster_spec import Hosts
@@ -56,7 +56,7 @@ class Workers(Replicas):
         self._hosts, self._settings, seconds = hosts, config.run, config.run.cluster_timeout
         self._asked = False
         rendezvous.check_own_address(hosts, seconds)
-        rendezvous.meet(config, hosts)
+        self._presence = rendezvous.meet(config, hosts)
         with self.error_context():
             strategy = _connect(hosts, config.run.device, seconds)
             super().__init__(strategy, config.run.sync_steps, config.run.sync_dtype)
@@ -86,16 +86,16 @@ class Workers(Replicas):
         try:
             yield
         except tf.errors.OpError as error:
-            if not liveness.is_lost_process_error(error):
+            if not rendezvous.is_lost_process_error(error):
                 raise
-            absent = liveness.missing(self._hosts, self._hosts.others)
+            absent = self._presence.missing(self._hosts.others)
             names = self._hosts.names(absent) or "another process"
             if self._asked:
                 raise RunError(
                     f"{names} is gone; run all processes again to continue from the last checkpoint"
                 ) from error
             logging.debug("%s", error.message)
-            liveness.start_again(names)
+            rendezvous.start_again(names)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -161,9 +161,9 @@ class Workers(Replicas):
         """
         if self.chief:
             return
-        rendezvous.wait_for_end_of_chief(self._hosts)
+        self._presence.wait_for_end_of_chief()
         if not is_finished(workdir, self._settings):
-            liveness.start_again(self._hosts.name(*self._hosts.chief))
+            rendezvous.start_again(self._hosts.name(*self._hosts.chief))
 
     def _somebody_has_more(self) -> bool:
         """Wait for the latest call, and return whether any process reported more batches in it."""

@@ -12,7 +12,7 @@ from ..checkpoints.workdir import Workdir
 from ..settings import Config
 from ..system.signals import asked_to_stop
 from ..training.progress import is_finished
-from . import liveness, rendezvous
+from . import rendezvous
 from .cluster_spec import Hosts
 
 
@@ -43,10 +43,10 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
         )
         assert server is not None  # it runs as long as this reference exists
         logging.info("%s is ready", hosts.name(*hosts.task))
-        rendezvous.meet(config, hosts)
-        rendezvous.wait_for_end_of_chief(hosts, config.run.cluster_timeout, stop.is_set)
+        presence = rendezvous.meet(config, hosts)
+        presence.wait_for_end_of_chief(stop.is_set)
     if not stop.is_set() and not is_finished(workdir, config.run):
-        liveness.start_again(hosts.name(*hosts.chief))
+        rendezvous.start_again(hosts.name(*hosts.chief))
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)  # there is no other way to end a server of TensorFlow
