@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -23,6 +23,23 @@ _KEYS = 1 << 31  # keys of operations are int32
 _DIGITS = 6
 _OF_POWER = 1 << (_DIGITS - 1)
 _SIZES = 32 * _OF_POWER
+FLAGS = 2  # the number of flags of `distributed.multi_worker`
+
+
+class Made(NamedTuple):
+    """The result of a call: float32 tensors on the device, the same on every replica.
+
+    Attributes:
+        loss: The loss of the first step.
+        examples: The examples of the first step.
+        flags_F: For each flag, the number of replicas that had it set.
+        numbers: The length of the vector that a replica sends in a step, the mean over the steps.
+    """
+
+    loss: tf.Tensor
+    examples: tf.Tensor
+    flags_F: tf.Tensor
+    numbers: tf.Tensor
 
 
 def replica_number() -> int:

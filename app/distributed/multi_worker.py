@@ -12,7 +12,7 @@ import faulthandler
 import os
 import signal
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,12 @@ from ..training.job import Job
 from ..training.progress import is_finished
 from ..types import Team
 from . import rendezvous
-from .agreement import Agreement
-from .calls import Made
 from .cluster_spec import Hosts
-from .messages import gather_bytes
+from .exchange import Made
 from .replicas import Replicas
 from .tensorflow_server import make_resolver
+
+_NUMBER_BYTES = 8  # of an int64, the widest integer that TensorFlow gathers
 
 
 class Workers(Replicas):
@@ -217,6 +217,69 @@ class Workers(Replicas):
                 "--corpus: the processes have different data or vocabularies; give all of them "
                 "files with the same content, and with --start=spectral processors of one kind"
             )
+
+
+class Agreement:
+    """The calls of one worker, in step with the calls of the others.
+
+    Args:
+        somebody_has_more: Waits for the latest call, and returns whether any worker has reported
+            with that call that it has more batches of the epoch.
+
+    Attributes:
+        has_more: Whether this worker has more batches of the epoch, to report with the next call.
+    """
+
+    def __init__(self, somebody_has_more: Callable[[], bool]):
+        self._somebody_has_more = somebody_has_more
+        self.has_more = False
+
+    def batches(
+        self, own: Iterator[tuple[int, Any]], epochs: range, empty: Any
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield the batch of every call that all workers make together; set `has_more` before each.
+
+        An epoch goes on, with empty batches if need be, until no worker has more. It has at least
+        one call, so every epoch must have a batch in at least one worker.
+
+        Args:
+            own: The batches of this worker, each with its epoch.
+            epochs: The epochs to go through.
+            empty: The batch of a call for which this worker has no batch.
+
+        Yields:
+            The epoch and the batch.
+        """
+        upcoming = next(own, None)
+        for epoch in epochs:
+            is_first = True
+            while True:
+                data = empty
+                if upcoming is not None and upcoming[0] == epoch:
+                    data, upcoming = upcoming[1], next(own, None)
+                elif not is_first and not self._somebody_has_more():
+                    break
+                is_first = False
+                self.has_more = upcoming is not None and upcoming[0] == epoch
+                yield epoch, data
+
+
+def gather_bytes(
+    message: bytes, gather: Callable[[tf.Tensor], np.ndarray], processes: int
+) -> list[bytes]:
+    """Return the message of every process, in their order; all processes call this together.
+
+    Args:
+        message: The bytes of this process, of any length.
+        gather: A function from numbers (N,) int64 of each replica of this process, N equal in all
+            processes, to the numbers of all replicas, (R, N).
+        processes: The number of processes, each with as many replicas.
+    """
+    sizes = gather(tf.constant([len(message)], tf.int64))[:, 0]
+    padded = message.ljust(-(-int(sizes.max()) // _NUMBER_BYTES) * _NUMBER_BYTES, b"\0")
+    numbers_RN = gather(tf.constant(np.frombuffer(padded, np.int64)))
+    first = range(0, len(sizes), len(sizes) // processes)  # the first replica of each process
+    return [numbers_RN[row].tobytes()[: sizes[row]] for row in first]
 
 
 def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strategy:

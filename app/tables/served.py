@@ -9,12 +9,192 @@ tensor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+from .device import DeviceTable
+from .messages import Form, pack, unpack
 from .sharded import ShardedTable
-from .table_server import Server, State, UpdateRows
+
+# A function that updates rows of a shard on its own device. It takes the name of the table, the
+# shard, unique ids (U,), gradients (U, D), the learning rate, and the number of the update, int64
+# from 1.
+UpdateRows = Callable[[str, DeviceTable, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], None]
+# Rows (U, D) of the table, then those of each of its slots, in order.
+State = Sequence[tf.Tensor]
+
+
+class Server:
+    """The shards of all tables on one parameter server.
+
+    Args:
+        device: The device of the server.
+        shards: The shards by the name of the table.
+        update_rows: The optimizer's update of the rows of a shard.
+    """
+
+    def __init__(self, device: str, shards: Mapping[str, DeviceTable], update_rows: UpdateRows):
+        self.device, self._shards, self._update_rows = device, dict(shards), update_rows
+        with tf.device(device):
+            self.updates = tf.Variable(tf.zeros([], tf.int64), trainable=False)
+            self._mutex = tf.raw_ops.MutexV2(container="", shared_name=f"lexrow-{uuid.uuid4()}")
+        self._locked: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
+        self._sizes: list[tf.Tensor] = []
+
+    def take_sizes(self) -> list[tf.Tensor]:
+        """Return the bytes of each message since the last call of this method, int32 scalars."""
+        sizes, self._sizes = self._sizes, []
+        return sizes
+
+    def read(self, ids: Mapping[str, tf.Tensor], has_slots: bool) -> dict[str, State]:
+        """Return rows of the shards, without the lock, with one message there and one back.
+
+        Args:
+            ids: Rows in the shard, (M,), by the name of the table.
+            has_slots: Whether to return the rows of all slots, too.
+
+        Returns:
+            Rows (M, D), float32, by the name of the table.
+        """
+        sizes = [tf.size(ids_M) for ids_M in ids.values()]
+        request = tf.concat([sizes, *(tf.cast(ids_M, tf.int32) for ids_M in ids.values())], axis=0)
+        with tf.device(self.device):
+            received = tf.identity(request)
+            rows = tf.split(received[len(ids) :], received[: len(ids)], num=len(ids))
+            answer = pack(
+                [
+                    tf.cast(part.gather(rows_M), part.dtype)  # exact: it is stored so
+                    for name, rows_M in zip(ids, rows, strict=True)
+                    for part in self._parts(name, has_slots)
+                ]
+            )
+        answer = tf.identity(answer)
+        self._sizes += [4 * tf.size(request), 2 * tf.size(answer)]
+        return self._unpack_rows(answer, dict(zip(ids, sizes, strict=True)), has_slots)
+
+    def write(self, gradients: Mapping[str, tuple[tf.Tensor, State]], rate: tf.Tensor) -> tf.Tensor:
+        """Send gradients in one message; the server counts an update and updates the rows.
+
+        It does so under its lock, so updates of several workers come one after the other.
+
+        Args:
+            gradients: Rows in the shard (M,), and a list of their gradients (M, D), float32, by the
+                name of the table.
+            rate: The learning rate, a float32 scalar.
+
+        Returns:
+            The number of the update, an int64 scalar from 1.
+        """
+        return self._send(gradients, rate, is_change=False)
+
+    def add(self, changes: Mapping[str, tuple[tf.Tensor, State]]) -> tf.Tensor:
+        """Send changes of rows and slots in one message; the server adds them under its lock.
+
+        Args:
+            changes: Rows in the shard (M,), and the changes of these rows and of their slots,
+                float32, by the name of the table.
+
+        Returns:
+            The number of updates so far, an int64 scalar.
+        """
+        rounded = {}
+        for name, (rows_M, parts) in changes.items():
+            stored = self._parts(name, has_slots=True)
+            pairs = zip(parts, stored, strict=True)
+            rounded[name] = rows_M, [tf.cast(part_MD, to.dtype) for part_MD, to in pairs]
+        return self._send(rounded, tf.zeros([]), is_change=True)
+
+    def _send(
+        self, values: Mapping[str, tuple[tf.Tensor, State]], rate: tf.Tensor, is_change: bool
+    ) -> tf.Tensor:
+        """Send rows and values in one message; return the number that the server answers."""
+        sizes = tf.stack([tf.size(rows_M) for rows_M, _ in values.values()])
+        rows = [tf.cast(rows_M, tf.int32) for rows_M, _ in values.values()]
+        parts = [part for _, parts in values.values() for part in parts]
+        message = pack([sizes, *rows, *parts])
+        self._sizes.append(2 * tf.size(message))
+        with tf.device(self.device):
+            return self._apply_under_lock(tuple(values), is_change)(message, rate)
+
+    def _apply_under_lock(
+        self, names: tuple[str, ...], is_change: bool
+    ) -> tf.types.experimental.ConcreteFunction:
+        """Return a function of (message, rate) that changes these tables under the server's lock.
+
+        It returns the number of updates. It is traced once for each tuple of names. It has all
+        its inputs before it takes the lock, so a worker that is lost cannot hold the lock. It is a
+        function of its own because TensorFlow would otherwise release the locks of several servers
+        one after the other, and two workers could wait for each other.
+        """
+        apply = self._add_changes if is_change else self._update_by_gradients
+
+        @tf.function(autograph=False)
+        def change(message: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+            """Change the rows in the message, and return the number of updates."""
+            with tf.device(self.device):
+                return tf.identity(apply(message, names, rate))
+
+        @tf.function(autograph=False)
+        def locked(message: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+            """Take the lock, call `change`, release the lock, and return the number."""
+            with tf.device(self.device):
+                with tf.control_dependencies([message, rate]):
+                    lock = tf.raw_ops.MutexLock(mutex=self._mutex)
+                with tf.control_dependencies([lock]):
+                    number = change(message, rate)
+                with tf.control_dependencies([number]):
+                    tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+                return number
+
+        key = (*names, str(is_change))
+        if key not in self._locked:
+            with tf.init_scope():
+                self._locked[key] = locked.get_concrete_function(
+                    tf.TensorSpec([None], tf.uint16), tf.TensorSpec([], tf.float32)
+                )
+        return self._locked[key]
+
+    def _update_by_gradients(
+        self, message: tf.Tensor, names: Sequence[str], rate: tf.Tensor
+    ) -> tf.Tensor:
+        """Count an update, and update the rows in the message by their gradients."""
+        number = self.updates.assign_add(1)
+        columns = {name: [(self._shards[name].columns, tf.float32)] for name in names}
+        for name, (rows_M, (by_row_MD,)) in _unpack(message, columns).items():
+            self._update_rows(name, self._shards[name], rows_M, by_row_MD, rate, number)
+        return number
+
+    def _add_changes(self, message: tf.Tensor, names: Sequence[str], rate: tf.Tensor) -> tf.Tensor:
+        """Add the changes in the message to rows and slots; `rate` is not used."""
+        parts = {name: self._parts(name, has_slots=True) for name in names}
+        columns = {name: [(to.columns, to.dtype) for to in parts[name]] for name in names}
+        for name, (rows_M, changes) in _unpack(message, columns).items():
+            for part, change_MD in zip(parts[name], changes, strict=True):
+                part.assign(rows_M, part.gather(rows_M) + tf.cast(change_MD, tf.float32))
+        return self.updates.read_value()
+
+    def _parts(self, name: str, has_slots: bool) -> list[DeviceTable]:
+        """Return the shard of a table, and its slots if `has_slots`."""
+        shard = self._shards[name]
+        return [shard, *(shard.slots.values() if has_slots else ())]
+
+    def _unpack_rows(
+        self, answer: tf.Tensor, sizes: Mapping[str, tf.Tensor], has_slots: bool
+    ) -> dict[str, State]:
+        """Return the rows of each table, float32; `sizes` are their numbers."""
+        parts = {name: self._parts(name, has_slots) for name in sizes}
+        forms = [
+            Form(sizes[name], part.columns, part.dtype)
+            for name, of_table in parts.items()
+            for part in of_table
+        ]
+        tensors = iter(unpack(answer, forms))
+        return {
+            name: [tf.cast(next(tensors), tf.float32) for _ in of_table]
+            for name, of_table in parts.items()
+        }
 
 
 class ServedTables:
@@ -143,6 +323,24 @@ class ServedTables:
             for share, positions_M, rows_M in zip(shares, positions, rows, strict=True):
                 share[name] = rows_M, [tf.gather(part, positions_M) for part in kept]
         return list(zip(self._servers, shares, strict=True))
+
+
+def _unpack(
+    message: tf.Tensor, columns: Mapping[str, Sequence[tuple[int, tf.DType]]]
+) -> dict[str, tuple[tf.Tensor, list[tf.Tensor]]]:
+    """Return the rows (M,) and the values (M, D) in a message of `Server._send`, by table.
+
+    `columns` has the number of columns and the dtype of each tensor of values of a table.
+    """
+    count = len(columns)
+    head = 2 * count  # each size takes two words
+    sizes = tf.unstack(tf.bitcast(tf.reshape(message[:head], [count, 2]), tf.int32), num=count)
+    forms = [Form(size, 0, tf.int32) for size in sizes]
+    for size, of_table in zip(sizes, columns.values(), strict=True):
+        forms += [Form(size, *form) for form in of_table]
+    tensors = iter(unpack(message[head:], forms))
+    rows = {name: next(tensors) for name in columns}
+    return {name: (rows[name], [next(tensors) for _ in columns[name]]) for name in columns}
 
 
 def _is_changed(parts: State) -> tf.Tensor:
