@@ -29,7 +29,6 @@ def make_runner(config: Config, hosts: Hosts | None) -> Runner:
     """Return the runner of a run, connected to the other processes; for --plan_only a local one.
 
     Args:
-        config: The settings of the run.
         hosts: The processes of the cluster; None for a strategy of one process.
 
     Returns:
@@ -54,7 +53,6 @@ def is_server(config: Config, hosts: Hosts | None) -> bool:
     """Return whether this process serves the chief instead of running the job; never to plan only.
 
     Args:
-        config: The settings of the run.
         hosts: The processes of the cluster, or None.
 
     Returns:
@@ -69,7 +67,6 @@ def describe(config: Config, hosts: Hosts | None, replicas: int) -> str:
     """Return a line about the processes and replicas that train; empty for one device.
 
     Args:
-        config: The settings of the run.
         hosts: The processes of the cluster, or None.
         replicas: The number of replicas that share a step.
 

@@ -84,9 +84,6 @@ class Exchange:
     """The collective operations of one group of all replicas of a strategy.
 
     Every process has to construct its groups in the same order, as they are numbered.
-
-    Args:
-        strategy: The strategy of the replicas.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):

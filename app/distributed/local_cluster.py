@@ -35,8 +35,6 @@ def make_hosts(workers: int, servers: int, first_port: int) -> Hosts:
     With parameter servers there is a separate chief. Otherwise the first worker is the chief.
 
     Args:
-        workers: The number of workers.
-        servers: The number of parameter servers.
         first_port: The first of consecutive ports; 0 for any free ones.
 
     Returns:
@@ -58,11 +56,6 @@ def train(hosts: Hosts, arguments: Sequence[str], settings: RunConfig) -> int:
     other process that fails is named, and the chief ends by itself. SIGINT and SIGTERM ask the
     chief to stop. No process is left running, however this one ends. With `settings.plan_only`,
     only the chief runs.
-
-    Args:
-        hosts: The processes of the run.
-        arguments: The flags of lexrow.train.
-        settings: The settings of the run.
 
     Returns:
         The exit code of the chief; 128 and its number for a signal that ended the chief.

@@ -38,7 +38,6 @@ def find_places(ids_N: tf.Tensor, replicas: int) -> Places:
 
     Args:
         ids_N: The ids of the changes of all replicas, as many of each, one after the other.
-        replicas: The number of replicas, R.
     """
     with tf.device(HOST):
         indices_U = changed(ids_N)
@@ -56,7 +55,6 @@ def fill_places(places: Places, size: tf.Tensor) -> Places:
     """Return places filled up with `NO_ID` to a number of rows.
 
     Args:
-        places: The places.
         size: The number of rows, an int32 scalar.
     """
     others = size - tf.shape(places.places_SR)[0]
@@ -72,9 +70,7 @@ def merge(changes: Changes, places: Places, layout: Layout, steps: tf.Tensor) ->
     changed stays as it is.
 
     Args:
-        changes: The changes of all replicas.
         places: Where the changes of each row are.
-        layout: The layout of the changes of the table.
         steps: The number of steps since the last exchange, an int32 scalar.
     """
     filter_DD = damping(_take(changes.values[0], _sample(places.places_SR, layout)), steps)

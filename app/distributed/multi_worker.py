@@ -42,10 +42,6 @@ class Workers(Replicas):
     --cluster_timeout, and connects to them. It starts this program again if another process is lost
     while it connects, and ends the process if connecting takes longer than --cluster_timeout.
 
-    Args:
-        config: The settings of the run.
-        hosts: The processes of the run.
-
     Raises:
         UsageError: This process cannot use its address or --device, it differs from the chief, or
             the workdir cannot be written.
@@ -289,7 +285,6 @@ def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strateg
     are not connected after `seconds`, this process exits with code 1.
 
     Args:
-        hosts: The processes of the run.
         device: The --device of this process; empty for all GPUs, or the CPU if there is none.
         seconds: The --cluster_timeout.
 

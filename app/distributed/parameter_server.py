@@ -46,10 +46,6 @@ class Coordinator(Runner):
     The constructor waits until all workers and servers are there, for up to --cluster_timeout, and
     changes what TensorFlow logs.
 
-    Args:
-        config: The settings of the run.
-        hosts: The processes of the run.
-
     Raises:
         UsageError: This process cannot use its address, another one differs from it, or the workdir
             cannot be written.

@@ -83,10 +83,6 @@ _WATCH_SECONDS = 1.0  # between two looks at a chief that is there
 class Presence:
     """This process among the processes of a run, until it ends or this object is deleted.
 
-    Args:
-        config: The settings of the run.
-        hosts: The processes of the run.
-
     Raises:
         UsageError: Another process has the place of this one in the workdir, or the workdir cannot
             be written.
@@ -103,11 +99,7 @@ class Presence:
         self._start = secrets.token_hex(8) if hosts.is_chief else ""
 
     def missing(self, tasks: Iterable[Task]) -> list[Task]:
-        """Return the processes that have ended, or have not come yet.
-
-        Args:
-            tasks: The processes to look for.
-        """
+        """Return the processes that have ended, or have not come yet."""
         return [task for task in tasks if not self._is_alive(task)]
 
     def wait_for_end_of_chief(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
@@ -258,10 +250,6 @@ def meet(config: Config, hosts: Hosts) -> Presence:
     that chief notices the loss and starts again, too. A process of --strategy=parameter_server
     joins the training at once.
 
-    Args:
-        config: The settings of the run.
-        hosts: The processes of the run.
-
     Returns:
         The presence of this process, which the caller keeps as long as it takes part in the run.
 
@@ -282,7 +270,6 @@ def check_own_address(hosts: Hosts, seconds: float) -> None:
     """Check that this process can listen at the address that TF_CONFIG gives it.
 
     Args:
-        hosts: The processes of the run.
         seconds: The longest time to wait until the name of the host is known. The name of a pod
             that has just started may not be known yet.
 
@@ -317,9 +304,6 @@ def is_lost_process_error(error: Exception) -> bool:
     A process that was started again does not know its earlier context. TensorFlow has no type for
     this: it raises InvalidArgumentError with the text below (`EagerServiceImpl::GetServerContext`),
     and its own coordinator looks for texts, too (`_is_ps_failure`).
-
-    Args:
-        error: The error of an operation.
     """
     is_new_process = isinstance(error, tf.errors.InvalidArgumentError) and (
         "Unable to find a context_id" in error.message

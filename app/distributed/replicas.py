@@ -50,7 +50,6 @@ class Replicas(Runner):
     The micro-batches of a step are divided evenly: each replica has a range of them, in order.
 
     Args:
-        strategy: The strategy of the replicas.
         sync_steps: The steps that each replica trains alone before an exchange of changes; 1 for an
             exchange of gradients in every step. A replica without others makes steps as with 1.
         sync_dtype: The dtype in which changes are exchanged, "float32" or "bfloat16".
@@ -99,11 +98,7 @@ class Replicas(Runner):
         self._function = _train_function(self, job, tables, seed)
 
     def micro_batches(self, job: Job) -> range:
-        """Return the indices of the micro-batches of a step that this process reads: here all.
-
-        Args:
-            job: The job to train.
-        """
+        """Return the indices of the micro-batches of a step that this process reads: here all."""
         return range(job.placed.micro_batches)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
@@ -154,7 +149,7 @@ class Replicas(Runner):
     def values(self) -> dict[str, float]:
         """Return what the exchange has cost since the last call of this method, by name.
 
-        They are `exchanged_bytes`, the mean that a replica sends to each other one in a step;
+        They are `exchanged_bytes`, the mean bytes that a replica sends to another in a step;
         `bytes_per_word` (or per other unit), the bytes that all replicas send for a word, by the
         expected number of steps of an epoch; and with --sync_steps above 1 `exchange_share`, the
         share of the time. Return {} if there was no call of `run_steps` since.
@@ -174,12 +169,7 @@ class Replicas(Runner):
 
 
 def mirrored(sync_steps: int = 1, sync_dtype: str = "float32") -> Replicas:
-    """Return a runner with a replica on each GPU, or on each logical CPU if there is no GPU.
-
-    Args:
-        sync_steps: See `Replicas`.
-        sync_dtype: See `Replicas`.
-    """
+    """Return a runner with a replica on each GPU, or on each logical CPU if there is no GPU."""
     devices = [name.rpartition("device:")[2] for name in sharded.local_devices()]
     return Replicas(tf.distribute.MirroredStrategy(devices), sync_steps, sync_dtype)
 
@@ -192,9 +182,6 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
 
     Args:
         runner: The replicas of this process, with the micro-batches that it reads.
-        job: The job to train.
-        tables: The tables by name.
-        seed: The seed of the run.
     """
     strategy, exchange, held = runner.strategy, runner.exchange, runner.micro_batches(job)
     each = job.placed.micro_batches // exchange.replicas

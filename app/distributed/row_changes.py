@@ -83,7 +83,6 @@ def make_layout(
     """Return the layout of the changes of a table.
 
     Args:
-        table: The table.
         slots: The slots of the optimizer. A table that is not trained lacks them.
         is_half: Whether changes are sent as bfloat16. Slots of one column count or sum: these are
             sent as float32, as they are stored.
@@ -106,9 +105,7 @@ def read(
     """Return the changes of some rows and their slots.
 
     Args:
-        table: The table.
         before: The rows and slots at the last exchange, by `Block.slot`.
-        layout: The layout of the changes of the table.
         ids_N: The ids of the rows, or `NO_ID`.
     """
 
@@ -129,9 +126,7 @@ def write(
     """Set rows and slots to their value at the last exchange plus a change, and `before` to that.
 
     Args:
-        table: The table.
         before: The rows and slots at the last exchange, by `Block.slot`.
-        layout: The layout of the changes of the table.
         changes: The changes; no id is in them twice.
     """
 
@@ -161,8 +156,6 @@ def fill(numbers_N: tf.Tensor, size: tf.Tensor, value: int) -> tf.Tensor:
 
     Args:
         numbers_N: The numbers, at most `size`.
-        size: The size, an int32 scalar.
-        value: The value.
     """
     return tf.pad(numbers_N, [[0, size - tf.size(numbers_N)]], constant_values=value)
 
@@ -188,20 +181,12 @@ def in_parts(
 
 
 def operations(layouts: Mapping[str, Layout]) -> int:
-    """Return the number of collective operations of `send`.
-
-    Args:
-        layouts: The layout of the changes of each table.
-    """
+    """Return the number of collective operations of `send`."""
     return 1 + sum(block.is_wide for layout in layouts.values() for block in layout.blocks)
 
 
 def row_bytes(layout: Layout) -> int:
-    """Return the bytes that carry the change of a row, its id included.
-
-    Args:
-        layout: The layout of the changes of the table.
-    """
+    """Return the bytes that carry the change of a row, its id included."""
     return tf.int32.size + sum(block.width * block.dtype.size for block in layout.blocks)
 
 
@@ -219,7 +204,6 @@ def send(
     Args:
         changes: The changes by table. Every replica has as many of a table for every receiver, a
             result of `round_up`.
-        layouts: The layout of the changes of each table.
         operation: A collective operation of `Exchange`. It takes (receivers, K) and a key, and
             returns what each of R replicas has sent, (R, K).
         keys: The keys of the operations; `operations` are taken.

@@ -58,7 +58,6 @@ class CallRows:
     """The rows of all steps of a call: read once before them, and sent back as changes after them.
 
     Args:
-        served: The tables on the servers.
         slots: The names of the slots of a row, in their order.
         lookups: The lookups of each micro-batch of each step of the call.
         names: The tables that are served.
@@ -105,7 +104,6 @@ class _CallTables:
     """The tables of a call: some of them in the worker, the others on the servers.
 
     Args:
-        served: The tables on the servers.
         local: The tables in the worker, by name.
     """
 
@@ -124,9 +122,7 @@ class _CallTables:
         """Update the rows of a step, in the worker and on the servers.
 
         Args:
-            optimizer: The optimizer.
             gradients: The result of `compute_gradients` for the step.
-            rate: The learning rate.
             number: The number of the step, from 1.
         """
         with phase("gradient"):
@@ -153,10 +149,7 @@ def make_train_function(
     the worker and the servers. Recurrent states start at zero in each call.
 
     Args:
-        job: The job to train.
-        served: The trained tables.
         begun: The number of begun calls, int64, to add 1 to.
-        seed: The seed of the run.
         is_by_call: Whether rows are read once, before the call, and only their changes are sent
             back, after it. Rows of a streamed loss are read and updated in each step all the same,
             as their ids are not known before.

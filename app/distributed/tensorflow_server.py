@@ -23,11 +23,6 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
     itself again and waits for the next chief. The next chief begins from a checkpoint, so the state
     of this process is not needed.
 
-    Args:
-        config: The settings of the run.
-        hosts: The processes of the run.
-        workdir: The workdir of the run.
-
     Raises:
         RunError: A process did not arrive within --cluster_timeout.
         UsageError: This process cannot serve, or processes differ; see `rendezvous`.
@@ -53,11 +48,7 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
 
 
 def make_resolver(hosts: Hosts) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Return the processes of a run, and which of them this one is, for TensorFlow's strategies.
-
-    Args:
-        hosts: The processes of the run.
-    """
+    """Return the processes of a run, and which of them this one is, for TensorFlow's strategies."""
     cluster = tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()})
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type=hosts.kind, task_id=hosts.index, rpc_layer="grpc"

@@ -17,7 +17,6 @@ def taken(port: int, host: str = "") -> str:
     """Return the reason why no server can listen at a port, or "" if one can.
 
     Args:
-        port: The port.
         host: An address of this machine; by default all its addresses.
 
     Returns:

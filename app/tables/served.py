@@ -30,8 +30,6 @@ class Server:
     """The shards of all tables on one parameter server.
 
     Args:
-        device: The device of the server.
-        shards: The shards by the name of the table.
         update_rows: The optimizer's update of the rows of a shard.
     """
 
@@ -82,7 +80,6 @@ class Server:
         Args:
             gradients: Rows in the shard (M,), and a list of their gradients (M, D), float32, by the
                 name of the table.
-            rate: The learning rate, a float32 scalar.
 
         Returns:
             The number of the update, an int64 scalar from 1.
@@ -245,9 +242,6 @@ class ServedTables:
     def gather(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return the rows of ids, with one message to each server and one back.
 
-        Args:
-            ids: Ids (U,) by the name of the table.
-
         Returns:
             Rows (U, D), float32, by the name of the table.
         """
@@ -255,9 +249,6 @@ class ServedTables:
 
     def gather_state(self, ids: Mapping[str, tf.Tensor]) -> dict[str, State]:
         """Return the rows of ids and of their slots, with one message to each server and one back.
-
-        Args:
-            ids: Ids (U,) by the name of the table.
 
         Returns:
             By the name of the table, its rows (U, D) and those of each slot, float32.
@@ -274,7 +265,6 @@ class ServedTables:
 
         Args:
             gradients: Unique ids (U,) and gradients (U, D) by the name of the table.
-            rate: The learning rate, a float32 scalar.
 
         Returns:
             The number of the update at each server, int64 scalars, in the order of the servers.

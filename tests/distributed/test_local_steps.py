@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.distributed.local_steps import ALL_ROWS, FREQUENT_ROWS, Synchronizer
+from app.distributed.local_steps import ALL_ROWS, LocalSteps, Synchronizer
+from app.distributed.local_steps import FREQUENT_ROWS as MANY
 from app.training.step import train_function
 from tests.distributed.local_replicas import (
     BLOCK_ROWS,
@@ -153,9 +154,6 @@ def test_metrics(trained):
     assert metrics["four"]["bytes_per_word"] == pytest.approx(sent, rel=0.02)
 
 
-(MANY,) = (level.rows for level in FREQUENT_ROWS)
-
-
 class Strategy:
     """A strategy of one replica."""
 
@@ -167,17 +165,15 @@ class Exchanges(Synchronizer):
     """Notes how many rows it would exchange, and after how many steps."""
 
     def __init__(self, sync_steps):
-        super().__init__(Strategy(), None, sync_steps)
+        super().__init__(Strategy(), LocalSteps, sync_steps)
         self.made, self.alone, self.done = [], [], 0
+        self._function = self.exchange
 
-    def _exchange_function(self):
-        def exchange(most, steps):
-            rows = int(most)
-            self.alone.append(int(steps))
-            self.made.append(("all" if rows == ALL_ROWS else rows, self.done))
-            return 0
-
-        return exchange
+    def exchange(self, most, steps):
+        rows = int(most)
+        self.alone.append(int(steps))
+        self.made.append(("all" if rows == ALL_ROWS else rows, self.done))
+        return 0
 
     def run(self, steps, until):
         """Make calls of so many steps."""
