@@ -17,11 +17,12 @@ LOCKS := requirements.lock $(if $(DRIVER),requirements-cuda.lock)
 help:  ## print these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-# The stamp is a copy of what was installed, so that only a changed lock or a new driver installs
-# again. The lock on .venv.busy lets two targets start side by side in a fresh clone.
+# The stamps are copies of what was installed, so that only a changed lock or a new driver installs
+# all again. The lock on .venv.busy lets two targets start side by side in a fresh clone.
 setup:  ## make .venv from the lock file; nothing to do when it is up to date (PYTHON=python3.12)
 	@if command -v flock >/dev/null; then exec 9>.venv.busy; flock 9; fi; \
-	cat $(LOCKS) | cmp -s - .venv/installed.lock && exit; \
+	$(INSTALL_LOCKS) && $(INSTALL_PROJECT)
+INSTALL_LOCKS = cat $(LOCKS) | cmp -s - .venv/installed.lock || { \
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
 	  >/dev/null 2>&1 || { echo "PYTHON=$(PYTHON) is not Python 3.10 to 3.13 (`$(PYTHON) -V 2>&1 | head -1`):" \
 	  "name one, as in: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12" >&2; exit 1; }; \
@@ -29,10 +30,15 @@ setup:  ## make .venv from the lock file; nothing to do when it is up to date (P
 	$(PYTHON) -m venv --clear .venv && \
 	$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps \
 	  $(LOCKS:%=-r %) && \
-	cat $(LOCKS) >.venv/installed.lock
+	cat $(LOCKS) >.venv/installed.lock; }
+# As the command and package lexrow, with the files of app/ in place.
+INSTALL_PROJECT = cmp -s pyproject.toml .venv/installed.toml || { \
+	$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps \
+	  --no-build-isolation --editable . && \
+	rm -rf lexrow.egg-info && cp pyproject.toml .venv/installed.toml; }
 
 train: setup  ## train word vectors, or go on where the last run stopped (WORKDIR=, ARGS="--flag=")
-	$(BIN)/python -m app.train --flagfile=configs/words.cfg --workdir="$(WORKDIR)" $(ARGS)
+	$(BIN)/lexrow train --flagfile=configs/words.cfg --workdir="$(WORKDIR)" $(ARGS)
 
 test: setup  ## run the tests but the slow ones (ARGS="-k name")
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
@@ -51,12 +57,12 @@ fix: setup  ## correct style and formatting where a program can
 
 smoke: setup  ## train, score, query and export a small model: under two minutes
 	@set -e; dir=`mktemp -d`; trap 'rm -rf "$$dir"' EXIT; set -x; \
-	$(BIN)/python -m app.train --flagfile=configs/smoke.cfg --workdir="$$dir/run"; \
-	$(BIN)/python -m app.evaluate --workdir="$$dir/run"; \
-	$(BIN)/python -m app.neighbors --workdir="$$dir/run" array string; \
-	$(BIN)/python -m app.export --workdir="$$dir/run" --format=word2vec_binary \
+	$(BIN)/lexrow train --flagfile=configs/smoke.cfg --workdir="$$dir/run"; \
+	$(BIN)/lexrow evaluate --workdir="$$dir/run"; \
+	$(BIN)/lexrow neighbors --workdir="$$dir/run" array string; \
+	$(BIN)/lexrow export --workdir="$$dir/run" --format=word2vec_binary \
 	  --output="$$dir/vectors.bin"; \
-	$(BIN)/python -m app.evaluate --vectors="$$dir/vectors.bin"
+	$(BIN)/lexrow evaluate --vectors="$$dir/vectors.bin"
 
 bench: setup  ## run a benchmark beside its peers (CASE=words, ARGS="--epochs=2"; ARGS=--help)
 	@test "$(filter $(CASE),$(CASES))" || \

@@ -1,11 +1,11 @@
 """Try a cluster on this machine.
 
-    python -m lexrow.cluster --workers=2 --ps=2 -- FLAGS
+    lexrow cluster --workers=2 --ps=2 -- FLAGS
 
-FLAGS are the flags of lexrow.train. With --ps the tables are divided over that number of parameter
-servers, and each worker trains at its own pace (--strategy=parameter_server). Without --ps the
-workers train in step (--strategy=multi_worker). The command that would start each process on its
-own machine is printed. The exit code is that of the chief. No process is left running.
+FLAGS are the flags of `lexrow train`. With --ps the tables are divided over that number of
+parameter servers, and each worker trains at its own pace (--strategy=parameter_server). Without
+--ps the workers train in step (--strategy=multi_worker). The command that would start each process
+on its own machine is printed. The exit code is that of the chief. No process is left running.
 
 TensorFlow's servers run any work that reaches their ports: keep the ports behind a firewall.
 """
@@ -17,7 +17,6 @@ from collections.abc import Sequence
 
 from absl import flags as absl_flags
 
-from . import __name__ as PACKAGE
 from .cli import flags
 from .distributed import local_cluster
 from .errors import UsageError
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the cluster until its run is finished, and exit with the code of the chief.
 
     Args:
-        arguments: The arguments after the `--`: the flags of lexrow.train.
+        arguments: The arguments after the `--`: the flags of `lexrow train`.
 
     Raises:
         UsageError: The flags are not possible, or a port is in use.
@@ -55,16 +54,16 @@ def define() -> None:
 
 
 def _check(arguments: Sequence[str]) -> None:
-    """Raise UsageError if a flag of this command is impossible, or one of lexrow.train misplaced.
+    """Raise UsageError if a flag of this command is impossible, or one of `lexrow train` misplaced.
 
-    Flags of lexrow.train come after the `--`.
+    Flags of `lexrow train` come after the `--`.
     """
     values = absl_flags.FLAGS
     for name in settings.fields():
         if values[name].present:
             flag = f"--{name}={values[name].value}"
             where = "write it after the others and a --"
-            raise UsageError(f"{flag} is a flag of {PACKAGE}.train; {where}")
+            raise UsageError(f"{flag} is a flag of `lexrow train`; {where}")
     if not arguments:
         raise UsageError(
             f"--workers={values.workers}: give the flags of the run to train, as in "
@@ -73,11 +72,11 @@ def _check(arguments: Sequence[str]) -> None:
 
 
 def _add_strategy(arguments: Sequence[str], strategy: str) -> list[str]:
-    """Set the global flags of lexrow.train; return the arguments, with --strategy at their end.
+    """Set the global flags of `lexrow train`; return the arguments, with --strategy at the end.
 
     Raises:
-        UsageError: --strategy has another value already, or an argument is no flag of lexrow.train
-            or has a wrong value.
+        UsageError: --strategy has another value already, or an argument is no flag of
+            `lexrow train` or has a wrong value.
     """
     values = absl_flags.FLAGS
     before = {name: values[name].present for name in _OWN_FLAGS}
@@ -86,10 +85,10 @@ def _add_strategy(arguments: Sequence[str], strategy: str) -> list[str]:
         raise UsageError(f"{others[0]!r} is not a flag; write it as --NAME=VALUE, see --help")
     for name in _OWN_FLAGS:
         if values[name].present != before[name]:
-            raise UsageError(f"--{name} is a flag of {PACKAGE}.cluster; write it before the --")
+            raise UsageError(f"--{name} is a flag of `lexrow cluster`; write it before the --")
     if values["strategy"].present and values.strategy != strategy:
         raise UsageError(
-            f"--strategy={values.strategy}: {PACKAGE}.cluster adds --strategy={strategy} itself, "
+            f"--strategy={values.strategy}: `lexrow cluster` adds --strategy={strategy} itself, "
             "as the processes that it starts need it; leave the flag out"
         )
     values([sys.argv[0], f"--strategy={strategy}"])

@@ -1,6 +1,6 @@
-"""Score word vectors.
+"""Score a trained run, or a file of word vectors.
 
-    python -m lexrow.evaluate --workdir=DIR (or --vectors=FILE)
+    lexrow evaluate --workdir=DIR (or --vectors=FILE)
 
 With --heldout=FILE it scores a language model, a classifier or a recommender on that file.
 """
@@ -62,7 +62,7 @@ def define() -> None:
     absl_flags.DEFINE(parser, "pairs", "", text)
     text = "Your own files of analogies; a line has four words."
     absl_flags.DEFINE(parser, "analogies", "", text)
-    text = "For a recommender: lengths of the lists of items to score, as --top of lexrow.train."
+    text = "For a recommender: lengths of the lists of items to score, as --top of lexrow train."
     absl_flags.DEFINE(flags.Text(), "top", "", text)
     text = "For a recommender: how many users to rank items for, drawn by its --seed; or `all`."
     absl_flags.DEFINE(flags.Text(), "score_users", "all", text)

@@ -1,6 +1,8 @@
 """Export vectors or a model.
 
-python -m lexrow.export --workdir=DIR --format=word2vec --output=PATH
+    lexrow export --workdir=DIR --format=word2vec --output=PATH
+
+Formats of word vectors also take --vectors=FILE instead of a trained run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Print the nearest words.
 
-    python -m lexrow.neighbors --workdir=DIR WORD… (or --vectors=FILE)
+    lexrow neighbors --workdir=DIR WORD… (or --vectors=FILE)
 
 A word that begins with `-` comes after `--`. If some words are unknown, the others are answered,
 and the exit code is 2.

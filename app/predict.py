@@ -1,6 +1,6 @@
 """Predict the labels of texts, one text a line.
 
-    python -m lexrow.predict --workdir=DIR < FILE (or --model=FILE of fastText)
+    lexrow predict --workdir=DIR < FILE (or --model=FILE of fastText)
 
 It prints a line for each text: the most probable labels, each followed by its probability, with
 tabs between them.

@@ -1,9 +1,9 @@
 """Name the bottleneck of a run.
 
-    python -m lexrow.profile --workdir=DIR, or --live
+    lexrow profile --workdir=DIR, or --live
 
-It reads the newest profile that lexrow.train --profile_steps=START,STOP recorded. With --live and
-the flags of lexrow.train it measures the input alone, the steps alone, and both together.
+It reads the newest profile that `lexrow train --profile_steps=START,STOP` recorded. With --live and
+the flags of `lexrow train` it measures the input alone, the steps alone, and both together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from . import __name__ as PACKAGE
 from .checkpoints import workdir
 from .cli import flags, startup
 from .errors import UsageError
@@ -63,7 +62,7 @@ def _read_recorded() -> tuple[str, dict[str, Any]]:
 
     Raises:
         UsageError: --workdir is empty, a folder has no profile, a stored flag is wrong, or only one
-            of the two profiles is of `lexrow.train`.
+            of the two profiles is of `lexrow train`.
         RunError: A profile is damaged or has no whole call, or the picture cannot be written.
     """
     values = absl_flags.FLAGS
@@ -76,7 +75,7 @@ def _read_recorded() -> tuple[str, dict[str, Any]]:
         before = _diagnose("before", values.before)
         if (before.tokens == 1) != (diagnosis.tokens == 1):
             raise UsageError(
-                f"--before={values.before}: only one of both is a run of {PACKAGE}.train, so that "
+                f"--before={values.before}: only one of both is a run of `lexrow train`, so that "
                 "their steps cannot be compared; name two runs"
             )
         text += "\n" + profile_report.compare(before, diagnosis)
@@ -117,11 +116,11 @@ def _measure_live() -> tuple[str, dict[str, Any]]:
     config = dataclasses.replace(flags.parsed(needs_workdir=False), table=TableConfig())
     startup.store_programs()
     startup.start_tensorflow()
-    from .assembly import threads
     from .profiling import live
+    from .system import devices
     from .tasks import all_tasks
 
-    threads.use_machine(config.run)
+    devices.use_machine(config.run)
     place = workdir.Workdir(config.run.workdir or os.devnull)
     with tempfile.TemporaryDirectory() as folder:
         place.cache = Path(folder)

@@ -1,6 +1,6 @@
 """Train a model.
 
-    python -m lexrow.train --flagfile=FILE --workdir=DIR
+    lexrow train --flagfile=FILE --workdir=DIR
 
 The same command with the same workdir continues a run that was stopped.
 """
@@ -24,10 +24,10 @@ def main(_: Sequence[str]) -> None:
     config = flags.parsed()
     startup.store_programs()
     startup.start_tensorflow()
-    from .assembly import threads
+    from .system import devices
     from .training.run import train_and_evaluate
 
-    threads.use_machine(config.run)
+    devices.use_machine(config.run)
     report = train_and_evaluate(config, config.run.workdir)
     if report:
         logging.info("%s", report)

@@ -7,77 +7,76 @@ REPLACED = {
     # The same target and configuration on a small corpus.
     "make train": "make train ARGS='--corpus=corpus.txt --epochs=1 --dim=16'",
     # The same configurations with a smaller model, and fewer epochs more.
-    "python -m app.train --flagfile=configs/words.cfg --corpus=corpus.txt "
-    "--workdir=data/runs/mine": (
-        "python -m app.train --flagfile=configs/words.cfg --corpus=corpus.txt "
+    "lexrow train --flagfile=configs/words.cfg --corpus=corpus.txt --workdir=data/runs/mine": (
+        "lexrow train --flagfile=configs/words.cfg --corpus=corpus.txt "
         "--workdir=data/runs/mine --epochs=2 --dim=16"
     ),
-    "python -m app.train --workdir=data/runs/mine --epochs=25": (
-        "python -m app.train --workdir=data/runs/mine --epochs=3"
+    "lexrow train --workdir=data/runs/mine --epochs=25": (
+        "lexrow train --workdir=data/runs/mine --epochs=3"
     ),
     # It serves until it is stopped, so only what it would serve is checked.
     "make tensorboard": "make --dry-run tensorboard | grep 'dir=.*data/runs/words/'",
     # The same runs on a small corpus.
-    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/before --cache=none "
-    "--map_parallelism=1 --prefetch=0 --profile_steps=400,800": "python -m app.train "
+    "lexrow train --flagfile=configs/words.cfg --workdir=data/runs/before --cache=none "
+    "--map_parallelism=1 --prefetch=0 --profile_steps=400,800": "lexrow train "
     "--flagfile=configs/words.cfg --epochs=12 --workdir=data/runs/before --cache=none "
     "--map_parallelism=1 --prefetch=0 --corpus=corpus.txt --profile_steps=16,120 --dim=16",
-    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/after "
-    "--profile_steps=400,800": "python -m app.train --flagfile=configs/words.cfg --epochs=12 "
+    "lexrow train --flagfile=configs/words.cfg --workdir=data/runs/after "
+    "--profile_steps=400,800": "lexrow train --flagfile=configs/words.cfg --epochs=12 "
     "--workdir=data/runs/after --corpus=corpus.txt --profile_steps=16,120 --dim=16",
-    "python -m app.profile --flagfile=configs/words.cfg --live": "python -m app.profile "
+    "lexrow profile --flagfile=configs/words.cfg --live": "lexrow profile "
     "--flagfile=configs/words.cfg --corpus=corpus.txt --live --seconds=0.2",
     # Of a program that is one of the tests.
-    "python -m app.profile --workdir=logs": 'python -W ignore -c "from pathlib import Path; '
+    "lexrow profile --workdir=logs": 'python -W ignore -c "from pathlib import Path; '
     "from tests.profiling.slow_programs import record; record('small_table', Path('logs'))\" && "
-    "python -m app.profile --workdir=logs",
+    "lexrow profile --workdir=logs",
     # As `make tensorboard`.
     "tensorboard --logdir=data/runs": "test -d data/runs/after/tensorboard",
     # What it would install.
     "pip install .": "pip wheel --quiet --no-deps --wheel-dir=wheels . && "
     "python -m zipfile --list wheels/lexrow-*.whl | grep lexrow/keras/layers/embedding.py",
     # The same configuration on a small corpus.
-    "python -m app.train --flagfile=configs/language_model.cfg --workdir=data/runs/model": (
-        "python -m app.train --flagfile=configs/language_model.cfg --workdir=data/runs/model "
+    "lexrow train --flagfile=configs/language_model.cfg --workdir=data/runs/model": (
+        "lexrow train --flagfile=configs/language_model.cfg --workdir=data/runs/model "
         "--corpus=corpus.txt --epochs=1 --dim=8 --batch_tokens=256"
     ),
     # The same configuration on a small corpus.
-    "python -m app.train --flagfile=configs/words.cfg --table=host --hot_rows=20000 --plan_only": (
-        "python -m app.train --flagfile=configs/words.cfg --table=host --hot_rows=20000 "
+    "lexrow train --flagfile=configs/words.cfg --table=host --hot_rows=20000 --plan_only": (
+        "lexrow train --flagfile=configs/words.cfg --table=host --hot_rows=20000 "
         "--plan_only --corpus=corpus.txt"
     ),
-    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/host --table=host "
+    "lexrow train --flagfile=configs/words.cfg --workdir=data/runs/host --table=host "
     "--hot_rows=20000": (
-        "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/host --table=host "
+        "lexrow train --flagfile=configs/words.cfg --workdir=data/runs/host --table=host "
         "--hot_rows=200 --corpus=corpus.txt --epochs=1 --dim=16"
     ),
-    "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/stream --cache=none "
+    "lexrow train --flagfile=configs/words.cfg --workdir=data/runs/stream --cache=none "
     "--table=dynamic --table_gb=0.5": (
-        "python -m app.train --flagfile=configs/words.cfg --workdir=data/runs/stream --cache=none "
+        "lexrow train --flagfile=configs/words.cfg --workdir=data/runs/stream --cache=none "
         "--table=dynamic --table_gb=0.01 --corpus=corpus.txt --epochs=1 --dim=16"
     ),
     # The same configuration on a small corpus, with fewer processes.
-    "python -m app.cluster --workers=2 --ps=2 -- --flagfile=configs/words.cfg "
+    "lexrow cluster --workers=2 --ps=2 -- --flagfile=configs/words.cfg "
     "--workdir=data/runs/servers": (
-        "python -m app.cluster --workers=1 --ps=1 -- --flagfile=configs/words.cfg "
+        "lexrow cluster --workers=1 --ps=1 -- --flagfile=configs/words.cfg "
         "--workdir=data/runs/servers --corpus=corpus.txt --epochs=1 --dim=16"
     ),
     # The same configuration on a small corpus, which has few steps, with a block for each worker.
-    "python -m app.cluster --workers=2 -- --flagfile=configs/words.cfg "
+    "lexrow cluster --workers=2 -- --flagfile=configs/words.cfg "
     "--workdir=data/runs/apart --sync_steps=512 --batch_tokens=8192": (
-        "python -m app.cluster --workers=2 -- --flagfile=configs/words.cfg --corpus=corpus.txt "
+        "lexrow cluster --workers=2 -- --flagfile=configs/words.cfg --corpus=corpus.txt "
         "--workdir=data/runs/apart --sync_steps=1 --batch_tokens=512 --epochs=1 --dim=16 "
         "--block_bytes=4096"
     ),
     # The same with fewer rows and passes.
-    "python -m app.train --flagfile=configs/subwords.cfg --corpus=corpus.txt "
+    "lexrow train --flagfile=configs/subwords.cfg --corpus=corpus.txt "
     "--workdir=data/runs/subwords": (
-        "python -m app.train --flagfile=configs/subwords.cfg --corpus=corpus.txt "
+        "lexrow train --flagfile=configs/subwords.cfg --corpus=corpus.txt "
         "--workdir=data/runs/subwords --ngram_buckets=5000 --dim=16 --epochs=1"
     ),
-    "python -m app.train --flagfile=configs/recommend.cfg --corpus=ratings.csv "
+    "lexrow train --flagfile=configs/recommend.cfg --corpus=ratings.csv "
     "--workdir=data/runs/ratings": (
-        "python -m app.train --flagfile=configs/recommend.cfg --corpus=ratings.csv "
+        "lexrow train --flagfile=configs/recommend.cfg --corpus=ratings.csv "
         "--workdir=data/runs/ratings --epochs=2"
     ),
     # The run that this test is a part of, and the other steps of .ci/run.

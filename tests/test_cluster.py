@@ -1,4 +1,4 @@
-"""app.cluster as the one that starts, watches and ends the processes of a run, by stand-ins."""
+"""lexrow cluster as the one that starts, watches and ends the processes of a run, by stand-ins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.processes import is_running, listening, until
 
 @contextlib.contextmanager
 def launched(folder: pathlib.Path, *flags: str, corpus: str = "good"):
-    """app.cluster of stand-ins; the files `out` and `err` have what it says."""
+    """lexrow cluster of stand-ins; the files `out` and `err` have what it says."""
     more = ["--", f"--workdir={folder}/run", f"--corpus={corpus}"]
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
         process = subprocess.Popen(
@@ -45,7 +45,7 @@ def started(folder: pathlib.Path) -> dict[int, str]:
 
 
 def ended(folder: pathlib.Path, *flags: str, corpus: str = "good") -> int:
-    """The exit code of app.cluster, once it has ended with all that it started."""
+    """The exit code of lexrow cluster, once it has ended with all that it started."""
     with launched(folder, *flags, corpus=corpus) as process:
         code = process.wait(SECONDS)
         assert not any(map(is_running, started(folder)))
@@ -73,9 +73,9 @@ def test_it_starts_all_and_ends_with_the_chief(tmp_path, flags, tasks):
         text = variable.removeprefix("TF_CONFIG=")
         found = cluster_spec.parse_tf_config(strategy, text)
         told.add(f"{found.kind}-{found.index}")
-        assert command[:2] == ["python", "-m"] and command[-1] == f"--strategy={strategy}"
+        assert command[:2] == ["lexrow", "train"] and command[-1] == f"--strategy={strategy}"
         (mine,) = (tmp_path / "run").glob(f"{found.kind}-{found.index}.*")
-        assert json.loads(mine.read_text()) == [command[3:], json.loads(text)]
+        assert json.loads(mine.read_text()) == [command[2:], json.loads(text)]
     assert told == set(tasks)
 
 
@@ -170,16 +170,16 @@ def test_who_is_missing_is_named_once(caplog, task, code):
         ("--workers=2", "--workers=2: give the flags of the run to train, as in -- --fl"),
         (
             "--workers=2 --dim=3",
-            "--dim=3 is a flag of app.train; write it after the others and a --",
+            "--dim=3 is a flag of `lexrow train`; write it after the others and a --",
         ),
-        ("--workers=2 -- --ps=3", "--ps is a flag of app.cluster; write it before the --"),
+        ("--workers=2 -- --ps=3", "--ps is a flag of `lexrow cluster`; write it before the --"),
         ("--workers=2 -- stray", "'stray' is not a flag; write it as --NAME=VALUE"),
         ("--workers=2 -- --no_such=1", "no_such"),
         ("--workers=2 -- --workdir=run --dim=0", "--dim=0: give at least 1"),
         ("--workers=2 -- --dim=3", "--workdir= is empty; name a folder"),
         (
             "--workers=2 -- --strategy=mirrored",
-            "--strategy=mirrored: app.cluster adds --strategy=multi_worker itself",
+            "--strategy=mirrored: `lexrow cluster` adds --strategy=multi_worker itself",
         ),
         (
             "--workers=2 --port=65536 -- --dim=3",

@@ -28,6 +28,7 @@ LAYERS = (
     {"cli"},
     {"sklearn"},
     {
+        "__main__",
         "train",
         "evaluate",
         "neighbors",

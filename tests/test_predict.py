@@ -1,4 +1,4 @@
-"""How app.predict reads: line by line as they come, whatever the bytes."""
+"""How lexrow predict reads: line by line as they come, whatever the bytes."""
 
 from __future__ import annotations
 

@@ -29,10 +29,9 @@ KERAS, DISTRIBUTED = GUIDES["app/keras/README.md"], GUIDES["app/distributed/READ
 QUICK = {"app/README.md", "app/tasks/recommend/README.md"}
 BENCHMARKS = ("python -m tests.benchmarks.", "make bench ")
 # Ours that do their work in the process they are started as; others start more of them.
-FORKED = tuple(
-    f"app.{name}"
-    for name in ("train", "evaluate", "neighbors", "export", "predict", "recommend", "profile")
-)
+FORKED = {"train", "evaluate", "neighbors", "export", "predict", "recommend", "profile"}
+# The programs of an environment that has the copy installed, which they are run in.
+PROGRAMS = {"python": f"{sys.executable} ", "lexrow": f"{sys.executable} -m app "}
 
 
 def commands_in(markdown: str) -> list[str]:
@@ -76,15 +75,19 @@ def run(command: str, folder: pathlib.Path) -> Ended:
     A command of ours that needs no shell starts with TensorFlow already imported.
     """
     words = shlex.split(command)
-    if words[:2] == ["python", "-m"] and words[2] in FORKED and not re.search(r"[$|&;<>]", command):
+    if words[0] == "lexrow" and words[1] in FORKED and not re.search(r"[$|&;<>]", command):
         (folder / "printed").mkdir(exist_ok=True)
-        return Command(folder / "printed", *words[2:], within=folder).ended()
-    binaries = pathlib.Path(sys.executable).parent
-    make = f'make() {{ command make -o setup BIN="{binaries}" "$@"; }}'
+        return Command(folder / "printed", f"app.{words[1]}", *words[2:], within=folder).ended()
+    binaries, programs = pathlib.Path(sys.executable).parent, folder / "programs"
+    programs.mkdir(exist_ok=True)
+    for name, begin in PROGRAMS.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {begin} "$@"\n')
+        (programs / name).chmod(0o755)
+    make = f'make() {{ command make -o setup BIN="{programs}" "$@"; }}'
     ended = subprocess.run(
         ["bash", "-c", f"set -eo pipefail\n{make}\n{command}"],
         cwd=folder,
-        env={**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"},
+        env={**os.environ, "PATH": f"{programs}:{binaries}:{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -183,7 +186,7 @@ def test_the_processes_on_other_machines_know_who_they_are(tmp_path):
     (loop,) = re.findall(r"^```sh\n(.*?)^```", DISTRIBUTED, re.DOTALL | re.MULTILINE)
     loop = loop.replace("/shared/lexrow", str(tmp_path)).replace("/shared/runs", str(tmp_path))
     program = "import os, sys; print(os.environ['TF_CONFIG'], *sys.argv[1:], sep='\\n')"
-    loop = loop.replace(".venv/bin/python -m", f'{sys.executable} -c \\"{program}\\"')
+    loop = loop.replace(".venv/bin/lexrow train", f'{sys.executable} -c \\"{program}\\"')
     ended = run(f'ssh() {{ bash -c "$3 wait"; }}; {loop}', tmp_path)
     assert ended.code == 0, ended
     logs = [path.read_text().splitlines() for path in sorted(tmp_path.glob("words.*.log"))]
@@ -204,7 +207,7 @@ def test_every_replacement_is_of_a_command():
 
 def test_the_readme_is_short_and_names_commands_of_the_guides():
     assert len(README.splitlines()) <= 250 and max(map(len, README.splitlines())) <= 120
-    inline = re.findall(r"`(python -m app[^`]+)`", README)
+    inline = re.findall(r"`(lexrow train -[^`]+)`", README)
     assert len(inline) >= 4 and set(inline) <= set(ALL_COMMANDS)
 
 
@@ -216,10 +219,10 @@ def test_every_link_leads_to_a_file():
 
 def test_commands_are_found():
     markdown = (
-        "Text `make no`.\n```bash\n# one\nmake train  # slow\n\npython -m app.train \\\n"
+        "Text `make no`.\n```bash\n# one\nmake train  # slow\n\nlexrow train \\\n"
         "  --dim=5\n```\n```python\nprint()\n```\n```\nmake no\n```\n```bash\nmake a#b\n```\n"
     )
-    assert commands_in(markdown) == ["make train", "python -m app.train --dim=5", "make a#b"]
+    assert commands_in(markdown) == ["make train", "lexrow train --dim=5", "make a#b"]
 
 
 def test_a_command_runs_in_the_copy_with_this_python(copy):
@@ -228,4 +231,4 @@ def test_a_command_runs_in_the_copy_with_this_python(copy):
     assert "pytest" in run("make --dry-run test", copy).out
     assert not (copy / ".venv").exists()
     assert run("false | true", copy).code != 0
-    assert run("python -m app.train --epochs=0", copy).code == 2
+    assert run("lexrow train --epochs=0", copy).code == 2

@@ -68,10 +68,12 @@ def test_nothing_is_left_unfinished():
 
 
 def test_no_source_calls_the_package_by_its_folder():
-    # An installed package is named lexrow: a message takes the name from the package itself, and
-    # other texts say lexrow, which `--help` replaces inside the repository.
+    # It is named lexrow, in the repository as where it is installed.
     found = [hit for hit in hits(re.compile(r"\bapp\b")) if re.match(r"app/\S+\.py:", hit)]
     assert found == []
+    called = hits(re.compile(r"\bapp\.[a-z]|python -m lexrow|\blexrow\.(?:cli|train)\b"))
+    guides = re.compile(r"(?:README\.md|app/\S+\.md|configs/\S+):")
+    assert [hit for hit in called if guides.match(hit)] == []
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-cuda.lock"])

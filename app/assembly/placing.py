@@ -1,57 +1,38 @@
-"""Plan the memory of a run before a table is made, then place the tables by that plan."""
+"""Place the tables of a job by a plan of its memory, and load those of a trained run."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
-
+from ..checkpoints.checkpoint import Checkpoints, Position
 from ..checkpoints.workdir import Workdir
 from ..models.base import Model
-from ..settings import Config, OptimizerConfig, settings
-from ..system import devices, host_memory
+from ..settings import Config
+from ..system import devices
 from ..system.xla import renumber_functions
-from ..tables import sharded
-from ..tables.base import TableSpec
-from ..tables.cached import CacheSize
+from ..tables.base import Table
+from ..tables.cached import CacheSize, make_caches
+from ..tables.dynamic.dynamic import DynamicTable
+from ..tables.dynamic.key_locator import KeyLocator
 from ..tables.dynamic.keys import KeyMap
-from ..training import memory_plan
-from ..training.activations import step_bytes
-from ..training.cache_size import calls_per_chunk, estimate_cache_size, first_lookups
+from ..tables.in_place import InPlace
+from ..tables.initial import Unwritten
+from ..tables.memory import Item
+from ..tables.prefetch import Prefetcher
 from ..training.job import Job, PlacedTables, TrainingData
-from ..training.memory_plan import FILE, HOST, Item, too_much
+from ..training.step import lookup_function
 from ..types import Batches
-from . import dynamic_rows, storage, updates
-from .free_memory import free_memory
-
-# Bytes of compiled steps, their executors and the text in the pipeline. Measured with skip-gram,
-# 4,096 tokens a step, and blocks of 0.25 and 2 MB of text: 0.09 GB.
-_RUN = 90_000_000
-# Steps of a call overlap: while one writes its rows, the next one reads.
-_OVERLAP = 2
-
-
-class Plan(NamedTuple):
-    """The memory of a run.
-
-    Attributes:
-        items: Everything that takes memory.
-        cache_sizes: The sizes of the device caches of --table=host, by table; empty otherwise.
-    """
-
-    items: list[Item]
-    cache_sizes: dict[str, CacheSize]
+from . import learning, memory_plan, storage
 
 
 def place_tables(
+    config: Config,
     model: Model,
     batches: Batches,
     micro_batch: Any,
-    config: Config,
     workdir: Workdir,
     others: Sequence[Item] = (),
     keys: KeyMap | None = None,
@@ -61,38 +42,81 @@ def place_tables(
     With --plan_only no table is made.
 
     Args:
+        config: The settings of the run.
         model: The model.
         batches: The batches of the job. Some of the first epoch are read to plan --table=host.
         micro_batch: The nest of tensor specs of one micro-batch of one step.
-        config: The settings of the run.
-        workdir: The workdir of the run.
+        workdir: The workdir of the run, for --table_file.
         others: Other memory of the task.
         keys: The map from words to rows of --table=dynamic; None to map ids as they occur.
-
-    Returns:
-        The tables (none for --plan_only), with their stage, device and memory plan.
 
     Raises:
         UsageError: The memory is not enough (no table has been made), or --table_file cannot be
             used.
+        RunError: The file cannot be written, or the workdir has lost the id of its run.
     """
     renumber_functions()  # the plan and the steps share functions, which are traced here
-    places, dynamic, rows = devices.shard_devices(config), None, {}
+    places = devices.shard_devices(config.run, config.model.class_devices)
+    slots, rows = learning.make_optimizer(config.optimizer).slots, {}
     if keys is not None:
-        dynamic = storage.word_table_maker(keys)
-        others = [*others, dynamic_rows.word_map(keys.capacity, config)]
-    elif config.table.table == "dynamic":
-        rows = dynamic_rows.rows_for_ids(model.tables(), config)
-        dynamic = storage.id_table_maker(rows)
-        others = [*others, dynamic_rows.id_map(rows)]
-    planned = plan(model, lambda: batches(range(1), 0), micro_batch, config, places, others, rows)
+        others = [*others, memory_plan.word_map(keys.capacity, config.vocabulary.min_count)]
+    elif config.table.is_dynamic:
+        rows = memory_plan.rows_for_ids(model.tables(), slots, config.table)
+        others = [*others, memory_plan.id_map(rows)]
+    plan = memory_plan.plan(
+        model, lambda: batches(range(1), 0), micro_batch, config, places, others, rows
+    )
     tables = {}
     if not config.run.plan_only:
-        slots = updates.make_optimizer(config.optimizer).slots
-        tables = storage.make_tables(model.tables(), config, places, workdir, dynamic, slots)
-    staging = storage.make_staging(planned.cache_sizes, model, tables, config, places[0])
+        maker = None
+        if config.run.strategy == "parameter_server":
+            maker = storage.on_servers
+        elif config.table.table_file:
+            maker = storage.in_file(config.table.table_file, workdir)
+        elif keys is not None:
+            maker = storage.by_word(keys)
+        elif config.table.is_dynamic:
+            maker = storage.by_id(rows)
+        how = config.table, places, config.run.seed
+        tables = storage.make_tables(model.tables(), *how, slots, maker)
+    staging = make_staging(plan.cache_sizes, model, tables, config, places[0])
     micro_batches = config.input.micro_batches or 1
-    return PlacedTables(tables, places[0], micro_batches, staging, planned.items)
+    return PlacedTables(tables, places[0], micro_batches, staging, plan.items)
+
+
+def make_staging(
+    cache_sizes: Mapping[str, CacheSize],
+    model: Model,
+    tables: Mapping[str, Table],
+    config: Config,
+    device: str,
+) -> InPlace:
+    """Return the stage that brings rows of the tables to the steps.
+
+    Args:
+        cache_sizes: The sizes of the device caches of --table=host, by table.
+        model: The model.
+        tables: The tables, by name.
+        config: The settings of the run.
+        device: The device of the steps.
+
+    Returns:
+        `KeyLocator` for dynamic tables, `Prefetcher` for --table=host, otherwise `InPlace`.
+    """
+    seed, micro_batches = config.run.seed, config.input.micro_batches or 1
+    if any(isinstance(table, DynamicTable) for table in tables.values()):
+        return KeyLocator(tables, lookup_function(model, seed, micro_batches, is_padded=True))
+    if config.table.table != "host":
+        return InPlace(tables)
+    steps_per_batch = config.input.steps_per_call
+    return Prefetcher(
+        tables,
+        lookup_function(model, seed, micro_batches),
+        device,
+        calls_per_chunk=memory_plan.calls_per_chunk(config.table.stage_steps, steps_per_batch),
+        steps_per_batch=steps_per_batch,
+        make_caches=functools.partial(make_caches, tables, cache_sizes, device),
+    )
 
 
 def make_job(
@@ -107,176 +131,31 @@ def make_job(
         data: The batches to train on.
         **others: The other attributes of `Job`, by name.
     """
-    optimizer = updates.make_optimizer(config.optimizer)
-    rate = updates.make_learning_rate(config.optimizer)
+    optimizer = learning.make_optimizer(config.optimizer)
+    rate = learning.make_learning_rate(config.optimizer)
     return Job(model, placed, optimizer, rate, data, **others)
 
 
-def check_word_map(rows: int, config: Config) -> None:
-    """Raise UsageError if a map of words does not fit in memory; make nothing of its size.
+def load_tables(
+    config: Config, model: Model, workdir: Workdir
+) -> tuple[dict[str, Table], Position]:
+    """Load the tables of a trained run, without their slots.
 
-    Args:
-        rows: The number of words.
-        config: The settings of the run.
-
-    Raises:
-        UsageError: The map alone does not fit.
-    """
-    items, free = [dynamic_rows.word_map(rows, config)], free_memory(config, [])
-    if too_much(items, free):
-        raise memory_plan.refusal(items, free, _advice(config))
-
-
-def plan(
-    model: Model,
-    batches: Callable[[], Iterable],
-    micro_batch: Any,
-    config: Config,
-    devices: list[str],
-    others: Sequence[Item] = (),
-    rows: Mapping[str, int] = {},
-) -> Plan:
-    """Plan the memory of a run before a table is made; raise UsageError if it is not enough.
-
-    For --table=host with --hot_rows=auto, the plan has as many hot rows as fit.
-
-    Args:
-        model: The model.
-        batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
-            called only to plan --table=host, also as a remedy for other tables that do not fit.
-        micro_batch: The nest of tensor specs of one micro-batch of one step.
-        config: The settings of the run.
-        devices: The devices that `TableSpec` counts; steps run on the first.
-        others: Other memory of the task.
-        rows: The rows of tables that get fewer than the model asks for, by name.
+    The tables are on the device if they were trained with --table=device. Otherwise they are in
+    host memory, as they may be too large for the device.
 
     Returns:
-        The plan.
+        The tables of the best checkpoint if --patience kept one, else of the newest, and its
+        position.
 
     Raises:
-        UsageError: The memory is not enough. The message names flags that would help.
+        RunError: There is no checkpoint that can be loaded.
     """
-    program = Item("program, graph and text", "", HOST, host_memory.resident_bytes() + _RUN)
-    free, micro_batches = free_memory(config, devices), config.input.micro_batches or 1
-    specs = {
-        name: dataclasses.replace(spec, rows=rows.get(name, spec.rows))
-        for name, spec in model.tables().items()
-    }
-
-    @functools.cache  # the trace of a step can take minutes
-    def beside_tables(optimizer: OptimizerConfig) -> list[Item]:
-        """Return the memory of everything but tables; trace a step with the optimizer for it."""
-        parallel = max(_OVERLAP, micro_batches)  # micro-batches run side by side
-        count = parallel * step_bytes(model, updates.make_optimizer(optimizer), micro_batch)
-        return [*others, Item("activations of a step", "", devices[0], count), program]
-
-    @functools.cache
-    def lookups() -> Mapping[str, list[np.ndarray]]:
-        """Read the first batches; return the ids that each call looks up, by table."""
-        calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-        return first_lookups(model, batches(), config.run.seed, devices[0], calls, micro_batches)
-
-    def plan_with(config: Config) -> Plan:
-        """Return the plan with these settings, fitting or not; `auto` is all hot rows that fit."""
-        chosen = plan_tables(specs, config, devices)
-        if too_much(chosen.items, free):
-            return chosen
-        rest = beside_tables(config.optimizer)
-        chosen = plan_tables(specs, config, devices, rest)
-        if config.table.table != "host" or too_much(chosen.items, free):
-            return chosen
-        most, hot_rows = max(spec.rows for spec in specs.values()), config.table.hot_rows
-        counts = range(most + 1) if hot_rows == "auto" else [int(hot_rows)]
-        cached = functools.partial(plan_tables, specs, config, devices, rest, lookups())
-        return cached(_largest(counts, lambda hot: not too_much(cached(hot).items, free)))
-
-    chosen = plan_with(config)
-    if too_much(chosen.items, free):
-        values, remedies = settings.by_name(config), []
-        for changes in _smaller(config):
-            if not too_much(plan_with(settings.from_names(values | changes)).items, free):
-                remedies.append(" ".join(f"--{name}={value}" for name, value in changes.items()))
-        raise memory_plan.refusal(chosen.items, free, remedies or _advice(config))
-    return chosen
-
-
-def plan_tables(
-    specs: Mapping[str, TableSpec],
-    config: Config,
-    devices: list[str],
-    others: Sequence[Item] = (),
-    lookups: Mapping[str, list[np.ndarray]] = {},
-    hot_rows: int = 0,
-) -> Plan:
-    """Return the plan of the tables and their caches with these settings, whether it fits or not.
-
-    Args:
-        specs: The tables, by name.
-        config: The settings.
-        devices: The devices that `TableSpec` counts; steps run on the first.
-        others: All other memory, which the plan then includes.
-        lookups: The ids that each call of the first chunk looks up, by table; a table without them
-            has no cache.
-        hot_rows: The number of rows of each table with a cache that stay on the device.
-    """
-    optimizer, items, cache_sizes = updates.make_optimizer(config.optimizer), [], {}
-    # As `training.step.train_function` decides it, with the runner of one device.
-    is_compiled = devices[0].startswith("GPU") and config.run.strategy == "none"
-    for name, spec in specs.items():
-        parts = memory_plan.row_parts(name, spec, optimizer, storage.dtypes(config))
-        stored = memory_plan.table(parts, _places(spec, config, devices))
-        items += stored
-        if config.run.sync_steps > 1:
-            items += memory_plan.last_exchange(name, spec.rows, stored)
-        rows = spec.rows if config.table.table in ("device", "dynamic") else 0  # that steps address
-        if name in lookups:
-            calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-            cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
-            items += memory_plan.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
-            rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
-        if is_compiled and rows:
-            items.append(memory_plan.representatives(name, rows, devices[0]))
-    return Plan([*items, *others], cache_sizes)
-
-
-def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """Return the largest of rising numbers that fits, by bisection; the first if none fits."""
-    if fits(numbers[-1]):
-        return numbers[-1]
-    return numbers[bisect_left(numbers, True, lo=1, key=lambda number: not fits(number)) - 1]
-
-
-def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
-    """Return the number of rows of a table in each place: a device, `HOST`, `FILE` or servers."""
-    if config.run.strategy == "parameter_server" and spec.trained:
-        return {"parameter servers": spec.rows}
-    if config.table.table == "sharded":
-        names = [name.rpartition("device:")[2] for name in sharded.local_devices()]
-        return {name: -(-spec.rows // len(names)) for name in names}
-    if config.table.table == "host":
-        return {FILE if config.table.table_file else HOST: spec.rows}
-    return {devices[spec.device]: spec.rows}
-
-
-def _smaller(config: Config) -> list[dict[str, Any]]:
-    """Return changes of flags that may take less memory, in the order in which to propose them.
-
-    There is none for --table=dynamic.
-    """
-    host = {"table": "host", "hot_rows": "auto"}
-    changes = [
-        {"optimizer": "rowwise_adagrad"},
-        {"table_dtype": "bfloat16"},
-        host,
-        {**host, "stage_steps": config.input.steps_per_call},
-        {**host, "table_file": "FILE"},
-    ]
-    return changes if config.table.table != "dynamic" else []
-
-
-def _advice(config: Config) -> list[str]:
-    """Return the advice for a run that no change of `_smaller` helps."""
-    if config.table.table == "dynamic":
-        return [f"give less than --table_gb={config.table.table_gb}"]
-    first = "samples" if config.run.task == "recommend" else "max_vocab_size"
-    return [f"lower --{first}, --dim or --batch_tokens"]
+    places = devices.shard_devices(config.run, config.model.class_devices)
+    specs = model.tables()
+    # In a dynamic table an id without a row has its initial value, so that is still needed.
+    if not config.table.is_dynamic:
+        specs = {n: dataclasses.replace(spec, initial=Unwritten()) for n, spec in specs.items()}
+    maker = storage.TABLES["device" if config.table.table == "device" else "host"]
+    tables = storage.make_tables(specs, config.table, places, config.run.seed, maker=maker)
+    return tables, Checkpoints(workdir.trained, tables).read()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from ..checkpoints.checkpoint import Position
 from ..distributed import multi_worker, parameter_server, replicas
 from ..distributed.cluster_spec import Hosts
 from ..errors import UsageError
-from ..settings import Config, settings
+from ..settings import Config
 from ..settings.checks import check_micro_batches
 from ..training.runner import Runner
 
@@ -113,6 +114,8 @@ def with_micro_batches(config: Config, replicas: int, position: Position | None)
             f"--micro_batches={micro}: {replicas} replicas cannot share them evenly; give a "
             f"multiple of {replicas}, or 0"
         )
-    config = settings.from_names(settings.by_name(config) | {"micro_batches": micro})
+    config = dataclasses.replace(
+        config, input=dataclasses.replace(config.input, micro_batches=micro)
+    )
     check_micro_batches(config)
     return config

@@ -5,6 +5,8 @@ A checkpoint is a folder `step-<number>` that appears as a whole or not at all.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -14,19 +16,109 @@ from typing import TypeVar
 import tensorflow as tf
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..errors import DamagedError, RunError
-from ..system.checked_files import list_folder, reading
-from ..system.files import remove_folder, replacing_folder, system_error
+from ..settings import RunConfig
+from ..system.checked_files import COUNT, list_folder, read_json, reading
+from ..system.files import remove_folder, replacing, replacing_folder, system_error
 from ..tables.base import Checkpointable, Table
 from ..tables.variable import named_variables
 from . import bundle, stored
 from .bundle import Bundle
-from .position import POSITION_FILE, Position, read_position, write_position
+from .workdir import Workdir, read_flags
 
 T = TypeVar("T")
 
+POSITION_FILE = "state.json"
+
 _WRITES = "writes"  # the variable that counts the writes of a table with stochastic rounding
+
+
+@dataclasses.dataclass
+class Position:
+    """How far a run has come: all that it needs to continue, besides its tables.
+
+    Attributes:
+        step: The number of steps made.
+        epoch: The number of epochs finished.
+        batch: The number of batches (calls of S steps) made in the current epoch.
+        batches: The number of batches of an epoch, an estimate in the first epoch of a text.
+        expected: The number of batches that was expected.
+        words: The number of words in the finished epochs.
+        seconds: The time spent in training.
+        best: The score of the best epoch, if the best epoch is kept.
+        since: The number of epochs after the best one.
+        micro_batches: The micro-batches of a step, on which the order of the data depends.
+        unscored: Whether the epoch that has just ended is saved, but not scored yet.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    batches: int = 1
+    expected: int = 0
+    words: float = 0.0
+    seconds: float = 0.0
+    best: float | None = None
+    since: int = 0
+    micro_batches: int = 1
+    unscored: bool = False
+
+    @property
+    def done(self) -> float:
+        """The number of epochs made, with the estimated share of the current one."""
+        return self.epoch + min(self.batch / self.batches, 1.0)
+
+    def is_at_end(self, epochs: int, patience: int) -> bool:
+        """Return whether a run is at its end: by its last epoch or by --patience."""
+        return self.epoch >= epochs or 0 < patience <= self.since
+
+    def expect_batches(self, expected: int) -> None:
+        """Set `batches` to an estimate, unless it is the one that `batches` came from.
+
+        It may be the exact number of a finished epoch since.
+        """
+        if self.expected != expected:
+            self.batches = self.expected = expected
+
+
+# The shape of its JSON file. Older versions wrote fewer fields.
+_SHAPE = {
+    "step": COUNT,
+    **dict.fromkeys(("epoch", "batch", "expected", "since"), (COUNT, None)),
+    **dict.fromkeys(("batches", "micro_batches"), (range(1, 2**63), None)),
+    **dict.fromkeys(("words", "seconds", "best"), (float, None)),
+    "unscored": (bool, None),
+}
+
+
+def read_position(path: Path) -> Position:
+    """Read the position in a checkpoint; a field that an older version lacks has its default.
+
+    Args:
+        path: The folder of the checkpoint.
+
+    Raises:
+        DamagedError: The position is damaged.
+        RunError: The position cannot be read.
+    """
+    state = read_json(path / POSITION_FILE, _SHAPE)
+    return Position(**{name: state[name] for name in _SHAPE if state.get(name) is not None})
+
+
+def write_position(path: Path, position: Position) -> None:
+    """Write the position of a checkpoint, unless it is there already; replace another one.
+
+    Args:
+        path: The folder of the checkpoint.
+        position: The position.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    file, text = path / POSITION_FILE, json.dumps(dataclasses.asdict(position))
+    if not (file.is_file() and file.read_bytes() == text.encode()):
+        with replacing(file) as temporary:
+            temporary.write_text(text)
 
 
 class Checkpoints:
@@ -233,7 +325,7 @@ def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
     if result is None and damaged:
         raise RunError(_all_damaged(folder))
     if result is None:
-        remedy = f"run python -m {PACKAGE}.train with this workdir first"
+        remedy = "run `lexrow train` with this workdir first"
         raise RunError(f"{folder}: there is no checkpoint; {remedy}")
     return result
 
@@ -253,6 +345,29 @@ def newest_position(folder: Path) -> Position | None:
         RunError: A checkpoint cannot be read.
     """
     return _newest(folder, read_position, log_damage=False)[0]
+
+
+def is_finished(workdir: Workdir, asked: RunConfig | None = None) -> bool:
+    """Return whether the run in a workdir is at its end: all epochs are made, or by --patience.
+
+    It reads the flags and the newest position of the workdir, and changes nothing. Without a
+    position the run is not at its end. A missing flag counts as 0, so a run with a position and
+    without flags is at its end.
+
+    Args:
+        workdir: The workdir of the run; it may be empty.
+        asked: If given, the flags must also have its values of --epochs and --patience. A run that
+            is extended has other flags until its chief has written them.
+
+    Raises:
+        RunError: A checkpoint cannot be read.
+        UsageError: The flags cannot be read.
+    """
+    position = newest_position(workdir.checkpoints)
+    flags = read_flags(workdir.flags)
+    limits = tuple(int(flags.get(name, 0)) for name in ("epochs", "patience"))
+    is_other = asked is not None and limits != (asked.epochs, asked.patience)
+    return position is not None and position.is_at_end(*limits) and not is_other
 
 
 def count_newest_rows(folder: Path, name: str) -> int | None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .. import __name__ as PACKAGE
 from ..errors import DamagedError, RunError, UsageError
 from ..settings import flagfiles
 from ..settings.settings import as_text
@@ -227,7 +226,7 @@ def write_flags(path: Path, settings: dict[str, Any]) -> None:
         RunError: The file cannot be written.
     """
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        repeat = f"python -m {PACKAGE}.train --flagfile=THIS"
+        repeat = "lexrow train --flagfile=THIS"
         file.write(f"# All {len(settings)} flags of this run: {repeat}\n")
         for name, value in settings.items():
             file.write(f"{flagfiles.line(name, as_text(value))}\n")

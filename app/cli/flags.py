@@ -18,7 +18,6 @@ from typing import Any
 
 from absl import flags, logging
 
-from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
 from ..errors import RunError, StoppedError, UsageError
 from ..settings import Config, checks, flagfiles, settings
@@ -309,7 +308,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     except KeyboardInterrupt:
         messages.end("interrupted", StoppedError.exit_code)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == PACKAGE:
+        if error.name is None or error.name.partition(".")[0] == __name__.partition(".")[0]:
             raise
         remedy = 'pip install "lexrow[train]", which has all that the commands need'
         messages.end(f"{error.name} is not installed; {remedy}", UsageError.exit_code)

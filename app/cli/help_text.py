@@ -10,7 +10,6 @@ from typing import Any
 
 from absl import flags
 
-from .. import __name__ as PACKAGE
 from ..settings import settings
 
 _WIDTH = 88
@@ -40,8 +39,7 @@ def command(task: str, shared: str) -> str:
     else:
         others = _without_title(flags.FLAGS.module_help(shared))
     texts = [str(sys.modules["__main__"].__doc__), own and f"Flags:\n{own}", others]
-    shown = "\n\n".join(text.strip("\n") for text in texts if text)
-    return shown.replace("lexrow.", f"{PACKAGE}.")  # the name differs inside the repository
+    return "\n\n".join(text.strip("\n") for text in texts if text)
 
 
 def _without_title(text: str) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..checkpoints import workdir
 from ..errors import UsageError
 from ..settings import Config, settings
@@ -99,7 +98,7 @@ def _refuse_import(name: str) -> Iterator[None]:
 def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config, workdir.Workdir]:
     """Start TensorFlow as the run of a workdir does; return its configuration and the workdir.
 
-    TensorFlow gets the threads of the run (see `threads.use_machine`). No file is read.
+    TensorFlow gets the threads of the run (see `devices.use_machine`). No file is read.
 
     Args:
         path: The workdir.
@@ -114,11 +113,11 @@ def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config
         other = f", but one of --task={stored['task']}" if "task" in stored else ""
         raise UsageError(
             f"--workdir={path}: no run of --task={task} there{other}; give another workdir, or "
-            f"train one with python -m {PACKAGE}.train --task={task}"
+            f"train one with `lexrow train --task={task}`"
         )
     start_tensorflow()
-    from ..assembly import threads
+    from ..system import devices
 
     config = settings.from_names(stored)
-    threads.use_machine(config.run)
+    devices.use_machine(config.run)
     return config, workdir.Workdir(path)

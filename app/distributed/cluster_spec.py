@@ -15,7 +15,6 @@ from typing import Any
 
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..errors import UsageError
 
 JOBS = ("chief", "worker", "ps")
@@ -120,7 +119,7 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
     if not text:
         raise UsageError(
             f"--strategy={strategy}: TF_CONFIG is not set; it has to name all processes and this "
-            f"one. To try this, run: python -m {PACKAGE}.cluster {_EXAMPLE[strategy]} -- FLAGS (or "
+            f"one. To try this, run: lexrow cluster {_EXAMPLE[strategy]} -- FLAGS (or "
             "give --strategy=none to train on this machine alone)"
         )
     value = _parse_json(text)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..checkpoints.workdir import Workdir
 from ..errors import UsageError
 from ..settings import RunConfig
@@ -23,7 +22,7 @@ from ..system.signals import asked_to_stop
 from .cluster_spec import Hosts, Task
 
 HOST = "127.0.0.1"
-MODULE = f"{PACKAGE}.train"  # the program of each process of a run
+MODULE = f"{__name__.partition('.')[0]}.train"  # the program of each process of a run
 _WATCH_SECONDS = 0.2
 _END_SECONDS = 5.0  # for the others to end after the chief
 _USAGE_ERROR = 2  # the exit code of a process whose flags were refused
@@ -71,7 +70,7 @@ def train(hosts: Hosts, arguments: Sequence[str], settings: RunConfig) -> int:
         # The chief is the first; it makes a plan without the others.
         tasks = hosts.everyone[: 1 if plan_only else None]
         processes = {task: _make_process(hosts, task, program, folder) for task in tasks}
-        print(_announcement(hosts, program), flush=True)
+        print(_announcement(hosts, arguments), flush=True)
         for process in reversed(processes.values()):  # the chief last
             stack.enter_context(process.running())
         chief, is_stopping = processes.pop(hosts.chief), False
@@ -142,10 +141,10 @@ def _choose_ports(count: int, first: int) -> list[int]:
     return chosen
 
 
-def _announcement(hosts: Hosts, program: Sequence[str]) -> str:
+def _announcement(hosts: Hosts, arguments: Sequence[str]) -> str:
     """Return a text with the commands that would start each process on a machine of its own."""
     head = "Starting these processes; on several machines use these commands with their addresses:"
-    command = shlex.join(["python", *program])
+    command = shlex.join(["lexrow", "train", *arguments])
     variables = [f"TF_CONFIG={shlex.quote(hosts.as_tf_config(*task))}" for task in hosts.everyone]
     return "\n".join([head, *(f"{variable} {command}" for variable in variables)])
 

@@ -19,12 +19,12 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from ..checkpoints.checkpoint import is_finished
 from ..checkpoints.workdir import Workdir
 from ..errors import RunError, UsageError
 from ..settings import Config
 from ..tables.base import Table
 from ..training.job import Job
-from ..training.progress import is_finished
 from ..types import Team
 from . import rendezvous
 from .cluster_spec import Hosts

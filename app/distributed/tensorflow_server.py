@@ -8,10 +8,10 @@ import sys
 import tensorflow as tf
 from absl import logging
 
+from ..checkpoints.checkpoint import is_finished
 from ..checkpoints.workdir import Workdir
 from ..settings import Config
 from ..system.signals import asked_to_stop
-from ..training.progress import is_finished
 from . import rendezvous
 from .cluster_spec import Hosts
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import __name__ as PACKAGE
 from ..system.console import aligned
 from ..types import WordVectors
 from . import nearest_words, score_report
@@ -43,10 +42,9 @@ def closing(vectors: WordVectors, scores: Sequence[Score] | None, workdir: str) 
             "nearest words:",
             *(f"  {line}" for line in lines),
             "next:",
-            f"  python -m {PACKAGE}.neighbors --workdir={workdir} {words[-1] if words else 'WORD'}",
-            f"  python -m {PACKAGE}.evaluate --workdir={workdir} --{files}=FILE",
-            f"  python -m {PACKAGE}.export --workdir={workdir} --format=word2vec "
-            "--output=vectors.txt",
+            f"  lexrow neighbors --workdir={workdir} {words[-1] if words else 'WORD'}",
+            f"  lexrow evaluate --workdir={workdir} --{files}=FILE",
+            f"  lexrow export --workdir={workdir} --format=word2vec --output=vectors.txt",
             f"  tensorboard --logdir={workdir}",
         )
     )

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from .audits.keras_audit import audit
-from .audits.keras_memory_plan import memory_plan
-from .inputs.checked_inputs import check_inputs
-from .inputs.prefetched_rows import prefetch_rows
-from .inputs.table_metrics import TableMetrics
+from .keras_audit import audit
+from .keras_memory_plan import memory_plan
 from .layers.dynamic_embedding import DynamicEmbedding
 from .layers.embedding import RowEmbedding
 from .layers.embedding_reduce import RowEmbeddingReduce
-from .layers.feature_configs import FeatureConfig, TableConfig
-from .layers.feature_embedding import FeatureEmbedding
-from .layers.sampled_layers import NCE, SampledSoftmax
+from .layers.feature_embedding import FeatureConfig, FeatureEmbedding, TableConfig
 from .layers.softmax_layers import (
+    NCE,
     AdaptiveSoftmax,
     ClassSoftmax,
     HierarchicalSoftmax,
+    SampledSoftmax,
     Softmax,
     output_as_loss,
 )
 from .layers.stock_layers import to_keras
 from .layers.word_vectors import load_vectors
-from .merged import add_gradients
-from .optimizers.loss_scale import LossScaleOptimizer
+from .optimizers.row_accumulation import add_gradients
 from .optimizers.row_optimizers import (
     SGD,
     Adagrad,
@@ -32,8 +28,10 @@ from .optimizers.row_optimizers import (
     LazyAdamW,
     RowwiseAdagrad,
 )
-from .saving.model_files import load_model, save_model
-from .tables.stored_rows import StoredRows
+from .optimizers.row_sparse import LossScaleOptimizer
+from .prefetched_rows import TableMetrics, check_inputs, prefetch_rows
+from .saving import load_model, save_model
+from .tables.initial_rows import StoredRows
 
 __all__ = [
     "NCE",

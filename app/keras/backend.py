@@ -9,7 +9,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from .. import __name__ as PACKAGE
 from ..system.xla import under_xla
 from ..tables.variable import compute_in_graph
 
@@ -24,6 +23,11 @@ _RANDOM = (
     keras.initializers.VarianceScaling,
 )
 
+_BY_NORM = (
+    keras.constraints.MaxNorm,
+    keras.constraints.MinMaxNorm,
+    keras.constraints.UnitNorm,
+)
 
 # The functions of Keras that call a subclassed model to build it from shapes, and for the default
 # signature of a SavedModel. They know no dtypes, and call it with float32.
@@ -44,7 +48,6 @@ def by_name(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
     Args:
         values: The `locals()` of the constructor, before it sets another name. Its `**kwargs` are
             among the arguments.
-        *others: The names of arguments to leave out.
     """
     left_out = {"self", "__class__", "kwargs", *others}
     return {name: value for name, value in values.items() if name not in left_out} | values[
@@ -62,12 +65,7 @@ def is_dtype_guessed() -> bool:
 
 
 def is_called_by(function: str, module: str) -> bool:
-    """Return whether a function is in the call stack.
-
-    Args:
-        function: The name of the function.
-        module: The name of its module.
-    """
+    """Return whether a function is in the call stack."""
     frame = inspect.currentframe()
     while frame := frame.f_back:
         if frame.f_code.co_name == function and frame.f_globals.get("__name__") == module:
@@ -99,6 +97,11 @@ def in_call_of(kind: type) -> Any:
     return next(owners_in_call(kind), None)
 
 
+def is_ours(kind: type) -> bool:
+    """Return whether a class is one of this package."""
+    return kind.__module__.startswith(f"{__name__.partition('.')[0]}.")
+
+
 def require_tensorflow() -> None:
     """Check that Keras runs on TensorFlow.
 
@@ -107,7 +110,7 @@ def require_tensorflow() -> None:
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
-            f"{PACKAGE}.keras needs Keras on TensorFlow, not on {keras.backend.backend()}; "
+            f"lexrow.keras needs Keras on TensorFlow, not on {keras.backend.backend()}; "
             "set KERAS_BACKEND=tensorflow before keras is imported"
         )
 
@@ -132,7 +135,6 @@ def check_xla(layer: keras.layers.Layer, *devices: str) -> None:
     """Check that XLA can read the table of a layer, if it compiles the code that is being traced.
 
     Args:
-        layer: The layer.
         *devices: The TensorFlow names of the devices of its variables; empty if not known.
 
     Raises:
@@ -194,3 +196,21 @@ def in_place(initializer: Any) -> Any:
     if isinstance(original, keras.initializers.Constant):
         return lambda shape, dtype=None: tf.broadcast_to(tf.cast(original.value, dtype), shape)
     return initializer
+
+
+def by_row(constraint: Any) -> bool:
+    """Return whether a constraint is known to treat each row of a (V, D) table by itself.
+
+    Args:
+        constraint: A Keras constraint or None. Only NonNeg and norms along the row count.
+    """
+    if isinstance(constraint, _BY_NORM):
+        return constraint.axis in (1, -1, [1], [-1], (1,), (-1,))
+    return isinstance(constraint, keras.constraints.NonNeg)
+
+
+def row_constraint(variable: Any) -> Any:
+    """Return the constraint of a Keras variable (V, D) if it is by row, or None."""
+    if not isinstance(variable, keras.Variable) or variable.shape.rank != 2:
+        return None
+    return variable.constraint if by_row(variable.constraint) else None

@@ -19,7 +19,6 @@ class StepParts(NamedTuple):
     """The Keras layers and optimizers of a training step.
 
     Attributes:
-        models: The outermost models.
         layers: The layers of the models, then other layers; outer ones first.
         optimizers: The optimizers; one that wraps others comes after them.
     """
@@ -62,7 +61,6 @@ def find_parts(function: Any, arguments: Any) -> StepParts:
 
     Args:
         function: A function, a `tf.function`, a method or a callable object.
-        arguments: The arguments of a call.
     """
     roots, waiting, seen = [], [arguments, function], {}
     while waiting:

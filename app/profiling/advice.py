@@ -46,7 +46,7 @@ def advise(
         pipeline: The slow stages of the pipeline, or None.
         runs: The runs of operations.
         work: The operations.
-        config: The settings of the run; None if it was not a run of lexrow.train.
+        config: The settings of the run; None if it was not a run of `lexrow train`.
         cores: The cores of the machine.
 
     Returns:

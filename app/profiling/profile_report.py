@@ -81,7 +81,7 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
 
     Args:
         profile: The folder of the profile.
-        config: The settings of the run; None if it was not a run of lexrow.train.
+        config: The settings of the run; None if it was not a run of `lexrow train`.
 
     Returns:
         The diagnosis.
@@ -105,7 +105,7 @@ def diagnose_events(
         profile: The folder of the profile, for the report.
         events: The events.
         programs: The compiled programs.
-        config: The settings of the run; None if it was not a run of lexrow.train.
+        config: The settings of the run; None if it was not a run of `lexrow train`.
         cores: The cores of the machine.
     """
     runs = collect_runs(events, programs)

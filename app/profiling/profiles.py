@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .. import __name__ as PACKAGE
 from ..errors import RunError, UsageError
 from ..system.console import hide_stderr
 
 # The files that TensorFlow's profiler writes below a folder of TensorBoard.
 _PATTERN = "plugins/profile/*/*.xplane.pb"
 _RECORD = (
-    f"record one with: python -m {PACKAGE}.train --workdir=DIR --profile_steps=START,STOP, or in "
+    "record one with: lexrow train --workdir=DIR --profile_steps=START,STOP, or in "
     "Keras with TensorBoard(DIR, profile_batch=(START, STOP))"
 )
 

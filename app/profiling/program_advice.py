@@ -1,10 +1,9 @@
-"""Advise changes of a program that is not lexrow.train, such as `keras.Model.fit`."""
+"""Advise changes of a program that is not `lexrow train`, such as `keras.Model.fit`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import __name__ as PACKAGE
 from .changes import (
     Change,
     saved_by_cache,
@@ -39,7 +38,7 @@ _WAITING_CALLS = 16  # calls at the same time of a function that waits, as propo
 def advise_program(
     division: Division, pipeline: Pipeline | None, runs: Sequence[Run], work: Work, cores: int
 ) -> list[Change]:
-    """Return changes of a program that is not lexrow.train, in no order; empty if none is known.
+    """Return changes of a program that is not `lexrow train`, in no order; empty if none is known.
 
     Each cause that the profile shows gives its own changes, whatever the verdict is.
 
@@ -146,9 +145,9 @@ def _for_dense_updates(division: Division, work: Work) -> list[Change]:
             share = sum(o.large for o in operations) / _of_steps(work)
             why = (
                 f"{name} takes {share:.0%} of the operations to update whole variables; a step "
-                f"needs only the rows of its batch: {PACKAGE}.keras.audit(model) names the table"
+                f"needs only the rows of its batch: lexrow.keras.audit(model) names the table"
             )
-            what = f"{PACKAGE}.keras.RowEmbedding with {PACKAGE}.keras.{_ROW_OPTIMIZERS[name]}"
+            what = f"lexrow.keras.RowEmbedding with lexrow.keras.{_ROW_OPTIMIZERS[name]}"
             gain = speedup(share * division.shares["device_compute"])
             changes.append(Change(what, gain, why))
     return changes

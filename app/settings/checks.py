@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from .. import __name__ as PACKAGE
 from ..errors import NoEffectError, UsageError
 from . import Config, RunConfig
 from .foreign_names import meant
@@ -118,7 +117,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
     unknown = sorted(values.keys() - known.keys())
     if unknown:
         remedy = meant(unknown[0], known).replace("--", "")
-        remedy = remedy or f"`python -m {PACKAGE}.train --help` lists them"
+        remedy = remedy or "`lexrow train --help` lists them"
         raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
     given = {name: typed_value(name, value) for name, value in values.items()}
     config = from_names(defaults(given) | given)

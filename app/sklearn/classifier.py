@@ -44,7 +44,7 @@ class TextClassifier(ClassifierMixin, TextEstimator):
         min_count: Words that occur fewer times are dropped.
         tokenizer: How texts are split, `whitespace` or `unicode`.
         random_state: The seed, a whole number, a `numpy.random.RandomState`, or None for any.
-        settings: Other settings of `lexrow.train`, by the names of their flags.
+        settings: Other settings of `lexrow train`, by the names of their flags.
 
     Attributes:
         classes_: The labels in sorted order.

@@ -40,7 +40,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         tokenizer: How texts are split, `whitespace` or `unicode`, also for the vectors of a file.
             For a workdir, texts are split as in its run.
         random_state: The seed, a whole number, a `numpy.random.RandomState`, or None for any.
-        settings: Other settings of `lexrow.train`, by the names of their flags.
+        settings: Other settings of `lexrow train`, by the names of their flags.
 
     Attributes:
         vocabulary_: The row of each word, as the tokenizer writes it.

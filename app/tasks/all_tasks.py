@@ -28,7 +28,7 @@ SCORES: dict[str, Callable[[Config, Workdir, str], tuple[str, dict[str, Any]]]] 
 }
 
 # By --format, functions that write a trained run to a path and return a message. Formats of word
-# vectors from files, too, are in lexrow.export.
+# vectors from files, too, are in `lexrow export`.
 EXPORTS: dict[str, Mapping[str, Callable[..., str]]] = {
     "words": words_export.EXPORTS,
     "classify": classifier_export.EXPORTS,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
+from ..checkpoints.growth import Growth
 from ..checkpoints.workdir import Workdir
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..tables.base import Checkpointable, Table
 from ..tables.in_place import InPlace
+from ..tables.memory import Item
 from ..types import Batches
-from . import memory_plan
 
 # Returns the scores by name, the main one first. It calls its argument between the parts of its
 # work, and passes on the StoppedError that this raises once the process is asked to stop.
@@ -60,7 +59,7 @@ class TrainingData:
 
 @dataclasses.dataclass(frozen=True)
 class PlacedTables:
-    """The tables of a job in their places, as `build.placing` makes them.
+    """The tables of a job in their places, as `assembly.placing` makes them.
 
     Attributes:
         tables: The tables by name.
@@ -75,7 +74,7 @@ class PlacedTables:
     device: str
     micro_batches: int = 1
     staging: InPlace | None = None
-    memory: Sequence[memory_plan.Item] = ()
+    memory: Sequence[Item] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,40 +92,6 @@ class Evaluator:
     scores: Scores
     monitor: Callable[[Mapping[str, float]], float] = lambda scores: next(iter(scores.values()))
     is_monitored: bool = True
-
-
-class RowMap(NamedTuple):
-    """The new ids of the rows of a table after names were added.
-
-    Rows without a name, such as those of hashed n-grams, follow the rows with names, before and
-    after.
-
-    Attributes:
-        new_ids_V: The new id of each row that had a name, (V,) int64.
-        size: The number of rows that have a name now.
-    """
-
-    new_ids_V: np.ndarray
-    size: int
-
-    def added(self) -> np.ndarray:
-        """Return the ids of the rows whose names are new, rising, (N,) int64."""
-        return np.setdiff1d(np.arange(self.size), self.new_ids_V)
-
-
-@dataclasses.dataclass(frozen=True)
-class Growth:
-    """How the names of the rows of a finished run have become more (--grow_vocab).
-
-    Attributes:
-        maps: The new ids of the rows of each table, by its name.
-        record: Writes the files to a workdir that give the new ids their meaning.
-        summary: How many names there were and how many are new, for the log.
-    """
-
-    maps: Mapping[str, RowMap]
-    record: Callable[[Workdir], None]
-    summary: str
 
 
 @dataclasses.dataclass(frozen=True)

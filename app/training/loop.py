@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
@@ -14,19 +15,19 @@ from absl import logging
 
 from ..checkpoints.checkpoint import Checkpoints, Position
 from ..checkpoints.workdir import Workdir, write_flags
-from ..errors import RunError
+from ..errors import RunError, StoppedError
 from ..settings import RunConfig
 from ..system.signals import asked_to_stop
 from ..tables.in_place import InPlace
-from .interval import Interval, not_finite
-from .job import Job
-from .metrics import Display, Metrics, Quiet
+from .job import Job, Scores
+from .metrics import Display, Interval, Metrics, Quiet, not_finite
 from .profile_hooks import Profiler
-from .progress import expect_batches, is_done, set_micro_batches
 from .runner import Runner
-from .scoring import Scoring
 
 _SAVING = "saving the run; press Ctrl-C again to stop without saving"
+# Seconds. The system may give a signal to another thread than the main one, whose wait goes on
+# then. Python calls the handler of the signal only when the main thread runs again.
+_WAKE_SECONDS = 0.2
 
 
 def train(
@@ -85,11 +86,11 @@ def _train(
         best.remove_after(position.step if settings.patience else -1)
     else:
         settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
-    was_at_end = is_done(position, settings.epochs, settings.patience) and not position.unscored
+    was_at_end = position.is_at_end(settings.epochs, settings.patience) and not position.unscored
     if runner.chief and not was_at_end:
         checkpoints.check_room()
-    expect_batches(position, job)
-    set_micro_batches(position, job)
+    position.expect_batches(job.data.expected_batches)
+    _set_micro_batches(position, job)
     metrics: Metrics | Quiet = Quiet()
     display: Display | Quiet = Quiet()
     if runner.chief:
@@ -107,7 +108,7 @@ def _train(
             job, settings, runner, staging, position, checkpoints, best, metrics, display, scoring
         )
         loop.run(profiler, stop.is_set)
-    is_at_end = is_done(position, settings.epochs, settings.patience) and not position.unscored
+    is_at_end = position.is_at_end(settings.epochs, settings.patience) and not position.unscored
     if settings.patience and runner.chief and is_at_end and not was_at_end:
         _log_kept_epoch(position, settings)
     return is_at_end
@@ -206,7 +207,7 @@ class _Loop:
 
     def _is_done(self) -> bool:
         """Return whether the run is at its end: by its last epoch or by --patience."""
-        return is_done(self.position, self.settings.epochs, self.settings.patience)
+        return self.position.is_at_end(self.settings.epochs, self.settings.patience)
 
     def _run_steps(self, data: Any) -> None:
         """Train on one batch (S steps), keep its loss, and advance the position and the display.
@@ -359,3 +360,90 @@ class _Loop:
             position.best, position.since = score, 0
             if self.runner.chief:
                 self.best.save(position)
+
+
+def _set_micro_batches(position: Position, job: Job) -> None:
+    """Store the job's number of micro-batches, and warn if an epoch was begun with another one.
+
+    The warning is logged only if the order of the data depends on the number.
+    """
+    if (
+        job.data.depends_on_micro_batches
+        and position.batch
+        and position.micro_batches != job.placed.micro_batches
+    ):
+        logging.warning(
+            "this epoch was begun with %d micro-batches a step, and goes on with %d: some rows of "
+            "it come twice or not at all; the next epochs are complete",
+            *(position.micro_batches, job.placed.micro_batches),
+        )
+    position.micro_batches = job.placed.micro_batches
+
+
+class Scoring:
+    """Computes scores one after the other, and keeps each result until `done` yields it.
+
+    Args:
+        is_aside: Whether to compute them in a thread while training goes on.
+        is_asked: Returns whether this process is asked to stop; scoring then ends early.
+    """
+
+    def __init__(self, is_aside: bool, is_asked: Callable[[], bool] = lambda: False):
+        self.is_aside, self._is_asked = is_aside, is_asked
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "scoring")
+        self._pending: list[tuple[int, int, concurrent.futures.Future]] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether `done` has yielded the result of everything that was begun."""
+        return not self._pending
+
+    def begin(self, scores: Scores, step: int, epoch: int) -> None:
+        """Begin to compute scores in the thread; wait for them here, unless `is_aside`.
+
+        With `is_aside`, training may change the tables meanwhile, so the step is approximate.
+        The scores come from `done` in both cases.
+
+        Args:
+            scores: Returns the scores by name.
+            step: The step that the run is at.
+            epoch: The epochs that are finished.
+        """
+        future = self._thread.submit(scores, self._end_if_asked)
+        self._pending.append((step, epoch, future))
+        if not self.is_aside:
+            _wait([future])
+
+    def done(self) -> Iterator[tuple[int, int, dict[str, float] | None]]:
+        """Yield the step, the epoch and the scores of each result that is ready, and forget it.
+
+        The scores are None if this process was asked to stop before they were complete. Wait for
+        none. An error in computing scores is raised here.
+        """
+        while self._pending and self._pending[0][2].done():
+            step, epoch, future = self._pending.pop(0)
+            try:
+                scores = future.result()
+            except StoppedError:
+                scores = None
+            yield step, epoch, scores
+
+    def rest(self) -> Iterator[tuple[int, int, dict[str, float] | None]]:
+        """Wait for all scores, and yield and forget them as `done` does."""
+        _wait([future for *_, future in self._pending])
+        yield from self.done()
+
+    def close(self) -> None:
+        """Drop the waiting work of the thread, and wait for its end."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _end_if_asked(self) -> None:
+        """Raise StoppedError if this process is asked to stop."""
+        if self._is_asked():
+            raise StoppedError("scoring was stopped")
+
+
+def _wait(futures: Sequence[concurrent.futures.Future]) -> None:
+    """Wait for the end of all futures, and let handlers of signals be called meanwhile."""
+    while concurrent.futures.wait(futures, _WAKE_SECONDS).not_done:
+        pass

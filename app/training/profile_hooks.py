@@ -1,4 +1,4 @@
-"""The recorder of profiles of some calls, for `lexrow.profile` and TensorBoard's Profile tab."""
+"""The recorder of profiles of some calls, for `lexrow profile` and TensorBoard's Profile tab."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TypeVar
 import tensorflow as tf
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..checkpoints.checkpoint import Position
 from ..errors import UsageError
 from ..settings import RunConfig
@@ -118,8 +117,7 @@ class Profiler:
                 tf.profiler.experimental.stop()
                 self._named = int(time.time())
                 logging.info(
-                    "profile of steps %d to %d recorded; read it with: "
-                    f"python -m {PACKAGE}.profile --workdir=%s",
+                    "profile of steps %d to %d recorded; read it with: lexrow profile --workdir=%s",
                     *(self._began, self._now, self._folder.parent),
                 )
 

@@ -9,7 +9,7 @@ This is also the entry for Python programs:
     print(train_and_evaluate(config, "runs/words"))
 
 It does not set TensorFlow's threads, which belong to the program. The commands set them by
-`build.threads.use_machine`, which is faster.
+`system.devices.use_machine`, which is faster.
 """
 
 from __future__ import annotations
@@ -20,23 +20,27 @@ import gc
 import os
 import shlex
 
+import tensorflow as tf
 from absl import logging
 
-from .. import __name__ as PACKAGE
 from ..assembly import strategies
-from ..checkpoints.checkpoint import Position, newest_position
+from ..checkpoints import growth
+from ..checkpoints.checkpoint import Position, is_finished, newest_position
 from ..checkpoints.workdir import Workdir, read_flags
 from ..distributed import tensorflow_server
 from ..distributed.cluster_spec import Hosts, parse_tf_config
 from ..errors import RunError, StoppedError, UsageError
 from ..settings import Config, RunConfig, checks
-from ..settings.settings import by_name, typed_value
-from ..system import devices
+from ..settings.settings import by_name, defaults, typed_value
+from ..system import devices, program_cache
 from ..system.signals import stoppable
+from ..tables import memory
 from ..tasks import all_tasks
-from . import banner, grown_tables, loop, profile_hooks, progress
+from . import loop, profile_hooks
 from .job import Job
 from .runner import Runner
+
+_NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 
 
 def train_and_evaluate(
@@ -76,7 +80,7 @@ def train_and_evaluate(
             return ""
         runner = strategies.make_runner(config, hosts)
     except RunError as error:
-        if hosts is None or not progress.is_finished(place, settings):
+        if hosts is None or not is_finished(place, settings):
             raise
         logging.info("%s (ignored: the run is already finished)", error)
         return ""
@@ -88,7 +92,7 @@ def train_and_evaluate(
     ):
         report = _train_and_finish(config, place, runner, hosts, is_quiet)
     if report is None:
-        command = f"python -m {PACKAGE}.train --workdir={shlex.quote(str(place.path))}"
+        command = f"lexrow train --workdir={shlex.quote(str(place.path))}"
         again = "start all processes again to continue" if hosts else f"continue with: {command}"
         raise StoppedError(f"stopped as asked, and saved; {again}")
     return report
@@ -107,20 +111,21 @@ def _train_and_finish(
     checks.check_fixed(stored, config)
     job_config = strategies.with_micro_batches(config, runner.replicas, position)
     with runner.scope():
-        is_finished = progress.is_finished(place)
-        job = all_tasks.JOBS[settings.task](job_config, place, is_finished, runner.team)
+        make_job = all_tasks.JOBS[settings.task]
+        job = make_job(job_config, place, is_finished(place), runner.team)
         # A resumed run may be past the windows that its workdir already has in flags.cfg.
         is_new = settings.profile_steps != stored.get("profile_steps")
         check_flags(job, settings, position, checks_profile=is_new)
         if job.growth is not None:
-            grown_tables.check_growth(job, config, place)
+            growth.check_growth(job.growth, job.model.tables(), settings, config.model.loss, place)
     if runner.chief and not is_quiet:
         trainers = strategies.describe(job_config, hosts, runner.replicas)
-        print(banner.banner(config, job, position, trainers), flush=True)
+        print(banner(config, job, position, trainers), flush=True)
     if settings.plan_only:
         return ""
     if job.growth is not None:
-        grown_tables.grow_workdir(job, config, place)
+        grown = job.growth, job.model.tables(), job.placed.tables
+        growth.grow_workdir(*grown, by_name(config), place)
     is_done = loop.train(job, settings, place, runner, by_name(config))
     finish = job.finish
     runner.close()
@@ -131,7 +136,7 @@ def _train_and_finish(
     report = ""
     if runner.chief:
         path, files = shlex.quote(str(place.path)), settings.task in all_tasks.SCORES
-        command = f"python -m {PACKAGE}.evaluate --workdir={path}{' --heldout=FILE' * files}"
+        command = f"lexrow evaluate --workdir={path}{' --heldout=FILE' * files}"
         saved = "stopped while scoring; the run is finished and saved"
         with stoppable(f"{saved}; score it with: {command}"):
             report = finish(place)
@@ -179,5 +184,101 @@ def check_flags(
         )
     if checks_profile:
         step = position.step if position else 0
-        last = step + progress.steps_left(position, settings.epochs, job)
+        last = step + _steps_left(position, settings.epochs, job)
         profile_hooks.check(settings, step, job.data.steps_per_batch, last)
+
+
+def _steps_left(position: Position | None, epochs: int, job: Job) -> int:
+    """Return about how many steps a run still has to make from a position, or from its start."""
+    position = dataclasses.replace(position) if position else Position()
+    position.expect_batches(job.data.expected_batches)
+    return round((epochs - position.done) * position.batches * job.data.steps_per_batch)
+
+
+def banner(config: Config, job: Job, position: Position | None = None, strategy: str = "") -> str:
+    """Return the banner: devices, changed flags, data, tables, memory and number of steps.
+
+    It is text of several lines, and nothing is printed. A line warns if there is an NVIDIA driver
+    but TensorFlow finds no GPU. With --plan_only the banner lists everything that takes memory.
+
+    Args:
+        config: The settings of the run.
+        job: The job to train.
+        position: The position of the newest checkpoint of the run, or None.
+        strategy: A description of the processes and replicas, empty for a single device.
+    """
+    values = by_name(config)
+    usual = defaults(values)
+    changed = [f"--{name}={value}" for name, value in values.items() if value != usual[name]]
+    tables = ", ".join(
+        f"{item.name} {item.size} ({memory.shown(item.bytes)})"
+        for item in job.placed.memory
+        if item.name in job.model.tables()
+    )
+    totals = ", ".join(
+        f"{place} {memory.shown(count)}"
+        for place, count in memory.totals(job.placed.memory).items()
+    )
+    whole = memory.lines(job.placed.memory) if config.run.plan_only else ()
+    return "\n".join(
+        (
+            f"device      {_device(job.placed.device)}, products in {job.model.dtype.name}",
+            *_warnings(),
+            *_programs(job.placed.device),
+            *([f"strategy    {strategy}"] if strategy else ()),
+            f"flags       {' '.join(changed) or 'all as by default'}",
+            *(f"{title:<11} {text}" for title, text in job.data.summary),
+            f"tables      {tables}",
+            f"memory      {totals}",
+            *whole,
+            f"plan        {_plan(config, job, position)}",
+        )
+    )
+
+
+def _plan(config: Config, job: Job, position: Position | None) -> str:
+    """Return how many steps the run has to make, or that it has none and what to do then."""
+    epochs, patience = config.run.epochs, config.run.patience
+    made = position.epoch if position else 0
+    if made >= epochs:
+        more = f"give --epochs={made + 1} or more"
+        return f"nothing to train: the run has made {made} epoch(s); {more}"
+    if position and position.is_at_end(epochs, patience):
+        more = f"give a --patience above {patience}, or 0"
+        return f"nothing to train: none of the last {position.since} epochs was better; {more}"
+    steps = f"{_steps_left(position, epochs, job):,} steps"
+    size = f"{config.input.batch_tokens:,} {job.data.batch_unit}"
+    left = " left" if position and position.step else ""
+    return f"{'1 epoch' if epochs == 1 else f'{epochs} epochs'}, about {steps} of {size}{left}"
+
+
+def _device(used: str) -> str:
+    """Return the device of a run, and all that TensorFlow finds if there are others."""
+    devices = tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")
+    names = [device.name.removeprefix("/physical_device:") for device in devices]
+    return used if names == [used] else f"{used} of {', '.join(names)}"
+
+
+def _programs(device: str) -> list[str]:
+    """Return a line with the folder where XLA stores its programs for a GPU, [] if there is none.
+
+    Args:
+        device: The device of the run.
+    """
+    folder = program_cache.folder(os.environ) if device.startswith("GPU") else ""
+    return [f"programs    compiled by XLA, stored in {folder}"] if folder else []
+
+
+def _warnings() -> list[str]:
+    """Return a warning line if there is an NVIDIA driver but TensorFlow finds no GPU, else [].
+
+    There is no warning if CUDA_VISIBLE_DEVICES hides all GPUs.
+    """
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    has_driver = os.path.exists(_NVIDIA_DRIVER)
+    if tf.config.list_physical_devices("GPU") or is_hidden or not has_driver:
+        return []
+    return [
+        "            there is an NVIDIA driver, but TensorFlow finds no GPU: `make setup` again; "
+        "TF_CPP_MIN_LOG_LEVEL=0 shows why"
+    ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.assembly import dynamic_rows, placing, storage
+from app.assembly import memory_plan, storage
 from app.checkpoints import stored
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.checkpoints.workdir import Workdir
@@ -27,22 +26,23 @@ SPECS = {
     "items": TableSpec(50, 8, FIRST, grows=True),
     "kernel": TableSpec(8, 2, tf.zeros),
 }
-ROW = 8 * 4 + 4 + dynamic_rows.ID_BYTES  # with the accumulator of row-wise Adagrad
+ROW = 8 * 4 + 4 + memory_plan.ID_BYTES  # with the accumulator of row-wise Adagrad
+SLOTS = {"accumulator": Slot(1, 0.1)}
 IDS = tf.constant([7, 3, 900, 7], tf.int32)
 
 
 def config(rows):
     """With room for so many rows."""
-    return Config(table=TableConfig(table="dynamic", table_gb=rows * ROW / 1e9))
+    return TableConfig(table="dynamic", table_gb=rows * ROW / 1e9)
 
 
 def rows_of(rows):
-    return dynamic_rows.rows_for_ids(SPECS, config(rows))
+    return memory_plan.rows_for_ids(SPECS, SLOTS, config(rows))
 
 
 def made(rows):
-    maker = storage.id_table_maker(rows_of(rows))
-    return storage.make_tables(SPECS, config(rows), ["CPU:0"], Workdir("none"), maker)
+    maker = storage.by_id(rows_of(rows))
+    return storage.make_tables(SPECS, config(rows), ["CPU:0"], 1, maker=maker)
 
 
 def test_tables_share_the_room_and_take_no_more_than_there_are_ids():
@@ -86,10 +86,12 @@ def test_a_checkpoint_by_id_is_read_into_a_table_of_all_ids(tmp_path):
 
 
 def test_the_plan_counts_the_rows_there_will_be(monkeypatch):
-    monkeypatch.setattr(placing, "step_bytes", lambda *_: 0)
+    monkeypatch.setattr(memory_plan, "step_bytes", lambda *_: 0)
     rows, model = rows_of(200), types.SimpleNamespace(tables=lambda: SPECS)
-    others = [dynamic_rows.id_map(rows)]
-    found = placing.plan(model, None, None, config(200), ["CPU:0"], others, rows).items
+    others = [memory_plan.id_map(rows)]
+    found = memory_plan.plan(
+        model, None, None, Config(table=config(200)), ["CPU:0"], others, rows
+    ).items
     sizes = {item.name: item.size for item in found}
     assert sizes["users"] == "150 x 8"
     assert sizes["items"] == "50 x 8"
@@ -110,13 +112,12 @@ def test_ids_that_have_rows_are_read_in_order(tmp_path):
 
 def test_trained_tables_are_made_with_slots_and_others_without():
     specs = {"input": TableSpec(9, 2, tf.zeros), "state": TableSpec(9, 2, tf.zeros, trained=False)}
-    place, slots = Workdir("none"), {"accumulator": Slot(1, 0.1)}
-    tables = storage.make_tables(specs, Config(), ["CPU:0"], place, slots=slots)
+    tables = storage.make_tables(specs, TableConfig(), ["CPU:0"], 1, SLOTS)
     assert {name: list(table.slots) for name, table in tables.items()} == {
         "input": ["accumulator"],
         "state": [],
     }
-    tables = storage.make_tables(specs, Config(), ["CPU:0"], place)  # to read them
+    tables = storage.make_tables(specs, TableConfig(), ["CPU:0"], 1)  # to read them
     assert not any(table.slots for table in tables.values())
 
 
@@ -130,9 +131,6 @@ def test_a_table_file_that_is_refused_leaves_the_workdir_as_it_was(tmp_path, kin
         path.write_bytes(b"text")
     else:
         TableFile(path, "another", resume=False)
-    settings = config(200)
-    table = dataclasses.replace(settings.table, table="host", table_file=str(path))
-    settings = dataclasses.replace(settings, table=table)
     with pytest.raises(UsageError, match=f"^--table_file={path}"):
-        storage.make_tables(SPECS, settings, ["CPU:0"], place)
+        storage.in_file(str(path), place)
     assert not [*place.path.iterdir()]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.assembly.updates import OPTIMIZERS
+from app.assembly.learning import OPTIMIZERS
 from app.auditing.step_audit import audit
 from app.optimizers.adagrad import adagrad
 from app.settings import OptimizerConfig

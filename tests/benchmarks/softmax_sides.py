@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.assembly import outputs
+from app.assembly import learning
 from app.errors import RunError
 from app.losses.base import Loss, Predictions
 from app.models.base import Outcome
@@ -94,9 +94,9 @@ def _ours(
 ) -> tuple[Step, dict[str, DeviceTable]]:
     """Return the trainer's step, with the loss and dtype of the job, and its tables."""
     settings = ModelConfig(**job.settings, compute_dtype=job.compute_dtype)
-    spec = outputs.OutputSpec(counts_V, job.dim, job.targets, seed=0)
+    spec = learning.OutputSpec(counts_V, job.dim, job.targets, seed=0)
     dtype = tf.as_dtype(job.compute_dtype)
-    model = OutputLayer(hidden_ND, outputs.make_loss(settings, spec), dtype)
+    model = OutputLayer(hidden_ND, learning.make_loss(settings, spec), dtype)
     rule = rowwise_adagrad()
     tables = {
         name: DeviceTable(

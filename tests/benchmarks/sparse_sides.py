@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from app import keras as row_keras
-from app.assembly.updates import OPTIMIZERS
+from app.assembly.learning import OPTIMIZERS
 from app.settings import OptimizerConfig
 from app.tables.device import DeviceTable
 from app.tables.row_reads import take

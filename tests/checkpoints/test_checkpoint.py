@@ -75,7 +75,7 @@ def test_nothing_saved_yet(tmp_path, tables):
     folder = tmp_path / "none"
     assert Checkpoints(folder, tables).restore() is None
     assert checkpoint.newest_position(folder) is None
-    with pytest.raises(RunError, match="none: there is no checkpoint; run python -m app.train"):
+    with pytest.raises(RunError, match="none: there is no checkpoint; run `lexrow train`"):
         read_rows(folder, "input")
 
 
@@ -190,7 +190,7 @@ def test_reading_leaves_the_folder_as_it_is_and_needs_no_slots(tmp_path, tables)
     with pytest.raises(RunError, match="^every checkpoint in .* is damaged; train in a new"):
         Checkpoints(tmp_path, plain).read()
     with pytest.raises(
-        RunError, match="there is no checkpoint; run python -m app.train with this workdir"
+        RunError, match="there is no checkpoint; run `lexrow train` with this workdir"
     ):
         Checkpoints(tmp_path / "none", plain).read()
 

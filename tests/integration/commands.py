@@ -48,7 +48,7 @@ WORDS = [first + second for first in "bdfgkl" for second in "aeiouy\u00e4\u00f6\
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
-    ["app.tasks.all_tasks", "app.training.banner", "app.evaluation.score_report"]
+    ["app.tasks.all_tasks", "app.training.run", "app.evaluation.score_report"]
 )
 
 

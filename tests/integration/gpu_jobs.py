@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from app.assembly import free_memory
+from app.assembly import memory_plan
 from app.checkpoints.workdir import Workdir
 from app.settings import Config, checks, settings
 from app.system import devices
@@ -61,12 +61,12 @@ def named(values) -> str:
 def pretend(monkeypatch) -> None:
     """Make steps and their tables for GPUs, for which TensorFlow takes the CPU without one."""
 
-    def several(config):
-        return [f"GPU:{number}" for number in range(config.model.class_devices)]
+    def several(settings, count):
+        return [f"GPU:{number}" for number in range(count)]
 
     monkeypatch.setattr(devices, "name", lambda settings: GPU)
     monkeypatch.setattr(devices, "shard_devices", several)
-    monkeypatch.setattr(free_memory, "_gpu_bytes", lambda name: 1 << 34)
+    monkeypatch.setattr(memory_plan, "_gpu_bytes", lambda name: 1 << 34)
     monkeypatch.setattr(sharded, "local_devices", lambda: [GPU, GPU])
 
 
@@ -126,7 +126,12 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
         batch = first_batch(job, config)
         tables = job.placed.staging.tables
         for name, table in tables.items():
-            move_to_gpu(table, devices.shard_devices(config)[job.model.tables()[name].device])
+            move_to_gpu(
+                table,
+                devices.shard_devices(config.run, config.model.class_devices)[
+                    job.model.tables()[name].device
+                ],
+            )
     on_cpu = variables.on_cpu(job, config)
     with tf.device(GPU):
         if lookups:

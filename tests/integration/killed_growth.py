@@ -1,6 +1,6 @@
-"""Runs app.train, and kills it just before the given rename of a file or folder of its growth.
+"""Runs lexrow train, and kills it just before the given rename of a file or folder of its growth.
 
-    python -m tests.integration.killed_growth NUMBER [flags of app.train]
+    python -m tests.integration.killed_growth NUMBER [flags of lexrow train]
 
 The renames count from 0: first those of the new files, then that of the whole, then the moves.
 """

@@ -16,14 +16,15 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from app.assembly import strategies, threads
+from app.assembly import strategies
 from app.checkpoints import checkpoint
+from app.checkpoints.checkpoint import is_finished
 from app.checkpoints.workdir import Workdir
 from app.distributed.cluster_spec import parse_tf_config
 from app.settings import Config, checks, settings
-from app.system import ports
+from app.system import devices, ports
 from app.tasks import all_tasks
-from app.training import loop, progress
+from app.training import loop
 from app.training.run import check_flags
 from app.training.runner import Runner
 from tests.integration.commands import Command, done, write_corpus
@@ -66,7 +67,7 @@ def main() -> None:
         config = made(*run.split(","))
         strategy = config.run.strategy
         if not runners:
-            threads.use_machine(config.run)
+            devices.use_machine(config.run)
         if strategy not in runners:
             runners[strategy] = strategies.make_runner(config, parse_tf_config(strategy, cluster))
         train(config, runners[strategy])
@@ -97,12 +98,12 @@ def made(case: str, strategy: str, epochs: str, workdir: str) -> Config:
 
 
 def train(config: Config, runner: Runner) -> None:
-    """As `app.train`, without scores."""
+    """As `lexrow train`, without scores."""
     workdir = Workdir(config.run.workdir)
     workdir.path.mkdir(parents=True, exist_ok=True)
     at = checkpoint.newest_position(workdir.checkpoints)
     config = strategies.with_micro_batches(config, runner.replicas, at)
-    finished = progress.is_finished(workdir)
+    finished = is_finished(workdir)
     with runner.scope():
         job = all_tasks.JOBS[config.run.task](config, workdir, finished, runner.team)
         check_flags(job, config.run)

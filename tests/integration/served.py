@@ -14,10 +14,10 @@ from unittest import mock
 
 import numpy as np
 
-from app.assembly import threads
 from app.checkpoints import checkpoint, stored
 from app.distributed import parameter_server
 from app.settings import Config
+from app.system import devices
 from app.training.runner import Runner
 from tests import in_process
 from tests.integration import replicas
@@ -30,7 +30,7 @@ def main() -> None:
     """All runs."""
     runs = [run.split(",") for run in sys.argv[2:]]
     configs = [_in_long_calls(case, replicas.made(case, *rest)) for case, *rest in runs]
-    threads.use_machine(configs[0].run)
+    devices.use_machine(configs[0].run)
     hosts, kept = in_process.start(int(sys.argv[1]), 2)
     with mock.patch.object(parameter_server, "rendezvous"):
         coordinator = parameter_server.Coordinator(configs[0], hosts)

@@ -1,8 +1,8 @@
-"""A process of a cluster that trains nothing, in place of app.train: its flags, and TF_CONFIG.
+"""A process of a cluster that trains nothing, in place of lexrow train: its flags, and TF_CONFIG.
 
 --corpus says what it does: `good`; `refused` (all end with 2); `failing` (worker 1 does, again and
 again); `serverless` (ps 0 ends, then the chief does); `endless`. Started as `python -m
-tests.integration.stand_in --launch FLAGS` it is app.cluster, which starts such processes.
+tests.integration.stand_in --launch FLAGS` it is lexrow cluster, which starts such processes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def launch() -> None:
-    """app.cluster with processes of this module."""
+    """lexrow cluster with processes of this module."""
     from app import cluster as command
     from app.cli import flags
     from app.distributed import local_cluster

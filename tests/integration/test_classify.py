@@ -67,7 +67,7 @@ def train(workdir, corpus, *more):
 
 
 def predicted(workdir, texts, *more):
-    """What app.predict answers to standard input."""
+    """What lexrow predict answers to standard input."""
     predict = ("app.predict", f"--workdir={workdir}", *more)
     return done(workdir.parent, *predict, stdin=texts).out.splitlines()
 

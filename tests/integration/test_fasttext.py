@@ -26,7 +26,7 @@ def train(workdir, corpus, *more):
 
 
 def answers(folder, texts, *given):
-    """What app.predict answers to texts: labels and probabilities."""
+    """What lexrow predict answers to texts: labels and probabilities."""
     lines = done(folder, "app.predict", *given, "--k=9", "--json", stdin="\n".join(texts) + "\n")
     return [json.loads(line) for line in lines.out.splitlines()]
 

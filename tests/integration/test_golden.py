@@ -47,8 +47,8 @@ class Case(NamedTuple):
     """How a golden workdir was trained.
 
     Attributes:
-        flags: What app.train was given.
-        starter: The module that starts app.train, if any.
+        flags: What lexrow train was given.
+        starter: The module that starts lexrow train, if any.
         is_stopped: Whether the run was stopped in the middle of an epoch.
         rtol: The relative tolerance of the vectors after resuming.
     """

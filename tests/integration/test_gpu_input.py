@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.errors import StoppedError
-from app.training import memory_plan
+from app.tables import memory
 from app.training.run import train_and_evaluate
 from app.training.runner import Runner
 from tests.integration import gpu_jobs
@@ -33,7 +33,7 @@ def test_a_gpu_makes_the_batches_of_words(data):
     on_host, *_ = gpu_jobs.made(data, data / "run", {"subsample": 0.05, "cache": "none"})
     (item,) = [item for item in on_gpu.placed.memory if item.name == "token ids"]
     assert item.place == "GPU:0" and item.bytes == 4 * on_gpu.data.epoch_size
-    size = memory_plan.shown(item.bytes)
+    size = memory.shown(item.bytes)
     assert on_gpu.data.summary[-1] == (
         "input",
         f"token ids: {size} on GPU:0, which makes the batches",

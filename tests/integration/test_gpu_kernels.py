@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from app.assembly import updates
+from app.assembly import learning
 from app.optimizers.row_updates import update_rows
 from app.settings import settings
 from app.tables import sharded
@@ -155,7 +155,7 @@ def test_every_rule_on_every_table_of_every_dtype(kind):
     # A step reads and writes its rows in the same way, whatever task, model and loss need them.
     for name in settings.fields()["optimizer"].metadata["choices"]:
         values = {"optimizer": name, "clip_row_norm": 1.0, "clip_global_norm": 1.0}
-        optimizer = updates.make_optimizer(settings.from_names(values).optimizer)
+        optimizer = learning.make_optimizer(settings.from_names(values).optimizer)
         for dtype, rounding in DTYPES:
             options = {"dtype": dtype, "slot_dtype": dtype, "rounding": rounding, "seed": 1}
             table = TABLES[kind](40, 8, Uniform(0.1, 1), slots=optimizer.slots, **options)

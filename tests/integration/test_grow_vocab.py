@@ -10,6 +10,7 @@ import signal
 import numpy as np
 import pytest
 
+from app.checkpoints import growth
 from app.checkpoints.stored import read_rows
 from app.checkpoints.workdir import Workdir
 from app.cli.flags import stored_in
@@ -18,7 +19,6 @@ from app.settings.checks import make_config
 from app.system.files import remove_folder
 from app.tasks import all_tasks, trained_vectors
 from app.text import vocabulary
-from app.training import grown_tables
 from tests.integration.commands import (
     WORDS,
     Command,
@@ -64,8 +64,9 @@ def grow(workdir, **flags):
     config, place = make_config(values), Workdir(workdir)
     with place.lock():
         job = all_tasks.JOBS[config.run.task](config, place, True)
-        grown_tables.check_growth(job, config, place)
-        grown_tables.grow_workdir(job, config, place)
+        growth.check_growth(job.growth, job.model.tables(), config.run, config.model.loss, place)
+        grown = job.growth, job.model.tables(), job.placed.tables
+        growth.grow_workdir(*grown, settings.by_name(config), place)
     return place
 
 
@@ -248,9 +249,9 @@ def test_a_first_run_with_the_flag_is_as_without(tmp_path, trained, corpus):
 
 
 def test_rows_without_a_name_stay_the_tail():
-    row_map = grown_tables.RowMap(np.array([2, 0, 3]), 5)
-    found = grown_tables._new_ids(7, row_map, 9)
+    row_map = growth.RowMap(np.array([2, 0, 3]), 5)
+    found = growth._new_ids(7, row_map, 9)
     assert found.tolist() == [2, 0, 3, 5, 6, 7, 8]
-    assert grown_tables._new_ids(7, row_map, 8) is None
-    assert grown_tables._new_ids(2, row_map, 4) is None
+    assert growth._new_ids(7, row_map, 8) is None
+    assert growth._new_ids(2, row_map, 4) is None
     assert settings.fields()["grow_vocab"].default is False

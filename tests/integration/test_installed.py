@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from app.__main__ import COMMANDS
+
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = """
 import keras
@@ -54,12 +56,24 @@ def installed(tmp_path_factory):
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source)
     quiet = ("-m", "pip", "--quiet", "--disable-pip-version-check")
-    python(*quiet, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(source), folder=source)
+    build = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels))
+    python(*quiet, *build, str(source), folder=source)
     (wheel,) = wheels.iterdir()
     python(*quiet, "install", "--no-deps", "--target", str(target), str(wheel), folder=source)
-    assert {path.name for path in target.iterdir() if path.suffix == ""} == {"lexrow"}
-    assert (target / "lexrow" / "py.typed").is_file()
+    assert {path.name for path in target.iterdir() if path.suffix == ""} == {"lexrow", "bin"}
     return target
+
+
+def files(folder):
+    """The files of a package, by their paths in it, without those that Python adds."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
+
+
+def test_every_file_is_installed(installed):
+    assert files(installed / "lexrow") == files(ROOT / "app")
+    (metadata,) = installed.glob("*.dist-info/METADATA")
+    assert "License-Expression: Apache-2.0" in metadata.read_text()
 
 
 @pytest.mark.slow
@@ -71,13 +85,14 @@ def test_a_model_trains_beside_a_project_with_an_app_of_its_own(tmp_path, instal
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the cat sat on the mat and the dog sat on the cat\n" * 200)
     printed = python(
-        *("-m", "lexrow.train", f"--corpus={corpus}", f"--workdir={tmp_path / 'run'}"),
+        *(str(installed / "bin" / "lexrow"), "train"),
+        *(f"--corpus={corpus}", f"--workdir={tmp_path / 'run'}"),
         *("--min_count=1", "--dim=8", "--epochs=1", "--batch_tokens=256"),
         *("--group_tokens=32", "--shared_negatives=8"),
         folder=tmp_path,
         path=installed,
     )
-    assert "python -m lexrow.neighbors" in printed
+    assert "lexrow neighbors" in printed
     assert not FOLDER.search(printed)
 
 
@@ -90,9 +105,6 @@ for module in lexrow.keras, lexrow.sklearn:
     for name in module.__all__:
         print(pydoc.render_doc(getattr(module, name), renderer=pydoc.plaintext))
 """
-COMMANDS = sorted(
-    path.stem for path in (ROOT / "app").glob("*.py") if "__main__" in path.read_text()
-)
 
 
 @pytest.mark.slow
@@ -101,6 +113,6 @@ def test_its_help_names_the_package_that_is_installed(tmp_path, installed):
     assert "input_dim: " in printed and "learning_rate: " in printed
     for command in COMMANDS:
         shown = python("-m", f"lexrow.{command}", "--help", folder=tmp_path, path=installed)
-        assert f"python -m lexrow.{command}" in shown
+        assert f"lexrow {command}" in shown
         printed += shown
     assert [line for line in printed.splitlines() if FOLDER.search(line)] == []

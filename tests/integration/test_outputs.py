@@ -198,4 +198,4 @@ def test_an_output_that_cannot_be_written(tmp_path, trained, name):
 def test_a_run_without_a_whole_checkpoint(tmp_path, trained):
     (tmp_path / "vocab.tsv").write_bytes((trained / "vocab.tsv").read_bytes())
     line = refusal(run(tmp_path, "app.evaluate", f"--workdir={tmp_path}"), code=1)
-    assert f"{tmp_path}/checkpoints: there is no checkpoint; run python -m app.train" in line
+    assert f"{tmp_path}/checkpoints: there is no checkpoint; run `lexrow train`" in line

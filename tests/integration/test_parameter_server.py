@@ -30,7 +30,7 @@ MORE = ("--strategy=parameter_server", "--cluster_timeout=60")
 
 
 class Cluster:
-    """The processes of a run, `python -m app.train` each."""
+    """The processes of a run, `lexrow train` each."""
 
     def __init__(self, folder: pathlib.Path, *flags: str, workers: int = 2, servers: int = 2):
         addresses = [f"127.0.0.1:{port}" for port in ports.free(1 + workers + servers)]

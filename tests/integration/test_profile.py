@@ -1,4 +1,4 @@
-"""app.profile as a person runs it, and what it says of what cannot be read."""
+"""lexrow profile as a person runs it, and what it says of what cannot be read."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_truncated_profile(tmp_path, profiled):
     line = refusal(fresh("app.profile", f"--workdir={copy}"), 1)
     assert line == (
         f"profile: {path} is truncated or no profile; delete it and record one with: "
-        "python -m app.train --workdir=DIR --profile_steps=START,STOP, or in Keras with "
+        "lexrow train --workdir=DIR --profile_steps=START,STOP, or in Keras with "
         "TensorBoard(DIR, profile_batch=(START, STOP))"
     )
 

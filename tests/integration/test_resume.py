@@ -66,7 +66,7 @@ def test_stopped_by_a_signal(tmp_path, corpus, trained, number):
 
     ended = command.signal_when(is_underway, number)
     assert ended.code == 130 and "Traceback" not in ended.err
-    again = f"python -m app.train --workdir='{workdir}'"
+    again = f"lexrow train --workdir='{workdir}'"
     assert ended.err.splitlines()[-1].endswith(
         f": stopped as asked, and saved; continue with: {again}"
     )

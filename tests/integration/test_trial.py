@@ -1,4 +1,4 @@
-"""app.cluster with the real thing: a worker is killed and the run finishes all the same."""
+"""lexrow cluster with the real thing: a worker is killed and the run finishes all the same."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from app.checkpoints.checkpoint import is_finished
 from app.checkpoints.workdir import Workdir
-from app.training import progress
 from tests.integration.commands import fresh, train, write_corpus
 
 
@@ -24,4 +24,4 @@ def test_a_worker_is_killed_and_the_run_finishes(tmp_path, servers):
     again = "worker 1 ended (signal 9); starting it again"
     assert ended.err.splitlines().count(again) == 1
     assert "Traceback" not in ended.err
-    assert progress.is_finished(Workdir(tmp_path / "run"))
+    assert is_finished(Workdir(tmp_path / "run"))

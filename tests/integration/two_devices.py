@@ -8,12 +8,11 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from app.assembly import outputs, storage
-from app.checkpoints.workdir import Workdir
+from app.assembly import learning, storage
 from app.losses.classes import classes
 from app.models.cbow import Cbow
 from app.optimizers.adagrad import rowwise_adagrad
-from app.settings import Config, ModelConfig
+from app.settings import ModelConfig, TableConfig
 from app.training.step import train_function
 from tests.losses.toy import counts
 from tests.reference.batches import WINDOW, make_batch, make_tokens
@@ -38,11 +37,11 @@ def main() -> None:
 
 def _trained(devices: int) -> dict:
     settings = ModelConfig(loss="class_softmax", classes=10, class_devices=devices)
-    loss = outputs.make_loss(settings, outputs.OutputSpec(counts(WORDS), DIM, TARGETS, seed=1))
+    loss = learning.make_loss(settings, learning.OutputSpec(counts(WORDS), DIM, TARGETS, seed=1))
     model, optimizer = Cbow(WORDS, DIM, WINDOW, loss, seed=1), rowwise_adagrad()
     places = [f"CPU:{number}" for number in range(devices)]
     tables = storage.make_tables(
-        model.tables(), Config(model=settings), places, Workdir("none"), slots=optimizer.slots
+        model.tables(), TableConfig(), places, seed=0, slots=optimizer.slots
     )
     function = train_function(model, tables, optimizer, seed=1)
     batches = tf.stack([make_batch(make_tokens(range(WORDS), seed=n)).data for n in range(3)])

@@ -1,4 +1,4 @@
-"""What models with layers and optimizers of app.keras would do on a GPU."""
+"""What models with layers and optimizers of lexrow.keras would do on a GPU."""
 
 from __future__ import annotations
 

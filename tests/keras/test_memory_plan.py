@@ -28,7 +28,7 @@ from app.keras import (
     Softmax,
     memory_plan,
 )
-from app.keras.tables import slot_memory, table_memory
+from app.keras.tables import table_memory
 from app.tables.read_through import ReadThroughTable
 from tests.keras import table_models as models
 
@@ -245,7 +245,7 @@ def test_a_file_that_is_replaced_makes_room_for_the_new_one(little, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_slots_that_do_not_fit_are_refused_before_one_is_made(kind, little, monkeypatch, tmp_path):
-    monkeypatch.setattr(slot_memory, "LARGE", TABLE // 2)
+    monkeypatch.setattr(table_memory, "LARGE", TABLE // 2)
     layer = make_layer(kind, tmp_path)
     layer.build()
     rows = layer.get_weights()[0]

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras.src.saving import saving_lib
 
 from app.keras import DynamicEmbedding, LazyAdam, RowEmbedding, prefetch_rows, save_model
-from app.keras.saving import weights_by_part as module
+from app.keras import saving as module
 from app.keras.tables.table_variable import TableVariable
 from app.tables import row_reads
 from tests.keras import table_models as models

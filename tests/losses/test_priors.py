@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.assembly import outputs
+from app.assembly import learning
 from app.settings import ModelConfig
 from tests.losses import toy
 
@@ -17,8 +17,8 @@ SHARES = COUNTS / COUNTS.sum()
 
 def shares_at_first(**flags):
     """Of the words, for a vector that is zeros but for the 1 of the bias."""
-    wanted = outputs.OutputSpec(COUNTS, toy.DIM, targets=20, seed=1)
-    loss = outputs.make_loss(ModelConfig(**flags), wanted)
+    wanted = learning.OutputSpec(COUNTS, toy.DIM, targets=20, seed=1)
+    loss = learning.make_loss(ModelConfig(**flags), wanted)
     tables = toy.make_tables(loss)
     priors = loss.priors(COUNTS)
     assert priors.keys() <= tables.keys()

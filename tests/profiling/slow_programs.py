@@ -1,4 +1,4 @@
-"""Slow programs of Keras, and each as the advice of `app.profile` changes it.
+"""Slow programs of Keras, and each as the advice of `lexrow profile` changes it.
 
     python -m tests.profiling.slow_programs [NAME ...]
 
@@ -29,7 +29,7 @@ WAIT = 2e-3  # seconds that a program waits for each example
 BATCH = 32
 TURNS = 3
 
-# The changes by the begin of what `app.profile` proposes.
+# The changes by the begin of what `lexrow profile` proposes.
 CHANGES = {
     "cache()": "cache",
     "batch()": "batch",
@@ -39,7 +39,7 @@ CHANGES = {
     "prefetch": "prefetch",
     "steps_per_execution": "steps",
     "a batch of 4 times": "examples",
-    "app.keras.RowEmbedding": "rows",
+    "lexrow.keras.RowEmbedding": "rows",
 }
 
 

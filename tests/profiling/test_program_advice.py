@@ -161,10 +161,10 @@ def adam(scope, large=True):
     ],
 )
 def test_an_optimizer_that_updates_a_large_table(scope, name):
-    what = f"app.keras.RowEmbedding with app.keras.{name}"
+    what = f"lexrow.keras.RowEmbedding with lexrow.keras.{name}"
     assert asked(COMPUTING, None, (), adam(scope))[what] == pytest.approx(1 / (1 - 7.5 / 8 * 0.9))
     change = advise(COMPUTING, None, [], adam(scope), None, 2)[0]
-    assert "app.keras.audit(model)" in change.why and "94%" in change.why
+    assert "lexrow.keras.audit(model)" in change.why and "94%" in change.why
 
 
 def test_an_optimizer_that_updates_rows_or_small_variables_or_no_table():
@@ -180,5 +180,5 @@ def test_an_update_that_xla_compiled():
         ("adam/AssignAddVariableOp", "multiply_add_fusion", "", 2.0),
         ("words/MatMul", "gemm_fusion", "", 2.0),
     )
-    what = "app.keras.RowEmbedding with app.keras.LazyAdam"
+    what = "lexrow.keras.RowEmbedding with lexrow.keras.LazyAdam"
     assert asked(COMPUTING, None, (), done)[what] == pytest.approx(1 / (1 - 6 / 8 * 0.9))

@@ -10,7 +10,7 @@ import pytest
 
 from app.errors import UsageError
 from app.system import host_memory
-from app.training import memory_plan
+from app.tables import memory
 from tests.integration.commands import ROOT
 
 
@@ -51,10 +51,8 @@ def test_free_memory_is_at_most_what_ulimit_allows(monkeypatch):
     assert host_memory.free_bytes() == 7 << 30  # without 1 GiB that threads reserve
     limits[resource.RLIMIT_AS] = 5 << 30
     assert host_memory.free_bytes() == 2 << 30
-    items = [memory_plan.Item("input", "", memory_plan.HOST, 3 << 30)]
-    error = memory_plan.refusal(
-        items, {memory_plan.HOST: host_memory.free_bytes()}, ["lower --dim"]
-    )
+    items = [memory.Item("input", "", memory.HOST, 3 << 30)]
+    error = memory.refusal(items, {memory.HOST: host_memory.free_bytes()}, ["lower --dim"])
     assert isinstance(error, UsageError)
     assert "host has 2.15 GB free (ulimit -v is 5.37 GB), and 3.22 GB are planned" in str(error)
     limits[resource.RLIMIT_AS] = 2 << 30

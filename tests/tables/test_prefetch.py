@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.assembly import memory_plan
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.tables.base import TableSpec
@@ -17,7 +18,6 @@ from app.tables.chunk import CacheTooSmallError, Chunk, PlannedChunk
 from app.tables.device import DeviceTable
 from app.tables.in_place import InPlace
 from app.tables.prefetch import Prefetcher
-from app.training import cache_size
 from app.training.step import lookup_function, train_function
 from tests.reference.batches import make_model, make_tokens
 
@@ -71,7 +71,7 @@ def cache_size_of(pinned, unpinned):
 def through(sizes, stage_steps=STAGED):
     def way(model, tables):
         caches = functools.partial(make_caches, tables, sizes, "CPU:0")
-        calls = cache_size.calls_per_chunk(stage_steps, STEPS)
+        calls = memory_plan.calls_per_chunk(stage_steps, STEPS)
         lookups = lookup_function(model, 4)
         return Prefetcher(tables, lookups, "CPU:0", calls, STEPS, make_caches=caches)
 
@@ -165,7 +165,7 @@ def test_no_batches_are_nothing_to_do():
 
 def test_first_lookups_are_the_ids_of_the_first_calls():
     model, _ = make(rowwise_adagrad())
-    found = cache_size.first_lookups(model, batches(), 4, "CPU:0", 3)
+    found = memory_plan.first_lookups(model, batches(), 4, "CPU:0", 3)
     assert found.keys() == {"input", "output"} and len(found["input"]) == 3
     first = next(batches())[1].numpy()
     assert len(found["input"][0]) == first[:, :, 3:-3].size
@@ -173,15 +173,15 @@ def test_first_lookups_are_the_ids_of_the_first_calls():
 
 def test_the_cache_that_a_chunk_needs():
     needed = [np.array([9, 9, 9, 2, 2, 5]), np.array([9, 3, 3, 3, 4, 0])]
-    by_frequency = cache_size.estimate_cache_size(
+    by_frequency = memory_plan.estimate_cache_size(
         TableSpec(1000, 2, tf.zeros, by_frequency=True), needed, 4
     )
     assert by_frequency.pinned_N.tolist() == [0, 1, 2, 3]
-    learned = cache_size.estimate_cache_size(TableSpec(1000, 2, tf.zeros), needed, 2)
+    learned = memory_plan.estimate_cache_size(TableSpec(1000, 2, tf.zeros), needed, 2)
     assert learned.pinned_N.tolist() == [3, 9]
     assert learned.unpinned == 6  # as a call may need so many
     assert learned.loaded == 4
-    whole = cache_size.estimate_cache_size(TableSpec(8, 2, tf.zeros), [np.array([1])], 100)
+    whole = memory_plan.estimate_cache_size(TableSpec(8, 2, tf.zeros), [np.array([1])], 100)
     assert whole.unpinned == 0
 
 

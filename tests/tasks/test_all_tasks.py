@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.assembly import outputs, storage, updates
+from app.assembly import learning, storage
 from app.input import cache
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
@@ -24,7 +24,7 @@ from app.tasks.words import words_job
     [
         ("task", all_tasks.JOBS),
         ("cell", language_model_job.CELLS),
-        ("optimizer", updates.OPTIMIZERS),
+        ("optimizer", learning.OPTIMIZERS),
         ("table", storage.TABLES),
         ("cache", {"auto", *cache.CACHES}),
     ],
@@ -37,8 +37,8 @@ def test_every_choice_has_a_class(name, classes):
     ("name", "task", "classes"),
     [
         ("model", "words", words_job.MODELS),
-        ("loss", "words", outputs.LOSSES),
-        ("loss", "classify", outputs.LOSSES),
+        ("loss", "words", learning.LOSSES),
+        ("loss", "classify", learning.LOSSES),
     ],
 )
 def test_every_choice_of_a_task_has_a_class(name, task, classes):
@@ -93,13 +93,13 @@ def updated(optimizer):
     ("values", "expected"), RULES, ids=["-".join(map(str, values.values())) for values, _ in RULES]
 )
 def test_flags_reach_their_rule(values, expected):
-    found = updates.make_optimizer(OptimizerConfig(**values))
+    found = learning.make_optimizer(OptimizerConfig(**values))
     assert found.slots == expected.slots
     assert found.learning_rate == expected.learning_rate > 0
     assert updated(found) == updated(expected)
     if len(values) > 1:
         default = OptimizerConfig(optimizer=values["optimizer"])
-        assert updated(found) != updated(updates.make_optimizer(default))
+        assert updated(found) != updated(learning.make_optimizer(default))
 
 
 def test_no_flag_of_the_optimizer_is_left_out():
@@ -107,7 +107,7 @@ def test_no_flag_of_the_optimizer_is_left_out():
     below = {"learning_rate", "schedule", "warmup", "clip_row_norm", "clip_global_norm"}
     above = {name for values, _ in RULES for name in values}
     assert above | below == {field.name for field in dataclasses.fields(OptimizerConfig)}
-    assert {values["optimizer"] for values, _ in RULES} == updates.OPTIMIZERS.keys()
+    assert {values["optimizer"] for values, _ in RULES} == learning.OPTIMIZERS.keys()
 
 
 def test_gradients_are_clipped_as_asked():
@@ -121,7 +121,7 @@ def test_gradients_are_clipped_as_asked():
         ({"clip_global_norm": 1.0}, whole / np.linalg.norm(whole)),
         ({"clip_row_norm": 2.0, "clip_global_norm": 1.5}, np.array(by_row) / 2),
     ):
-        found = updates.make_optimizer(OptimizerConfig(**values)).clip(gradients)
+        found = learning.make_optimizer(OptimizerConfig(**values)).clip(gradients)
         np.testing.assert_allclose(np.concatenate([*found.values()]), expected, rtol=1e-6)
 
 
@@ -137,5 +137,5 @@ def test_gradients_are_clipped_as_asked():
 )
 def test_the_course_of_the_learning_rate(values, expected):
     settings = OptimizerConfig(**values)
-    rate = updates.make_learning_rate(settings)
+    rate = learning.make_learning_rate(settings)
     assert [rate(done) for done in (0.0, 0.25, 0.5, 1.0)] == pytest.approx(expected)

@@ -116,7 +116,7 @@ def jobs(run: Run):
 
 
 def resume(run: Run) -> None:
-    """Goes on with training, as app.train does, up to the first step."""
+    """Goes on with training, as lexrow train does, up to the first step."""
     job = jobs(run)
     check_flags(job, run.config.run)
     Checkpoints(run.place.checkpoints, {**job.placed.tables, **job.extra_state}).restore()

@@ -63,7 +63,7 @@ def test_a_stop_after_the_last_epoch_says_how_to_score_what_is_saved(tmp_path, m
         train_and_evaluate(checks.make_config(given), tmp_path / "run")
     assert str(raised.value) == (
         "stopped while scoring; the run is finished and saved; score it with: "
-        f"python -m app.evaluate --workdir={tmp_path / 'run'}"
+        f"lexrow evaluate --workdir={tmp_path / 'run'}"
     )
     assert newest_position(tmp_path / "run" / "checkpoints").epoch == 1
     assert signal.getsignal(signal.SIGTERM) == before

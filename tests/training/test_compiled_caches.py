@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.assembly import storage
+from app.assembly import placing
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.tables.cached import CacheSize
 from app.training.step import train_function
@@ -55,7 +55,7 @@ class Training:
             name: CacheSize(np.arange(PINNED), int(CACHED * table.rows), 0)
             for name, table in self.tables.items()
         }
-        self.stage = storage.make_staging(sizes, model, self.tables, config, "CPU:0")
+        self.stage = placing.make_staging(sizes, model, self.tables, config, "CPU:0")
         arguments = (
             model,
             self.stage.tables,

@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 
 from app.checkpoints import workdir
+from app.checkpoints.checkpoint import is_finished
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError
 from app.settings import RunConfig
 from app.tables.device import DeviceTable
-from app.training import loop, progress
+from app.training import loop
 from app.training.job import PlacedTables
 from tests.training.test_loop import Run
 
@@ -75,20 +76,20 @@ def test_more_epochs_and_longer_text(tmp_path):
 
 def test_whether_a_workdir_is_finished(tmp_path):
     place = Workdir(tmp_path)
-    assert not progress.is_finished(place)
+    assert not is_finished(place)
     workdir.write_flags(place.flags, {"epochs": 2})
-    assert not progress.is_finished(place)
+    assert not is_finished(place)
     run = Run(tmp_path, during=lambda *at: at == (1, 2) and os.kill(os.getpid(), signal.SIGTERM))
     run.train()
-    assert not progress.is_finished(place)
+    assert not is_finished(place)
     Run(tmp_path).train()
-    assert progress.is_finished(place)
-    assert progress.is_finished(place, RunConfig(epochs=2))
+    assert is_finished(place)
+    assert is_finished(place, RunConfig(epochs=2))
     # Its flags are still the old ones when an extended run begins.
-    assert not progress.is_finished(place, RunConfig(epochs=3))
-    assert not progress.is_finished(place, RunConfig(epochs=2, patience=1))
+    assert not is_finished(place, RunConfig(epochs=3))
+    assert not is_finished(place, RunConfig(epochs=2, patience=1))
     workdir.write_flags(place.flags, {"epochs": 3})
-    assert not progress.is_finished(place)
+    assert not is_finished(place)
 
 
 def test_who_goes_on_within_an_epoch_with_other_micro_batches_is_told(tmp_path, monkeypatch):

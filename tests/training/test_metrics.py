@@ -4,12 +4,15 @@ import io
 import json
 import logging
 import sys
+import types
 
 import pytest
 import tensorflow as tf
 
+from app.checkpoints.checkpoint import Position
 from app.errors import RunError
-from app.training.metrics import Display, Metrics, write_closing_scores
+from app.training import metrics
+from app.training.metrics import Display, Interval, Metrics, write_closing_scores
 
 VALUES = {
     "epoch": 0.5,
@@ -26,10 +29,10 @@ def steps(path):
 
 
 def test_a_line_a_step(tmp_path):
-    metrics = Metrics(tmp_path / "m.jsonl", tmp_path / "tensorboard", 0)
-    metrics.write(3, {"loss": 1.5})
-    metrics.write(7, {"loss": 0.1, "perplexity": 1e304})  # infinite in float32
-    metrics.close()
+    written = Metrics(tmp_path / "m.jsonl", tmp_path / "tensorboard", 0)
+    written.write(3, {"loss": 1.5})
+    written.write(7, {"loss": 0.1, "perplexity": 1e304})  # infinite in float32
+    written.close()
     lines = (tmp_path / "m.jsonl").read_text().splitlines()
     assert lines == ['{"step": 3, "loss": 1.5}', '{"step": 7, "loss": 0.1, "perplexity": 1e+304}']
     events = list((tmp_path / "tensorboard").iterdir())
@@ -60,10 +63,10 @@ def test_closing_scores_are_written_once(tmp_path):
 def test_lines_after_the_step_of_the_checkpoint_go(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_text('{"step": 2}\n{"step": 4}\n{"step": 6}\n{"st')
-    metrics = Metrics(path, tmp_path / "tensorboard", 4)
+    written = Metrics(path, tmp_path / "tensorboard", 4)
     assert steps(path) == [2, 4]
-    metrics.write(6, {"loss": 1.0})
-    metrics.close()
+    written.write(6, {"loss": 1.0})
+    written.close()
     assert steps(path) == [2, 4, 6]
     Metrics(path, tmp_path / "tensorboard", 0).close()
     assert steps(path) == []
@@ -94,13 +97,13 @@ def test_damaged_lines_are_left_out_and_told_once(tmp_path, caplog):
 
 def test_a_file_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    metrics = Metrics(tmp_path / "file" / "m.jsonl", tmp_path / "tensorboard", 0)
+    written = Metrics(tmp_path / "file" / "m.jsonl", tmp_path / "tensorboard", 0)
     with pytest.raises(RunError, match="m.jsonl: Not a directory; mend that and run again$"):
-        metrics.write(1, {"loss": 1.0})
-    metrics.close()
+        written.write(1, {"loss": 1.0})
+    written.close()
     with pytest.raises(RunError, match="^cannot write .*/file/tensorboard: [^\n]*; mend that and"):
-        metrics = Metrics(tmp_path / "m.jsonl", tmp_path / "file" / "tensorboard", 0)
-        metrics.write(1, {"loss": 1.0})
+        written = Metrics(tmp_path / "m.jsonl", tmp_path / "file" / "tensorboard", 0)
+        written.write(1, {"loss": 1.0})
 
 
 def test_a_line_where_there_is_no_terminal(caplog):
@@ -139,3 +142,25 @@ def test_a_bar_on_a_terminal(monkeypatch, caplog):
     display.close()
     assert "4/10" in terminal.getvalue() and "12,346 words/s, loss 1.5000" in terminal.getvalue()
     assert [record.getMessage() for record in caplog.records] == ["step 64: epoch 2"]
+
+
+# After 5 calls 5 are left, and those after the first took 4 seconds for the 5 so far. An interval
+# of the first call alone knows no better than its 10 seconds.
+@pytest.mark.parametrize(("closes", "expected"), [((5,), [4.0]), ((1, 5), [90.0, 5.0])])
+def test_the_first_call_does_not_count_for_the_seconds_left(monkeypatch, closes, expected):
+    """The first of 10 calls takes 10 seconds, each other one."""
+    now = [0.0]
+    monkeypatch.setattr(metrics.time, "perf_counter", lambda: now[0])
+    data = types.SimpleNamespace(epoch_size=100, unit="words")
+    job = types.SimpleNamespace(data=data, loss_metrics=lambda loss: {})
+    runner = types.SimpleNamespace(totals=lambda losses: (1.0, 1.0))
+    position = Position(batches=10)
+    measured = Interval(job, 1, position, runner)
+    left = []
+    for number, _ in enumerate(measured.measure_waits(iter(range(10))), 1):
+        now[0] += 10.0 if number == 1 else 1.0
+        measured.losses.append(None)
+        position.batch = number
+        if number in closes:
+            left.append(measured.close(position, 0.1)["seconds_left"])
+    assert left == pytest.approx(expected)

@@ -11,9 +11,10 @@ import pytest
 import tensorflow as tf
 
 from app.checkpoints import workdir
+from app.checkpoints.checkpoint import is_finished
 from app.errors import UsageError
 from app.settings import RunConfig
-from app.training import loop, progress
+from app.training import loop
 from app.training.job import Evaluator
 from app.training.run import check_flags
 from app.training.runner import Runner
@@ -46,7 +47,7 @@ def test_patience_ends_a_run_and_keeps_its_best_epoch(tmp_path, monkeypatch):
     assert run.steps() == [20, 30, 40]  # an epoch is saved before it is scored
     settings = {"epochs": 5, "patience": 2}
     workdir.write_flags(run.place.flags, settings)
-    assert progress.is_finished(run.place)
+    assert is_finished(run.place)
     again = watched(Run(tmp_path), [])
     said.clear()
     assert again.train(**settings)

@@ -14,6 +14,7 @@ from app.checkpoints.workdir import Workdir
 from app.cli import flags
 from app.errors import UsageError
 from app.settings import checks, flagfiles, settings
+from app.training import run
 from app.training.run import train_and_evaluate
 from app.training.runner import Runner
 
@@ -154,3 +155,15 @@ def test_float32_of_a_gpu_is_exact_if_asked_for_and_as_before_after_the_run(
         seen.clear()
         train_and_evaluate(small_config(corpus, compute_dtype=dtype), tmp_path / dtype)
         assert set(seen) == {expected} and is_rounded()
+
+
+@pytest.mark.parametrize(("hidden", "warned"), [(None, 1), ("0", 1), ("-1", 0), ("", 0)])
+def test_a_driver_without_a_gpu_is_named_unless_gpus_are_hidden(
+    tmp_path, monkeypatch, hidden, warned
+):
+    monkeypatch.setattr(run, "_NVIDIA_DRIVER", str(tmp_path))
+    monkeypatch.setattr(run.tf.config, "list_physical_devices", lambda kind: [])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if hidden is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert len(run._warnings()) == warned

@@ -9,16 +9,21 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
-from ...tables.id_checks import check_ids
-from ..backend import by_name, check_xla, in_place, in_replica, refuse_strategy, require_tensorflow
-from ..constraints import by_row
-from ..saving.weights_by_part import StoreByPart
+from ...tables.id_checks import check_ids, require
+from ..backend import (
+    by_name,
+    by_row,
+    check_xla,
+    in_place,
+    in_replica,
+    refuse_strategy,
+    require_tensorflow,
+)
+from ..saving import StoreByPart
 from ..tables.table_kinds import check_is_variable, check_kind, make_table, with_new_file
 from ..tables.table_memory import memory_of_rows, require_room
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import StockOptimizerWarning
-from .whole_ids import to_integers
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -95,7 +100,7 @@ class RowEmbedding(keras.layers.Embedding):
         if self.embeddings_regularizer is not None:
             raise ValueError(
                 f"{self.name}: embeddings_regularizer would read and change all {self.input_dim:,} "
-                f"rows at each step; use weight_decay of {PACKAGE}.keras.LazyAdamW, or "
+                "rows at each step; use weight_decay of lexrow.keras.LazyAdamW, or "
                 "activity_regularizer, which sees the rows of the batch"
             )
         if self.embeddings_constraint is not None and not by_row(self.embeddings_constraint):
@@ -108,21 +113,11 @@ class RowEmbedding(keras.layers.Embedding):
     def add_weight(
         self, shape: Any = None, initializer: Any = None, *args: Any, **kwargs: Any
     ) -> keras.Variable:
-        """Create a weight as Keras does, without a temporary copy of the initial value.
-
-        Args:
-            shape: As for `keras.layers.Layer.add_weight`.
-            initializer: As for `keras.layers.Layer.add_weight`.
-            *args: As for `keras.layers.Layer.add_weight`.
-            **kwargs: As for `keras.layers.Layer.add_weight`.
-        """
+        """Create a weight as Keras does, without a temporary copy of the initial value."""
         return super().add_weight(shape, in_place(initializer), *args, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the table, and mark it as one for the optimizers of `lexrow.keras`.
-
-        Args:
-            input_shape: Not used.
 
         Raises:
             ValueError: The table needs more memory, or disk, than is free, its file cannot be used,
@@ -160,18 +155,11 @@ class RowEmbedding(keras.layers.Embedding):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> RowEmbedding:
-        """Make a layer from the result of `get_config`, with a new file if its table is in a file.
-
-        Args:
-            config: The result of `get_config`; it is not changed.
-        """
+        """Make a layer from the result of `get_config`; a table in a file gets a new one."""
         return super().from_config(with_new_file(config))
 
     def save_own_variables(self, store: Any) -> None:
         """Write the rows; those of a table that is not on the device part by part.
-
-        Args:
-            store: A store of arrays by name.
 
         Raises:
             OSError: The disk is full.
@@ -179,11 +167,7 @@ class RowEmbedding(keras.layers.Embedding):
         super().save_own_variables(StoreByPart(store))
 
     def load_own_variables(self, store: Any) -> None:
-        """Read the rows; those of a table that is not on the device part by part.
-
-        Args:
-            store: A store of arrays by name.
-        """
+        """Read the rows; those of a table that is not on the device part by part."""
         super().load_own_variables(StoreByPart(store))
 
     def enable_lora(
@@ -194,12 +178,6 @@ class RowEmbedding(keras.layers.Embedding):
         b_initializer: Any = "zeros",
     ) -> None:
         """Add low-rank factors and freeze the table, as the Keras layer does.
-
-        Args:
-            rank: As for `keras.layers.Embedding.enable_lora`.
-            lora_alpha: As for `keras.layers.Embedding.enable_lora`.
-            a_initializer: As for `keras.layers.Embedding.enable_lora`.
-            b_initializer: As for `keras.layers.Embedding.enable_lora`.
 
         Raises:
             ValueError: The table is not a variable of the device.
@@ -228,9 +206,6 @@ class RowEmbedding(keras.layers.Embedding):
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """Return the shape and dtype of the result of `call`, as a symbolic tensor.
 
-        Args:
-            inputs: The ids, a symbolic tensor.
-
         Raises:
             ValueError: The ids are no numbers.
         """
@@ -242,11 +217,6 @@ class RowEmbedding(keras.layers.Embedding):
     ) -> None:
         """Quantize the table to int8 or int4 for inference, as the Keras layer does.
 
-        Args:
-            mode: "int8" or "int4"; by default that of the config.
-            type_check: Whether to refuse subclasses.
-            config: As for `keras.layers.Embedding.quantize`.
-
         Raises:
             NotImplementedError: With `type_check`, the layer is of a subclass.
             ValueError: The table is not a variable of the device.
@@ -257,11 +227,7 @@ class RowEmbedding(keras.layers.Embedding):
         super().quantize(mode, type_check=False, config=config)
 
     def quantized_call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
-        """Return the rows of the given ids from a quantized table.
-
-        Args:
-            inputs: As for `call`.
-        """
+        """Return the rows of the given ids from a quantized table."""
         return self.call(inputs)
 
     def _look_up(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -310,7 +276,7 @@ class RowEmbedding(keras.layers.Embedding):
         if not (dtype.is_integer or dtype.is_floating or dtype.is_bool):
             raise ValueError(
                 f"{self.name}: the ids are {dtype.name}, where the layer takes integers; put "
-                f"keras.layers.StringLookup before it, or use {PACKAGE}.keras.DynamicEmbedding"
+                "keras.layers.StringLookup before it, or use lexrow.keras.DynamicEmbedding"
                 f"({self.output_dim}, 'string'), which takes strings"
             )
 
@@ -325,3 +291,36 @@ def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
     # The value is as stored: `autocast` is off in keras.layers.Embedding. tf.gather would read a
     # whole variable of tf.distribute; its part in this replica is gathered.
     return tf.gather(in_replica(variable.value), ids)
+
+
+_MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
+
+
+def to_integers(inputs: tf.Tensor, rows: int, name: str) -> tf.Tensor:
+    """Return ids as int32 or int64; floating-point ids as int64.
+
+    Args:
+        inputs: Ids of any shape and any dtype of real numbers.
+        rows: The number of rows of the table, V.
+
+    Raises:
+        ValueError: A floating-point dtype cannot represent every id of the table.
+        tf.errors.InvalidArgumentError: An id is not whole; in a graph, when it runs.
+    """
+    if inputs.dtype in (tf.int32, tf.int64):
+        return inputs
+    if inputs.dtype == tf.uint64:  # ids that int64 does not hold would become negative
+        inputs = tf.minimum(inputs, tf.constant(2**63 - 1, tf.uint64))
+    short = inputs.dtype.is_integer and inputs.dtype.size < 4
+    ids = tf.cast(inputs, tf.int32 if short else tf.int64)
+    if not inputs.dtype.is_floating:
+        return ids
+    exact = 2 ** _MANTISSA_BITS[inputs.dtype]  # every integer up to it has a number
+    if rows > exact:
+        raise ValueError(
+            f"{name}: the ids are {inputs.dtype.name}, which represents every integer only up to "
+            f"{exact:,}, and the table has {rows:,} rows; pass integers, with "
+            "keras.Input(..., dtype='int32')"
+        )
+    whole = tf.reduce_all(tf.equal(tf.cast(ids, inputs.dtype), inputs))
+    return require(whole, f"{name}: ids must be whole numbers, and some are not", ids)

@@ -121,19 +121,12 @@ class RowEmbeddingReduce(RowEmbedding):
 
         Args:
             input_shape: The shape of the ids.
-            *_: The shape of the weights; not used.
         """
         batch = input_shape if len(input_shape) == 1 else input_shape[:-1]
         return (*batch, self.output_dim)
 
     def compute_output_spec(self, inputs: Any, *_: Any, **__: Any) -> keras.KerasTensor:
-        """Return the shape and dtype of the result, as a symbolic tensor.
-
-        Args:
-            inputs: The ids.
-            *_: The weights; not used.
-            **__: The weights and the mask by name; not used.
-        """
+        """Return the shape and dtype of the result, as a symbolic tensor."""
         self._check_dtype(tf.as_dtype(inputs.dtype))
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
 
@@ -242,10 +235,8 @@ def _weighted_sums(
 
     Args:
         rows_UD: The unique rows, float32.
-        inverse_N: The index of each id among the unique ids.
         groups_N: The group of each id, int64.
         weights_N: The weight of each id, float32.
-        groups: The number of groups, B.
     """
     if under_xla():  # which has no product with a sparse matrix
         rows_ND = tf.gather(rows_UD, inverse_N) * weights_N[:, tf.newaxis]

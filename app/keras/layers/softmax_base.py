@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,14 +17,33 @@ from ...tables.device import initial_values
 from ...tables.id_checks import check_ids
 from ...tables.variable import host_variable
 from ...types import HOST
-from ..backend import in_replica, require_tensorflow
+from ..backend import in_replica, owners_in_call, require_tensorflow
 from ..tables.table_memory import device_place, require_free
-from . import softmax_counts, softmax_gradients
-from .softmax_metrics import ACCURACY, PERPLEXITY, Perplexity, TargetMean, check_compiled
+from . import softmax_gradients
 
+PERPLEXITY, ACCURACY, SAMPLED_LOSS = "perplexity", "accuracy", "sampled_loss"
+_OWN_LOSS = "output_as_loss"  # the name by which Keras finds it
+# The classes of Keras for functions of a user's own, and for values as they are.
+_PLAIN = (keras.metrics.MeanMetricWrapper, keras.metrics.Mean, keras.metrics.Sum)
 # Of each word, to make classes or a tree: measured for ten million words.
 _WORK_BYTES = 64
 _REMEDY = "give it fewer words or fewer hidden units, or dtype='bfloat16', or use AdaptiveSoftmax"
+
+
+class TargetMean(keras.metrics.Mean):
+    """The mean over all targets; NaN if nothing was measured, as where Keras trains."""
+
+    def result(self) -> tf.Tensor:
+        """Return the mean so far."""
+        return tf.math.divide(self.total, tf.cast(self.count, self.total.dtype))
+
+
+class Perplexity(TargetMean):
+    """The exponential of the mean of -log P over all targets."""
+
+    def result(self) -> tf.Tensor:
+        """Return the perplexity so far."""
+        return tf.exp(super().result())
 
 
 class OutputLayer(keras.layers.Layer):
@@ -41,7 +62,6 @@ class OutputLayer(keras.layers.Layer):
             for the logs of `fit` and `evaluate`: "perplexity", which is NaN where the loss is an
             estimate, and "accuracy", the share of targets that are the most likely word, which
             is NaN in training, as it reads the rows of all likely words.
-        **options: As for `keras.layers.Layer`: name, dtype, trainable.
 
     Raises:
         ValueError: An argument is out of range or of the wrong shape.
@@ -74,7 +94,7 @@ class OutputLayer(keras.layers.Layer):
         self.vocabulary_size, self.use_bias = int(vocabulary_size), bool(use_bias)
         self._counts_V = None
         if counts is not None:
-            self._counts_V = softmax_counts.checked(counts, self.vocabulary_size, self.name)
+            self._counts_V = checked_counts(counts, self.vocabulary_size, self.name)
         self.measured = [metrics] if isinstance(metrics, str) else list(metrics)
         if unknown := [name for name in self.measured if name not in self._measures]:
             raise ValueError(
@@ -102,7 +122,6 @@ class OutputLayer(keras.layers.Layer):
 
         Args:
             hidden_shape: The shape of the hidden vectors; the last dimension must be known.
-            targets_shape: Not used.
 
         Raises:
             ValueError: The last dimension is unknown, or the tables need more memory than is free.
@@ -120,7 +139,7 @@ class OutputLayer(keras.layers.Layer):
         with tf.init_scope(), tf.variable_creator_scope(self._keep):
             self._rank_V = self._ids_V = None
             if order_V is not None:
-                self._rank_V = host_variable(softmax_counts.inverse(order_V))
+                self._rank_V = host_variable(ranks_of(order_V))
             self._output = self.make_loss(counts_V, columns)
             if order_V is not None:  # at the end, where checkpoints of earlier versions have none
                 self._ids_V = host_variable(order_V)
@@ -174,12 +193,6 @@ class OutputLayer(keras.layers.Layer):
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: Any = None
     ) -> keras.KerasTensor:
         """Return the shape and dtype of the result of `call`, after its checks of shape and dtype.
-
-        Args:
-            hidden: As for `call`.
-            targets: As for `call`.
-            hidden_mask: As for `call`.
-            training: As for `call`.
 
         Raises:
             ValueError: The targets are no integers, or the shapes do not match.
@@ -261,7 +274,7 @@ class OutputLayer(keras.layers.Layer):
         counts_V = self._counts_V
         return super().get_config() | {
             "vocabulary_size": self.vocabulary_size,
-            "counts": None if counts_V is None else softmax_counts.packed(counts_V),
+            "counts": None if counts_V is None else packed_counts(counts_V),
             "use_bias": self.use_bias,
             **({"metrics": self.measured} if self.measured else {}),
             **{name: getattr(self, name) for name in self._own_arguments},
@@ -269,13 +282,9 @@ class OutputLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> OutputLayer:
-        """Return the layer that has the given configuration.
-
-        Args:
-            config: The result of `get_config`.
-        """
+        """Return the layer that has the given configuration."""
         if config.get("counts") is not None:
-            counts_V = softmax_counts.unpacked(config["counts"], config["vocabulary_size"])
+            counts_V = unpacked_counts(config["counts"], config["vocabulary_size"])
             config = config | {"counts": counts_V}
         return cls(**config)
 
@@ -309,8 +318,8 @@ class OutputLayer(keras.layers.Layer):
     def _ranked_counts(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the counts in descending order, and the ids in this order if it is another."""
         if self._counts_V is None:
-            return softmax_counts.zipf(self.vocabulary_size), None
-        order_V = softmax_counts.order(self._counts_V)
+            return zipf_counts(self.vocabulary_size), None
+        order_V = order_by_count(self._counts_V)
         return self._counts_V if order_V is None else self._counts_V[order_V], order_V
 
     @property
@@ -404,3 +413,141 @@ class OutputLayer(keras.layers.Layer):
         """Create a variable, and hold it in an attribute; for `tf.variable_creator_scope`."""
         self._made.append(make(**options))
         return self._made[-1]
+
+
+def checked_counts(counts: Any, words: int, layer: str) -> np.ndarray:
+    """Return the counts as int64 (V,), after a check of their shape and values.
+
+    Raises:
+        ValueError: The shape is wrong, or a count is negative or not a whole number.
+    """
+    given_V = np.asarray(counts)
+    if given_V.shape != (words,):
+        raise ValueError(
+            f"{layer}: counts are of shape {given_V.shape}; give one for each of the "
+            f"{words:,} words of vocabulary_size, shape ({words},)"
+        )
+    counts_V = given_V.astype(np.int64)
+    if (counts_V != given_V).any() or (counts_V < 0).any():
+        wrong = given_V[(counts_V != given_V) | (counts_V < 0)][0]
+        raise ValueError(f"{layer}: counts hold {wrong}; give numbers of occurrences, 0, 1, 2, …")
+    return counts_V
+
+
+def zipf_counts(words: int) -> np.ndarray:
+    """Return counts by Zipf's law, in proportion to 1 / (i + 1) for id i.
+
+    Returns:
+        Float64 (V,), the smallest 1.
+    """
+    return words / np.arange(1.0, words + 1.0)
+
+
+def order_by_count(counts_V: np.ndarray) -> np.ndarray | None:
+    """Return the ids by descending count, int32 (V,), or None if they already have that order.
+
+    Ids with the same count stay in ascending order.
+    """
+    if (counts_V[1:] <= counts_V[:-1]).all():
+        return None
+    return np.argsort(-counts_V, kind="stable").astype(np.int32)
+
+
+def ranks_of(order_V: np.ndarray) -> np.ndarray:
+    """Return the rank of each id, int32 (V,)."""
+    rank_V = np.empty_like(order_V)
+    rank_V[order_V] = np.arange(len(order_V), dtype=order_V.dtype)
+    return rank_V
+
+
+def packed_counts(counts_V: np.ndarray) -> str:
+    """Return counts as text for the configuration of a layer.
+
+    The text is base64 of the differences, compressed by zlib. Differences of sorted counts are
+    mostly 0, so the counts of ten million words of a text take about 50 kB.
+
+    Args:
+        counts_V: The count of each id, int64.
+    """
+    steps_V = np.diff(counts_V, prepend=0).astype("<i8")
+    return base64.b64encode(zlib.compress(steps_V.tobytes())).decode("ascii")
+
+
+def unpacked_counts(text: str, words: int) -> np.ndarray:
+    """Return the counts in a text made by `packed`, int64 (V,).
+
+    Args:
+        text: The text, which may come from anybody.
+        words: The number of words V; nothing is unpacked beyond as many counts.
+
+    Raises:
+        ValueError: It is no such text, or has another number of counts.
+    """
+    size = 8 * words
+    try:
+        # A limit of 0 would be none.
+        data = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
+    except (TypeError, ValueError, OverflowError, zlib.error) as error:
+        raise ValueError(f"the counts of a saved layer are damaged: {error}") from error
+    if len(data) != size:
+        raise ValueError(f"the counts of a saved layer are not those of its {words:,} words")
+    return np.cumsum(np.frombuffer(data, "<i8"))
+
+
+def check_compiled(layer: keras.layers.Layer) -> None:
+    """Check that no model in the call stack compares the output of a layer with classes.
+
+    Args:
+        layer: An output layer, whose output is -log P.
+
+    Raises:
+        ValueError: The layer is an output of a compiled model, whose loss or one of whose metrics
+            is a function of Keras.
+    """
+    for model in owners_in_call(keras.Model):
+        names = getattr(model, "output_names", None) or []
+        if not model.compiled or layer.name not in names:
+            continue
+        loss, metrics = model._compile_loss, model._compile_metrics
+        if loss is not None:
+            for given in _of_output(names, layer.name, loss._user_loss):
+                if _is_of_keras(given, "fn", keras.losses.Loss):
+                    raise ValueError(
+                        f"{layer.name}: loss={_shown(given)} compares scores of classes with the "
+                        "targets, and the output of this layer is -log P of each target; use "
+                        "compile(loss=lexrow.keras.output_as_loss)"
+                    )
+        given = [] if metrics is None else [metrics._user_metrics, metrics._user_weighted_metrics]
+        for each in (each for g in given for each in _of_output(names, layer.name, g)):
+            if _is_of_keras(each, "_fn", keras.metrics.Metric):
+                raise ValueError(
+                    f"{layer.name}: metrics=[{_shown(each)}] compares scores of classes with the "
+                    "targets, and the output of this layer is -log P of each target; give the "
+                    f"layer metrics=[{PERPLEXITY!r}, {ACCURACY!r}] instead"
+                )
+
+
+def _of_output(names: list[str], name: str, given: Any) -> list[Any]:
+    """Return the losses or metrics, as a user gave them, of the output of this name."""
+    if isinstance(given, dict):
+        given = given.get(name)
+    elif isinstance(given, list | tuple) and len(names) > 1:
+        given = given[names.index(name)] if len(given) == len(names) else None
+    return [each for each in keras.tree.flatten(given) if each is not None]
+
+
+def _is_of_keras(given: Any, function: str, kind: type) -> bool:
+    """Return whether a loss or metric is a function of Keras, or the name of one."""
+    if given == _OWN_LOSS:
+        return False
+    if isinstance(given, kind) and not isinstance(given, str):
+        if type(given) in _PLAIN or hasattr(given, function):
+            inner = getattr(given, function, None)
+            return inner is not None and inner.__module__.startswith("keras.")
+        return type(given).__module__.startswith("keras.")
+    return isinstance(given, str) or str(getattr(given, "__module__", "")).startswith("keras.")
+
+
+def _shown(given: Any) -> str:
+    """Return a loss or metric for a message."""
+    return repr(given) if isinstance(given, str) else getattr(given, "name", "") or given.__name__

@@ -15,7 +15,7 @@ from ...system.xla import under_xla
 from ...tables.row_reads import gather_unique
 from ...tables.variable import VariableRows
 from ...types import HOST
-from ..merged import Merged
+from ..optimizers.row_accumulation import Merged
 
 # The tables by name: variables, or tensors in a stateless call of Keras.
 Tables = Mapping[str, tf.Variable | tf.Tensor]
@@ -30,9 +30,6 @@ def exact(
     weight. It then holds the gradients of all rows that were read.
 
     Args:
-        loss: The loss of the layer.
-        tables: The tables by name.
-        hidden_ND: The hidden vectors.
         targets_N: The ranks of the targets, int32.
     """
     gather = gather_of(tables)
@@ -56,9 +53,6 @@ def sampled(
     """Return the loss of each target, float32 (N,), estimated from sampled words.
 
     Args:
-        loss: The sampled loss of the layer.
-        tables: The tables by name.
-        hidden_ND: The hidden vectors.
         targets_N: The ranks of the targets, int32.
         seed: The seed of the samples, int64 (2,). All targets share the samples.
     """
@@ -73,11 +67,7 @@ def sampled(
 
 
 def gather_of(tables: Tables) -> Gather:
-    """Return a function that gathers rows, float32 (U, D), by the table's name and ids (U,).
-
-    Args:
-        tables: The tables by name.
-    """
+    """Return a function that gathers rows, float32 (U, D), by the table's name and ids (U,)."""
 
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
         """Return rows of a variable or a tensor, float32 (U, D)."""

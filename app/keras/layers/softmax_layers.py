@@ -30,7 +30,7 @@ The arguments of `OutputLayer` are common to all layers. The following holds for
   only the rows that it read. The Keras optimizers write all rows.
 - Rows are read block by block: once for all targets of the batch that need them, and once more for
   the gradient. The gradients of all these rows are in memory until the optimizer has used them.
-  `lexrow.train` instead updates each block at once. Take fewer targets a step if memory is short;
+  `lexrow train` instead updates each block at once. Take fewer targets a step if memory is short;
   see `ClassSoftmax` for figures.
 - A target outside 0 .. V - 1 raises `tf.errors.InvalidArgumentError`, other misuse `ValueError`.
 - XLA cannot compile the layers, because the rows that a step reads depend on the batch. Keras
@@ -42,7 +42,7 @@ The arguments of `OutputLayer` are common to all layers. The following holds for
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -54,8 +54,13 @@ from ...losses.base import NormalizedLoss
 from ...losses.classes.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmaxLoss
 from ...losses.classes.class_softmax import ClassSoftmax as ClassSoftmaxLoss
 from ...losses.classes.classes import RULES, partition
+from ...losses.sampled.nce import Nce
+from ...losses.sampled.sampled import SampledLoss
+from ...losses.sampled.sampled_softmax import SampledSoftmax as SampledSoftmaxLoss
+from ...losses.sampled.samplers import SAMPLERS
 from ...losses.tree.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmaxLoss
-from .softmax_base import OutputLayer
+from . import softmax_gradients
+from .softmax_base import SAMPLED_LOSS, OutputLayer, TargetMean
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -65,7 +70,6 @@ def output_as_loss(targets: Any, output: tf.Tensor) -> tf.Tensor:
     Keras applies sample weights and masks to the result and takes the mean.
 
     Args:
-        targets: Not used.
         output: The output of an output layer, -log P of each target.
     """
     return output
@@ -86,9 +90,7 @@ class Softmax(OutputLayer):
         model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
-        vocabulary_size: As for `OutputLayer`.
-        use_bias: As for `OutputLayer`.
-        **options: As for `OutputLayer`.
+        vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
     """
 
     def __init__(self, vocabulary_size: int, use_bias: bool = True, **options: Any):
@@ -122,16 +124,13 @@ class ClassSoftmax(OutputLayer):
         model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
-        vocabulary_size: As for `OutputLayer`.
-        counts: As for `OutputLayer`.
+        vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
         levels: 2, or 3 for classes of classes.
         rule: How classes are made: "fewest_rows", "equal_size" or "equal_frequency" (see
             `losses.classes.classes`).
         classes: The number of classes. 0 chooses the number with the least work for a batch.
         batch_targets: The number of targets in a batch, for that choice. An estimate within a
             factor of ten is good enough.
-        use_bias: As for `OutputLayer`.
-        **options: As for `OutputLayer`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -201,14 +200,11 @@ class AdaptiveSoftmax(OutputLayer):
         model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
-        vocabulary_size: As for `OutputLayer`.
-        counts: As for `OutputLayer`.
+        vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
         cutoffs: The ranks at which clusters begin, rising. By default one or two are chosen that
             need the fewest scores for a word.
         divisor: The k-th cluster has D / divisor ** k columns.
         seed: The seed of the initial projections.
-        use_bias: As for `OutputLayer`.
-        **options: As for `OutputLayer`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -241,3 +237,115 @@ class AdaptiveSoftmax(OutputLayer):
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """Return the adaptive softmax; without cutoffs the loss chooses them from the counts."""
         return AdaptiveSoftmaxLoss(counts_V, columns, self.cutoffs, self.divisor, self.seed)
+
+
+class _SampledLayer(OutputLayer):
+    """The base of layers that train on samples of the words and evaluate the full softmax.
+
+    A subclass sets `_loss`, called with counts, columns, samples and sampler. Raises ValueError if
+    `samples` is not positive or `sampler` is unknown.
+    """
+
+    _own_arguments = ("samples", "sampler", "seed", "evaluation")
+    _measures = OutputLayer._measures | {SAMPLED_LOSS: TargetMean}
+    _loss: Callable[[np.ndarray, int, int, str], SampledLoss]
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        counts: Any = None,
+        *,
+        samples: int,
+        sampler: str = "log_uniform",
+        seed: int | None = None,
+        use_bias: bool = True,
+        evaluation: str = "exact",
+        **options: Any,
+    ):
+        super().__init__(vocabulary_size, counts, use_bias, **options)
+        self.samples, self.sampler, self.seed = samples, sampler, seed
+        self.evaluation = evaluation
+        if evaluation not in ("exact", "sampled"):
+            raise ValueError(f"{self.name}: evaluation={evaluation!r}: give 'exact' or 'sampled'")
+        if samples < 1:
+            raise ValueError(f"{self.name}: samples={samples}: give a positive number")
+        if sampler not in SAMPLERS:
+            raise ValueError(f"{self.name}: sampler={sampler!r}: choose from {', '.join(SAMPLERS)}")
+        self._seeds = keras.random.SeedGenerator(seed)
+
+    def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
+        """Return the sampled loss, and keep the full softmax for evaluation; see `OutputLayer`."""
+        self._softmax = ClassSoftmaxLoss(len(counts_V), columns)  # reads the same table
+        return self._loss(counts_V, columns, self.samples, self.sampler)
+
+    def _estimate(
+        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
+    ) -> tf.Tensor:
+        """Return -log P of the full softmax, or the loss estimated from samples; see `evaluation`.
+
+        Training draws new samples. Evaluation draws those that belong to the targets, so that it
+        does not change what training draws, and is the same when it is repeated.
+        """
+        seed = None
+        if training:
+            seed = tf.cast(self._seeds.next(), tf.int64)
+        elif self.evaluation == "sampled" or SAMPLED_LOSS in self.measured:
+            seed = tf.cast(tf.stack([tf.size(targets_N), tf.reduce_sum(targets_N)]), tf.int64)
+        sampled_N = None
+        if seed is not None:
+            inputs = self._values(), hidden_ND, targets_N
+            sampled_N = softmax_gradients.sampled(self._output, *inputs, seed)
+            self._measure(SAMPLED_LOSS, sampled_N)
+        if training or self.evaluation == "sampled":
+            return sampled_N
+        return super()._estimate(hidden_ND, targets_N, training)
+
+    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
+        """Return -log P of the full softmax of each target, float32 (N,)."""
+        return softmax_gradients.exact(self._softmax, self._values(), hidden_ND, targets_N)
+
+
+@keras.saving.register_keras_serializable(package="lexrow")
+class SampledSoftmax(_SampledLayer):
+    """Sampled softmax: trains on the targets and some sampled words.
+
+    It replaces `tf.nn.sampled_softmax_loss` (see `losses.sampled.sampled_softmax`). In training
+    (`training=True`, as in `fit`) the result is the loss estimated from the samples, which is not
+    -log P. Otherwise, as in `evaluate`, it is the exact -log P of the full softmax, which reads
+    all V rows. See `keras.layers.softmax_layers` for its use.
+
+    Example:
+        output = lexrow.keras.SampledSoftmax(1_000_000, counts, samples=1024)
+        model = keras.Model([tokens, words], output(hidden, words))
+
+    Args:
+        vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
+        samples: The number of samples that all targets of a batch share.
+        sampler: "log_uniform", for ids by rank that follow Zipf's law, or "unigram", in proportion
+            to counts ** 0.75 (see `losses.sampled.samplers`).
+        seed: The seed of the draws; None for a new one in each run.
+        evaluation: The result where the layer does not train: "exact", or "sampled" for the loss of
+            training, which takes the time of a training step and compares with its loss.
+        metrics: As for `OutputLayer`, and "sampled_loss": the loss of training, measured where the
+            layer is evaluated, too.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    _loss = SampledSoftmaxLoss
+
+
+@keras.saving.register_keras_serializable(package="lexrow")
+class NCE(_SampledLayer):
+    """Noise-contrastive estimation: learns to distinguish each target from sampled words.
+
+    It replaces `tf.nn.nce_loss`, with biases that start at -log V (see `losses.sampled.nce`).
+    Arguments and use are those of `SampledSoftmax`.
+
+    Example:
+        output = lexrow.keras.NCE(1_000_000, counts, samples=1024)
+        model = keras.Model([tokens, words], output(hidden, words))
+    """
+
+    _loss = Nce

@@ -12,7 +12,7 @@ from keras import ops
 # Layers that several models share stay shared, and a Lambda of the model itself is no foreign code.
 from keras.src.saving.serialization_lib import ObjectSharingScope, SafeModeScope
 
-from ... import __name__ as PACKAGE
+from ..backend import is_ours
 from .embedding_reduce import RowEmbeddingReduce
 
 _OURS = "lexrow>"  # begins the registered names of this package
@@ -66,7 +66,6 @@ def _stock(node: Any, layers: set[str]) -> Any:
     Raises ValueError for a layer that Keras has not.
 
     Args:
-        node: The part.
         layers: The names that only one layer has: where its configuration occurs twice, the layer
             is shared.
     """
@@ -140,7 +139,6 @@ def _reduce_model(
     """Return a model of Keras alone that combines rows as a layer does.
 
     Args:
-        layer: The layer, which need not be built.
         shape: The shape of the ids, with the batch.
         names: The inputs, in this order: "ids", "weights", "mask".
     """
@@ -187,7 +185,7 @@ def _check_ids(layer: RowEmbeddingReduce) -> None:
 def _refuse(name: str, classes: Iterable[type]) -> None:
     """Raise ValueError if a layer is of a class of this package, or derived from one."""
     for each in classes:
-        if each.__module__.startswith(f"{PACKAGE}."):
+        if is_ours(each):
             raise ValueError(_no_layer(name, each.__name__))
 
 

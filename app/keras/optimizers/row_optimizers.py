@@ -192,13 +192,7 @@ class Ftrl(RowSparse, keras.optimizers.Ftrl):
     def add_variable_from_reference(
         self, reference_variable: Any, name: str | None = None, initializer: Any = "zeros"
     ) -> keras.Variable | None:
-        """Create a slot, or return None for the `linear` of a table that does not need it.
-
-        Args:
-            reference_variable: As in Keras.
-            name: As in Keras.
-            initializer: As in Keras.
-        """
+        """Create a slot, or return None for the `linear` of a table that does not need it."""
         is_table = getattr(reference_variable, "is_table", False)
         if name == "linear" and is_table and not self.l1_regularization_strength:
             return None
@@ -223,7 +217,6 @@ class _LazyAdam(RowSparse):
 
     Args:
         correct_skipped: Whether to decay the moments of a row by the steps that did not use it.
-        **kwargs: As for the Keras optimizer.
     """
 
     def __init__(self, *, correct_skipped: bool, **kwargs: Any):
@@ -236,11 +229,7 @@ class _LazyAdam(RowSparse):
         return self.correct_skipped
 
     def build(self, var_list: Iterable[keras.Variable]) -> None:
-        """Create the moments, and for `correct_skipped` the last step of each row; once only.
-
-        Args:
-            var_list: The variables to train.
-        """
+        """Create the moments, and for `correct_skipped` the last step of each row; once only."""
         if self.built:
             return
         var_list = list(var_list)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from ...optimizers.base import Rule
+from ...optimizers.base import Rule, State, touched
 from ...optimizers.row_updates import update_rows
-from ..backend import in_call_of, in_place, require_tensorflow
-from ..constraints import constrained, row_constraint
-from ..merged import Merged
+from ...system.xla import under_xla
+from ...tables.base import Ids, Table
+from ...tables.rounding import round_stochastically, round_under_xla
+from ...tables.variable import VariableRows
+from ..backend import in_call_of, in_place, require_tensorflow, row_constraint
+from ..saving import StateByPart
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import (
     LARGE,
@@ -22,10 +26,7 @@ from ..tables.table_warnings import (
     warn_of_dense_gradient,
     warn_of_whole_table,
 )
-from .argument_checks import check_arguments
-from .loss_scale import replace_loss_scale
-from .row_accumulation import RowAccumulation
-from .row_tables import as_table
+from .row_accumulation import Merged, RowAccumulation
 
 _LARGE = LARGE
 _ROUNDINGS = ("stochastic", "nearest")
@@ -47,7 +48,6 @@ class RowSparse(RowAccumulation):
     Args:
         rounding: How updated rows of a `RowEmbedding` or output layer are rounded to bfloat16 or
             float16: "stochastic", the default (see `tables.rounding`), or "nearest", as Keras does.
-        **kwargs: As for the Keras optimizer.
 
     Attributes:
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
@@ -56,7 +56,7 @@ class RowSparse(RowAccumulation):
 
     Raises:
         ValueError: Keras runs on another backend, an argument is out of range (see
-            `argument_checks`), or there is no such rounding.
+            `check_arguments`), or there is no such rounding.
     """
 
     has_row_state = False
@@ -79,9 +79,6 @@ class RowSparse(RowAccumulation):
         A MultiOptimizer tells tf.train.Checkpoint of its optimizers, so that their slots are saved.
         A LossScaleOptimizer then checks rows instead of whole gradients.
 
-        Args:
-            var_list: The variables to train.
-
         Raises:
             ValueError: The slots of the tables need more memory, or disk, than is free.
         """
@@ -94,14 +91,7 @@ class RowSparse(RowAccumulation):
     def add_variable(
         self, shape: Any, initializer: Any = "zeros", *args: Any, **kwargs: Any
     ) -> keras.Variable:
-        """Create a variable as Keras does, without a temporary copy of the initial value.
-
-        Args:
-            shape: As in Keras.
-            initializer: As in Keras.
-            *args: As in Keras.
-            **kwargs: As in Keras.
-        """
+        """Create a variable as Keras does, without a temporary copy of the initial value."""
         return super().add_variable(shape, in_place(initializer), *args, **kwargs)
 
     def add_variable_from_reference(
@@ -111,11 +101,6 @@ class RowSparse(RowAccumulation):
 
         In float16 the second moment of Adam underflows; in bfloat16 small additions to it are lost.
         The sum of gradients of a table is a `RowAccumulator`.
-
-        Args:
-            reference_variable: As in Keras.
-            name: As in Keras.
-            initializer: As in Keras.
         """
         if not getattr(reference_variable, "is_table", False):
             return super().add_variable_from_reference(reference_variable, name, initializer)
@@ -134,10 +119,8 @@ class RowSparse(RowAccumulation):
         """Create a float32 slot on the device of its variable, with the name Keras would give.
 
         Args:
-            variable: The variable that the slot belongs to.
             shape: The shape of the slot.
             name: The name of the slot, such as "accumulator"; None stands for "var".
-            initializer: The initializer of the slot.
         """
         if isinstance(variable, TableVariable):
             with tf.init_scope():  # the slots can be made within the trace of a step
@@ -158,10 +141,6 @@ class RowSparse(RowAccumulation):
 
         The first call creates the slots. Warns of parts of the step that read or write the whole
         of a table of 16 MiB or more, and logs which caches have no `prefetch_rows`.
-
-        Args:
-            grads: The gradients, dense or row-sparse.
-            trainable_variables: Their variables.
 
         Raises:
             ValueError: A gradient is row-sparse, and an option would need a second whole table:
@@ -255,8 +234,6 @@ class RowSparse(RowAccumulation):
 
         Args:
             gradient: The gradient, dense or row-sparse with unique rows.
-            variable: The variable.
-            learning_rate: The learning rate.
         """
         if not isinstance(gradient, tf.IndexedSlices):
             own = self._trainable_variables[self._get_variable_index(variable)]
@@ -274,7 +251,7 @@ class RowSparse(RowAccumulation):
         decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
         rule = self.row_rule(index, decay)
         if constraint := row_constraint(self._trainable_variables[index]):
-            rule = constrained(rule, constraint)
+            rule = _constrained(rule, constraint)
         own = self._trainable_variables[index]
         table = as_table(
             own if isinstance(own, TableVariable) else variable,
@@ -323,3 +300,169 @@ def _refuse_dense(pairs: Iterable[tuple[Any, Any]]) -> None:
                 f"the gradient of {variable.path} is dense, as after a look-up in "
                 "tf.vectorized_map; look up the rows of all elements before it"
             )
+
+
+_NOT_NEGATIVE = (
+    *("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"),
+    *("epsilon", "initial_accumulator_value", "beta"),
+)
+_BELOW_1 = ("beta_1", "beta_2")
+
+
+def check_arguments(optimizer: keras.optimizers.Optimizer) -> None:
+    """Raise ValueError if an argument of an optimizer is a number out of range, or NaN.
+
+    Args:
+        optimizer: The optimizer. An argument that it does not have is not checked.
+    """
+    rate = optimizer._learning_rate
+    # A MultiOptimizer can make an optimizer in the trace of a step, where no value is known.
+    if isinstance(rate, keras.Variable) and tf.executing_eagerly() and not rate.numpy() > 0:
+        raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
+    for name in (*_NOT_NEGATIVE, *_BELOW_1):
+        value = getattr(optimizer, name, None)
+        if not isinstance(value, Real):  # None, or a tensor
+            continue
+        if not float(value) >= 0:
+            raise ValueError(f"{name}={value}: give at least 0")
+        if name in _BELOW_1 and not float(value) < 1:
+            raise ValueError(f"{name}={value}: give less than 1")
+
+
+@keras.saving.register_keras_serializable(package="lexrow")
+class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
+    """Dynamic loss scaling for mixed_float16, around an optimizer of `lexrow.keras`.
+
+    The loss scale optimizer of Keras makes the gradient of each table dense to see whether it is
+    finite. This one checks the rows of the batch. Where Keras puts its own around an optimizer of
+    `lexrow.keras`, as `compile` does with mixed_float16, it becomes one of this class. Arguments
+    are those of Keras.
+
+    Example:
+        keras.mixed_precision.set_global_policy("mixed_float16")
+        optimizer = lexrow.keras.LossScaleOptimizer(lexrow.keras.LazyAdam(0.001))
+        model.compile(optimizer, loss="mse")
+    """
+
+    def build(self, var_list: Iterable[keras.Variable]) -> None:
+        """Create the state of both optimizers."""
+        super().build(list(var_list))
+
+    def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
+        """Update the loss scale, and the variables if all gradients are finite."""
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+        super().apply(list(grads), trainable_variables)
+
+    def check_finite(self, grads: list[Any]) -> tf.Tensor:
+        """Return whether all gradients are finite, a bool scalar."""
+        return super().check_finite(
+            [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        )
+
+
+def replace_loss_scale() -> None:
+    """Make the loss scale optimizer of Keras that calls, if there is one, check rows only."""
+    wrapper = in_call_of(keras.optimizers.LossScaleOptimizer)
+    if type(wrapper) is keras.optimizers.LossScaleOptimizer:
+        wrapper.__class__ = LossScaleOptimizer
+
+
+def as_table(
+    variable: tf.Variable | TableVariable,
+    slots: Mapping[str, Any],
+    seed: tf.Tensor | None = None,
+) -> Any:
+    """Return a variable as a table with slots, for `optimizers.row_updates.update_rows`.
+
+    Args:
+        slots: The slots by the names of the update rule; if the variable is a `TableVariable`, they
+            are as well.
+        seed: The seed, (2,) int64, by which new rows are rounded stochastically to the dtype of
+            the variable, bfloat16 or float16. By default rows are rounded to the nearest.
+
+    Returns:
+        A table. Rows of a TensorFlow variable with more than two axes are flattened to vectors.
+    """
+    if isinstance(variable, TableVariable):
+        table: Any = _WithSlots(variable.table, {name: slot.table for name, slot in slots.items()})
+    else:
+        table = _Matrix(variable, {name: _Matrix(slot.value) for name, slot in slots.items()})
+    return table if seed is None else _Rounded(table, tf.as_dtype(variable.dtype), seed)
+
+
+class _Matrix(VariableRows):
+    """A variable of any rank as a table, with each row flattened to a vector."""
+
+    def __init__(self, values: tf.Variable, slots: Mapping[str, _Matrix] | None = None):
+        super().__init__(values)
+        self.slots = slots or {}
+        self.columns = values.shape[1:].num_elements()
+
+    def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return rows, each flattened to a vector, (U, D) float32."""
+        return tf.reshape(super().gather(ids_U), (-1, self.columns))
+
+    def assign(self, ids_U: tf.Tensor, rows_UD: tf.Tensor) -> None:
+        """Replace rows by flattened vectors (U, D), rounded to the nearest of the dtype."""
+        super().assign(ids_U, tf.reshape(rows_UD, (-1, *self.values.shape[1:])))
+
+
+class _Rounded:
+    """A table whose new rows are rounded stochastically; the draw depends on a seed only.
+
+    The table stores rows that its dtype can represent as they are, so tables of all kinds hold the
+    same rows.
+    """
+
+    def __init__(self, table: Any, dtype: tf.DType, seed: tf.Tensor):
+        self._table, self._dtype, self._seed = table, dtype, seed
+        self.columns, self.slots = table.columns, table.slots
+        self.locate, self.gather = table.locate, table.gather
+
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        """Round rows (U, D) by the seed, and write them to the table; under XLA by other draws."""
+        if under_xla():
+            rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, ids_U)
+        else:
+            rows_UD = round_stochastically(rows_UD, self._dtype, self._seed)
+        self._table.assign(ids_U, rows_UD)
+
+
+class _WithSlots:
+    """A table whose slots have the names of an update rule, where Keras gave them others."""
+
+    def __init__(self, table: Table, slots: Mapping[str, Table]):
+        self._table, self.columns, self.slots = table, table.columns, slots
+
+    def locate(self, ids_U: tf.Tensor) -> Ids:
+        """Locate ids in the table; see `Table.locate`."""
+        return self._table.locate(ids_U)
+
+    def gather(self, ids_U: Ids) -> tf.Tensor:
+        """Return rows of the table; see `Table.gather`."""
+        return self._table.gather(ids_U)
+
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        """Replace rows of the table; see `Table.assign`."""
+        self._table.assign(ids_U, rows_UD)
+
+
+def _constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
+    """Return a rule that also applies a constraint to the rows that have a gradient.
+
+    A row whose gradient is all zeros stays as it is, even if it violates the constraint.
+
+    Args:
+        constraint: A constraint by row (see `by_row`).
+    """
+
+    def constrained(
+        rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, State]:
+        """Return the change to the constrained rows, 0 for idle rows, and the new state."""
+        change_UD, state = rule(rows_UD, gradients_UD, state, rate, step)
+        change_UD = constraint(rows_UD + change_UD) - rows_UD
+        return tf.where(touched(gradients_UD), change_UD, 0.0), state
+
+    return constrained

@@ -31,11 +31,7 @@ def current_export() -> types.FrameType | None:
 
 
 def keep_with_graph(rows: tf.Module) -> None:
-    """Keep exported rows as long as the function that is traced now, or one around it.
-
-    Args:
-        rows: The rows.
-    """
+    """Keep exported rows as long as the function that is traced now, or one around it."""
     graph = tf.compat.v1.get_default_graph()
     while hasattr(graph, "outer_graph"):  # a function, which another one may call later
         graph.exported_rows = [*getattr(graph, "exported_rows", []), rows]
@@ -46,9 +42,6 @@ def export_rows(table: Table) -> tf.Module:
     """Return a callable module from ids or keys (N,) to rows (N, D), of TensorFlow operations only.
 
     The rows are those of this moment, except that a table in host memory is not copied.
-
-    Args:
-        table: The table.
     """
     if isinstance(table, DynamicTable):
         return _KeyedRows(table)

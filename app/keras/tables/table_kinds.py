@@ -28,8 +28,7 @@ from ...tables.initial import Constant, Initial, Unwritten
 from ...tables.read_through import ReadThroughTable
 from ...types import HOST
 from ..backend import in_place, named_files
-from .initial_values import by_id
-from .stored_rows import StoredRows
+from .initial_rows import StoredRows, by_id
 
 _OWNER = "a layer of Keras"  # of a file; it is no id of a run (see `checkpoints.workdir.owner_id`)
 # The files that `with_new_file` made up for layers that are not built yet.
@@ -106,9 +105,6 @@ TABLES: dict[str, Callable[[Any], Table]] = {
 
 def check_kind(layer: Any) -> None:
     """Check the arguments of a layer that belong to its table, and set its `supports_jit`.
-
-    Args:
-        layer: The `RowEmbedding`.
 
     Raises:
         ValueError: There is no such table, or it cannot have what the layer asks for.
@@ -196,7 +192,6 @@ def check_is_variable(layer: Any, feature: str) -> None:
     """Check that the table of a layer is a variable of the device.
 
     Args:
-        layer: The `RowEmbedding`.
         feature: The feature that needs it, for the message.
 
     Raises:
@@ -231,11 +226,7 @@ def _dtype(layer: Any) -> tf.DType:
 
 @contextlib.contextmanager
 def new_files_in(folder: Path) -> Iterator[None]:
-    """Let layers that are made from a configuration in the block have their files in a folder.
-
-    Args:
-        folder: The folder.
-    """
+    """Let layers that are made from a configuration in the block have their files in a folder."""
     token = _folder.set(folder)
     try:
         yield

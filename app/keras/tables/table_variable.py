@@ -8,19 +8,20 @@ import contextvars
 import inspect
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.checkpoint import tensor_callable  # no public module has it
 
 # The public classes of variables are read by their handles, without a call of a method.
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
-from ... import __name__ as PACKAGE
 from ...system.gradients import custom_gradient
 from ...tables.base import Slot, Table
+from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
@@ -28,7 +29,6 @@ from ...tables.python_calls import under_vectorized_map
 from ...tables.read_through import ReadThroughTable
 from ...tables.row_reads import row_slices, rows_to_read
 from ..backend import is_called_by
-from .checkpoint_rows import rows_to_save
 from .exported_rows import current_export, export_rows, keep_with_graph
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
@@ -95,7 +95,6 @@ class HandleVariable(keras.Variable):
     Args:
         shape: The shape of the empty TensorFlow variable.
         dtype: The dtype of the values.
-        **options: As for `keras.Variable`.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: str, **options: Any):
@@ -119,12 +118,7 @@ class HandleVariable(keras.Variable):
         return f"<{type(self).__name__} path={self.path}, shape={self.shape}, dtype={self.dtype}>"
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
-        """Raise ValueError, but return `sample` to the histograms of `keras.callbacks.TensorBoard`.
-
-        Args:
-            dtype: As for `tf.convert_to_tensor`.
-            name: As for `tf.convert_to_tensor`.
-        """
+        """Raise ValueError; but give `sample` to the histograms of Keras' `TensorBoard`."""
         if is_called_by("_log_weights", "keras.src.callbacks.tensorboard"):
             return tf.convert_to_tensor(self.sample(), dtype, name=name)
         return tf.convert_to_tensor(self.value, dtype, name=name)
@@ -147,13 +141,7 @@ class TableVariable(HandleVariable):
     variable is a handle without rows, to which `tf.GradientTape` gives that gradient. Only the
     optimizers of `lexrow.keras` can apply it: the rows and their slots are not in the handle.
 
-    Args:
-        table: The table.
-        name: The name of the variable.
-        dtype: The dtype in which the table stores rows.
-
     Attributes:
-        table: The table.
         is_table: True: marks the variable for the optimizers of `lexrow.keras`.
     """
 
@@ -232,9 +220,7 @@ class TableVariable(HandleVariable):
         """Make optimizer state for each row, and return it as a Keras variable.
 
         Args:
-            name: The name of the slot.
             columns: The numbers of a row's state; 0 for as many as the row has.
-            initial: The initial value of each number.
         """
         self.table.add_slots({name: Slot(columns, initial)})
         return TableVariable(self.table.slots[name], f"{self.path.replace('/', '_')}_{name}")
@@ -276,7 +262,7 @@ class TableVariable(HandleVariable):
         Args:
             value: An array (V, D), which may be one in a file. For a dynamic table these are rows
                 by row number, at most as many as its capacity. Their keys are another weight of
-                the layer, which `set_weights` compares first (see `saving.saved_keys`).
+                the layer, which `set_weights` compares first (see `KeysOfRows`).
 
         Raises:
             ValueError: The shape is another one, or the value is a gradient, from an optimizer that
@@ -285,7 +271,7 @@ class TableVariable(HandleVariable):
         if isinstance(value, tf.IndexedSlices):
             raise ValueError(
                 f"{self.path} is a table with its own rows and slots, which this optimizer does "
-                f"not know; use one of {PACKAGE}.keras, such as LazyAdam, for all variables, or "
+                "not know; use one of lexrow.keras, such as LazyAdam, for all variables, or "
                 "for this one by keras.optimizers.MultiOptimizer"
             )
         stored = _stored(self.table)
@@ -369,3 +355,59 @@ def _stored(table: Table) -> Table:
 def _ids(part: slice) -> tf.Tensor:
     """Return the ids from the start to the stop of a slice, int64."""
     return tf.range(part.start, part.stop, dtype=tf.int64)
+
+
+def rows_to_save(
+    table: Table, dtype: tf.DType, copy: Callable[[], np.ndarray]
+) -> tensor_callable.Callable:
+    """Return the rows of a table for the saver of TensorFlow, which reads them as it writes them.
+
+    They are not copied if the table has them in one variable of the host or in a file; those of a
+    file are mapped into memory. A table on a GPU is copied to the host, and a sharded one with
+    `copy`. The rows of a dynamic table are copied unless all are in use, or a row has a multiple
+    of 64 bytes.
+
+    Cached rows are written to the table below the cache, now. If another thread reads or writes
+    rows of a variable while it is saved, as that of `prefetch_rows` may, TensorFlow copies it.
+
+    Args:
+        table: The table. A dynamic one is given by its `RowStore`.
+        copy: Returns all rows, for a table that has them in several places.
+
+    Returns:
+        An object that TensorFlow's saver calls for the tensor (V, D), in the dtype of the table.
+    """
+    if isinstance(table, ReadThroughTable):
+        table.flush()
+        return rows_to_save(table.backing, dtype, copy)
+
+    def read() -> tf.Tensor:
+        if isinstance(table, RowStore):
+            return _values(table)[: table.used]
+        if isinstance(table, DeviceTable):
+            return _values(table)
+        if isinstance(table, FileTable):
+            return _shared(table.mapped())
+        return tf.constant(copy())
+
+    with tf.device("CPU:0"):  # by its full name: for several names the saver traces a function
+        device = tf.zeros([]).device
+    return tensor_callable.Callable(read, dtype, device)
+
+
+def _values(table: DeviceTable) -> tf.Tensor:
+    """Return the values of a table in host memory, without a copy if they are there."""
+    # A read of a variable whose rows were gathered or written copies it. This one does not, and
+    # the next write does not either, once the saver has let go of the tensor.
+    values = table.values.read_value_no_copy()
+    with tf.device("CPU:0"):
+        return tf.identity(values)
+
+
+def _shared(rows_VD: np.ndarray) -> tf.Tensor:
+    """Return an array as a tensor that shares its memory, which must begin at a page of memory."""
+    dtype = tf.as_dtype(rows_VD.dtype)
+    if dtype == tf.bfloat16:  # which numpy does not export
+        rows_VD = rows_VD.view(np.uint16)
+    tensor = tf.experimental.dlpack.from_dlpack(rows_VD.__dlpack__())
+    return tf.bitcast(tensor, dtype) if dtype == tf.bfloat16 else tensor

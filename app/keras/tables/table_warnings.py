@@ -11,10 +11,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
 from ...system.xla import under_xla
 from ...tables.read_through import ReadThroughTable
-from ..constraints import row_constraint
+from ..backend import row_constraint
 from .table_variable import TableVariable
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
@@ -46,7 +45,7 @@ class StockOptimizerWarning:
             warnings.warn(
                 f"keras.optimizers.{kind} reads and writes every row of {self._name} "
                 f"({self._bytes:,} bytes) at each step; compile with an optimizer of "
-                f"{PACKAGE}.keras, such as LazyAdam, which updates the rows of the batch",
+                "lexrow.keras, such as LazyAdam, which updates the rows of the batch",
                 stacklevel=2,
             )
         return False
@@ -78,7 +77,7 @@ def warn_of_whole_table(table: Any) -> None:
     if constraint is not None and not row_constraint(table):
         warnings.warn(
             f"the constraint {type(constraint).__name__} of {variable_name(table)} reads and "
-            f"writes every row at each step; {PACKAGE}.keras.RowEmbedding has those by row",
+            "writes every row at each step; lexrow.keras.RowEmbedding has those by row",
             stacklevel=2,
         )
 
@@ -93,7 +92,7 @@ def warn_of_dense_gradient(variable: Any) -> None:
     if getattr(variable, "is_table", False) or name.endswith("/embeddings"):
         warnings.warn(
             f"the gradient of {name} is dense: every one of its {variable.shape[0]:,} rows is read "
-            f"and written at each step; {PACKAGE}.keras.audit(model) finds out why",
+            "and written at each step; lexrow.keras.audit(model) finds out why",
             stacklevel=2,
         )
 
@@ -102,9 +101,6 @@ def warn_of_whole_read(variable: Any) -> None:
     """Warn if the step being traced has also read the whole of a table that it updates by row.
 
     Does nothing in eager mode, under XLA and for a `TableVariable`.
-
-    Args:
-        variable: The table.
     """
     if tf.executing_eagerly() or isinstance(variable, TableVariable):
         return  # a `TableVariable` has no rows to copy
@@ -120,8 +116,8 @@ def warn_of_whole_read(variable: Any) -> None:
         warnings.warn(
             f"{variable_name(variable)} ({variable_bytes(variable):,} bytes) is copied as a whole "
             "at each step: keras.layers.Embedding and keras.ops.take read it so; "
-            f"{PACKAGE}.keras.RowEmbedding reads the rows of the batch, and "
-            f"{PACKAGE}.keras.audit(model) tells more",
+            "lexrow.keras.RowEmbedding reads the rows of the batch, and "
+            "lexrow.keras.audit(model) tells more",
             stacklevel=2,
         )
 
@@ -140,26 +136,17 @@ def log_missing_prefetch(tables: Iterable[Any]) -> None:
             table.lacks_prefetch = False
     if lacking:
         logging.getLogger(__name__).warning(
-            "%s: hot_rows is given, but the steps are slower than with %s.keras.prefetch_rows"
+            "%s: hot_rows is given, but the steps are slower than with lexrow.keras.prefetch_rows"
             "(dataset, model), which loads the rows of the next batches into the cache",
             ", ".join(lacking),
-            PACKAGE,
         )
 
 
 def variable_name(variable: Any) -> str:
-    """Return the path of a variable.
-
-    Args:
-        variable: A variable of Keras or TensorFlow.
-    """
+    """Return the path of a variable."""
     return getattr(variable, "path", variable.name.removesuffix(":0"))
 
 
 def variable_bytes(variable: Any) -> int:
-    """Return the size of a variable in bytes.
-
-    Args:
-        variable: A variable of Keras or TensorFlow.
-    """
+    """Return the size of a variable in bytes."""
     return variable.shape.num_elements() * tf.as_dtype(variable.dtype).size

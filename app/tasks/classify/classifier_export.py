@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from ...assembly import outputs
+from ...assembly.learning import ROW_PER_WORD
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...exporting import saved_model, word2vec
@@ -91,10 +91,10 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
         UsageError: The loss is not made of one row for each label, or the folder has other files.
         RunError: The SavedModel cannot be written.
     """
-    if config.model.loss not in outputs.ROW_PER_WORD:
+    if config.model.loss not in ROW_PER_WORD:
         raise UsageError(
             f"--format=saved_model needs one row per label, which --loss={config.model.loss} does "
-            f"not have; train with --loss={' or '.join(outputs.ROW_PER_WORD)}"
+            f"not have; train with --loss={' or '.join(ROW_PER_WORD)}"
         )
     trained = load_trained(config, workdir)
     make_module = functools.partial(_Classifier, trained, config)

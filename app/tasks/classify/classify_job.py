@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ... import __name__ as PACKAGE
 from ...assembly import placing, storage
 from ...checkpoints import checkpoint
+from ...checkpoints.growth import Growth, RowMap
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...input import bags
@@ -24,12 +24,12 @@ from ...input.features import Features
 from ...input.labelled import Examples
 from ...models.bag import Bag
 from ...settings import Config
+from ...tables import memory
 from ...tables.base import Table
 from ...text import subwords, vector_files
 from ...text.unicode_rules import normal_form, normalize
 from ...text.vocabulary import Vocabulary
-from ...training import memory_plan
-from ...training.job import Evaluator, Growth, Job, RowMap, TrainingData
+from ...training.job import Evaluator, Job, TrainingData
 from ...types import ALONE, Team
 from . import classify_data, fasttext_start, label_metrics
 from .classify_model import load_classifier, make_model
@@ -63,11 +63,11 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     batches = bags.make_batches(examples, texts, shape, weights_C, config.input, seed)
     # The packer of steps has a number for each feature id.
     size = examples.bytes + texts.bytes + 4 * features.rows
-    examples_memory = memory_plan.Item(
-        "examples", f"{len(examples.tokens_M):,} words", memory_plan.HOST, size
+    examples_memory = memory.Item(
+        "examples", f"{len(examples.tokens_M):,} words", memory.HOST, size
     )
     placed = placing.place_tables(
-        model, batches, shape.spec(), config, workdir, others=[examples_memory]
+        config, model, batches, shape.spec(), workdir, others=[examples_memory]
     )
     if not checkpoint.list_checkpoints(workdir.checkpoints):
         if config.labelled.initial_model:
@@ -201,9 +201,9 @@ def _closing(config: Config, heldout: Examples | None, workdir: Workdir) -> str:
         lines.append(label_metrics.format_table(classifier.score(heldout), labels.tokens))
     lines += [
         "next:",
-        f"  python -m {PACKAGE}.predict --workdir={path} < FILE",
-        f"  python -m {PACKAGE}.evaluate --workdir={path} --heldout=FILE",
-        f"  python -m {PACKAGE}.export --workdir={path} --format=saved_model --output=FOLDER",
+        f"  lexrow predict --workdir={path} < FILE",
+        f"  lexrow evaluate --workdir={path} --heldout=FILE",
+        f"  lexrow export --workdir={path} --format=saved_model --output=FOLDER",
         f"  tensorboard --logdir={path}",
     ]
     return "\n".join(lines)

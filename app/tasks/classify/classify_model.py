@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...assembly import outputs, storage
+from ...assembly import learning, placing
+from ...assembly.learning import OutputSpec
 from ...checkpoints.workdir import Workdir
 from ...input import line_ends
 from ...input.features import Features
@@ -149,11 +150,12 @@ def make_model(config: Config, features: Features, labels: Vocabulary) -> Bag:
     dtype = devices.compute_dtype(settings, device)
     if settings.compute_dtype == "auto" and len(labels.tokens) < _FEW_LABELS:
         dtype = tf.float32
+    spec = OutputSpec(labels.counts, settings.dim, config.input.micro_tokens, config.run.seed)
     with tf.device(device):
         return Bag(
             size=features.rows,
             dim=settings.dim,
-            output=outputs.make_run_loss(config, labels.counts, settings.dim),
+            output=learning.make_loss(settings, spec),
             seed=config.run.seed,
             dtype=dtype,
         )
@@ -175,5 +177,5 @@ def load_trained(config: Config, workdir: Workdir) -> TrainedClassifier:
     words, labels = classify_data.load_names(workdir)
     features = text_features.load_features(config, words, workdir)
     model = make_model(config, features, labels)
-    tables, _ = storage.load_tables(model.tables(), config, workdir)
+    tables, _ = placing.load_tables(config, model, workdir)
     return TrainedClassifier(model, tables, words, labels, features)

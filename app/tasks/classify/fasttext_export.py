@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ...assembly import outputs
+from ...assembly.learning import ROW_PER_WORD
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...exporting import fasttext_bin, fasttext_tree
@@ -26,7 +26,7 @@ from .classify_model import load_trained
 _TREE = "hierarchical_softmax"
 # fastText's name of each loss of a classifier that it can have.
 _LOSSES = {
-    **dict.fromkeys(outputs.ROW_PER_WORD, "softmax"),
+    **dict.fromkeys(ROW_PER_WORD, "softmax"),
     "one_vs_all": "one_vs_all",
     _TREE: _TREE,
 }

@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ... import __name__ as PACKAGE
-from ...assembly import outputs
+from ...assembly.learning import ROW_PER_WORD
 from ...errors import UsageError
 from ...exporting import fasttext_tree
 from ...losses.tree.huffman import canonical_code
@@ -59,7 +58,7 @@ def assign_rows(config: Config, tables: Mapping[str, Table]) -> None:
         return
     _assign(tables["input"], model.input, np.arange(model.input.shape[0]))
     loss, run_loss = parts.LOSSES[model.args.loss], config.model.loss
-    if loss != _TREE and run_loss in outputs.ROW_PER_WORD:
+    if loss != _TREE and run_loss in ROW_PER_WORD:
         _assign(tables["output"], model.output, np.arange(model.output.shape[0]))
     elif loss == run_loss == _TREE and fasttext_tree.is_canonical(model.dictionary.counts_C):
         rows = np.argsort(fasttext_tree.order_rows(canonical_code(model.dictionary.counts_C)))
@@ -88,7 +87,7 @@ def _load(config: Config) -> Model:
         what = "n-grams of characters" if args.max_ngram > 0 else "a pruned dictionary"
         raise UsageError(
             f"--initial_model={path} has {what}, which --task=classify cannot train; give a model "
-            f"of `fasttext supervised -maxn 0`, or only predict with {PACKAGE}.predict --model"
+            f"of `fasttext supervised -maxn 0`, or only predict with `lexrow predict --model`"
         )
     needed = {"dim": args.dim, "word_ngrams": max(1, args.word_ngrams)}
     found = {"dim": config.model.dim, "word_ngrams": settings.word_ngrams}

@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...assembly import outputs, placing, storage
+from ...assembly import learning, placing
+from ...assembly.learning import OutputSpec
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...input import sequences
@@ -45,7 +46,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     model = make_model(config, text.vocabulary)
     batches = language_model_data.make_batches(text, config, workdir)
     micro_batch = text_tasks.micro_batch_spec(config, 1)
-    placed = placing.place_tables(model, batches, micro_batch, config, workdir)
+    placed = placing.place_tables(config, model, batches, micro_batch, workdir)
     score = language_model_data.make_scorer(
         model, placed.tables, text.vocabulary, devices.name(config.run)
     )
@@ -113,7 +114,7 @@ def load_scorer(
         RunError: There is no checkpoint that can be loaded.
     """
     model = make_model(config, words)
-    tables, position = storage.load_tables(model.tables(), config, workdir)
+    tables, position = placing.load_tables(config, model, workdir)
     device = devices.name(config.run)
     return language_model_data.make_scorer(model, tables, words, device), position.step
 
@@ -128,7 +129,8 @@ def make_model(config: Config, words: Vocabulary) -> LanguageModel:
     settings, device = config.model, devices.name(config.run)
     hidden = settings.hidden or settings.dim
     with tf.device(device):
-        output = outputs.make_run_loss(config, words.counts, hidden + 1)
+        spec = OutputSpec(words.counts, hidden + 1, config.input.micro_tokens, config.run.seed)
+        output = learning.make_loss(settings, spec)
         return LanguageModel(
             size=len(words.tokens),
             dim=settings.dim,

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ... import __name__ as PACKAGE
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
 from ...exporting import word2vec
@@ -234,7 +233,7 @@ def _vectors(config: Config, workdir: Workdir) -> tuple[TrainedRecommender, np.n
     if not recommender.model.scorer.inner:
         raise UsageError(
             f"--model={config.model.model} has layers, and no vectors whose inner product is its "
-            f"score; train --model=mf or gmf, or ask python -m {PACKAGE}.recommend"
+            f"score; train --model=mf or gmf, or ask `lexrow recommend`"
         )
     users_UE, items_VE = Ranker(recommender.model, recommender.tables, 1).vectors()
     return recommender, users_UE, items_VE

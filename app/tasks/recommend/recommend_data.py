@@ -16,8 +16,8 @@ from ...input.ratings import Ratings
 from ...input.user_item_pairs import Split, split_pairs
 from ...settings import Config
 from ...system.files import replacing
+from ...tables import memory
 from ...text import corpus, names
-from ...training import memory_plan
 
 
 def load_split(sources: Sequence[str], config: Config) -> Split:
@@ -97,7 +97,7 @@ def read_heldout(files: str, config: Config) -> Ratings:
     return ratings.read(corpus.resolve_heldout(config.corpus, files), config.ratings)
 
 
-def memory_item(*parts: Ratings) -> memory_plan.Item:
+def memory_item(*parts: Ratings) -> memory.Item:
     """Return the host memory of pairs, twice the size of their arrays, as tf.data copies them.
 
     Args:
@@ -106,8 +106,8 @@ def memory_item(*parts: Ratings) -> memory_plan.Item:
     arrays = [array for part in parts for array in part[2:6] if array is not None]
     count = sum(len(part.users_N) for part in parts)
     # Twice: as arrays, and as tensors for tf.data.
-    return memory_plan.Item(
-        "pairs", f"{count:,}", memory_plan.HOST, 2 * sum(array.nbytes for array in arrays)
+    return memory.Item(
+        "pairs", f"{count:,}", memory.HOST, 2 * sum(array.nbytes for array in arrays)
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
 from ...assembly import placing, storage
 from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
@@ -83,7 +82,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     others = [recommend_data.memory_item(train, heldout)]
     if start and model.start:
         others.append(spectral_start.memory_item(model.users, model.items, config.model.dim))
-    placed = placing.place_tables(model, batches, spec, config, workdir, others=others)
+    placed = placing.place_tables(config, model, batches, spec, workdir, others=others)
     if start and model.start and not config.run.plan_only:
         start.vectors()
     wanted = len(np.unique(heldout.users_N))
@@ -203,7 +202,7 @@ def _about_sample(users: int, wanted: int) -> list[tuple[str, str]]:
     """Return the line of the banner on scores of some users only; none if all are scored."""
     text = (
         f"items are ranked for {users:,} of the {wanted:,} users with held-out pairs; to rank them "
-        f"for all, give --score_users=all, or run {PACKAGE}.evaluate later"
+        f"for all, give --score_users=all, or run `lexrow evaluate` later"
     )
     return [("scored", text)] if users < wanted else []
 
@@ -246,8 +245,8 @@ def _closing(has_vectors: bool, workdir: Workdir) -> str:
     path = shlex.quote(str(workdir.path))
     lines = (
         "next:",
-        f"  python -m {PACKAGE}.recommend --workdir={path} USER",
-        f"  python -m {PACKAGE}.evaluate --workdir={path} --heldout=FILE",
-        f"  python -m {PACKAGE}.export --workdir={path} --format=vectors --output=vectors",
+        f"  lexrow recommend --workdir={path} USER",
+        f"  lexrow evaluate --workdir={path} --heldout=FILE",
+        f"  lexrow export --workdir={path} --format=vectors --output=vectors",
     )
     return "\n".join(lines if has_vectors else lines[:-1])

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ... import __name__ as PACKAGE
-from ...assembly import outputs, storage
+from ...assembly import placing
+from ...assembly.learning import PAIR_LOSSES, PairSpec
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
@@ -20,6 +20,7 @@ from ...models.neural_filtering import Gmf, Mlp, NeuMf
 from ...models.recommender import Recommender
 from ...settings import Config
 from ...settings.settings import numbers
+from ...system import devices
 from ...system.checked_files import damaged
 from ...tables.arrays import read_npz
 from ...tables.base import Table
@@ -61,8 +62,7 @@ def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
     written = (workdir.known, workdir.users, workdir.items, workdir.corpus)
     if not all(map(workdir.has, written)):
         raise RunError(
-            f"{workdir.path}: nothing is trained there yet; run python -m {PACKAGE}.train with it "
-            "first"
+            f"{workdir.path}: nothing is trained there yet; run `lexrow train` with it first"
         )
     users, items = names.load(workdir.users), names.load(workdir.items)
     known = KnownItems(*read_npz(workdir.known, KnownItems._fields))
@@ -70,7 +70,7 @@ def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
         raise damaged(files_named, "they do not fit together")
     model = make_model(config, users, items, files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"])
-    tables, _ = storage.load_tables(model.tables(), config, workdir)
+    tables, _ = placing.load_tables(config, model, workdir)
     return TrainedRecommender(model, tables, users, items, known)
 
 
@@ -107,7 +107,8 @@ def make_model(
     Raises:
         UsageError: The flags do not fit together, or not with the pairs.
     """
-    loss = outputs.PAIR_LOSSES[config.model.loss](config, items.counts, mean)
+    spec = PairSpec(items.counts, mean, config.input.micro_tokens, devices.name(config.run))
+    loss = PAIR_LOSSES[config.model.loss](config.model, config.ratings, spec)
     scorer = _make_scorer(config, loss)
     if loss.is_softmax and not scorer.inner:
         raise UsageError(

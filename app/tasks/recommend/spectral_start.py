@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...input.ratings import Ratings
-from ...training import memory_plan
+from ...tables import memory
 from ...types import HOST
 
 # Further columns of the search, and rounds of it (Halko, Martinsson & Tropp 2011, section 4.5: five
@@ -103,7 +103,7 @@ def spectral_vectors(
     return _normalized(users_UK), _normalized(items_VK)
 
 
-def memory_item(users: int, items: int, columns: int) -> memory_plan.Item:
+def memory_item(users: int, items: int, columns: int) -> memory.Item:
     """Return the host memory that the search for the vectors takes.
 
     Args:
@@ -112,7 +112,7 @@ def memory_item(users: int, items: int, columns: int) -> memory_plan.Item:
         columns: The number of columns of a vector.
     """
     count = _COPIES * 4 * (users + items) * (columns + _MORE_COLUMNS)
-    return memory_plan.Item("vectors to start from", "", memory_plan.HOST, count)
+    return memory.Item("vectors to start from", "", memory.HOST, count)
 
 
 def _product_function(

@@ -13,22 +13,22 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ...assembly.free_memory import free_memory
+from ...assembly.memory_plan import free_memory
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...input import cache, device_batches, pipeline, token_rows
 from ...input.pipeline import EpochRows
 from ...settings import Config, InputConfig
 from ...system.checked_files import COUNT
+from ...tables import memory
+from ...tables.memory import Item
 from ...text import corpus, phrase_table, same_text, shares, vocabulary
 from ...text.blocks import raise_read_errors
 from ...text.phrase_table import Phrases
 from ...text.reading import Progress
 from ...text.shares import Share
 from ...text.tokenize import warn_about_missing_spaces
-from ...training import memory_plan
 from ...training.job import PlacedTables
-from ...training.memory_plan import Item
 from ...types import ALONE, Batches, Team
 from .. import recorded_corpus
 from . import counted_text, growing_words
@@ -185,7 +185,7 @@ def plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[I
     Returns:
         The memory that this takes, nothing if the ids stay on the host; and a line for the banner.
     """
-    settings, place, size = config.input, placed.device, memory_plan.shown(4 * words)
+    settings, place, size = config.input, placed.device, memory.shown(4 * words)
     most = min(words, settings.block_bytes // 2)  # tokens of a block, each with a space
     items = [
         Item("token ids", f"{words:,}", place, 4 * words),
@@ -199,7 +199,7 @@ def plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[I
         f"--micro_batches={settings.micro_batches}": settings.micro_batches > 1,
         f"they take {size}, and --cache={settings.cache} does not keep them": not is_kept,
         f"they take {size}, which {place} does not have beside the tables": (
-            place in memory_plan.too_much([*placed.memory, *items], free_memory(config, [place]))
+            place in memory.too_much([*placed.memory, *items], free_memory(config.table, [place]))
         ),
     }
     for reason, applies in reasons.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...assembly import outputs
+from ...assembly.learning import ROW_PER_WORD
 from ...checkpoints import checkpoint
 from ...checkpoints.stored import read_rows
 from ...checkpoints.workdir import Workdir
@@ -23,7 +23,7 @@ from . import subword_vectors
 # fastText's name of each loss whose table `output` has a row for each word.
 _ROW_LOSSES = {
     "negative_sampling": "negative_sampling",
-    **dict.fromkeys(outputs.ROW_PER_WORD, "softmax"),
+    **dict.fromkeys(ROW_PER_WORD, "softmax"),
 }
 # Without such rows: fastText and gensim each make a tree of their own.
 _OTHER_LOSSES = {"hierarchical_softmax": "hierarchical_softmax"}

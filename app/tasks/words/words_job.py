@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from ...assembly import dynamic_rows, outputs, placing
+from ...assembly import learning, memory_plan, placing
+from ...assembly.learning import OutputSpec
+from ...checkpoints.growth import Growth, RowMap
 from ...checkpoints.workdir import Workdir
 from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
@@ -17,7 +19,8 @@ from ...models.subword_rows import SubwordRows
 from ...models.word_model import WordModel
 from ...settings import Config
 from ...system import devices
-from ...training.job import Evaluator, Growth, Job, RowMap
+from ...tables.dynamic.keys import STRING, KeyMap
+from ...training.job import Evaluator, Job
 from ...types import ALONE, NgramRule, Team
 from .. import text_tasks
 from . import growing_words, words_data
@@ -51,7 +54,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     model = make_model(config, text.vocabulary.counts, subwords)
     batches = words_data.make_batches(text, config, workdir)
     spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
-    placed, lines = placing.place_tables(model, batches, spec, config, workdir), []
+    placed, lines = placing.place_tables(config, model, batches, spec, workdir), []
     if placed.device.startswith("GPU"):
         items, line = words_data.plan_input(text.words, config, placed)
         lines.append(("input", line))
@@ -102,12 +105,14 @@ def _make_growing_job(config: Config, text: Text, workdir: Workdir) -> Job:
     It has no evaluator. Raise UsageError if --table_gb or the memory is not enough.
     """
     # Words without a row are not drawn as negatives until `reweigh` gives them a weight.
-    row_counts = dynamic_rows.rows_for_words(make_model(config, np.ones(1, bool)), config)
-    placing.check_word_map(row_counts, config)
-    key_map = dynamic_rows.make_key_map(row_counts, config, growing_words.PINNED_STEPS)
+    specs = make_model(config, np.ones(1, bool)).tables()
+    slots = learning.make_optimizer(config.optimizer).slots
+    rows = memory_plan.rows_for_words(specs, slots, config.table, config.vocabulary)
+    min_count, pinned = config.vocabulary.min_count, growing_words.PINNED_STEPS
+    key_map = KeyMap(rows, STRING, min_count, config.table.max_age, pinned)
     model = make_model(config, np.arange(key_map.capacity) == 0)
     spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
-    placed = placing.place_tables(model, lambda *_: iter(()), spec, config, workdir, keys=key_map)
+    placed = placing.place_tables(config, model, lambda *_: iter(()), spec, workdir, keys=key_map)
     stores, reweigh = list(placed.tables.values()), model.output.reweigh
     stream = growing_words.WordStream(
         text.sources, config, key_map, stores, reweigh, workdir.vocabulary
@@ -129,7 +134,8 @@ def make_model(
     """
     settings, device = config.model, devices.name(config.run)
     with tf.device(device):
-        output = outputs.make_run_loss(config, counts_V, settings.dim)
+        targets, seed = config.input.micro_tokens, config.run.seed
+        output = learning.make_loss(settings, OutputSpec(counts_V, settings.dim, targets, seed))
         options = {}
         if settings.model == "skipgram":
             options["draws_contexts"] = settings.contexts == "drawn" or output.lists_pairs
@@ -138,7 +144,7 @@ def make_model(
             dim=settings.dim,
             window=settings.window,
             output=output,
-            seed=config.run.seed,
+            seed=seed,
             dtype=devices.compute_dtype(settings, device),
             subwords=subwords,
             **options,

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ... import __name__ as PACKAGE
 from ...errors import UsageError
 from ...system.files import open_regular
 from .matrices import CENTROIDS, DenseMatrix, Matrix, QuantizedMatrix, Quantizer
@@ -175,7 +174,7 @@ def _check_kind(path: str | Path, args: Args, is_supervised: bool) -> None:
     if args.is_supervised and not is_supervised:
         raise UsageError(
             f"{path}: a classifier of fastText, not word vectors; give a file of `fasttext "
-            f"skipgram` or `cbow`, or classify with {PACKAGE}.predict --model"
+            f"skipgram` or `cbow`, or classify with `lexrow predict --model`"
         )
     if is_supervised and not args.is_supervised:
         raise UsageError(

@@ -9,6 +9,7 @@ import signal
 import numpy as np
 import pytest
 
+from app.checkpoints.checkpoint import is_finished
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
 from app.input.tokens import PAD
@@ -25,7 +26,7 @@ from app.settings.settings import by_name
 from app.tasks.language_model import language_model_data
 from app.tasks.language_model import language_model_job as task
 from app.tasks.words import words_data
-from app.training import loop, progress
+from app.training import loop
 from app.training.run import check_flags
 
 # After each word one of two others: 1 bit a word, but for the first of a line and its end.
@@ -72,13 +73,13 @@ def load_text(config, place):
 
 
 class Run:
-    """A run in a folder, as app.train makes it. during: called before each batch."""
+    """A run in a folder, as lexrow train makes it. during: called before each batch."""
 
     def __init__(self, folder, corpus, during=lambda *_: None, **settings):
         self.config = config(corpus, folder, **settings)
         self.place = Workdir(folder)
         folder.mkdir(exist_ok=True)
-        self.job = task.make_job(self.config, self.place, progress.is_finished(self.place))
+        self.job = task.make_job(self.config, self.place, is_finished(self.place))
         check_flags(self.job, self.config.run)
         self.job.data.record()
         self.text = words_data.load_text(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.assembly import outputs
-from app.assembly.outputs import OutputSpec
+from app.assembly import learning
+from app.assembly.learning import OutputSpec
 from app.checkpoints.workdir import Workdir
 from app.evaluation import score_report
 from app.settings import checks
@@ -22,7 +22,7 @@ from app.types import WordVectors
 def test_the_default_touches_no_more_rows_than_there_are_words(words, targets, is_whole):
     config = checks.make_config({"task": "language_model"})
     counts_V = 1 + 10**7 // np.arange(1, words + 1)
-    made = outputs.make_loss(config.model, OutputSpec(counts_V, 4, targets, 1))
+    made = learning.make_loss(config.model, OutputSpec(counts_V, 4, targets, 1))
     assert (sum(spec.rows for spec in made.tables().values()) == words) == is_whole
 
 
@@ -40,8 +40,8 @@ def test_a_language_model_has_no_scores_of_word_vectors(tmp_path, monkeypatch):
     place = Workdir(tmp_path / "run")
     report = language_model_job.make_job(config, place, False).finish(place)
     assert not any(name in report for name in (*score_report.benchmarks, "scores", "--pairs"))
-    assert f"app.evaluate --workdir={place.path} --heldout=FILE" in report
+    assert f"lexrow evaluate --workdir={place.path} --heldout=FILE" in report
     assert "nearest words:" in report
     of_words = text_tasks.write_and_score(place)
-    assert f"app.evaluate --workdir={place.path} --pairs=FILE" in of_words
+    assert f"lexrow evaluate --workdir={place.path} --pairs=FILE" in of_words
     assert "ws353" in of_words or "no scores" in of_words

@@ -16,11 +16,11 @@ from app.checkpoints.workdir import Workdir
 from app.settings import checks
 from app.settings.settings import fields
 from app.system import host_memory
+from app.tables import memory
 from app.tables.disk.file import FileTable
 from app.tasks import text_tasks
 from app.tasks.language_model import language_model_job
 from app.text.vocabulary import Vocabulary
-from app.training import memory_plan
 
 LOSSES = fields()["loss"].metadata["of_task"]["language_model"]
 
@@ -84,7 +84,7 @@ def place(config, model, words):
     micro_batch = text_tasks.micro_batch_spec(config, 1)
     workdir = Workdir(config.run.workdir)
     placed = placing.place_tables(model, batches, micro_batch, config, workdir)
-    return placed, memory_plan.totals(placed.memory)
+    return placed, memory.totals(placed.memory)
 
 
 def check_memory(folder, words):
@@ -95,9 +95,9 @@ def check_memory(folder, words):
     before = host_memory.resident_bytes()
     with peak_memory() as peak:
         placed, planned = place(config, model, words)
-    assert planned[memory_plan.FILE] > size
+    assert planned[memory.FILE] > size
     assert peak[0] - before < size / 5
-    host = sum(count for name, count in planned.items() if name != memory_plan.FILE)
+    host = sum(count for name, count in planned.items() if name != memory.FILE)
     assert peak[0] < 1.1 * host
     (name,) = [name for name in model.priors if model.tables()[name].rows == words]
     table = placed.tables[name]
@@ -119,7 +119,7 @@ def test_many_words_take_the_memory_of_the_plan(tmp_path):
     model = make_model(config, 3_000_000)
     with peak_memory() as peak:
         _, planned = place(config, model, 3_000_000)
-    assert peak[0] < 1.1 * (sum(planned.values()) - planned[memory_plan.FILE])
+    assert peak[0] < 1.1 * (sum(planned.values()) - planned[memory.FILE])
 
 
 @pytest.mark.slow

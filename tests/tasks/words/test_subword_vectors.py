@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.checkpoints import checkpoint
+from app.checkpoints import checkpoint, growth
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.checkpoints.stored import read_rows
 from app.checkpoints.workdir import Workdir, write_flags
@@ -19,7 +19,6 @@ from app.tasks.words.words_export import EXPORTS
 from app.text import vector_files, vocabulary
 from app.text.subwords import hash_words
 from app.text.vocabulary import Vocabulary
-from app.training import grown_tables
 from app.types import NgramRule
 
 RULE = NgramRule(2, 3, 400)
@@ -116,8 +115,9 @@ def test_rows_of_words_and_buckets_stay_when_the_vocabulary_grows(tmp_path, earl
     config = settings(tmp_path, grow_vocab=True, epochs=2)
     with place.lock():
         job = words_job.make_job(config, place, True)
-        grown_tables.check_growth(job, config, place)
-        grown_tables.grow_workdir(job, config, place)
+        growth.check_growth(job.growth, job.model.tables(), config.run, config.model.loss, place)
+        grown = job.growth, job.model.tables(), job.placed.tables
+        growth.grow_workdir(*grown, by_name(config), place)
     for slot, old in before.items():
         after = by_bucket(place, read_rows(newest(place), "input", slot))
         assert set(NEW.split()) <= after.keys() - old.keys()

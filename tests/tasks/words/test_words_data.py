@@ -13,10 +13,10 @@ from app.errors import UsageError
 from app.input.tokens import PAD
 from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.settings.settings import from_names
+from app.tables.memory import Item
 from app.tasks.words import words_data
 from app.text import shares, vocabulary
 from app.training.job import PlacedTables
-from app.training.memory_plan import Item
 from tests.teams import together
 
 LINES = "a b a c\nb a\n" * 50  # a 150, b 100, c 50

@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
+from app.tables import memory
 from app.tables.base import TableSpec
 from app.tables.cache_map import CacheMap
 from app.tables.cached import CachedTable, CacheSize
 from app.tables.device import DeviceTable
-from app.training import memory_plan
-from app.training.memory_plan import FILE, HOST, Item
+from app.tables.memory import FILE, HOST, Item
 
 SPEC = TableSpec(1000, 20, tf.zeros)
 HALF, WHOLE = tf.bfloat16, tf.float32
@@ -19,19 +19,19 @@ HALF, WHOLE = tf.bfloat16, tf.float32
 @pytest.mark.parametrize("optimizer", [adagrad(), rowwise_adagrad()])
 @pytest.mark.parametrize("dtypes", [(WHOLE, WHOLE), (HALF, WHOLE), (HALF, HALF)])
 def test_bytes_are_those_of_the_table_and_slots_that_are_made(optimizer, dtypes):
-    parts = memory_plan.row_parts("input", SPEC, optimizer, dtypes)
-    items = memory_plan.table(parts, {HOST: SPEC.rows})
+    parts = memory.row_parts("input", SPEC, optimizer.slots, dtypes)
+    items = memory.table(parts, {HOST: SPEC.rows})
     options = {"slot_dtype": dtypes[1], "slots": optimizer.slots}
     table = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial, dtypes[0], **options)
-    assert memory_plan.totals(items) == {HOST: table.bytes()}
-    assert memory_plan.row_bytes(parts) * SPEC.rows == table.bytes()
+    assert memory.totals(items) == {HOST: table.bytes()}
+    assert memory.row_bytes(parts) * SPEC.rows == table.bytes()
     assert [item.name for item in items] == ["input", "input.accumulator"]
 
 
 def test_what_is_not_trained_has_no_slots():
     spec = TableSpec(10, 20, tf.zeros, trained=False)
-    parts = memory_plan.row_parts("state", spec, adagrad(), (WHOLE, WHOLE))
-    (item,) = memory_plan.table(parts, {"GPU:0": 10})
+    parts = memory.row_parts("state", spec, adagrad().slots, (WHOLE, WHOLE))
+    (item,) = memory.table(parts, {"GPU:0": 10})
     assert item == Item("state", "10 x 20", "GPU:0", 800)
 
 
@@ -39,11 +39,11 @@ def test_bytes_on_the_device_are_those_of_a_staged_table():
     home = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial, slots=adagrad().slots)
     table = CachedTable(home, "CPU:0")
     table.allocate(CacheMap(1000, tf.range(100).numpy(), 50))
-    parts = memory_plan.row_parts("input", SPEC, adagrad(), (WHOLE, WHOLE))
+    parts = memory.row_parts("input", SPEC, adagrad().slots, (WHOLE, WHOLE))
     size = CacheSize(np.arange(100), 50, 30)
-    items = memory_plan.cache("input", parts, SPEC.rows, size, "CPU:0")
-    assert memory_plan.totals(items)["CPU:0"] == table.bytes()
-    assert memory_plan.totals(items)[HOST] == 2 * 4 * 1000 + 30 * table.row_bytes()
+    items = memory.cache("input", parts, SPEC.rows, size, "CPU:0")
+    assert memory.totals(items)["CPU:0"] == table.bytes()
+    assert memory.totals(items)[HOST] == 2 * 4 * 1000 + 30 * table.row_bytes()
 
 
 ITEMS = [
@@ -55,23 +55,23 @@ ITEMS = [
 
 
 def test_the_memory_of_a_cpu_is_the_machines():
-    assert memory_plan.totals(ITEMS) == {"CPU:0": 600, HOST: 300, FILE: 5000, "GPU:0": 70}
-    assert memory_plan.too_much(ITEMS, {HOST: 900, "GPU:0": 70}) == {}
-    assert memory_plan.too_much(ITEMS, {HOST: 899, "GPU:0": 69}) == {HOST: 900, "GPU:0": 70}
-    assert memory_plan.too_much(ITEMS, {"CPU:0": 599, FILE: 4999}) == {"CPU:0": 600, FILE: 5000}
+    assert memory.totals(ITEMS) == {"CPU:0": 600, HOST: 300, FILE: 5000, "GPU:0": 70}
+    assert memory.too_much(ITEMS, {HOST: 900, "GPU:0": 70}) == {}
+    assert memory.too_much(ITEMS, {HOST: 899, "GPU:0": 69}) == {HOST: 900, "GPU:0": 70}
+    assert memory.too_much(ITEMS, {"CPU:0": 599, FILE: 4999}) == {"CPU:0": 600, FILE: 5000}
 
 
 def test_a_refusal_tells_sizes_and_what_would_help():
     free = {HOST: 899}
-    assert str(memory_plan.refusal(ITEMS, free, ["--a=1", "--b=2"])) == (
+    assert str(memory.refusal(ITEMS, free, ["--a=1", "--b=2"])) == (
         "the run does not fit: host has 0.0 MB free, and 0.0 MB are planned there, of them input "
         "10 x 2 (0.0 MB), output 5 x 2 (0.0 MB); --a=1; or --b=2"
     )
-    assert "hot 3 rows" in str(memory_plan.refusal(ITEMS, {"GPU:0": 1}, []))
+    assert "hot 3 rows" in str(memory.refusal(ITEMS, {"GPU:0": 1}, []))
 
 
 def test_the_plan_as_lines():
-    lines = memory_plan.lines(
+    lines = memory.lines(
         [Item("input", "10 x 2", HOST, 80), Item("slot", "10 x 1", HOST, 4 * 10**9)]
     )
     assert [line.split() for line in lines] == [

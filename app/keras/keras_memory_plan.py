@@ -9,12 +9,17 @@ from typing import Any
 
 import keras
 
-from ...system.console import aligned, size_text
-from ..layers.dynamic_embedding import DynamicEmbedding
-from ..layers.softmax_base import OutputLayer
-from ..step_parts import parts_of
-from ..tables.slot_memory import slot_bytes
-from ..tables.table_memory import TableMemory, memory_of_keys, memory_of_rows, memory_of_variable
+from ..system.console import aligned, size_text
+from .layers.dynamic_embedding import DynamicEmbedding
+from .layers.softmax_base import OutputLayer
+from .step_parts import parts_of
+from .tables.table_memory import (
+    TableMemory,
+    memory_of_keys,
+    memory_of_rows,
+    memory_of_variable,
+    slot_bytes,
+)
 
 _HEADER = "layer", "table", "shape", "dtype", "rows", "optimizer", "cache", "maps", "where"
 

@@ -1,4 +1,4 @@
-"""The memory plan of a run: how many bytes each part takes, in which place, and whether it fits."""
+"""How many bytes tables and other parts of a run take, in which place, and whether they fit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..errors import UsageError
-from ..optimizers.base import Optimizer
 from ..system import host_memory
 from ..system.console import aligned
-from ..tables.base import TableSpec
-from ..tables.cached import CacheSize
+from .base import Slot, TableSpec
+from .cached import CacheSize
 
 # Places besides the devices: the memory of the machine, which CPU devices share, and --table_file.
 HOST, FILE = "host", "file"
@@ -37,7 +36,7 @@ class Item(NamedTuple):
     bytes: int
 
 
-def row_parts(name: str, spec: TableSpec, optimizer: Optimizer, dtypes: Dtypes) -> Parts:
+def row_parts(name: str, spec: TableSpec, slots: Mapping[str, Slot], dtypes: Dtypes) -> Parts:
     """Return the columns and bytes of each part of a row: the row itself, and each slot of it.
 
     A table that is not trained has no slots.
@@ -45,22 +44,18 @@ def row_parts(name: str, spec: TableSpec, optimizer: Optimizer, dtypes: Dtypes) 
     Args:
         name: The name of the table, also of the part for the row itself.
         spec: Its columns, and whether it is trained.
-        optimizer: Has the slots.
+        slots: The slots of a trained row.
         dtypes: The dtype of rows, and of slots of several columns; a slot of one is float32.
     """
     parts = {name: (spec.columns, dtypes[0])}
-    for slot, kind in optimizer.slots.items() if spec.trained else ():
+    for slot, kind in slots.items() if spec.trained else ():
         width = kind.columns or spec.columns
         parts[f"{name}.{slot}"] = width, dtypes[1] if width > 1 else tf.float32
     return {part: (width, width * dtype.size) for part, (width, dtype) in parts.items()}
 
 
 def row_bytes(parts: Parts) -> int:
-    """Return the bytes of a row with its slots.
-
-    Args:
-        parts: See `row_parts`.
-    """
+    """Return the bytes of a row with its slots (see `row_parts`)."""
     return sum(count for _, count in parts.values())
 
 
@@ -82,8 +77,6 @@ def last_exchange(name: str, rows: int, stored: Sequence[Item]) -> list[Item]:
     """Return the memory of the copy of a table and its slots that --sync_steps above 1 keeps.
 
     Args:
-        name: The name of the table.
-        rows: The number of rows of the table.
         stored: The result of `table`.
     """
     copies = [item._replace(name=f"{item.name}: at the last exchange") for item in stored]
@@ -91,13 +84,7 @@ def last_exchange(name: str, rows: int, stored: Sequence[Item]) -> list[Item]:
 
 
 def representatives(name: str, rows: int, place: str) -> Item:
-    """Return the memory of the numbers by which a compiled step finds the unique rows of a table.
-
-    Args:
-        name: The name of the table.
-        rows: The number of rows of the table.
-        place: The device.
-    """
+    """Return the memory of the numbers by which a compiled step finds unique rows."""
     return Item(f"{name}: numbers of unique rows", f"{rows:,} rows", place, tf.uint32.size * rows)
 
 
@@ -106,13 +93,6 @@ def cache(name: str, parts: Parts, rows: int, size: CacheSize, place: str) -> li
 
     The four items are the pinned rows and the cached rows with their slots on the device, and on
     the host the maps of ids to rows and the prefetched rows.
-
-    Args:
-        name: The name of the table.
-        parts: See `row_parts`.
-        rows: The number of rows of the table.
-        size: The size of the cache.
-        place: The device.
     """
     pinned, moved = len(size.pinned_N), 4 * sum(width for width, _ in parts.values())  # as float32
     return [
@@ -130,11 +110,7 @@ def cache(name: str, parts: Parts, rows: int, size: CacheSize, place: str) -> li
 
 
 def totals(items: Iterable[Item]) -> dict[str, int]:
-    """Return the bytes in each place.
-
-    Args:
-        items: The memory plan.
-    """
+    """Return the bytes in each place."""
     total: dict[str, int] = {}
     for item in items:
         total[item.place] = total.get(item.place, 0) + item.bytes

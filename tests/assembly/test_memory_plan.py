@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.assembly import free_memory, placing, storage
+from app.assembly import memory_plan, placing, storage
 from app.checkpoints.workdir import Workdir
 from app.errors import UsageError
 from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
 from app.system import host_memory
+from app.tables import memory
 from app.tables.base import TableSpec
 from app.tables.disk.file import FileTable
 from app.tables.in_place import InPlace
+from app.tables.memory import FILE, HOST
 from app.tables.prefetch import Prefetcher
 from app.tasks.words import words_job
-from app.training import memory_plan
-from app.training.memory_plan import FILE, HOST
 from tests.reference.batches import WINDOW, make_model, make_tokens
 
 WORDS, DIM, STEPS = 30_000, 50, 2
@@ -30,15 +30,15 @@ OTHERS = 10_000_000  # bytes that the program takes
 
 
 @pytest.fixture
-def memory(monkeypatch):
+def limit(monkeypatch):
     """Call it with the bytes that are free, and those of a GPU."""
 
     def set_to(free, gpu=0):
         monkeypatch.setattr(host_memory, "free_bytes", lambda: int(free / 0.95) + 1)
         monkeypatch.setattr(host_memory, "resident_bytes", lambda: 0)
-        monkeypatch.setattr(free_memory, "_gpu_bytes", lambda name: int(gpu / 0.95) + 1)
-        monkeypatch.setattr(placing, "_RUN", OTHERS)
-        monkeypatch.setattr(placing, "step_bytes", lambda *_: 0)
+        monkeypatch.setattr(memory_plan, "_gpu_bytes", lambda name: int(gpu / 0.95) + 1)
+        monkeypatch.setattr(memory_plan, "_RUN", OTHERS)
+        monkeypatch.setattr(memory_plan, "step_bytes", lambda *_: 0)
 
     return set_to
 
@@ -60,24 +60,24 @@ def batches():
 
 def decide(config, device="CPU:0"):
     model = make_model("skipgram", COUNTS, DIM)
-    return placing.plan(model, batches, TOKENS, config, [device])
+    return memory_plan.plan(model, batches, TOKENS, config, [device])
 
 
-def test_all_that_takes_memory_is_in_the_plan(memory):
-    memory(1e9)
-    totals = memory_plan.totals(decide(config()).items)
+def test_all_that_takes_memory_is_in_the_plan(limit):
+    limit(1e9)
+    totals = memory.totals(decide(config()).items)
     assert totals == {"CPU:0": 2 * WORDS * ROW, HOST: OTHERS}
 
 
 @pytest.mark.parametrize(("strategy", "more"), [("none", 4), ("mirrored", 0)])
-def test_a_gpu_has_a_number_for_each_row_beside_compiled_steps(memory, strategy, more):
-    memory(1e9, 1e9)
+def test_a_gpu_has_a_number_for_each_row_beside_compiled_steps(limit, strategy, more):
+    limit(1e9, 1e9)
     settings = dataclasses.replace(config(), run=RunConfig(seed=1, strategy=strategy))
-    assert memory_plan.totals(decide(settings, "GPU:0").items)["GPU:0"] == 2 * WORDS * (ROW + more)
+    assert memory.totals(decide(settings, "GPU:0").items)["GPU:0"] == 2 * WORDS * (ROW + more)
 
 
-def test_a_gpu_has_a_number_for_each_cached_row_beside_compiled_steps(memory):
-    memory(1e9, 1e9)
+def test_a_gpu_has_a_number_for_each_cached_row_beside_compiled_steps(limit):
+    limit(1e9, 1e9)
     found = decide(config(table="host", stage_steps=20), "GPU:0")
     numbers = {item.name: item.bytes for item in found.items if "unique rows" in item.name}
     for name, size in found.cache_sizes.items():
@@ -87,8 +87,8 @@ def test_a_gpu_has_a_number_for_each_cached_row_beside_compiled_steps(memory):
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_is_refused_with_flags_that_would_help(memory):
-    memory(OTHERS + 2 * WORDS * ROW - 1)
+def test_what_does_not_fit_is_refused_with_flags_that_would_help(limit):
+    limit(OTHERS + 2 * WORDS * ROW - 1)
     with pytest.raises(UsageError) as refused:
         decide(config())
     assert "30,000 x 50" in str(refused.value)
@@ -97,34 +97,34 @@ def test_what_does_not_fit_is_refused_with_flags_that_would_help(memory):
     )
     decide(config(table_dtype="bfloat16"))
     with pytest.raises(UsageError, match="--optimizer=rowwise_adagrad"):
-        memory(OTHERS + 2 * WORDS * ROW)
+        limit(OTHERS + 2 * WORDS * ROW)
         decide(config(optimizer="adagrad"))
 
 
-def test_no_step_of_tables_far_too_large_is_traced(memory, monkeypatch):
-    memory(OTHERS)
-    monkeypatch.setattr(placing, "step_bytes", lambda *_: pytest.fail("traced"))
-    monkeypatch.setattr(placing, "_smaller", lambda _: [{"table": "host"}])
+def test_no_step_of_tables_far_too_large_is_traced(limit, monkeypatch):
+    limit(OTHERS)
+    monkeypatch.setattr(memory_plan, "step_bytes", lambda *_: pytest.fail("traced"))
+    monkeypatch.setattr(memory_plan, "_smaller", lambda _: [("table", {"table": "host"})])
     with pytest.raises(UsageError, match="^the run does not fit: host has 10.0 MB free"):
         decide(config())
 
 
-def test_no_step_is_drawn_where_no_place_of_the_tables_would_help(memory, monkeypatch):
-    memory(1e9)
-    monkeypatch.setattr(placing, "step_bytes", lambda *_: 10**9)
-    monkeypatch.setattr(placing, "first_lookups", lambda *_: pytest.fail("drawn"))
+def test_no_step_is_drawn_where_no_place_of_the_tables_would_help(limit, monkeypatch):
+    limit(1e9)
+    monkeypatch.setattr(memory_plan, "step_bytes", lambda *_: 10**9)
+    monkeypatch.setattr(memory_plan, "first_lookups", lambda *_: pytest.fail("drawn"))
     with pytest.raises(UsageError, match="; lower --max_vocab_size, --dim or --batch_tokens$"):
         decide(config())
 
 
 @pytest.mark.slow
-def test_as_many_rows_are_hot_as_fit_the_device(memory):
-    memory(1e9)
+def test_as_many_rows_are_hot_as_fit_the_device(limit):
+    limit(1e9)
     sizes = []
     for gpu in (4 * WORDS * ROW, WORDS * ROW, WORDS * ROW // 2):
-        memory(1e9, gpu)
+        limit(1e9, gpu)
         found = decide(config(table="host", stage_steps=20), "GPU:0")
-        assert not memory_plan.too_much(found.items, {"GPU:0": gpu})
+        assert not memory.too_much(found.items, {"GPU:0": gpu})
         sizes.append(len(found.cache_sizes["input"].pinned_N))
         if sizes[-1] < WORDS:  # one more does not fit
             more = config(table="host", stage_steps=20, hot_rows=str(sizes[-1] + 1))
@@ -133,57 +133,61 @@ def test_as_many_rows_are_hot_as_fit_the_device(memory):
     assert sizes[0] == WORDS > sizes[1] > sizes[2]
     assert found.cache_sizes["input"].pinned_N.tolist() == list(range(sizes[2]))
     with pytest.raises(UsageError, match=r"GPU:0 has 0.0 MB free.* input: "):
-        memory(1e9, 1000)
+        limit(1e9, 1000)
         decide(config(table="host"), "GPU:0")
 
 
 @pytest.mark.slow
-def test_a_cache_larger_than_the_device_is_refused(memory):
-    memory(1e9, WORDS * ROW)
+def test_a_cache_larger_than_the_device_is_refused(limit):
+    limit(1e9, WORDS * ROW)
     with pytest.raises(UsageError, match=r"hot rows 29,999 rows .*--hot_rows=auto"):
         decide(config(table="host", hot_rows="29999"), "GPU:0")
 
 
-def test_fewer_steps_at_a_time_take_less_room(memory):
-    memory(1e9)
+def test_fewer_steps_at_a_time_take_less_room(limit):
+    limit(1e9)
     little = 200 * ROW + 8 * WORDS
     with pytest.raises(UsageError, match="; --table=host --hot_rows=auto --stage_steps=2$"):
         decide(config(table="host", stage_steps=40, device_memory=(little + 60_000) / 1e9))
 
 
 @pytest.mark.slow
-def test_the_memory_of_the_device_can_be_told(memory):
-    memory(1e9)
+def test_the_memory_of_the_device_can_be_told(limit):
+    limit(1e9)
     found = decide(config(table="host", stage_steps=20, device_memory=WORDS * ROW / 1e9))
     assert 0 < len(found.cache_sizes["input"].pinned_N) < WORDS
     with pytest.raises(UsageError, match="CPU:0 has"):
         decide(config(device_memory=WORDS * ROW / 1e9))
 
 
-def test_places_of_each_kind(memory, tmp_path):
-    memory(1e9)
+def test_places_of_each_kind(limit, tmp_path):
+    limit(1e9)
     kinds = {
         "host": ({}, HOST),
         "file": ({"table_file": str(tmp_path / "rows")}, FILE),
     }
     for flags, place in kinds.values():
         found = decide(config(table="host", hot_rows="100", stage_steps=4, **flags))
-        assert memory_plan.totals(found.items)[place] >= 2 * WORDS * ROW
+        assert memory.totals(found.items)[place] >= 2 * WORDS * ROW
     found = decide(config(table="sharded"))
-    assert memory_plan.totals(found.items)["CPU:0"] == 2 * WORDS * ROW
+    assert memory.totals(found.items)["CPU:0"] == 2 * WORDS * ROW
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["device", "host", "sharded", "file"])
-def test_tables_are_made_as_planned(memory, tmp_path, table):
-    memory(1e9)
+def test_tables_are_made_as_planned(limit, tmp_path, table):
+    limit(1e9)
     flags = {"table": table}
     if table == "file":
         flags = {"table": "host", "table_file": str(tmp_path / "rows")}
     settings = config(**flags, table_dtype="float16")
     model, devices = make_model("skipgram", COUNTS, DIM), ["CPU:0"]
     cache_sizes = decide(settings).cache_sizes
-    tables = storage.make_tables(model.tables(), settings, devices, Workdir(tmp_path / "run"))
+    how = settings.table, devices, settings.run.seed
+    maker = (
+        storage.in_file(flags["table_file"], Workdir(tmp_path / "run")) if len(flags) > 1 else None
+    )
+    tables = storage.make_tables(model.tables(), *how, maker=maker)
     assert tables.keys() == {"input", "output"}
     for name, made in tables.items():
         assert (made.rows, made.columns) == (WORDS, DIM)
@@ -193,14 +197,14 @@ def test_tables_are_made_as_planned(memory, tmp_path, table):
         expected = tf.gather(model.tables()[name].initial((WORDS, DIM)), [5, 7])
         np.testing.assert_array_equal(rows, tf.cast(tf.cast(expected, tf.float16), tf.float32))
     assert isinstance(tables["input"], FileTable) == (table == "file")
-    brought = storage.make_staging(cache_sizes, model, tables, settings, devices[0])
+    brought = placing.make_staging(cache_sizes, model, tables, settings, devices[0])
     assert isinstance(brought, Prefetcher if flags["table"] == "host" else InPlace)
     brought.close()
 
 
 @pytest.mark.slow
-def test_a_folder_that_is_not_there_yet(memory, tmp_path):
-    memory(1e9)
+def test_a_folder_that_is_not_there_yet(limit, tmp_path):
+    limit(1e9)
     path = str(Path(tmp_path / "new" / "rows"))
     assert decide(config(table="host", table_file=path)).cache_sizes
 
@@ -210,15 +214,17 @@ def test_rows_at_home_are_used_on_the_device_that_their_table_is_for(tmp_path, k
     if kind:
         kind = {"table_file": str(tmp_path / "rows")}
     specs = {f"output{number}": TableSpec(9, 2, tf.zeros, device=number) for number in range(2)}
-    settings, place = config(table="host", **kind), Workdir(tmp_path / "run")
-    tables = storage.make_tables(specs, settings, ["GPU:0", "GPU:1"], place)
+    settings, maker = TableConfig(table="host", **kind), None
+    if kind:
+        maker = storage.in_file(kind["table_file"], Workdir(tmp_path / "run"))
+    tables = storage.make_tables(specs, settings, ["GPU:0", "GPU:1"], 1, maker=maker)
     assert [table.device for table in tables.values()] == ["GPU:0", "GPU:1"]
 
 
 def test_words_that_no_machine_holds_are_refused_before_anything_of_their_size_is_made(
-    tmp_path, memory
+    tmp_path, limit
 ):
-    memory(100_000_000)
+    limit(100_000_000)
     (tmp_path / "corpus").write_text("a b " * 1000)
     table = TableConfig(table="dynamic", table_gb=1e6, device_memory=1e6)
     corpus, run = CorpusConfig(corpus=str(tmp_path / "corpus")), RunConfig(plan_only=True)

@@ -7,19 +7,17 @@ are looked up before the call, which then uses row numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ..errors import RunError
-from ..models.base import Model
-from ..tables.base import Table
-from ..tables.dynamic.dynamic import DynamicTable
-from ..tables.in_place import InPlace
-from ..types import HOST, LocatedData
-from .step import lookup_function
+from ...errors import RunError
+from ...types import HOST, LocatedData
+from ..base import Table
+from ..in_place import InPlace
+from .dynamic import DynamicTable
 
 
 class KeyLocator(InPlace):
@@ -30,21 +28,22 @@ class KeyLocator(InPlace):
     padding counts, too.
 
     Args:
-        model: Looks up rows of dynamic tables by id, and streams none of them.
-        tables: The tables by name. A key of a dynamic table gets a row when it is first seen.
-        seed: The seed of the run.
-        micro_batches: The number of micro-batches in a step.
+        tables: The tables by name. A key of a dynamic table gets a row when it is first seen; none
+            of them is streamed by a loss.
+        lookups: Gives the padded ids (S, N) that a batch looks up, by table (see
+            `training.step.lookup_function`).
     """
 
     def __init__(
-        self, model: Model, tables: Mapping[str, Table], seed: int, micro_batches: int = 1
+        self,
+        tables: Mapping[str, Table],
+        lookups: Callable[[Any, tf.Tensor], Mapping[str, tf.Tensor]],
     ):
         self._dynamic = {n: table for n, table in tables.items() if isinstance(table, DynamicTable)}
         assert all(table.key_map.min_sightings == 1 for table in self._dynamic.values())
         super().__init__(
             {**tables, **{name: table.row_store for name, table in self._dynamic.items()}}
         )
-        lookups = lookup_function(model, seed, micro_batches, is_padded=True)
 
         @tf.function(autograph=False)
         def unique_ids(data: Any, first: tf.Tensor) -> dict[str, tuple[tf.Tensor, ...]]:
@@ -59,10 +58,6 @@ class KeyLocator(InPlace):
         """Count the ids that the next call looks up, and return the batch with their row numbers.
 
         New ids get rows, for which rows that were not used for long may be evicted.
-
-        Args:
-            data: The batch, a nest of tensors of S steps.
-            first: The number of steps before it, an int64 scalar.
 
         Returns:
             The data as it is, and for each dynamic table row numbers (S, N) int64.

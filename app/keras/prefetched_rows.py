@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from ...system.python_functions import from_generator
-from ...tables.chunk import CacheTooSmallError
-from ...tables.id_checks import failed_check
-from ...tables.prefetch import Prefetcher
-from ...tables.read_through import ReadThroughTable
-from ...types import HOST
-from ..tables.table_variable import record_ids
+from ..system.python_functions import from_generator
+from ..tables.chunk import CacheTooSmallError
+from ..tables.id_checks import failed_check
+from ..tables.prefetch import Prefetcher
+from ..tables.read_through import ReadThroughTable
+from ..types import HOST
+from .tables.table_variable import TableVariable, record_ids
 
 
 def prefetch_rows(
@@ -153,9 +154,6 @@ def _trace(
 def batch_spec(dataset: tf.data.Dataset) -> Any:
     """Return the spec of the batches of a dataset.
 
-    Args:
-        dataset: The dataset.
-
     Raises:
         ValueError: It is no `tf.data.Dataset`.
     """
@@ -173,7 +171,6 @@ def build_model(spec: Any, model: keras.Model, inputs: Callable[[Any], Any] | No
     Keras calls such a model in a graph of its own first, where no look-up would be seen.
 
     Args:
-        spec: The spec of the batches.
         model: The model. If all its layers are built, it is not called.
         inputs: A function from a batch to the inputs of the model, for batches of another form.
 
@@ -189,7 +186,6 @@ def call_model(model: keras.Model, batch: Any, inputs: Callable[[Any], Any] | No
     """Call a model for inference on the inputs of a batch, without a result.
 
     Args:
-        model: The model.
         batch: A batch x, (x, y) or (x, y, sample_weight).
         inputs: A function from a batch to the inputs, for batches of another form.
 
@@ -224,3 +220,85 @@ def _check_strings(x: Any, model: keras.Model) -> None:
     for value, symbol in pairs:
         if value is not None and (value.dtype == tf.string) != (symbol.dtype == "string"):
             raise ValueError(f"{symbol.name} is {symbol.dtype}, not {value.dtype.name}")
+
+
+def check_inputs(
+    dataset: tf.data.Dataset, model: keras.Model, inputs: Callable[[Any], Any] | None = None
+) -> tf.data.Dataset:
+    """Check the ids in each batch of a dataset, for a model that XLA compiles.
+
+    A compiled step cannot raise an error: for an id out of range it reads the nearest row and
+    trains none, or makes the loss NaN where TensorFlow sees a GPU. The result has the same batches
+    as the dataset. For a batch with a wrong id its iterator raises
+    `tf.errors.InvalidArgumentError`, which names the layer and the smallest and the largest wrong
+    id. The check runs on the CPU as a part of the input pipeline. `prefetch_rows` checks the ids of
+    layers with `hot_rows` by itself.
+
+    Example:
+        model.compile(lexrow.keras.LazyAdam(0.001), loss="mse", jit_compile=True)
+        model.fit(lexrow.keras.check_inputs(dataset, model), epochs=3)
+
+    Args:
+        dataset: Batches x, (x, y) or (x, y, sample_weight).
+        model: The model that is trained on the batches. It is called once, to see its look-ups, and
+            built before if it is not built yet.
+        inputs: A function from a batch to the inputs of the model, for batches of another form.
+
+    Raises:
+        ValueError: The model cannot be called on the batches.
+    """
+    spec = batch_spec(dataset)
+    is_tuple = isinstance(spec, tuple)
+    build_model(spec, model, inputs)
+
+    def check(*parts: Any) -> Any:
+        batch = parts if is_tuple else parts[0]
+        with record_ids():  # TensorFlow runs the checks in the call, and no table is read
+            call_model(model, batch, inputs)
+        return batch
+
+    return dataset.map(tf.autograph.experimental.do_not_convert(check))
+
+
+class TableMetrics(keras.callbacks.Callback):
+    """Log how well the caches of layers with `hot_rows` work, at the end of each epoch of `fit`.
+
+    The metrics are sums over all such layers, for batches of `prefetch_rows`. Give this callback
+    before `keras.callbacks.TensorBoard`, which then writes them too.
+
+    - `cache_hit_rate`: the fraction of look-ups whose row was cached before it was prefetched.
+    - `cache_bytes`: the bytes loaded and evicted in a step, optimizer state included.
+    - `cache_evictions`: the rows that were evicted in the epoch.
+    - `cache_rows`: the rows in the caches at its end.
+    """
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Set the counts of the tables to 0, and note the number of steps so far."""
+        self._first_step = int(self.model.optimizer.iterations.numpy())
+        for table in self._tables():
+            table.counts.clear()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Add the metrics of the epoch to the logs, unless no table has a cache.
+
+        Args:
+            logs: The logs to add to; None to do nothing.
+        """
+        tables = self._tables()
+        if logs is None or not tables:
+            return
+        counts: collections.Counter[str] = collections.Counter()
+        for table in tables:
+            counts.update(table.counts)
+            moved = table.counts["loaded"] + table.counts["evicted"]
+            counts["bytes"] += moved * table.row_bytes()
+        steps = int(self.model.optimizer.iterations.numpy()) - self._first_step
+        logs["cache_hit_rate"] = 1 - counts["missed"] / max(counts["looked_up"], 1)
+        logs["cache_bytes"] = counts["bytes"] / max(steps, 1)
+        logs["cache_evictions"] = counts["evicted"]
+        logs["cache_rows"] = sum(table.cached_rows() for table in tables)
+
+    def _tables(self) -> list[ReadThroughTable]:
+        """Return the tables of the model that have a cache."""
+        tables = [v.table for v in self.model.variables if isinstance(v, TableVariable)]
+        return [table for table in tables if isinstance(table, ReadThroughTable)]

@@ -3,44 +3,75 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ..checkpoints import checkpoint, stored
-from ..checkpoints.checkpoint import Checkpoints
-from ..checkpoints.position import Position, read_position
-from ..checkpoints.workdir import Workdir, write_flags
 from ..errors import RunError, UsageError
-from ..settings import Config
-from ..settings.settings import by_name
+from ..settings import RunConfig
 from ..system.checked_files import list_folder
 from ..tables.base import Table, TableSpec
 from ..tables.initial import initial_rows
 from ..tables.row_reads import row_slices
-from .job import Job, RowMap
+from . import checkpoint, stored
+from .checkpoint import Checkpoints, Position, read_position
+from .workdir import Workdir, write_flags
 
 
-def check_growth(job: Job, config: Config, workdir: Workdir) -> None:
-    """Check that the tables of a job can grow from those of the workdir.
+class RowMap(NamedTuple):
+    """The new ids of the rows of a table after names were added.
 
-    Args:
-        job: The job, with a growth.
-        config: The settings of the run.
-        workdir: The workdir of the finished run.
+    Rows without a name, such as those of hashed n-grams, follow the rows with names, before and
+    after.
+
+    Attributes:
+        new_ids_V: The new id of each row that had a name, (V,) int64.
+        size: The number of rows that have a name now.
+    """
+
+    new_ids_V: np.ndarray
+    size: int
+
+    def added(self) -> np.ndarray:
+        """Return the ids of the rows whose names are new, rising, (N,) int64."""
+        return np.setdiff1d(np.arange(self.size), self.new_ids_V)
+
+
+class Growth(NamedTuple):
+    """How the names of the rows of a finished run have become more (--grow_vocab).
+
+    Attributes:
+        maps: The new ids of the rows of each table, by its name.
+        record: Writes the files to a workdir that give the new ids their meaning.
+        summary: How many names there were and how many are new, for the log.
+    """
+
+    maps: Mapping[str, RowMap]
+    record: Callable[[Workdir], None]
+    summary: str
+
+
+def check_growth(
+    growth: Growth,
+    specs: Mapping[str, TableSpec],
+    settings: RunConfig,
+    loss: str,
+    workdir: Workdir,
+) -> None:
+    """Check that the tables of a run can grow from those of the workdir.
 
     Raises:
         UsageError: --epochs asks for no more epochs, the rows of --loss cannot grow, or the workdir
             keeps the tables of its best epoch.
     """
-    assert job.growth is not None
     position = checkpoint.newest_position(workdir.checkpoints) or Position()
-    if position.epoch >= config.run.epochs:
+    if position.epoch >= settings.epochs:
         raise UsageError(
-            f"--epochs={config.run.epochs}: these are made, and new words need training; give more "
+            f"--epochs={settings.epochs}: these are made, and new words need training; give more "
             "beside --grow_vocab"
         )
     if list_folder(workdir.best, "step-"):
@@ -48,49 +79,58 @@ def check_growth(job: Job, config: Config, workdir: Workdir) -> None:
             f"--grow_vocab: --workdir={workdir.path} keeps its best epoch on other held-out text "
             "(--patience); train in a new workdir"
         )
-    for name, spec in job.model.tables().items():
-        if spec.rows < job.growth.maps[name].size:
-            raise UsageError(
-                f"--loss={config.model.loss}: its rows are not those of single words, so they "
-                "cannot grow; give --nogrow_vocab, or train in a new workdir"
-            )
+    if any(spec.rows < growth.maps[name].size for name, spec in specs.items()):
+        raise UsageError(
+            f"--loss={loss}: its rows are not those of single words, so they "
+            "cannot grow; give --nogrow_vocab, or train in a new workdir"
+        )
 
 
-def grow_workdir(job: Job, config: Config, workdir: Workdir) -> None:
+def grow_workdir(
+    growth: Growth,
+    specs: Mapping[str, TableSpec],
+    tables: Mapping[str, Table],
+    flags: dict[str, Any],
+    workdir: Workdir,
+) -> None:
     """Replace the checkpoint and the names of a finished run by grown ones, all or none.
 
     The rows and slots of the newest checkpoint go to their new ids. A new row gets the initial
     values of an id beyond the old table.
 
     Args:
-        job: The job, with a growth; its tables are filled.
-        config: The settings of the run, which are written, too.
+        growth: The new ids.
+        specs: The grown tables.
+        tables: The grown tables, which are filled.
+        flags: Every flag of the run by name, which are written, too.
         workdir: The locked workdir of the finished run.
 
     Raises:
         RunError: The checkpoint cannot be read or does not fit, or the workdir cannot be written.
     """
-    assert job.growth is not None
-    growth = job.growth
     logging.info("--grow_vocab: %s", growth.summary)
     position = checkpoint.read_newest(
-        workdir.checkpoints, lambda folder: _fill_tables(folder, growth.maps, job)
+        workdir.checkpoints, lambda folder: _fill_tables(folder, growth.maps, specs, tables)
     )
 
     def write(grown: Workdir) -> None:
         """Write the grown checkpoint, the names of its rows and the flags to a workdir."""
-        Checkpoints(grown.checkpoints, job.placed.tables).save(position)
+        Checkpoints(grown.checkpoints, tables).save(position)
         growth.record(grown)
-        write_flags(grown.flags, by_name(config))
+        write_flags(grown.flags, flags)
 
     workdir.replace_files(write)
 
 
-def _fill_tables(folder: Path, maps: Mapping[str, RowMap], job: Job) -> Position:
+def _fill_tables(
+    folder: Path,
+    maps: Mapping[str, RowMap],
+    specs: Mapping[str, TableSpec],
+    tables: Mapping[str, Table],
+) -> Position:
     """Assign the rows and slots of a checkpoint to the grown tables; return its position."""
     position = read_position(folder)
-    specs = job.model.tables()
-    for name, table in job.placed.tables.items():
+    for name, table in tables.items():
         for slot, target in {"": table, **table.slots}.items():
             rows_VD = stored.read_rows(folder, name, slot)
             ids_V = _new_ids(len(rows_VD), maps[name], target.rows)
@@ -125,15 +165,8 @@ def _assign_new_rows(table: Table, spec: TableSpec, old_ids_V: np.ndarray) -> No
     In the old table, other words began with the initial values of these ids. If such a word was
     seldom trained, a new word with the same values would be its neighbor. So new rows take the
     initial values of ids beyond the old table.
-
-    Args:
-        table: The grown table.
-        spec: Its spec.
-        old_ids_V: The new ids of the old rows.
     """
-    is_new = np.ones(table.rows, bool)
-    is_new[old_ids_V] = False
-    ids_N = np.flatnonzero(is_new)
+    ids_N = np.setdiff1d(np.arange(table.rows), old_ids_V)
     birth_ids_N = len(old_ids_V) + np.arange(len(ids_N))
     for part in row_slices(len(ids_N), table.columns):
         births = tf.constant(birth_ids_N[part])

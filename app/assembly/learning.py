@@ -1,9 +1,10 @@
-"""Build the loss that --loss names. Only this module maps names of losses to classes."""
+"""Build the loss, the optimizer and the learning rate that the flags name."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +24,9 @@ from ..losses.sampled.samplers import Unigram
 from ..losses.sampled_items import SampledItems
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from ..losses.user_item_losses import Bpr, SquaredError, UserItemLoss
-from ..settings import Config, ModelConfig
+from ..optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
+from ..optimizers.base import Gradients, Optimizer
+from ..settings import ModelConfig, OptimizerConfig, RatingsConfig
 from ..settings.settings import numbers
 from ..system import devices
 
@@ -47,32 +50,10 @@ class OutputSpec(NamedTuple):
 def make_loss(settings: ModelConfig, spec: OutputSpec) -> Loss:
     """Return the loss that --loss names.
 
-    Args:
-        settings: The flags of the model.
-        spec: The words to predict.
-
-    Returns:
-        The loss, without tables.
-
     Raises:
         UsageError: The vocabulary is too small for the flags, or --cutoffs is wrong.
     """
     return LOSSES[settings.loss](settings, spec)
-
-
-def make_run_loss(config: Config, counts_V: np.ndarray, columns: int) -> Loss:
-    """Return the loss of a run over its words or labels.
-
-    Args:
-        config: The settings of the run.
-        counts_V: Occurrences of each word or label, (V,), descending.
-        columns: The columns of the vectors that predict them.
-
-    Raises:
-        UsageError: The vocabulary is too small for the flags, or --cutoffs is wrong.
-    """
-    spec = OutputSpec(counts_V, columns, config.input.micro_tokens, config.run.seed)
-    return make_loss(config.model, spec)
 
 
 def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
@@ -159,58 +140,113 @@ LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
 ROW_PER_WORD = ("softmax", "sampled_softmax", "one_vs_all")
 
 
-def _temperature(config: Config) -> float:
+class PairSpec(NamedTuple):
+    """The items that a loss of pairs of a user and an item predicts.
+
+    Attributes:
+        counts_V: The number of pairs of each item.
+        mean: The mean rating; None if the pairs have no ratings.
+        pairs: The number of pairs in a micro-batch.
+        device: The device of the run.
+    """
+
+    counts_V: np.ndarray
+    mean: float | None
+    pairs: int
+    device: str
+
+
+def _temperature(settings: ModelConfig, ratings: RatingsConfig) -> float:
     """Return the temperature of a softmax over items: 1 unless scores are cosines."""
-    has_cosines = config.ratings.cosine and config.model.model == "mf"
-    return config.ratings.temperature if has_cosines else 1.0
+    return ratings.temperature if ratings.cosine and settings.model == "mf" else 1.0
 
 
-def _sampled_items(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
-    """Return the softmax of an item against samples; see `_in_batch_softmax`."""
-    settings, device = config.model, devices.name(config.run)
-    with tf.device(device):
+def _sampled_items(settings: ModelConfig, ratings: RatingsConfig, spec: PairSpec) -> UserItemLoss:
+    """Return the softmax of an item against samples, with its variables on the device."""
+    counts_V = spec.counts_V
+    with tf.device(spec.device):
         return SampledItems(
             Unigram(counts_V, settings.samples),
             tf.Variable(np.log(np.maximum(counts_V, 1)).astype(np.float32), trainable=False),
-            config.ratings.user_pairs,
-            _temperature(config),
-            devices.compute_dtype(settings, device),
+            ratings.user_pairs,
+            _temperature(settings, ratings),
+            devices.compute_dtype(settings, spec.device),
         )
 
 
-def _in_batch_softmax(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
-    """Return the in-batch softmax loss, with its item probabilities on the device of the run.
-
-    Args:
-        config: The settings of the run.
-        counts_V: The number of pairs of each item. The loss holds a variable (V,) with the
-            log-probability of each item to be in a micro-batch (see `log_expected`).
-        mean: Not used; every loss of `PAIR_LOSSES` is made with it.
-    """
-    device = devices.name(config.run)
-    with tf.device(device):  # a variable, as it may be too large for a constant of the graph
-        expected_V = log_expected(counts_V, config.input.micro_tokens)
+def _in_batch_softmax(
+    settings: ModelConfig, ratings: RatingsConfig, spec: PairSpec
+) -> UserItemLoss:
+    """Return the in-batch softmax, with the log-probabilities of items on the device."""
+    with tf.device(spec.device):  # a variable, as it may be too large for a constant of the graph
+        expected_V = log_expected(spec.counts_V, spec.pairs)
         return InBatchSoftmax(
             tf.Variable(expected_V, trainable=False),
-            _temperature(config),
-            devices.compute_dtype(config.model, device),
+            _temperature(settings, ratings),
+            devices.compute_dtype(settings, spec.device),
         )
 
 
-def _squared_error(config: Config, counts_V: np.ndarray, mean: float | None) -> UserItemLoss:
+def _squared_error(settings: ModelConfig, ratings: RatingsConfig, spec: PairSpec) -> UserItemLoss:
     """Return the squared error of ratings; raise UsageError if the pairs have no ratings."""
-    if mean is None:
+    if spec.mean is None:
         raise UsageError(
             "--loss=squared_error needs ratings, and the pairs have none; leave it out"
         )
-    return SquaredError(mean)
+    return SquaredError(spec.mean)
 
 
-# The losses of --task=recommend. Each takes the settings, the number of pairs of each item, and the
-# mean rating, which is None if the pairs have no ratings.
-PAIR_LOSSES: dict[str, Callable[[Config, np.ndarray, float | None], UserItemLoss]] = {
+# The losses of --task=recommend.
+PAIR_LOSSES: dict[str, Callable[[ModelConfig, RatingsConfig, PairSpec], UserItemLoss]] = {
     "sampled_items": _sampled_items,
     "in_batch_softmax": _in_batch_softmax,
-    "bpr": lambda config, counts_V, mean: Bpr(config.ratings.pair_negatives),
+    "bpr": lambda settings, ratings, spec: Bpr(ratings.pair_negatives),
     "squared_error": _squared_error,
 }
+
+
+OPTIMIZERS: dict[str, Callable[[OptimizerConfig], Optimizer]] = {
+    "sgd": lambda settings: sgd.sgd(),
+    "momentum": lambda settings: sgd.momentum(settings.momentum, settings.nesterov),
+    "adagrad": lambda settings: adagrad.adagrad(settings.initial_accumulator),
+    "rowwise_adagrad": lambda settings: adagrad.rowwise_adagrad(
+        settings.initial_accumulator, power=settings.learning_rate_power
+    ),
+    "ftrl": lambda settings: ftrl.ftrl(
+        settings.l1, settings.l2, initial=settings.initial_accumulator
+    ),
+    "lazy_adam": lambda settings: adam.lazy_adam(**_adam(settings)),
+    "lazy_adamw": lambda settings: adam.lazy_adamw(
+        **_adam(settings), weight_decay=settings.weight_decay
+    ),
+}
+
+
+def make_optimizer(settings: OptimizerConfig) -> Optimizer:
+    """Return the optimizer that --optimizer names, with the clipping that the flags ask for."""
+
+    def clip(gradients: Gradients) -> Gradients:
+        """Return the gradients, clipped row by row, then all together, if the flags ask for it."""
+        if settings.clip_row_norm:
+            gradients = clipping.by_row_norm(gradients, settings.clip_row_norm)
+        if settings.clip_global_norm:
+            gradients = clipping.by_global_norm(gradients, settings.clip_global_norm)
+        return gradients
+
+    return dataclasses.replace(OPTIMIZERS[settings.optimizer](settings), clip=clip)
+
+
+def make_learning_rate(settings: OptimizerConfig) -> Callable[[float], float]:
+    """Return a function from the finished share of the training, 0 to 1, to the learning rate.
+
+    It follows --schedule and --warmup. The peak is --learning_rate, or the optimizer's default if
+    that is 0.
+    """
+    peak = settings.learning_rate or OPTIMIZERS[settings.optimizer](settings).learning_rate
+    return lambda progress: peak * schedules.factor(settings.schedule, settings.warmup, progress)
+
+
+def _adam(settings: OptimizerConfig) -> dict[str, Any]:
+    """Return the arguments of both forms of Adam by name: decays, epsilon, `correct_skipped`."""
+    names = ("beta_1", "beta_2", "epsilon", "correct_skipped")
+    return {name: getattr(settings, name) for name in names}

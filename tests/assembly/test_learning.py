@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.assembly import outputs
+from app.assembly import learning
 from app.errors import UsageError
 from app.losses.classes import classes
 from app.settings import ModelConfig
@@ -17,8 +17,8 @@ COUNTS = toy.counts(WORDS)
 
 
 def make(counts=COUNTS, seed=1, **flags):
-    wanted = outputs.OutputSpec(np.asarray(counts), toy.DIM, TARGETS, seed)
-    return outputs.make_loss(ModelConfig(**flags), wanted)
+    wanted = learning.OutputSpec(np.asarray(counts), toy.DIM, TARGETS, seed)
+    return learning.make_loss(ModelConfig(**flags), wanted)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def rows(loss):
     return {name: spec.rows for name, spec in loss.tables().items()}
 
 
-@pytest.mark.parametrize("name", outputs.LOSSES)
+@pytest.mark.parametrize("name", learning.LOSSES)
 @pytest.mark.parametrize("counts", [[1], [1, 1], [7] * 30, [9, 3, 0, 0]], ids=len)
 def test_every_loss_takes_small_and_flat_vocabularies(name, counts):
     loss = make(counts, loss=name, group_tokens=4)
@@ -52,10 +52,10 @@ def test_every_loss_takes_small_and_flat_vocabularies(name, counts):
     assert all(spec.rows >= 1 for spec in loss.tables().values())
 
 
-@pytest.mark.parametrize("name", outputs.LOSSES)
+@pytest.mark.parametrize("name", learning.LOSSES)
 def test_losses_with_one_row_for_each_word(name):
     sizes = list(rows(make(loss=name)).values())
-    if name in outputs.ROW_PER_WORD:
+    if name in learning.ROW_PER_WORD:
         assert sizes == [WORDS]
     elif name not in ("negative_sampling", "nce", "auto"):  # not for classifiers, or any of them
         assert sizes != [WORDS]

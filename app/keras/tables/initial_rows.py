@@ -1,4 +1,4 @@
-"""Initial rows that are read from an array or a file, part by part."""
+"""The initial values of tables whose rows are made one by one, from initializers of Keras."""
 
 from __future__ import annotations
 
@@ -12,9 +12,40 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from ...tables.initial import Constant, Initial, Uniform
 from ...tables.row_reads import row_slices
 from ...types import HOST
 from ..backend import named_files
+
+
+def by_id(initializer: Any, layer: str) -> Initial:
+    """Return the initial values of an initializer as a function of the id.
+
+    Uniform values are other draws than those of Keras: each is a hash of the seed, the id and the
+    column.
+
+    Args:
+        initializer: An initializer of Keras: zeros, ones, a constant, or RandomUniform(-x, x).
+
+    Raises:
+        ValueError: It is another initializer, which makes whole tables only.
+    """
+    if isinstance(initializer, keras.initializers.Zeros):
+        return Constant(0.0)
+    if isinstance(initializer, keras.initializers.Ones):
+        return Constant(1.0)
+    if isinstance(initializer, keras.initializers.Constant) and np.ndim(initializer.value) == 0:
+        return Constant(float(initializer.value))
+    if (
+        isinstance(initializer, keras.initializers.RandomUniform)
+        and initializer.minval == -initializer.maxval
+        and isinstance(initializer.seed, int)
+    ):
+        return Uniform(initializer.maxval, int(initializer.seed))
+    raise ValueError(
+        f"{layer}: embeddings_initializer={type(initializer).__name__} makes whole tables, where "
+        "each row is made by itself; give zeros, ones, a constant, or RandomUniform(-x, x)"
+    )
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -109,11 +140,7 @@ class StoredRows(keras.initializers.Initializer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> keras.initializers.Initializer:
-        """Return the initializer; zeros and a logged warning if its rows are no longer there.
-
-        Args:
-            config: The result of `get_config`.
-        """
+        """Return the initializer; zeros and a logged warning if its rows are no longer there."""
         if config["rows"] is None:
             reason = f"an array of shape {tuple(config['shape'])} is not in a configuration"
         elif config["rows"] not in named_files:

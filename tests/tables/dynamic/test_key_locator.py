@@ -16,15 +16,15 @@ from app.models.base import Outcome
 from app.optimizers.sgd import sgd
 from app.tables.base import TableSpec
 from app.tables.dynamic.dynamic import DynamicTable
+from app.tables.dynamic.key_locator import KeyLocator
 from app.tables.dynamic.keys import KeyMap
 from app.tables.initial import Uniform
 from app.tables.row_reads import take
 from app.tasks.recommend import recommend_job
 from app.training import loop
-from app.training.key_locator import KeyLocator
 from app.training.run import check_flags
 from app.training.runner import Runner
-from app.training.step import train_function
+from app.training.step import lookup_function, train_function
 from tests.tasks.recommend.test_recommend_job import blocks, config_of
 
 RATE, COLUMNS, INITIAL = 0.25, 3, Uniform(1.0, seed=3)
@@ -99,6 +99,10 @@ def make_table(capacity, **policy):
     return DynamicTable(KeyMap(capacity, **policy), COLUMNS, INITIAL)
 
 
+def locator_of(model, tables, micro_batches=1):
+    return KeyLocator(tables, lookup_function(model, 1, micro_batches, is_padded=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("micro", [1, 2, 4])
 @pytest.mark.parametrize("policy", [{}, {"max_age": 12}], ids=["rarest", "oldest"])
@@ -106,7 +110,7 @@ def test_a_training_step_is_one_step_of_the_map(micro, policy):
     """And each id is seen as often as the micro-batches of the step look it up."""
     random, table = np.random.default_rng(0), make_table(32, **policy)
     oracle = Oracle(32, policy.get("max_age", 0))
-    locator = KeyLocator(Squares(), {"rows": table}, 1, micro)
+    locator = locator_of(Squares(), {"rows": table}, micro)
     function = train_function(Squares(), locator.tables, sgd(), 1, micro)
     for number in range(0, 60, 2):
         ids_SN = random.choice(KEYS[number % 20 :], (2, 8))
@@ -236,7 +240,7 @@ def test_a_call_of_more_ids_than_rows_is_refused_before_anything_changes():
         def lookups(self, batch):
             return {"rows": batch.data, "more": batch.data}
 
-    locator, first = KeyLocator(Both(), tables, 1), tf.constant(0, tf.int64)
+    locator, first = locator_of(Both(), tables), tf.constant(0, tf.int64)
     locator.locate(tf.constant([[1, 1], [-1, 1]]), first)
     before = {name: (contents(table), table.key_map.step) for name, table in tables.items()}
     with pytest.raises(
@@ -249,7 +253,7 @@ def test_a_call_of_more_ids_than_rows_is_refused_before_anything_changes():
 
 
 def test_rows_by_number_are_not_for_losses_that_stream_ids():
-    locator = KeyLocator(Streamed(), {"rows": make_table(4)}, 1)
+    locator = locator_of(Streamed(), {"rows": make_table(4)})
     function, first = (
         train_function(Streamed(), locator.tables, sgd(), 1),
         tf.constant(0, tf.int64),

@@ -1,0 +1,494 @@
+"""Plan the memory of a run before a table is made, and refuse a run that does not fit."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import math
+import shutil
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.client import device_lib  # no public module knows the memory of a GPU
+
+from ..auditing.graphs import VIEWS, called_graphs, executed
+from ..errors import UsageError
+from ..models.base import Model
+from ..optimizers.base import Optimizer
+from ..settings import Config, OptimizerConfig, TableConfig, VocabularyConfig
+from ..system import host_memory
+from ..tables import memory, sharded
+from ..tables.base import Slot, TableSpec
+from ..tables.cached import CacheSize
+from ..tables.device import DeviceTable
+from ..tables.dynamic import key_memory
+from ..tables.dynamic.keys import INT64, STRING
+from ..tables.memory import FILE, Item, too_much
+from ..training.step import lookup_function, train_step
+from ..types import HOST as CPU
+from ..types import Batch
+from .learning import make_optimizer
+from .storage import dtypes
+
+# The share of the free memory that a plan may use. The rest is for memory that no plan counts.
+_SHARE = 0.95
+# Bytes of compiled steps, their executors and the text in the pipeline. Measured with skip-gram,
+# 4,096 tokens a step, and blocks of 0.25 and 2 MB of text: 0.09 GB.
+_RUN = 90_000_000
+# Steps of a call overlap: while one writes its rows, the next one reads.
+_OVERLAP = 2
+# The size of the cache for rows that are not pinned, as a multiple of the rows that the first chunk
+# loads. Later chunks may need more, and a row that stays in the cache need not be loaded again.
+_HEADROOM = 1.5
+# The fraction of the ids of a step that are unique. Measured on English text: 0.5 for 4,096 ids,
+# 0.6 with negative samples.
+_UNIQUE = 0.6
+# Operations whose results take no memory of the step.
+_FREE = ("Placeholder", "Const", "ReadVariableOp")
+# Bytes of a word of --table=dynamic in the distribution of negatives, and while that is computed.
+_WEIGHT_BYTES = 4 * 8
+# Bytes of an id of --table=dynamic that has a row.
+ID_BYTES = key_memory.key_bytes(INT64, 1)
+
+
+class Plan(NamedTuple):
+    """The memory of a run.
+
+    Attributes:
+        items: Everything that takes memory.
+        cache_sizes: The sizes of the device caches of --table=host, by table; empty otherwise.
+    """
+
+    items: list[Item]
+    cache_sizes: dict[str, CacheSize]
+
+
+def plan(
+    model: Model,
+    batches: Callable[[], Iterable],
+    micro_batch: Any,
+    config: Config,
+    devices: list[str],
+    others: Sequence[Item] = (),
+    rows: Mapping[str, int] = {},
+) -> Plan:
+    """Plan the memory of a run before a table is made; raise UsageError if it is not enough.
+
+    For --table=host with --hot_rows=auto, the plan has as many hot rows as fit.
+
+    Args:
+        model: The model.
+        batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
+            called only to plan --table=host, also as a remedy for other tables that do not fit.
+        micro_batch: The nest of tensor specs of one micro-batch of one step.
+        config: The settings of the run.
+        devices: The devices that `TableSpec` counts; steps run on the first.
+        others: Other memory of the task.
+        rows: The rows of tables that get fewer than the model asks for, by name.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UsageError: The memory is not enough. The message names flags that would help.
+    """
+    program = Item("program, graph and text", "", memory.HOST, host_memory.resident_bytes() + _RUN)
+    free, micro_batches = free_memory(config.table, devices), config.input.micro_batches or 1
+    specs = {
+        name: dataclasses.replace(spec, rows=rows.get(name, spec.rows))
+        for name, spec in model.tables().items()
+    }
+
+    @functools.cache  # the trace of a step can take minutes
+    def beside_tables(optimizer: OptimizerConfig) -> list[Item]:
+        """Return the memory of everything but tables; trace a step with the optimizer for it."""
+        parallel = max(_OVERLAP, micro_batches)  # micro-batches run side by side
+        count = parallel * step_bytes(model, make_optimizer(optimizer), micro_batch)
+        return [*others, Item("activations of a step", "", devices[0], count), program]
+
+    @functools.cache
+    def lookups() -> Mapping[str, list[np.ndarray]]:
+        """Read the first batches; return the ids that each call looks up, by table."""
+        calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+        return first_lookups(model, batches(), config.run.seed, devices[0], calls, micro_batches)
+
+    def plan_with(config: Config) -> Plan:
+        """Return the plan with these settings, fitting or not; `auto` is all hot rows that fit."""
+        chosen = plan_tables(specs, config, devices)
+        if too_much(chosen.items, free):
+            return chosen
+        rest = beside_tables(config.optimizer)
+        chosen = plan_tables(specs, config, devices, rest)
+        if config.table.table != "host" or too_much(chosen.items, free):
+            return chosen
+        most, hot_rows = max(spec.rows for spec in specs.values()), config.table.hot_rows
+        counts = range(most + 1) if hot_rows == "auto" else [int(hot_rows)]
+        cached = functools.partial(plan_tables, specs, config, devices, rest, lookups())
+        return cached(_largest(counts, lambda hot: not too_much(cached(hot).items, free)))
+
+    chosen = plan_with(config)
+    if too_much(chosen.items, free):
+        remedies = []
+        for section, changes in _smaller(config):
+            changed = dataclasses.replace(getattr(config, section), **changes)
+            smaller = dataclasses.replace(config, **{section: changed})
+            if not too_much(plan_with(smaller).items, free):
+                remedies.append(" ".join(f"--{name}={value}" for name, value in changes.items()))
+        raise memory.refusal(chosen.items, free, remedies or _advice(config))
+    return chosen
+
+
+def plan_tables(
+    specs: Mapping[str, TableSpec],
+    config: Config,
+    devices: list[str],
+    others: Sequence[Item] = (),
+    lookups: Mapping[str, list[np.ndarray]] = {},
+    hot_rows: int = 0,
+) -> Plan:
+    """Return the plan of the tables and their caches with these settings, whether it fits or not.
+
+    Args:
+        specs: The tables, by name.
+        config: The settings.
+        devices: The devices that `TableSpec` counts; steps run on the first.
+        others: All other memory, which the plan then includes.
+        lookups: The ids that each call of the first chunk looks up, by table; a table without them
+            has no cache.
+        hot_rows: The number of rows of each table with a cache that stay on the device.
+    """
+    slots, items, cache_sizes = make_optimizer(config.optimizer).slots, [], {}
+    # As `training.step.train_function` decides it, with the runner of one device.
+    is_compiled = devices[0].startswith("GPU") and config.run.strategy == "none"
+    for name, spec in specs.items():
+        parts = memory.row_parts(name, spec, slots, dtypes(config.table))
+        stored = memory.table(parts, _places(spec, config, devices))
+        items += stored
+        if config.run.sync_steps > 1:
+            items += memory.last_exchange(name, spec.rows, stored)
+        rows = spec.rows if config.table.table in ("device", "dynamic") else 0  # that steps address
+        if name in lookups:
+            calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+            cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
+            items += memory.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
+            rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
+        if is_compiled and rows:
+            items.append(memory.representatives(name, rows, devices[0]))
+    return Plan([*items, *others], cache_sizes)
+
+
+def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
+    """Return the largest of rising numbers that fits, by bisection; the first if none fits."""
+    if fits(numbers[-1]):
+        return numbers[-1]
+    return numbers[bisect_left(numbers, True, lo=1, key=lambda number: not fits(number)) - 1]
+
+
+def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
+    """Return the number of rows of a table in each place: a device, `HOST`, `FILE` or servers."""
+    if config.run.strategy == "parameter_server" and spec.trained:
+        return {"parameter servers": spec.rows}
+    if config.table.table == "sharded":
+        names = [name.rpartition("device:")[2] for name in sharded.local_devices()]
+        return {name: -(-spec.rows // len(names)) for name in names}
+    if config.table.table == "host":
+        return {FILE if config.table.table_file else memory.HOST: spec.rows}
+    return {devices[spec.device]: spec.rows}
+
+
+def _smaller(config: Config) -> list[tuple[str, dict[str, Any]]]:
+    """Return sections with flags that may take less memory, in the order in which to propose them.
+
+    There is none for --table=dynamic.
+    """
+    host = {"table": "host", "hot_rows": "auto"}
+    tables = [
+        {"table_dtype": "bfloat16"},
+        host,
+        {**host, "stage_steps": config.input.steps_per_call},
+        {**host, "table_file": "FILE"},
+    ]
+    changes = [("optimizer", {"optimizer": "rowwise_adagrad"}), *(("table", t) for t in tables)]
+    return changes if config.table.table != "dynamic" else []
+
+
+def _advice(config: Config) -> list[str]:
+    """Return the advice for a run that no change of `_smaller` helps."""
+    if config.table.table == "dynamic":
+        return [_less_table_gb(config.table)]
+    first = "samples" if config.run.task == "recommend" else "max_vocab_size"
+    return [f"lower --{first}, --dim or --batch_tokens"]
+
+
+def _less_table_gb(settings: TableConfig) -> str:
+    """Return the advice for --table=dynamic."""
+    return f"give less than --table_gb={settings.table_gb}"
+
+
+def free_memory(settings: TableConfig, devices: list[str]) -> dict[str, int]:
+    """Return the bytes that a run may use in each place, including the bytes that it uses already.
+
+    Of the free memory of the machine and of a GPU, 95 percent count. --device_memory gives the
+    bytes of every device instead. A place whose limit is not known is left out.
+
+    Args:
+        settings: The settings of the tables.
+        devices: The devices of the run, such as `GPU:0`.
+
+    Returns:
+        Bytes by place: the host, each GPU or limited device, and the file of --table_file.
+    """
+    free = {memory.HOST: int(_SHARE * host_memory.free_bytes()) + host_memory.resident_bytes()}
+    for name in devices:
+        if settings.device_memory:
+            free[name] = int(settings.device_memory * 1e9)
+        elif name.startswith("GPU"):
+            free[name] = int(_SHARE * _gpu_bytes(name))
+    if settings.table_file:
+        path = Path(settings.table_file)
+        file_bytes = path.stat().st_size if path.is_file() else 0
+        with contextlib.suppress(OSError):  # the folder may not exist yet
+            free[FILE] = file_bytes + shutil.disk_usage(path.absolute().parent).free
+    return free
+
+
+def _gpu_bytes(name: str) -> int:
+    """Return the bytes of a GPU that TensorFlow may use; this starts TensorFlow's devices."""
+    devices = device_lib.list_local_devices()
+    return next(device.memory_limit for device in devices if device.name.endswith(name))
+
+
+def calls_per_chunk(stage_steps: int, steps_per_batch: int) -> int:
+    """Return the number of calls of the train function in a chunk, rounded up.
+
+    Args:
+        stage_steps: The value of --stage_steps, the least number of steps in a chunk.
+        steps_per_batch: The number of steps in a call.
+    """
+    return -(-stage_steps // steps_per_batch)
+
+
+def first_lookups(
+    model: Model, batches: Iterable, seed: int, device: str, count: int, micro_batches: int = 1
+) -> dict[str, list[np.ndarray]]:
+    """Return the ids that the first batches of a run look up: for each table a list by batch.
+
+    The ids (N,) of all S steps of a batch are in the order of the lookups, with repetitions. If
+    there are fewer batches than `count`, the lists are shorter; without any batch, the result is
+    an empty dictionary.
+
+    Args:
+        model: Gives the lookups.
+        batches: Pairs of an epoch and the data of S steps. At most `count` are taken.
+        seed: The seed of the run.
+        device: The device of the lookups.
+        count: The number of batches to look at.
+        micro_batches: The number of micro-batches in a step.
+    """
+    lookups = lookup_function(model, seed, micro_batches)
+    ids_by_table: dict[str, list[np.ndarray]] = {}
+    for number, (_, tokens) in enumerate(itertools.islice(batches, count)):
+        first = tf.constant(number * tf.nest.flatten(tokens)[0].shape[0], tf.int64)
+        with tf.device(device):
+            for name, ids in lookups(tokens, first).items():
+                ids_by_table.setdefault(name, []).append(ids.numpy().ravel())
+    return ids_by_table
+
+
+def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: int) -> CacheSize:
+    """Return the size of a table's cache: the pinned rows, and the number of rows for all others.
+
+    That number is 1.5 times the unique ids of the first chunk that are not pinned, but at least the
+    number of ids that any one call looks up, and at most all rows that are not pinned.
+
+    Args:
+        spec: Its rows, and whether its ids are by descending frequency. If they are, the first rows
+            are pinned, otherwise the rows with the most lookups in the first chunk.
+        lookups: The ids (N,) that each call of the first chunk looks up, with repetitions, for one
+            call or more.
+        pinned: The number of rows to pin, of --hot_rows. If it exceeds the rows, all are pinned.
+    """
+    pinned, ids_N = min(pinned, spec.rows), np.concatenate(lookups)
+    pinned_N = np.arange(pinned, dtype=np.int64)
+    if not spec.by_frequency and pinned < spec.rows:
+        counts_V = np.bincount(ids_N, minlength=spec.rows)
+        pinned_N = np.sort(np.argsort(-counts_V, kind="stable")[:pinned])
+    is_unpinned_V = np.ones(spec.rows, bool)
+    is_unpinned_V[pinned_N] = False
+    loaded = len(np.unique(ids_N[is_unpinned_V[ids_N]]))
+    # The ids of any one call must fit.
+    most = max(int(_HEADROOM * loaded), *map(len, lookups))
+    return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)
+
+
+def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
+    """Trace a training step and return about how many bytes of tensors it holds at its peak.
+
+    The tables themselves are not counted. The step has one micro-batch. It is traced with tables of
+    one row each on the CPU and not run; a trace can take minutes. A size that the graph does not
+    know is taken to be the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at
+    most the rows of its table. A second one of the same tensor is that of the next lookup.
+
+    Args:
+        model: Gives the lookups and the loss.
+        optimizer: Changes the rows.
+        data: The data of one step, without a dimension of steps, as a nest of tensor specs.
+    """
+    specs = model.tables()  # not within the trace, where initial values would become constants
+    with tf.device(CPU):  # one row is enough: the step is traced, not run
+        tables = {  # made here, as a traced function must not create variables
+            name: DeviceTable(1, spec.columns, tf.zeros, slots=optimizer.slots)
+            for name, spec in specs.items()
+        }
+    unique: list[int] = []
+
+    @tf.function(autograph=False)
+    def one(data: Any) -> tf.Tensor:
+        """Trace one step on `data`, add its lookups to `unique`, and return its loss."""
+        batch = Batch(data, tf.zeros([2], tf.int64))
+        for name, lookup in model.lookups(batch).items():
+            ids = max(part.shape.num_elements() or 0 for part in tf.nest.flatten(lookup))
+            unique.append(min(math.ceil(_UNIQUE * ids), specs[name].rows))
+        number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
+        return train_step(model, tables, optimizer, [batch], rate, number)[0]
+
+    graph = one.get_concrete_function(data).graph
+    return peak_bytes(graph, sorted(unique, reverse=True) or [0])
+
+
+def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:
+    """Return the bytes of all live tensors at the moment when they take the most.
+
+    The operations are assumed to run in the order of the graph. An operation needs its inputs and
+    its results at once, and the peak of the largest function that it calls. Arguments, constants
+    and variables count as 0 bytes, and a view (see `VIEWS`) counts as the tensor that it views.
+
+    Args:
+        graph: The graph of a traced function.
+        unknown: The sizes to assume for the dimensions of a tensor that the graph does not know;
+            the last is used again for further ones.
+    """
+    operations = executed(graph)
+    buffer: dict[str, str] = {}  # a view -> the tensor that owns its memory
+    last: dict[str, int] = {}  # a tensor -> the last operation that reads it
+    for index, operation in enumerate(operations):
+        for tensor in operation.inputs:
+            last[buffer.get(tensor.name, tensor.name)] = index
+        if operation.type in VIEWS:
+            for source, view in zip(operation.inputs, operation.outputs, strict=False):
+                buffer[view.name] = buffer.get(source.name, source.name)
+    sizes: dict[str, int] = {}
+    alive = peak = 0
+    for index, operation in enumerate(operations):
+        if operation.type not in (*VIEWS, *_FREE):
+            for tensor in operation.outputs:
+                sizes[tensor.name] = _bytes(tensor, unknown)
+                alive += sizes[tensor.name]
+        called = (peak_bytes(inner, unknown) for inner in called_graphs(operation))
+        peak = max(peak, alive + max(called, default=0))
+        for tensor in (*operation.inputs, *operation.outputs):
+            name = buffer.get(tensor.name, tensor.name)
+            if last.get(name, index) == index:
+                alive -= sizes.pop(name, 0)
+    return peak
+
+
+def _bytes(tensor: tf.Tensor, unknown: Sequence[int]) -> int:
+    """Return the bytes of a tensor, with the sizes `unknown` for its unknown dimensions.
+
+    Return 0 if the rank or the size of the dtype is not known.
+    """
+    if tensor.shape.rank is None or not tensor.dtype.size:
+        return 0
+    known = [size for size in tensor.shape if size is not None]
+    missing = len(tensor.shape) - len(known)
+    assumed = [*unknown, *[unknown[-1]] * missing][:missing]
+    return math.prod([*known, *assumed]) * tensor.dtype.size
+
+
+def rows_for_ids(
+    specs: Mapping[str, TableSpec], slots: Mapping[str, Slot], settings: TableConfig
+) -> dict[str, int]:
+    """Return how many rows each table that grows gets, if they share the memory of --table_gb.
+
+    All of them get the same number of rows. A table that has fewer ids leaves the rest of its share
+    to the others.
+
+    Raises:
+        UsageError: The memory is not enough for one row of each.
+    """
+    specs = {name: spec for name, spec in specs.items() if spec.grows}
+    sizes = {name: _row_bytes(spec, slots, settings) + ID_BYTES for name, spec in specs.items()}
+    left = int(settings.table_gb * 1e9)
+    rows: dict[str, int] = {}
+    for name in sorted(specs, key=lambda name: specs[name].rows):
+        share = left // sum(sizes[other] for other in sizes.keys() - rows.keys())
+        rows[name] = min(share, specs[name].rows)
+        left -= rows[name] * sizes[name]
+    if not all(rows.values()):
+        raise UsageError(
+            f"--table_gb={settings.table_gb}: a row of each table takes {sum(sizes.values())} "
+            "bytes; give more"
+        )
+    return rows
+
+
+def rows_for_words(
+    specs: Mapping[str, TableSpec],
+    slots: Mapping[str, Slot],
+    settings: TableConfig,
+    vocabulary: VocabularyConfig,
+) -> int:
+    """Return the number of words whose rows fit in --table_gb, at most --max_vocab_size.
+
+    Args:
+        specs: The tables, which have a row for each word.
+        slots: The slots of a row.
+        settings: The settings of the tables.
+        vocabulary: The rules that give a word a row.
+
+    Raises:
+        UsageError: The memory is not enough for a single word, or a map of so many words does not
+            fit in the memory of the machine; nothing of its size has been made.
+    """
+    taken = sum(_row_bytes(spec, slots, settings) for spec in specs.values())
+    taken += _word_bytes(vocabulary.min_count)
+    rows = min(int(settings.table_gb * 1e9) // taken, vocabulary.max_vocab_size or 2**31 - 2)
+    if not rows:
+        raise UsageError(f"--table_gb={settings.table_gb}: a word takes {taken} bytes; give more")
+    items, free = [word_map(rows, vocabulary.min_count)], free_memory(settings, [])
+    if too_much(items, free):
+        raise memory.refusal(items, free, [_less_table_gb(settings)])
+    return rows
+
+
+def id_map(rows: Mapping[str, int]) -> Item:
+    """Return the approximate memory of the maps of ids, without their rows.
+
+    Args:
+        rows: The number of rows of each table that grows, by name.
+    """
+    count = sum(rows.values())
+    return Item("ids and their counts", f"{count:,} ids", memory.HOST, count * ID_BYTES)
+
+
+def word_map(rows: int, min_count: int) -> Item:
+    """Return the approximate memory of a map of words, without their rows."""
+    count = rows * _word_bytes(min_count)
+    return Item("words and their counts", f"{rows:,} words", memory.HOST, count)
+
+
+def _word_bytes(min_count: int) -> int:
+    """Return the host bytes of a word in the map and in the distribution of negatives."""
+    return key_memory.key_bytes(STRING, min_count) + _WEIGHT_BYTES
+
+
+def _row_bytes(spec: TableSpec, slots: Mapping[str, Slot], settings: TableConfig) -> int:
+    """Return the bytes of a row with its slots."""
+    return memory.row_bytes(memory.row_parts("", spec, slots, dtypes(settings)))

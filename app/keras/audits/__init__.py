@@ -1,1 +1,0 @@
-"""Reports on a model: its memory, and operations on whole tables."""

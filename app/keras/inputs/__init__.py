@@ -1,1 +1,0 @@
-"""Datasets and callbacks for models with tables."""

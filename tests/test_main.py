@@ -1,0 +1,54 @@
+"""The console command `lexrow`."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from app.__main__ import COMMANDS
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def lexrow(*arguments):
+    command = [sys.executable, "-X", "importtime", "-m", "app", *arguments]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    lines = ended.stderr.splitlines()
+    imported = {line.split("|")[-1].strip() for line in lines if line.startswith("import time:")}
+    errors = [line for line in lines if not line.startswith("import time:")]
+    return ended.returncode, ended.stdout, errors, imported
+
+
+def test_it_lists_every_command_with_the_first_line_of_its_help():
+    code, printed, errors, imported = lexrow("--help")
+    assert code == 0 and not errors and "absl" not in imported
+    sources = {path.stem: path.read_text("utf-8") for path in (ROOT / "app").glob("[a-z]*.py")}
+    commands = {name: text for name, text in sources.items() if "__main__" in text}
+    assert commands.keys() == COMMANDS.keys()
+    for name, text in COMMANDS.items():
+        assert commands[name].startswith(f'"""{text}\n\n    lexrow {name} ')
+        assert f"  {name} " in printed and text in printed
+
+
+def test_it_imports_the_command_that_is_run_and_no_other():
+    code, printed, _, imported = lexrow("neighbors", "--help")
+    assert code == 0 and printed.startswith(COMMANDS["neighbors"])
+    assert "--analogy" in printed and "app.cli.flags" in imported
+    assert not imported & {f"app.{name}" for name in COMMANDS}  # it is run as the main module
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "lexrow: no command is given; choose from train, evaluate, neighbors, export,"),
+        (("tarin",), "lexrow: 'tarin' is no command; did you mean train?"),
+        (("--workdir=a",), "lexrow: '--workdir=a' is no command; choose from train,"),
+        (("train", "--epochs=0"), "train: --epochs=0: "),
+    ],
+)
+def test_it_refuses_in_one_line(arguments, message):
+    code, printed, errors, _ = lexrow(*arguments)
+    assert code == 2 and not printed and len(errors) == 1 and errors[0].startswith(message)
