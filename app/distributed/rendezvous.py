@@ -58,11 +58,12 @@ _PACKAGES = {
     "TensorFlow Text": "tensorflow-text",
     "NumPy": "numpy",  # batches depend on its random numbers
 }
+# What to do where processes differ, by the beginning of the label of a value.
 _REMEDIES = {
-    "versions": "install the same lock file everywhere",
-    "code": "install the same revision everywhere",
-    "cluster": "give every process the same one",
-    "flags": "start every process with the same flags",
+    "--": "start every process with the same flags",
+    "TF_CONFIG": "give every process the same one",
+    "revision": "install the same revision everywhere",
+    "": "install the same lock file everywhere",
 }
 _ERRORS = {"failed": RunError, "refused": UsageError}
 # TensorFlow's errors when another process is gone.
@@ -123,7 +124,8 @@ class Presence:
             RunError: Processes did not arrive within --cluster_timeout.
             UsageError: A process differs from the chief.
         """
-        wait, note = _Wait(self._hosts, self._seconds), {"start": self._start, **self._description}
+        wait = _Wait(self._hosts, self._seconds)
+        note = {"start": self._start, "description": self._description}
         self._write(note)
         while absent := [task for task in self._hosts.others if not self._has_reported(task)]:
             if wait.is_over(absent):
@@ -234,12 +236,12 @@ class Presence:
 
     def _difference(self, chief: Mapping[str, Any]) -> str:
         """Return this process's first difference from the chief's note, and its remedy, or ""."""
-        for kind, remedy in _REMEDIES.items():
-            for label, value in self._description[kind].items():
-                expected = chief.get(kind, {}).get(label)
-                if value != expected:
-                    name = self._hosts.name(*self._hosts.task)
-                    return f"{name} has {label}{value} and the chief {expected}; {remedy}"
+        for label, value in self._description.items():
+            expected = chief["description"].get(label)
+            if value != expected:
+                name = self._hosts.name(*self._hosts.task)
+                remedy = next(text for start, text in _REMEDIES.items() if label.startswith(start))
+                return f"{name} has {label}{value} and the chief {expected}; {remedy}"
         return ""
 
 
@@ -341,8 +343,8 @@ def _raise_error(answer: Mapping[str, str]) -> None:
             raise error(answer[kind])
 
 
-def _describe(config: Config, hosts: Hosts) -> dict[str, dict[str, str]]:
-    """Return all values that must be equal in all processes: by kind, then by label for messages.
+def _describe(config: Config, hosts: Hosts) -> dict[str, str]:
+    """Return all values that must be equal in all processes, by label for messages.
 
     They are versions, a digest of Lexrow's code, the cluster, and all flags but `_MAY_DIFFER`.
     """
@@ -350,13 +352,11 @@ def _describe(config: Config, hosts: Hosts) -> dict[str, dict[str, str]]:
     if config.run.strategy == "parameter_server":  # servers write to the path that the chief gives
         flags["workdir"] = os.path.abspath(config.run.workdir)
     return {
-        "versions": {
-            "Python ": ".".join(platform.python_version_tuple()[:2]),
-            **{f"{name} ": _version(package) for name, package in _PACKAGES.items()},
-        },
-        "code": {"revision of Lexrow ": _code_digest()},
-        "cluster": {"TF_CONFIG with the cluster ": json.dumps(hosts.tasks)},
-        "flags": {f"--{name}=": as_text(value) for name, value in flags.items()},
+        "Python ": ".".join(platform.python_version_tuple()[:2]),
+        **{f"{name} ": _version(package) for name, package in _PACKAGES.items()},
+        "revision of Lexrow ": _code_digest(),
+        "TF_CONFIG with the cluster ": json.dumps(hosts.tasks),
+        **{f"--{name}=": as_text(value) for name, value in flags.items()},
     }
 
 

@@ -38,7 +38,9 @@ class Server:
         with tf.device(device):
             self.updates = tf.Variable(tf.zeros([], tf.int64), trainable=False)
             self._mutex = tf.raw_ops.MutexV2(container="", shared_name=f"lexrow-{uuid.uuid4()}")
-        self._locked: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
+        self._locked: dict[
+            tuple[tuple[str, ...], bool], tf.types.experimental.ConcreteFunction
+        ] = {}
         self._sizes: list[tf.Tensor] = []
 
     def take_sizes(self) -> list[tf.Tensor]:
@@ -58,65 +60,60 @@ class Server:
         """
         sizes = [tf.size(ids_M) for ids_M in ids.values()]
         request = tf.concat([sizes, *(tf.cast(ids_M, tf.int32) for ids_M in ids.values())], axis=0)
+        parts = {name: self._parts(name, has_slots) for name in ids}
         with tf.device(self.device):
             received = tf.identity(request)
             rows = tf.split(received[len(ids) :], received[: len(ids)], num=len(ids))
             answer = pack(
                 [
                     tf.cast(part.gather(rows_M), part.dtype)  # exact: it is stored so
-                    for name, rows_M in zip(ids, rows, strict=True)
-                    for part in self._parts(name, has_slots)
+                    for of_table, rows_M in zip(parts.values(), rows, strict=True)
+                    for part in of_table
                 ]
             )
         answer = tf.identity(answer)
         self._sizes += [4 * tf.size(request), 2 * tf.size(answer)]
-        return self._unpack_rows(answer, dict(zip(ids, sizes, strict=True)), has_slots)
+        forms = [
+            Form(size, part.columns, part.dtype)
+            for of_table, size in zip(parts.values(), sizes, strict=True)
+            for part in of_table
+        ]
+        tensors = iter(unpack(answer, forms))
+        return {
+            name: [tf.cast(next(tensors), tf.float32) for _ in of_table]
+            for name, of_table in parts.items()
+        }
 
-    def write(self, gradients: Mapping[str, tuple[tf.Tensor, State]], rate: tf.Tensor) -> tf.Tensor:
-        """Send gradients in one message; the server counts an update and updates the rows.
+    def change(
+        self, values: Mapping[str, tuple[tf.Tensor, State]], rate: tf.Tensor, is_gradient: bool
+    ) -> tf.Tensor:
+        """Send gradients, or changes to add, in one message; the server applies them to its rows.
 
-        It does so under its lock, so updates of several workers come one after the other.
+        It does so under its lock, so changes of several workers come one after the other.
 
         Args:
-            gradients: Rows in the shard (M,), and a list of their gradients (M, D), float32, by the
-                name of the table.
-
-        Returns:
-            The number of the update, an int64 scalar from 1.
-        """
-        return self._send(gradients, rate, is_change=False)
-
-    def add(self, changes: Mapping[str, tuple[tf.Tensor, State]]) -> tf.Tensor:
-        """Send changes of rows and slots in one message; the server adds them under its lock.
-
-        Args:
-            changes: Rows in the shard (M,), and the changes of these rows and of their slots,
-                float32, by the name of the table.
+            values: By the name of the table, rows in the shard (M,), and the gradients of the rows,
+                or the changes of the rows and of each slot, float32.
+            rate: The learning rate, a float32 scalar.
+            is_gradient: Whether the values are gradients; they count as an update.
 
         Returns:
             The number of updates so far, an int64 scalar.
         """
-        rounded = {}
-        for name, (rows_M, parts) in changes.items():
-            stored = self._parts(name, has_slots=True)
-            pairs = zip(parts, stored, strict=True)
-            rounded[name] = rows_M, [tf.cast(part_MD, to.dtype) for part_MD, to in pairs]
-        return self._send(rounded, tf.zeros([]), is_change=True)
-
-    def _send(
-        self, values: Mapping[str, tuple[tf.Tensor, State]], rate: tf.Tensor, is_change: bool
-    ) -> tf.Tensor:
-        """Send rows and values in one message; return the number that the server answers."""
         sizes = tf.stack([tf.size(rows_M) for rows_M, _ in values.values()])
         rows = [tf.cast(rows_M, tf.int32) for rows_M, _ in values.values()]
-        parts = [part for _, parts in values.values() for part in parts]
-        message = pack([sizes, *rows, *parts])
+        sent = [
+            tf.cast(part_MD, dtype)
+            for name, (_, parts) in values.items()
+            for part_MD, (_, dtype) in zip(parts, self._columns(name, is_gradient), strict=True)
+        ]
+        message = pack([sizes, *rows, *sent])
         self._sizes.append(2 * tf.size(message))
         with tf.device(self.device):
-            return self._apply_under_lock(tuple(values), is_change)(message, rate)
+            return self._apply_under_lock(tuple(values), is_gradient)(message, rate)
 
     def _apply_under_lock(
-        self, names: tuple[str, ...], is_change: bool
+        self, names: tuple[str, ...], is_gradient: bool
     ) -> tf.types.experimental.ConcreteFunction:
         """Return a function of (message, rate) that changes these tables under the server's lock.
 
@@ -125,13 +122,12 @@ class Server:
         function of its own because TensorFlow would otherwise release the locks of several servers
         one after the other, and two workers could wait for each other.
         """
-        apply = self._add_changes if is_change else self._update_by_gradients
 
         @tf.function(autograph=False)
         def change(message: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
             """Change the rows in the message, and return the number of updates."""
             with tf.device(self.device):
-                return tf.identity(apply(message, names, rate))
+                return tf.identity(self._apply(message, names, rate, is_gradient))
 
         @tf.function(autograph=False)
         def locked(message: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
@@ -145,7 +141,7 @@ class Server:
                     tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
                 return number
 
-        key = (*names, str(is_change))
+        key = (names, is_gradient)
         if key not in self._locked:
             with tf.init_scope():
                 self._locked[key] = locked.get_concrete_function(
@@ -153,45 +149,30 @@ class Server:
                 )
         return self._locked[key]
 
-    def _update_by_gradients(
-        self, message: tf.Tensor, names: Sequence[str], rate: tf.Tensor
+    def _apply(
+        self, message: tf.Tensor, names: Sequence[str], rate: tf.Tensor, is_gradient: bool
     ) -> tf.Tensor:
-        """Count an update, and update the rows in the message by their gradients."""
-        number = self.updates.assign_add(1)
-        columns = {name: [(self._shards[name].columns, tf.float32)] for name in names}
-        for name, (rows_M, (by_row_MD,)) in _unpack(message, columns).items():
-            self._update_rows(name, self._shards[name], rows_M, by_row_MD, rate, number)
-        return number
-
-    def _add_changes(self, message: tf.Tensor, names: Sequence[str], rate: tf.Tensor) -> tf.Tensor:
-        """Add the changes in the message to rows and slots; `rate` is not used."""
-        parts = {name: self._parts(name, has_slots=True) for name in names}
-        columns = {name: [(to.columns, to.dtype) for to in parts[name]] for name in names}
-        for name, (rows_M, changes) in _unpack(message, columns).items():
-            for part, change_MD in zip(parts[name], changes, strict=True):
+        """Update the rows in a message by their gradients, or add the changes in it."""
+        number = self.updates.assign_add(1) if is_gradient else self.updates.read_value()
+        columns = {name: self._columns(name, is_gradient) for name in names}
+        for name, (rows_M, values) in _unpack(message, columns).items():
+            if is_gradient:
+                self._update_rows(name, self._shards[name], rows_M, values[0], rate, number)
+                continue
+            for part, change_MD in zip(self._parts(name, has_slots=True), values, strict=True):
                 part.assign(rows_M, part.gather(rows_M) + tf.cast(change_MD, tf.float32))
-        return self.updates.read_value()
+        return number
 
     def _parts(self, name: str, has_slots: bool) -> list[DeviceTable]:
         """Return the shard of a table, and its slots if `has_slots`."""
         shard = self._shards[name]
         return [shard, *(shard.slots.values() if has_slots else ())]
 
-    def _unpack_rows(
-        self, answer: tf.Tensor, sizes: Mapping[str, tf.Tensor], has_slots: bool
-    ) -> dict[str, State]:
-        """Return the rows of each table, float32; `sizes` are their numbers."""
-        parts = {name: self._parts(name, has_slots) for name in sizes}
-        forms = [
-            Form(sizes[name], part.columns, part.dtype)
-            for name, of_table in parts.items()
-            for part in of_table
-        ]
-        tensors = iter(unpack(answer, forms))
-        return {
-            name: [tf.cast(next(tensors), tf.float32) for _ in of_table]
-            for name, of_table in parts.items()
-        }
+    def _columns(self, name: str, is_gradient: bool) -> list[tuple[int, tf.DType]]:
+        """Return the number of columns and the dtype of each tensor that is sent for a table."""
+        if is_gradient:
+            return [(self._shards[name].columns, tf.float32)]
+        return [(part.columns, part.dtype) for part in self._parts(name, has_slots=True)]
 
 
 class ServedTables:
@@ -270,7 +251,7 @@ class ServedTables:
             The number of the update at each server, int64 scalars, in the order of the servers.
         """
         sent = {name: (ids_U, [by_row]) for name, (ids_U, by_row) in gradients.items()}
-        return [server.write(share, rate) for server, share in self._split(sent)]
+        return [server.change(share, rate, True) for server, share in self._split(sent)]
 
     def add(self, changes: Mapping[str, tuple[tf.Tensor, State]]) -> list[tf.Tensor]:
         """Send changes of rows and slots to all servers, which add them; no update is counted.
@@ -283,7 +264,7 @@ class ServedTables:
         Returns:
             The number of updates at each server, int64 scalars, in the order of the servers.
         """
-        return [server.add(share) for server, share in self._split(changes)]
+        return [server.change(share, tf.zeros([]), False) for server, share in self._split(changes)]
 
     def _read(self, ids: Mapping[str, tf.Tensor], has_slots: bool) -> dict[str, State]:
         """Return the rows of ids, and those of all slots if `has_slots`, by table."""
@@ -318,7 +299,7 @@ class ServedTables:
 def _unpack(
     message: tf.Tensor, columns: Mapping[str, Sequence[tuple[int, tf.DType]]]
 ) -> dict[str, tuple[tf.Tensor, list[tf.Tensor]]]:
-    """Return the rows (M,) and the values (M, D) in a message of `Server._send`, by table.
+    """Return the rows (M,) and the values (M, D) in a message of `Server.change`, by table.
 
     `columns` has the number of columns and the dtype of each tensor of values of a table.
     """

@@ -207,9 +207,8 @@ WORKER = Hosts(CHIEF.tasks, "worker", 1)
 def differences(config, other, hosts=WORKER, **changes):
     """The message of a worker about the note of its chief."""
     chief = rendezvous._describe(config, CHIEF)
-    for kind, values in changes.items():
-        chief[kind] |= values
-    return rendezvous.Presence(other, hosts)._difference(chief)
+    chief |= {label.replace("_", " "): value for label, value in changes.items()}
+    return rendezvous.Presence(other, hosts)._difference({"description": chief})
 
 
 def test_the_same_everywhere_is_right(settings):
@@ -247,11 +246,11 @@ def test_servers_need_the_workdir_of_the_chief_under_its_path(settings, tmp_path
 def test_a_version_a_revision_and_a_cluster_that_differ(settings):
     config = settings()
     version = rendezvous._version("tensorflow")
-    assert differences(config, config, versions={"TensorFlow ": "2.20.0"}) == (
+    assert differences(config, config, TensorFlow_="2.20.0") == (
         f"worker 1 (c:1) has TensorFlow {version} and the chief 2.20.0; install the same lock file "
         "everywhere"
     )
-    line = differences(config, config, code={"revision of Lexrow ": "0123456789ab"})
+    line = differences(config, config, revision_of_Lexrow_="0123456789ab")
     assert line.startswith("worker 1 (c:1) has revision of Lexrow ")
     assert line.endswith(" and the chief 0123456789ab; install the same revision everywhere")
     line = differences(config, config, Hosts({**CHIEF.tasks, "ps": ("e:1",)}, "worker", 1))
