@@ -65,9 +65,8 @@ def key_of_size(key: int, size: tf.Tensor) -> tf.Tensor:
     """Return the key of an operation for vectors of a size, an int32 scalar.
 
     Args:
-        key: The key of the operation, see `Exchange.keys`.
-        size: A result of `round_up`: the number of rows, if all rows have the same number of
-            columns, or of numbers.
+        key: See `Exchange.keys`.
+        size: A result of `round_up`: the number of rows of equal length, or of numbers.
     """
     with tf.device(HOST):
         digits = _spare_digits(size)
@@ -102,12 +101,11 @@ class Exchange:
     def keys(self, count: int) -> range:
         """Reserve keys for some operations of a function.
 
-        Operations that may run at the same time need different keys. An operation has the same key
-        in all processes if all make the same calls of this method. The vectors of a key have one
-        size only: if they differ from call to call, see `key_of_size`. A key is used again in the
-        next call of the function, because TensorFlow keeps about 1 kB for each, and asks the other
-        processes before its first use. After 2^31 keys, counted with those of all sizes, they start
-        at 0 again.
+        Operations that may run at the same time need different keys. All processes must make the
+        same calls of this method. The vectors of a key have one size only; if sizes differ from
+        call to call, see `key_of_size`. The next call of the function uses the same keys, because
+        TensorFlow keeps about 1 kB for each, and asks the other processes before its first use.
+        After 2^31 keys they start at 0 again.
 
         Args:
             count: The number of operations.
@@ -120,16 +118,12 @@ class Exchange:
     def gather(self, values_N: tf.Tensor, key: tf.Tensor | int) -> tf.Tensor:
         """Return the vectors of all replicas, joined in the order of the replicas.
 
-        They may have further dimensions.
-
         Only a function that `Strategy.run` traces can call this, unless there is one replica.
 
         Args:
-            values_N: The vector of this replica; all replicas have the same length and dtype.
-            key: The key of the operation, see `keys`.
-
-        Returns:
-            A vector of length replicas x N; `values_N` itself for a single replica.
+            values_N: The vector of this replica; all replicas have the same length and dtype. It
+                may have further dimensions.
+            key: See `keys`.
         """
         if self.replicas == 1:
             return values_N
@@ -142,10 +136,7 @@ class Exchange:
 
         Args:
             values_RN: A row for each replica; all replicas have the same N and dtype.
-            key: The key of the operation, see `keys`.
-
-        Returns:
-            The row that each replica sent, (R, N), in the order of the replicas.
+            key: See `keys`.
         """
         if self.replicas == 1:
             return values_RN
@@ -156,10 +147,7 @@ class Exchange:
 
         Args:
             numbers: int32 scalars of this replica.
-            key: The key of the operation, see `keys`.
-
-        Returns:
-            int32 scalars.
+            key: See `keys`.
         """
         numbers_RN = tf.reshape(self.gather(tf.stack(numbers), key), [self.replicas, len(numbers)])
         return list(map(round_up, tf.unstack(tf.reduce_max(numbers_RN, axis=0), num=len(numbers))))

@@ -37,7 +37,7 @@ def find_places(ids_N: tf.Tensor, replicas: int) -> Places:
     """Return the rows that any replica has changed, and where their changes are.
 
     Args:
-        ids_N: The ids of the changes of all replicas, as many of each, one after the other.
+        ids_N: The ids of the changes of all replicas, of equal number, one after the other.
     """
     with tf.device(HOST):
         indices_U = changed(ids_N)
@@ -52,11 +52,7 @@ def find_places(ids_N: tf.Tensor, replicas: int) -> Places:
 
 
 def fill_places(places: Places, size: tf.Tensor) -> Places:
-    """Return places filled up with `NO_ID` to a number of rows.
-
-    Args:
-        size: The number of rows, an int32 scalar.
-    """
+    """Return places filled up with `NO_ID` to a number of rows, an int32 scalar."""
     others = size - tf.shape(places.places_SR)[0]
     return Places(
         fill(places.ids_M, size, NO_ID), places.places_SR, fill(places.places_O, others, 0)
@@ -102,12 +98,7 @@ def _sample(places_SR: tf.Tensor, layout: Layout) -> tf.Tensor:
 
 
 def _take(values_ND: tf.Tensor, places_PR: tf.Tensor) -> list[tf.Tensor]:
-    """Return the changes of shared rows by each replica, (P, D) float32.
-
-    Args:
-        values_ND: The changes of all replicas.
-        places_PR: Where they are (see `Places`). Where there is none, the change is 0.
-    """
+    """Return the changes of shared rows by each replica, (P, D) float32; 0 if there is none."""
     by_replica = tf.unstack(places_PR, axis=1)
     changes = []
     for places_P in by_replica:
@@ -141,9 +132,6 @@ def damped_sum(parts_RMD: Sequence[tf.Tensor], filter_DD: tf.Tensor) -> tf.Tenso
         parts_RMD: The changes of the same rows by each replica, float32; 0 where a replica has not
             changed a row.
         filter_DD: The result of `damping` for these rows, or for a sample of them.
-
-    Returns:
-        The changes (M, D).
     """
     sums_MD = tf.add_n(parts_RMD)
     return tf.where(_is_shared(parts_RMD), tf.matmul(sums_MD, filter_DD), sums_MD)

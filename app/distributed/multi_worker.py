@@ -38,9 +38,9 @@ _NUMBER_BYTES = 8  # of an int64, the widest integer that TensorFlow gathers
 class Workers(Replicas):
     """Run a job in several processes in step, as --strategy=multi_worker.
 
-    The constructor checks the address of this process, waits for the other processes for up to
-    --cluster_timeout, and connects to them. It starts this program again if another process is lost
-    while it connects, and ends the process if connecting takes longer than --cluster_timeout.
+    The constructor waits for the other processes for up to --cluster_timeout, and connects to them.
+    It starts this program again if another process is lost meanwhile, and ends it if connecting
+    takes longer than --cluster_timeout.
 
     Raises:
         UsageError: This process cannot use its address or --device, it differs from the chief, or
@@ -73,8 +73,6 @@ class Workers(Replicas):
     @contextlib.contextmanager
     def error_context(self) -> Iterator[None]:
         """Start this program again if the block fails because another process is gone.
-
-        Other errors stay as they are.
 
         Raises:
             RunError: Another process is gone, and this one was asked to stop.
@@ -151,10 +149,7 @@ class Workers(Replicas):
         return tf.constant([self._asked, self._agreement.has_more], tf.float32)
 
     def wait_for_chief(self, workdir: Workdir) -> None:
-        """Wait until the chief has ended; start this program again if the run is not finished then.
-
-        The chief itself does not wait.
-        """
+        """See `Runner`; start this program again if the run is not finished when the chief ends."""
         if self.chief:
             return
         self._presence.wait_for_end_of_chief()
@@ -166,13 +161,7 @@ class Workers(Replicas):
         return float(self._last[-1].flags_F[1]) > 0
 
     def is_stopping(self, asked: bool) -> bool:
-        """Return whether any process had been asked to stop by the call before the latest one.
-
-        So all processes stop after the same call.
-
-        Args:
-            asked: Whether this process is asked to stop, to report with the next calls.
-        """
+        """See `Runner`; whether any process had been asked to by the call before the latest one."""
         self._asked = asked
         stops = len(self._last) == 2 and float(self._last[0].flags_F[0]) > 0
         return super().is_stopping(stops)
@@ -242,9 +231,6 @@ class Agreement:
             own: The batches of this worker, each with its epoch.
             epochs: The epochs to go through.
             empty: The batch of a call for which this worker has no batch.
-
-        Yields:
-            The epoch and the batch.
         """
         upcoming = next(own, None)
         for epoch in epochs:
@@ -283,13 +269,6 @@ def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strateg
 
     With --device, set the GPUs that TensorFlow sees: the first, or none for a CPU. If the others
     are not connected after `seconds`, this process exits with code 1.
-
-    Args:
-        device: The --device of this process; empty for all GPUs, or the CPU if there is none.
-        seconds: The --cluster_timeout.
-
-    Raises:
-        UsageError: --device is another GPU than the first.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if device:

@@ -32,9 +32,7 @@ class Block(NamedTuple):
 
     Attributes:
         slot: The name of the slot, or "" for the row.
-        width: The number of columns.
-        merge: How the changes of several replicas become one, see `tables.base.Slot`; "" for
-            rows.
+        merge: See `tables.base.Slot`; "" for rows.
         dtype: The dtype in which changes are sent, float32 or bfloat16.
     """
 
@@ -152,11 +150,7 @@ def changed(ids_N: tf.Tensor) -> tf.Tensor:
 
 
 def fill(numbers_N: tf.Tensor, size: tf.Tensor, value: int) -> tf.Tensor:
-    """Return numbers filled up to a size with a value.
-
-    Args:
-        numbers_N: The numbers, at most `size`.
-    """
+    """Return numbers, at most `size`, filled up to a size with a value."""
     return tf.pad(numbers_N, [[0, size - tf.size(numbers_N)]], constant_values=value)
 
 
@@ -169,9 +163,7 @@ def in_parts(
 
     Args:
         stages: Functions with their inputs, as for `map_parts`. A function returns the changes of
-            each block.
-        layout: The layout of the changes.
-        has_results: Whether the functions return changes; if not, they return nothing.
+            each block, or nothing if not `has_results`.
     """
     if not layout.part:
         results = [function(*inputs) for function, inputs in stages]

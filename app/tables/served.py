@@ -94,7 +94,6 @@ class Server:
         Args:
             values: By the name of the table, rows in the shard (M,), and the gradients of the rows,
                 or the changes of the rows and of each slot, float32.
-            rate: The learning rate, a float32 scalar.
             is_gradient: Whether the values are gradients; they count as an update.
 
         Returns:
@@ -201,11 +200,7 @@ class ServedTables:
         return self._servers[0].device
 
     def start(self, updates: int) -> None:
-        """Set the counter of updates on every server.
-
-        Args:
-            updates: The number of updates made so far.
-        """
+        """Set the counter of updates on every server."""
         for server in self._servers:
             server.updates.assign(updates)
 
@@ -221,34 +216,23 @@ class ServedTables:
         return tf.cast(tf.add_n(sizes), tf.float32)
 
     def gather(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the rows of ids, with one message to each server and one back.
-
-        Returns:
-            Rows (U, D), float32, by the name of the table.
-        """
+        """Return the rows (U, D) of ids, with one message to each server and one back."""
         return {name: state[0] for name, state in self._read(ids, has_slots=False).items()}
 
     def gather_state(self, ids: Mapping[str, tf.Tensor]) -> dict[str, State]:
-        """Return the rows of ids and of their slots, with one message to each server and one back.
-
-        Returns:
-            By the name of the table, its rows (U, D) and those of each slot, float32.
-        """
+        """Return the rows (U, D) of ids, then those of each slot; otherwise as `gather`."""
         return self._read(ids, has_slots=True)
 
     def update(
         self, gradients: Mapping[str, tuple[tf.Tensor, tf.Tensor]], rate: tf.Tensor
     ) -> list[tf.Tensor]:
-        """Send gradients to all servers, which update their rows and count one update each.
+        """Send gradients to all servers, and return the number of the update at each, int64.
 
         Each server gets one message, even without any of its rows. Gradients of zeros are not sent,
         as they leave a row and its slots as they are (see `optimizers.base`).
 
         Args:
             gradients: Unique ids (U,) and gradients (U, D) by the name of the table.
-
-        Returns:
-            The number of the update at each server, int64 scalars, in the order of the servers.
         """
         sent = {name: (ids_U, [by_row]) for name, (ids_U, by_row) in gradients.items()}
         return [server.change(share, rate, True) for server, share in self._split(sent)]
@@ -260,9 +244,6 @@ class ServedTables:
 
         Args:
             changes: Unique ids (U,), and the changes of rows and slots, by the name of the table.
-
-        Returns:
-            The number of updates at each server, int64 scalars, in the order of the servers.
         """
         return [server.change(share, tf.zeros([]), False) for server, share in self._split(changes)]
 

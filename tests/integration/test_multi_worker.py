@@ -176,7 +176,7 @@ def test_processes_without_a_common_workdir_are_told(tmp_path, corpus):
     configs, commands = cluster(2), []
     for index, config in enumerate(configs):
         (folder := tmp_path / str(index)).mkdir()
-        argv = train(folder / "run", corpus, *WORKERS, "--device=", "--cluster_timeout=5")
+        argv = train(folder / "run", corpus, *WORKERS, "--device=", "--cluster_timeout=3")
         commands.append(Command(folder, "tests.integration.in_cluster", config, *argv))
     for index, command in enumerate(commands):
         line = refusal(command.ended(), code=1)
