@@ -31,7 +31,8 @@ from absl import logging
 
 from ..errors import RunError, UsageError
 from ..settings import Config
-from ..settings.settings import as_text, by_name
+from ..settings.flag_values import by_name
+from ..settings.setting import as_text
 from ..system import ports
 from .cluster_spec import Hosts, Task, host_and_port
 

@@ -19,11 +19,11 @@ import tensorflow as tf
 from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other way to have one copy
 
 from ..auditing.findings import Findings
-from ..auditing.step_audit import audit
+from ..auditing.whole import audit
 from ..losses.base import gather_from
+from ..system.python_functions import table_errors
 from ..tables import messages, sharded
 from ..tables.base import Table
-from ..tables.python_calls import table_errors
 from ..tables.row_reads import unique
 from ..tables.variable import ON_HOST
 from ..training.gradients import (

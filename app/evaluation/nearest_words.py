@@ -9,13 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..text.names import close_names
 from ..text.phrase_table import JOINT, join_words
 from ..text.unicode_rules import FOLDED, normalize
-from .lexicon import Lexicon, find_rows, unit_vectors
-from .search import nearest_rows
+from .lexicon import Lexicon, find_rows, nearest_rows, unit_vectors
 
-_NO_WORD = re.compile(r"\s|[\ud800-\udfff]")  # white space, or half of a surrogate pair
+_NO_WORD = re.compile(r"^$|\s|[\ud800-\udfff]")  # nothing, white space, half a surrogate pair
 
 
 class Neighbor(NamedTuple):
@@ -30,47 +28,34 @@ def nearest(lexicon: Lexicon, words: Sequence[str], k: int = 10) -> list[list[Ne
 
     Other spellings of the word stay in. A vocabulary of k words or fewer gives fewer.
 
-    Args:
-        lexicon: The words to search.
-        words: N words.
-        k: The number of neighbors of each.
-
-    Returns:
-        A list of neighbors for each word.
-
     Raises:
         UsageError: A word is unknown (the message names similar words), or k is below 1.
     """
-    return _search(lexicon, _unit_vectors(lexicon, words), k, _known_rows(lexicon, words))
+    return _search(lexicon, *_find(lexicon, words), k)
 
 
 def solve(lexicon: Lexicon, expression: str, k: int = 10) -> list[Neighbor]:
     """Return the k words nearest to a sum of words by cosine, best first, but no word of the sum.
 
     Args:
-        lexicon: The words to search.
         expression: Words joined by ` + ` and ` - `, such as `paris - france + italy`. The spaces
             are needed, as a word may contain a hyphen. Unit vectors are added.
-        k: The number of neighbors.
-
-    Returns:
-        The neighbors of the sum, fewer than k in a small vocabulary.
 
     Raises:
         UsageError: A word is unknown, the expression is malformed, the sum is zero (up to rounding
             errors), or k is below 1.
     """
     signs, words = _parse(expression)
-    query_D = np.array(signs, np.float32) @ _unit_vectors(lexicon, words)
+    units_ND, known = _find(lexicon, words)
+    query_D = np.array(signs, np.float32) @ units_ND
     # Unit vectors that cancel leave rounding errors of about 1e-7.
     if np.linalg.norm(query_D) < 1e-5:
         raise UsageError(f"--analogy={expression!r}: its words cancel out; use different words")
-    excluded = [row for rows in _known_rows(lexicon, words) for row in rows]
-    return _search(lexicon, query_D[None], k, [excluded])[0]
+    return _search(lexicon, query_D[None], [[row for rows in known for row in rows]], k)[0]
 
 
 def _search(
-    lexicon: Lexicon, queries_ND: np.ndarray, k: int, excluded: list[list[int]]
+    lexicon: Lexicon, queries_ND: np.ndarray, excluded: list[list[int]], k: int
 ) -> list[list[Neighbor]]:
     """Return the k nearest words of each query, without the excluded rows.
 
@@ -106,51 +91,29 @@ def _parse(expression: str) -> tuple[list[int], list[str]]:
     return [1 if operator == "+" else -1 for operator in operators], words
 
 
-def _unit_vectors(lexicon: Lexicon, words: Sequence[str]) -> np.ndarray:
-    """Return the vectors of words, divided by their length, (N, D) float32.
+def _find(lexicon: Lexicon, words: Sequence[str]) -> tuple[np.ndarray, list[list[int]]]:
+    """Return the vectors of words, divided by their length, (N, D) float32, and a row or none each.
 
-    A phrase may be written with spaces.
+    The row is of this spelling, or else of the most frequent spelling of the word. A phrase may be
+    written with spaces.
 
     Raises:
         UsageError: A word has no vector.
     """
     if unknown := find_unknown(lexicon, words):
         raise UsageError(explain_unknown(lexicon, unknown[0]))
-    return unit_vectors(lexicon, words, _row)[0]
-
-
-def _known_rows(lexicon: Lexicon, words: Sequence[str]) -> list[list[int]]:
-    """Return a list of the row of each word; an empty list for a word without a row."""
-    rows = (_row(lexicon, word) for word in words)
-    return [[] if row is None else [row] for row in rows]
-
-
-def _row(lexicon: Lexicon, word: str) -> int | None:
-    """Return the row of this spelling, or else of the most frequent spelling of the word.
-
-    Return None for a word without a row.
-    """
-    rows = find_rows(lexicon, word)
-    if rows:
-        (spelling,) = normalize([word], lexicon.form)
-        return next((row for row in rows if lexicon.words[row] == spelling), rows[0])
-    return None
-
-
-def _is_word(text: str) -> bool:
-    """Return whether a text is not empty, has no white space, and is Unicode."""
-    return bool(text) and not _NO_WORD.search(text)
+    found: list[int | None] = []
+    for word, spelling in zip(words, normalize(words, lexicon.form), strict=True):
+        rows = find_rows(lexicon, word)
+        same = (row for row in rows if lexicon.words[row] == spelling)
+        found.append(next(same, rows[0] if rows else None))
+    return unit_vectors(lexicon, words, found)[0], [[row] * (row is not None) for row in found]
 
 
 def find_unknown(lexicon: Lexicon, words: Sequence[str]) -> list[str]:
-    """Return those words, each once, that have neither a row nor n-grams with a vector.
-
-    Args:
-        lexicon: The words.
-        words: The words to look up.
-    """
+    """Return those words, each once, that have neither a row nor n-grams with a vector."""
     unknown = [word for word in dict.fromkeys(words) if not find_rows(lexicon, word)]
-    unseen = list(filter(_is_word, unknown))
+    unseen = [word for word in unknown if not _NO_WORD.search(word)]
     is_known = dict(zip(unseen, unit_vectors(lexicon, unseen)[1].tolist(), strict=True))
     return [word for word in unknown if not is_known.get(word)]
 
@@ -159,9 +122,10 @@ def explain_unknown(lexicon: Lexicon, word: str) -> str:
     """Return a message for a word without a vector, with up to three others to ask for.
 
     Args:
-        lexicon: The words.
         word: One of `find_unknown`.
     """
+    from ..text.names import close_names  # it imports TensorFlow, which takes seconds
+
     folded, *zeros = normalize([word, *lexicon.zeros], FOLDED)
     if folded in zeros:
         return f"{word!r} has a zero vector, to which no word is near; use another word"
@@ -174,7 +138,7 @@ def explain_unknown(lexicon: Lexicon, word: str) -> str:
     if part and longer:
         names = " or ".join(map(repr, longer[:3]))
         return f"{word!r} is no word here, only a part of others; use {names}"
-    if not _is_word(word):
+    if _NO_WORD.search(word):
         return f"{word[:60]!r} is no word: give one without white space, in Unicode"
     # Spellings that differ in case alone come first; difflib would not find them.
     similar = [w for w, key in zip(lexicon.words, keys, strict=True) if key == folded][:3]

@@ -1,4 +1,4 @@
-"""The benchmarks by name, and their scores as a table for people and as JSON for programs."""
+"""Score vectors by the named benchmarks, and report the scores to people and to programs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from pathlib import Path
 from ..errors import UsageError
 from ..system.console import aligned
 from ..types import WordVectors
-from . import analogy, similarity
-from .benchmark import Score
+from . import nearest_words
+from .benchmarks import Score, score_analogies, score_pairs
 from .lexicon import Lexicon, make_lexicon
 
-
-def installed() -> tuple[str, ...]:
-    """Return the names of all benchmarks if gensim, which has their files, is installed, or ()."""
-    return tuple(benchmarks) if _folder() else ()
+_WORDS = 6  # the number of words with neighbors in the report at the end of a run
+_NEIGHBORS = 5
+_NO_SCORES = "no scores: their word pairs and analogies come with gensim (pip install gensim)"
 
 
 def _folder() -> Path | None:
@@ -43,9 +42,9 @@ def _gensim_file(name: str) -> Path:
 
 
 benchmarks: dict[str, Callable[[Lexicon], Score]] = {
-    "ws353": lambda words: similarity.score(words, _gensim_file("wordsim353.tsv"), "ws353"),
-    "simlex999": lambda words: similarity.score(words, _gensim_file("simlex999.txt"), "simlex999"),
-    "analogy": lambda words: analogy.score(words, _gensim_file("questions-words.txt"), "analogy"),
+    "ws353": lambda words: score_pairs(words, _gensim_file("wordsim353.tsv"), "ws353"),
+    "simlex999": lambda words: score_pairs(words, _gensim_file("simlex999.txt"), "simlex999"),
+    "analogy": lambda words: score_analogies(words, _gensim_file("questions-words.txt"), "analogy"),
 }
 
 
@@ -60,20 +59,17 @@ def run(
     """Score vectors by the named benchmarks, then by files of pairs and of analogies.
 
     Args:
-        vectors: Word vectors.
-        names: Names of benchmarks; by default the `installed` ones.
+        names: Names of benchmarks; by default all, if gensim is installed.
         pairs: Files of word pairs; the name of a file's score is its path.
         analogies: Files of analogies; the name of a file's score is its path.
         case: See `make_lexicon`.
         restrict: See `make_lexicon`.
 
-    Returns:
-        A score for each benchmark and each file, in this order.
-
     Raises:
         UsageError: There is no such benchmark, it needs gensim, or a file cannot be used.
     """
-    names = installed() if names is None else names
+    if names is None:
+        names = tuple(benchmarks) if _folder() else ()
     for name in names:
         if name not in benchmarks:
             raise UsageError(
@@ -82,8 +78,8 @@ def run(
     lexicon = make_lexicon(vectors, case, restrict)
     return [
         *(benchmarks[name](lexicon) for name in names),
-        *(similarity.score(lexicon, path, str(path)) for path in pairs),
-        *(analogy.score(lexicon, path, str(path)) for path in analogies),
+        *(score_pairs(lexicon, path, str(path)) for path in pairs),
+        *(score_analogies(lexicon, path, str(path)) for path in analogies),
     ]
 
 
@@ -91,11 +87,7 @@ def table(scores: Sequence[Score], parts: bool = True) -> str:
     """Return scores in aligned columns, followed by each protocol with the names of its scores.
 
     Args:
-        scores: The scores.
         parts: Whether to list the parts of each score as well.
-
-    Returns:
-        The table, without a final line break.
     """
     rows: list[tuple[str, ...]] = [("benchmark", "measure", "score", "used", "skipped", "")]
     for score in scores:
@@ -113,11 +105,7 @@ def table(scores: Sequence[Score], parts: bool = True) -> str:
 def summary(scores: Sequence[Score]) -> dict[str, dict]:
     """Return the scores by name, as values for JSON; an undefined score has the value None.
 
-    Args:
-        scores: The scores; of several with one name, the last is kept.
-
-    Returns:
-        Name -> the other fields of `Score` by name, with `parts` in the same form.
+    The parts have the same form. Of several scores with one name, the last is kept.
     """
     record = {}
     for score in scores:
@@ -132,3 +120,44 @@ def _cells(score: Score, indent: str = "") -> tuple[str, ...]:
     note = f"({score.note})" if score.note else ""
     name = indent + score.name
     return (name, score.measure, value, f"{score.used:,}", f"{score.skipped:,}", note)
+
+
+def closing(vectors: WordVectors, scores: Sequence[Score] | None, workdir: str) -> str:
+    """Return the report at the end of a run: scores, neighbors of some words, and next commands.
+
+    Args:
+        scores: The scores of the installed benchmarks, empty without gensim; None for a run that is
+            scored on held-out text, as vectors are not what it is for.
+        workdir: The path of the workdir, for the commands.
+    """
+    words = _sample(vectors)
+    lists = nearest_words.nearest(make_lexicon(vectors), words, k=_NEIGHBORS)
+    near = [", ".join(neighbor.word for neighbor in neighbors) for neighbors in lists]
+    scored = []
+    if scores is not None:
+        scored = [table(scores, parts=False) if scores else _NO_SCORES]
+    files = "heldout" if scores is None else "pairs"
+    return "\n".join(
+        (
+            *scored,
+            "nearest words:",
+            *(f"  {line}" for line in aligned(list(zip(words, near, strict=True)), "<<")),
+            "next:",
+            f"  lexrow neighbors --workdir={workdir} {words[-1] if words else 'WORD'}",
+            f"  lexrow evaluate --workdir={workdir} --{files}=FILE",
+            f"  lexrow export --workdir={workdir} --format=word2vec --output=vectors.txt",
+            f"  tensorboard --logdir={workdir}",
+        )
+    )
+
+
+def _sample(vectors: WordVectors) -> list[str]:
+    """Return up to six words, evenly spaced by rank, for the report.
+
+    They are chosen among words of five letters or more at ranks 100 to 4,999 (from 0). If there are
+    none, among all words that have letters only; if there are none either, among all words.
+    """
+    words = [word for word in vectors.tokens[100:5000] if word.isalpha() and len(word) >= 5]
+    words = words or [word for word in vectors.tokens if word.isalpha()] or vectors.tokens
+    stride = max(1, len(words) // _WORDS)
+    return words[::stride][:_WORDS]

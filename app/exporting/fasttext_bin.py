@@ -13,9 +13,8 @@ import numpy as np
 
 from ..errors import UsageError
 from ..system.files import replacing
-from ..text.fasttext import parts
-from ..text.fasttext.matrices import QuantizedMatrix, Quantizer
-from ..text.fasttext.parts import Args, Dictionary
+from ..text.fasttext import file_format
+from ..text.fasttext.file_format import Args, Dictionary, QuantizedMatrix, Quantizer
 from ..types import WordVectors
 from . import word2vec
 
@@ -37,7 +36,9 @@ _DEFAULTS = Args(
 )
 _ZERO_ROWS = 4_096  # written at once
 _NUMBERS = {
-    name: number for table in (parts.LOSSES, parts.MODELS) for number, name in table.items()
+    name: number
+    for table in (file_format.LOSSES, file_format.MODELS)
+    for number, name in table.items()
 }
 
 
@@ -114,17 +115,20 @@ def write_model(
     """
     words, labels, kept_K = dictionary.words, dictionary.labels, dictionary.kept_buckets_K
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(parts.SIGNATURE.pack(parts.MAGIC, parts.VERSION) + parts.ARGS.pack(*args))
+        file.write(
+            file_format.SIGNATURE.pack(file_format.MAGIC, file_format.VERSION)
+            + file_format.ARGS.pack(*args)
+        )
         pairs = -1 if kept_K is None else len(kept_K)
         sizes = len(words) + len(labels), len(words), len(labels), dictionary.tokens, pairs
-        file.write(parts.SIZES.pack(*sizes))
+        file.write(file_format.SIZES.pack(*sizes))
         entries = (
-            (words, dictionary.counts_V, parts.WORD),
-            (labels, dictionary.counts_C, parts.LABEL),
+            (words, dictionary.counts_V, file_format.WORD),
+            (labels, dictionary.counts_C, file_format.LABEL),
         )
         for names, counts, kind in entries:
             file.writelines(
-                name + b"\0" + parts.ENTRY.pack(count, kind)
+                name + b"\0" + file_format.ENTRY.pack(count, kind)
                 for name, count in zip(names, counts.tolist(), strict=True)
             )
         if kept_K is not None:
@@ -178,10 +182,10 @@ def _write_matrix(
 ) -> None:
     """Write a matrix; rows that the blocks lack are 0."""
     if isinstance(blocks, QuantizedMatrix):
-        file.write(parts.FLAG.pack(True))
+        file.write(file_format.FLAG.pack(True))
         _write_quantized(file, blocks)
         return
-    file.write(parts.FLAG.pack(False) + parts.SHAPE.pack(rows, columns))
+    file.write(file_format.FLAG.pack(False) + file_format.SHAPE.pack(rows, columns))
     for block_ND in blocks:
         file.write(np.ascontiguousarray(block_ND, "<f4").data)
         rows -= len(block_ND)
@@ -194,7 +198,7 @@ def _write_matrix(
 def _write_quantized(file: BinaryIO, matrix: QuantizedMatrix) -> None:
     """Write a quantised matrix, as QuantMatrix::save does."""
     has_norms = matrix.norm_codes_V is not None
-    file.write(parts.QUANTIZED.pack(has_norms, *matrix.shape, matrix.codes_VP.size))
+    file.write(file_format.QUANTIZED.pack(has_norms, *matrix.shape, matrix.codes_VP.size))
     file.write(np.ascontiguousarray(matrix.codes_VP).data)
     _write_quantizer(file, matrix.quantizer)
     if has_norms:
@@ -206,4 +210,4 @@ def _write_quantizer(file: BinaryIO, quantizer: Quantizer) -> None:
     """Write centroids, as ProductQuantizer::save does."""
     last = quantizer.columns - (quantizer.parts - 1) * quantizer.length
     sizes = quantizer.columns, quantizer.parts, quantizer.length, last
-    file.write(parts.QUANTIZER.pack(*sizes) + quantizer.numbers.astype("<f4").tobytes())
+    file.write(file_format.QUANTIZER.pack(*sizes) + quantizer.numbers.astype("<f4").tobytes())

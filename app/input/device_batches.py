@@ -25,8 +25,7 @@ import tensorflow as tf
 from ..settings import InputConfig
 from ..system.xla import uniform
 from ..types import HOST, Batches
-from .token_rows import SHUFFLE, SUBSAMPLE, block_seed, differs_from_previous
-from .tokens import PAD, encode
+from .token_rows import PAD, SHUFFLE, SUBSAMPLE, block_seed, differs_from_previous, encode
 
 # Blocks of at most this share of the largest one have a size, and a compiled program, of their own.
 _SMALL = 16
@@ -84,11 +83,7 @@ class _Corpus(NamedTuple):
     counts: np.ndarray
 
     def static_size(self, number: int) -> int:
-        """Return the size with which to process a block, one of two sizes; not less than its own.
-
-        Args:
-            number: The number of the block.
-        """
+        """Return the size with which to process a block, one of two; not less than its own."""
         largest = int(self.counts.max())
         small = max(largest // _SMALL, 1)
         return small if self.counts[number] <= small else largest
@@ -109,9 +104,6 @@ def make_batches(
     Args:
         read_blocks: Yields the tokens (M,) int32 of each block of the text, in order.
         keep_V: Probability that a token of each id is kept, (V,) float32.
-        window: Tokens of the halo on each side.
-        settings: Row length, shuffling, batch size and steps per call.
-        seed: Seed of the run.
         device: The device of the steps.
 
     Returns:
@@ -119,46 +111,55 @@ def make_batches(
     """
     rows_of_step = settings.batch_tokens // settings.row_tokens
     shape = settings.steps_per_call, rows_of_step, settings.row_tokens + 2 * window
-    together = shape[0] * shape[1]
     load = functools.cache(lambda: _load(read_blocks(), device))
     with tf.device(device):
-        count_rows, make_rows = _row_functions(keep_V, window, settings, seed, shape)
-
-    def epoch_batches(epoch: int, first: int) -> Iterator[tf.Tensor]:
-        """Yield the batches of an epoch but the first ones, as uint32."""
-        corpus = load()
-        rows = _count_rows(corpus, epoch, count_rows, device)
-        begins, skipped = np.cumsum(rows) - rows, first * together
-        # How many rows are before a block in its first batch; if negative, how many to skip of it.
-        held = np.where(begins < skipped, begins - skipped, begins % together)
-        blocks = _describe(corpus, epoch, held, device)
-        with tf.device(device):
-            rest_SBL = tf.constant(np.full(shape, PAD, np.uint32))
-        left = 0
-        for number in np.flatnonzero((rows > 0) & (begins + rows > skipped)).tolist():
-            with tf.device(device):
-                size = corpus.static_size(number)
-                batches = make_rows(corpus.tokens_N, blocks[number], rest_SBL, size)
-            full, left = divmod(int(held[number] + rows[number]), together)
-            for index in range(full):
-                with tf.device(device):
-                    batch_SBL = batches[index]
-                yield batch_SBL
-            if left:
-                with tf.device(device):
-                    rest_SBL = batches[full]
-        if left:
-            yield rest_SBL
+        functions = _row_functions(keep_V, window, settings, seed, shape)
 
     def run_batches(epochs: range, first: int) -> Iterator[tuple[int, tf.Tensor]]:
         """Yield (epoch, batch) as in `types.Batches`."""
         for epoch in epochs:
-            for batch_SBL in epoch_batches(epoch, first if epoch == epochs.start else 0):
+            skipped = first if epoch == epochs.start else 0
+            for batch_SBL in _epoch_batches(load(), epoch, skipped, functions, shape, device):
                 with tf.device(device):
                     tokens_SBL = tf.bitcast(batch_SBL, tf.int32)
                 yield epoch, tokens_SBL
 
     return run_batches
+
+
+def _epoch_batches(
+    corpus: _Corpus,
+    epoch: int,
+    first: int,
+    functions: tuple[Callable, Callable],
+    shape: tuple[int, int, int],
+    device: str,
+) -> Iterator[tf.Tensor]:
+    """Yield the batches of an epoch but the `first` ones, as uint32; see `_row_functions`."""
+    count_rows, make_rows = functions
+    together = shape[0] * shape[1]
+    rows = _count_rows(corpus, epoch, count_rows, device)
+    begins, skipped = np.cumsum(rows) - rows, first * together
+    # How many rows are before a block in its first batch; if negative, how many to skip of it.
+    held = np.where(begins < skipped, begins - skipped, begins % together)
+    blocks = _describe(corpus, epoch, held, device)
+    with tf.device(device):
+        rest_SBL = tf.constant(np.full(shape, PAD, np.uint32))
+    left = 0
+    for number in np.flatnonzero((rows > 0) & (begins + rows > skipped)).tolist():
+        with tf.device(device):
+            size = corpus.static_size(number)
+            batches = make_rows(corpus.tokens_N, blocks[number], rest_SBL, size)
+        full, left = divmod(int(held[number] + rows[number]), together)
+        for index in range(full):
+            with tf.device(device):
+                batch_SBL = batches[index]
+            yield batch_SBL
+        if left:
+            with tf.device(device):
+                rest_SBL = batches[full]
+    if left:
+        yield rest_SBL
 
 
 def _load(blocks: Iterable[np.ndarray], device: str) -> _Corpus:
@@ -200,15 +201,45 @@ def _row_functions(
 
     Both take the tokens of the corpus, the description of the block (5,) int64, see `_describe`,
     and at the end the static size M.
-
-    Args:
-        keep_V: See `make_batches`.
-        window: See `make_batches`.
-        settings: See `make_batches`.
-        seed: See `make_batches`.
-        shape: The shape of a batch.
     """
-    row_tokens, length, together = settings.row_tokens, shape[2], shape[0] * shape[1]
+    row_tokens, length = settings.row_tokens, shape[2]
+    together = shape[0] * shape[1]
+    subsample = _make_subsampler(keep_V, seed)
+
+    @tf.function(autograph=False, jit_compile=True)
+    def count_rows(tokens_N: tf.Tensor, block: tf.Tensor, size: int) -> tf.Tensor:
+        """Return the number of rows of a block, an int64 scalar."""
+        *_, kept_M = subsample(tokens_N, block, size)
+        return (tf.reduce_sum(tf.cast(kept_M, tf.int64)) + row_tokens - 1) // row_tokens
+
+    @tf.function(autograph=False, jit_compile=True)
+    def make_rows(
+        tokens_N: tf.Tensor, block: tf.Tensor, rest_SBL: tf.Tensor, size: int
+    ) -> tf.Tensor:
+        """Return the batches (n, S, B, L) uint32 that begin with rows before those of the block."""
+        tokens_M, total = _compact(*subsample(tokens_N, block, size))
+        padded = tf.pad(tokens_M, [[window, window + row_tokens]], constant_values=PAD)
+        most = -(-size // row_tokens)
+        rows, order_R = (total + row_tokens - 1) // row_tokens, tf.range(most)
+        if settings.shuffle:
+            keys_R = uniform(most, block_seed(seed, SHUFFLE, block[0], block[1]))
+            order_R = tf.argsort(tf.where(order_R < rows, keys_R, 2.0), stable=True)
+        batches = -(-(together - 1 + most) // together)
+        numbers_N = tf.range(batches * together) - tf.cast(block[4], tf.int32)
+        starts_N = row_tokens * tf.gather(order_R, tf.clip_by_value(numbers_N, 0, most - 1))
+        made_NL = tf.gather(padded, starts_N[:, tf.newaxis] + tf.range(length))
+        numbers_N1 = numbers_N[:, tf.newaxis]
+        rest_NL = tf.bitcast(tf.reshape(rest_SBL, (together, length)), tf.int32)
+        rest_NL = tf.pad(rest_NL, [[0, (batches - 1) * together], [0, 0]])
+        rows_NL = tf.where(numbers_N1 < rows, made_NL, PAD)
+        rows_NL = tf.where(numbers_N1 < 0, rest_NL, rows_NL)
+        return tf.bitcast(tf.reshape(rows_NL, (batches, *shape)), tf.uint32)
+
+    return count_rows, make_rows
+
+
+def _make_subsampler(keep_V: np.ndarray, seed: int) -> Callable[..., tuple[tf.Tensor, ...]]:
+    """Return a function from tokens, a block and its static size M to ids, documents and masks."""
     # Subsampling concerns the most frequent words only.
     frequent = int(np.flatnonzero(keep_V < 1).max(initial=-1)) + 1
     keep_N = tf.constant(np.append(keep_V[:frequent], np.float32(1)))
@@ -228,41 +259,19 @@ def _row_functions(
         kept_M = (draws_M < chances_M) & (places_M < count)
         return ids_M, tf.cumsum(tf.cast(is_first_M, tf.int32)), kept_M
 
-    @tf.function(autograph=False, jit_compile=True)
-    def count_rows(tokens_N: tf.Tensor, block: tf.Tensor, size: int) -> tf.Tensor:
-        """Return the number of rows of a block, an int64 scalar."""
-        *_, kept_M = subsample(tokens_N, block, size)
-        return (tf.reduce_sum(tf.cast(kept_M, tf.int64)) + row_tokens - 1) // row_tokens
+    return subsample
 
-    @tf.function(autograph=False, jit_compile=True)
-    def make_rows(
-        tokens_N: tf.Tensor, block: tf.Tensor, rest_SBL: tf.Tensor, size: int
-    ) -> tf.Tensor:
-        """Return the batches (n, S, B, L) uint32 that begin with rows before those of the block."""
-        ids_M, documents_M, kept_M = subsample(tokens_N, block, size)
-        places_M = tf.cumsum(tf.cast(kept_M, tf.int32))
-        total, most = places_M[-1], -(-size // row_tokens)
-        # Compact the kept tokens. XLA leaves out those whose place is out of range.
-        places_M1 = tf.where(kept_M, places_M - 1, size)[:, tf.newaxis]
-        pairs_M2 = tf.stack([ids_M, documents_M], axis=1)
-        pairs_M2 = tf.tensor_scatter_nd_update(tf.zeros_like(pairs_M2), places_M1, pairs_M2)
-        tokens_M = encode(pairs_M2[:, 0], differs_from_previous(pairs_M2[:, 1]))
-        tokens_M = tf.where(tf.range(size) < total, tokens_M, PAD)
-        padded = tf.pad(tokens_M, [[window, window + row_tokens]], constant_values=PAD)
 
-        rows, order_R = (total + row_tokens - 1) // row_tokens, tf.range(most)
-        if settings.shuffle:
-            keys_R = uniform(most, block_seed(seed, SHUFFLE, block[0], block[1]))
-            order_R = tf.argsort(tf.where(order_R < rows, keys_R, 2.0), stable=True)
-        batches = -(-(together - 1 + most) // together)
-        numbers_N = tf.range(batches * together) - tf.cast(block[4], tf.int32)
-        starts_N = row_tokens * tf.gather(order_R, tf.clip_by_value(numbers_N, 0, most - 1))
-        made_NL = tf.gather(padded, starts_N[:, tf.newaxis] + tf.range(length))
-        numbers_N1 = numbers_N[:, tf.newaxis]
-        rest_NL = tf.bitcast(tf.reshape(rest_SBL, (together, length)), tf.int32)
-        rest_NL = tf.pad(rest_NL, [[0, (batches - 1) * together], [0, 0]])
-        rows_NL = tf.where(numbers_N1 < rows, made_NL, PAD)
-        rows_NL = tf.where(numbers_N1 < 0, rest_NL, rows_NL)
-        return tf.bitcast(tf.reshape(rows_NL, (batches, *shape)), tf.uint32)
-
-    return count_rows, make_rows
+def _compact(
+    ids_M: tf.Tensor, documents_M: tf.Tensor, kept_M: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the kept tokens, then `PAD`, (M,) int32, and how many they are."""
+    size = kept_M.shape[0]
+    places_M = tf.cumsum(tf.cast(kept_M, tf.int32))
+    total = places_M[-1]
+    # XLA leaves out the tokens whose place is out of range.
+    places_M1 = tf.where(kept_M, places_M - 1, size)[:, tf.newaxis]
+    pairs_M2 = tf.stack([ids_M, documents_M], axis=1)
+    pairs_M2 = tf.tensor_scatter_nd_update(tf.zeros_like(pairs_M2), places_M1, pairs_M2)
+    tokens_M = encode(pairs_M2[:, 0], differs_from_previous(pairs_M2[:, 1]))
+    return tf.where(tf.range(size) < total, tokens_M, PAD), total

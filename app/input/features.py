@@ -1,11 +1,15 @@
-"""Features of a text for a classifier: the ids of its words and of its hashed n-grams."""
+"""Features of texts for a classifier: the ids of their words and of their hashed n-grams."""
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+from ..text.fasttext.line_features import hash_names
+from .labelled import Examples, list_starts
 
 # fastText hashes n-grams with this factor (Dictionary::addWordNgrams, src/dictionary.cc).
 _HASH_FACTOR = 116_049_371
@@ -113,3 +117,136 @@ class Features(NamedTuple):
         place_M = tf.searchsorted(self.buckets_N, bucket_M)
         has_row_M = tf.gather(self.buckets_N, tf.minimum(place_M, count - 1)) == bucket_M
         return tf.where(has_row_M, place_M, count)
+
+
+# Words whose features are computed at a time.
+_WORDS_AT_ONCE = 1 << 20
+
+
+class EncodedTexts(NamedTuple):
+    """The features of E texts, in memory: each feature of a text once, by rising id.
+
+    Features without a row are left out, but count in the shares of the others and in the sizes.
+
+    Attributes:
+        ids_F: Feature ids, int32, one text after the other.
+        shares_F: How often the text has the feature, as a share of all its features, float32.
+        starts_E: Start of each text in `ids_F`, int64, and at the end the length of `ids_F`.
+        sizes_E: Number of features of each text, with repetitions.
+        rows: Number of feature ids.
+    """
+
+    ids_F: np.ndarray
+    shares_F: np.ndarray
+    starts_E: np.ndarray
+    sizes_E: np.ndarray
+    rows: int
+
+    @property
+    def bytes(self) -> int:
+        """Return the memory of the arrays, in bytes."""
+        return sum(part.nbytes for part in self if isinstance(part, np.ndarray))
+
+
+def encode(examples: Examples, features: Features, most: int) -> EncodedTexts:
+    """Return the features of all texts. They are the same in every epoch.
+
+    Args:
+        most: Largest number of features of a text; longer texts are cut.
+    """
+    by_bucket = features._replace(buckets_N=None)  # with an id for each bucket
+    sizes_E = features.sizes(examples.lengths_E, most)
+    lengths_E = np.minimum(examples.lengths_E, features.longest(most))
+    hashes_W = hash_names(examples.words) if features.needs_hashes else None
+    block_E = np.cumsum(lengths_E) // _WORDS_AT_ONCE
+    bounds = [0, *(np.flatnonzero(np.diff(block_E)) + 1), len(sizes_E)]
+    ids_F, shares_F = np.empty(sizes_E.sum(), np.int32), np.empty(sizes_E.sum(), np.float32)
+    counts_E, end = np.zeros(len(sizes_E), np.int64), 0  # of unique features
+    for first, stop in itertools.pairwise(bounds):
+        lengths = lengths_E[first:stop]
+        owners, index_M = intervals(examples.starts_E[first:stop], lengths)
+        ids = examples.tokens_M[index_M]
+        if features.ngrams > 1:
+            hashes_M = None if hashes_W is None else hashes_W[ids]
+            with tf.device("CPU"):
+                extracted = by_bucket.extract(tf.constant(ids), owners.astype(np.int32), hashes_M)
+            ids, owners = (part.numpy() for part in extracted)
+            sizes_E[first:stop] = np.bincount(owners, minlength=stop - first)  # no unknown words
+        ids, shares, counts_E[first:stop] = _count_features(ids, owners, sizes_E[first:stop])
+        ids_F[end : end + len(ids)], shares_F[end : end + len(ids)] = ids, shares
+        end += len(ids)
+    starts_E = list_starts(counts_E)
+    texts = EncodedTexts(ids_F[:end], shares_F[:end], starts_E, sizes_E, by_bucket.rows)
+    return select_rows(texts, features)
+
+
+def find_buckets(texts: EncodedTexts, features: Features) -> np.ndarray:
+    """Return the buckets that some texts have an n-gram in, rising, int32.
+
+    Bucket 0 is always among them, so that the result is not empty.
+
+    Args:
+        texts: The texts, with an id for each bucket.
+    """
+    is_there_B = np.zeros(features.buckets, bool)
+    is_there_B[0] = True
+    is_there_B[texts.ids_F[texts.ids_F >= features.words] - features.words] = True
+    return np.flatnonzero(is_there_B).astype(np.int32)
+
+
+def select_rows(texts: EncodedTexts, features: Features) -> EncodedTexts:
+    """Return the texts without the features that have no row; the others get the ids of rows.
+
+    Args:
+        texts: The texts, with an id for each bucket.
+        features: Which features have a row.
+    """
+    if features.buckets_N is None:
+        return texts
+    row_B = np.full(features.buckets, -1, np.int32)  # faster than to search for each
+    row_B[features.buckets_N] = np.arange(features.words, features.rows, dtype=np.int32)
+    ids_F = texts.ids_F.copy()
+    is_ngram_F = ids_F >= features.words
+    ids_F[is_ngram_F] = row_B[ids_F[is_ngram_F] - features.words]
+    has_row_F = ids_F >= 0
+    return EncodedTexts(
+        ids_F[has_row_F],
+        texts.shares_F[has_row_F],
+        list_starts(has_row_F)[texts.starts_E],
+        texts.sizes_E,
+        features.rows,
+    )
+
+
+def _count_features(
+    ids_M: np.ndarray, owners_M: np.ndarray, sizes_E: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the unique ids of all texts, their shares, and the number of unique ids of each text.
+
+    `owners_M` has the text of each id, and `sizes_E` the ids of each text.
+    """
+    keys_M = owners_M.astype(np.int64) << 32 | ids_M
+    keys_M.sort()
+    is_first_M = np.ones(len(keys_M), bool)
+    is_first_M[1:] = keys_M[1:] != keys_M[:-1]
+    first_F = np.flatnonzero(is_first_M)
+    keys_F = keys_M[first_F]
+    owners_F = keys_F >> 32
+    shares_F = np.diff(first_F, append=len(keys_M)) / sizes_E[owners_F]
+    ids_F = (keys_F & 0xFFFFFFFF).astype(np.int32)
+    return ids_F, shares_F.astype(np.float32), np.bincount(owners_F, minlength=len(sizes_E))
+
+
+def intervals(starts_K: np.ndarray, lengths_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers from each start on, as many as its length, one list after the other.
+
+    Args:
+        starts_K: The first number of each list.
+        lengths_K: How many numbers each list has, N in all.
+
+    Returns:
+        The list that each number is in, and the numbers, (N,) int64 each.
+    """
+    before_K = np.cumsum(lengths_K) - lengths_K
+    owners_N = np.repeat(np.arange(len(lengths_K)), lengths_K)
+    return owners_N, (starts_K - before_K)[owners_N] + np.arange(len(owners_N))

@@ -1,31 +1,44 @@
 """Read labelled texts: lines in fastText's format, or columns of CSV files and their like.
 
 They are read once and kept in memory, 4 bytes per token, so that each epoch can have another order.
+A text may have a weight, such as `__weight__0.5`, and each of its labels a share of it: `good:0.7`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..errors import UsageError
-from ..settings import Config
-from ..text.blocks import interleave_sources, map_in_order, raise_read_errors
+from ..settings import CorpusConfig, InputConfig, LabelledConfig
+from ..text import columns, reading
+from ..text.fasttext.file_format import LINE_END
 from ..text.reading import Progress
-from ..text.shares import ALL, Share, share_dataset, share_of
+from ..text.teamwork import gather_arrays, join_tokens, split_tokens
 from ..text.tokenize import Tokenizer, drop_long_tokens, make_splitter, warn_about_long_tokens
 from ..types import ALONE, Team
-from . import labelled_columns, labelled_parts, labelled_weights
+from .blocks import (
+    ALL,
+    Share,
+    interleave_sources,
+    map_in_order,
+    raise_read_errors,
+    share_dataset,
+    share_of,
+)
 from .labelled import Examples, list_starts
-from .labelled_errors import explain_line, remedy
-from .labelled_parts import ParsedBlock
 
+# No text counts for more than a million others.
+MOST_WEIGHT = 1e6
+_ROWS = 4096  # rows of a file that are tokenized at a time
 _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
 
 
@@ -53,78 +66,87 @@ class _Texts(NamedTuple):
     weight_owners_K: Any
 
 
-def read(sources: tuple[str, ...], config: Config, team: Team = ALONE) -> Examples:
+class _Block(NamedTuple):
+    """The texts of a block, E of them, as flat lists.
+
+    Attributes:
+        words: Unique words of the block.
+        labels: Unique labels of the block.
+        dropped: Number of tokens that were too long.
+        words_M: Positions in `words`, one text after the other, int32.
+        lengths_E: Number of words of each text, int64.
+        labels_N: Positions in `labels`, one text after the other, int32.
+        label_counts_E: Number of labels of each text, int64.
+        weights_E: Weight of each text, float32.
+        shares_N: Weight of each label in its text, float32.
+    """
+
+    words: list[bytes]
+    labels: list[str]
+    dropped: int
+    words_M: np.ndarray
+    lengths_E: np.ndarray
+    labels_N: np.ndarray
+    label_counts_E: np.ndarray
+    weights_E: np.ndarray
+    shares_N: np.ndarray
+
+
+class Row(NamedTuple):
+    """A row of a file: a text, its labels, at least one, and its weight as text, or nothing."""
+
+    text: str
+    labels: list[str]
+    weights: list[str]
+
+
+def read(
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    labelled: LabelledConfig,
+    settings: InputConfig,
+    team: Team = ALONE,
+) -> Examples:
     """Return the labelled texts of some files; words and labels in order of appearance.
 
     A repeated label of a text counts once. The number of dropped long tokens is logged. Each
-    process of a team parses a share of the blocks, and all get the texts of all.
-
-    Args:
-        sources: Paths of the files.
-        config: The configuration of the run.
-        team: The processes that read the files together.
+    process of a team parses a share of the blocks, and all get the texts of all. With the features
+    of fastText, each text ends with the word `</s>`.
 
     Raises:
         UsageError: There is no text, a text has no label (file and line), a column is missing or
             there twice, or quotes are malformed.
         RunError: A file cannot be read.
     """
-    if team is ALONE:
-        blocks = _parse(sources, config, ALL)
-    else:
-        blocks = labelled_parts.gather(lambda: _parse(sources, config, share_of(team)), team)
+    how = sources, corpus, labelled, settings
+    blocks = (
+        _parse(*how, ALL) if team is ALONE else _gather(lambda: _parse(*how, share_of(team)), team)
+    )
     words: dict[bytes, int] = {}
     labels: dict[str, int] = {}
     parts: list[tuple[np.ndarray, ...]] = []
     dropped = 0
     for block in blocks:
         dropped += block.dropped
-        parts.append(
-            (
-                _assign_ids(block.words, words)[block.words_M],
-                block.lengths_E,
-                _assign_ids(block.labels, labels)[block.labels_N],
-                block.label_counts_E,
-                block.weights_E,
-                block.shares_N,
-            )
-        )
+        words_M = _assign_ids(block.words, words)[block.words_M]
+        labels_N = _assign_ids(block.labels, labels)[block.labels_N]
+        parts.append((words_M, block.lengths_E, labels_N, *block[6:]))
     warn_about_long_tokens(dropped)
     if not any(len(lengths_E) for _, lengths_E, *_ in parts):
-        raise UsageError(f"{', '.join(sources)}: no example in it; {remedy(config)}")
+        raise UsageError(f"{', '.join(sources)}: no example in it; {_remedy(corpus, labelled)}")
     joined = map(np.concatenate, zip(*parts, strict=True))
     examples = _join([word.decode() for word in words], list(labels), *joined)
     if not len(examples):
         raise UsageError(
             f"{', '.join(sources)}: every text has the weight 0; give some a weight above 0"
         )
-    return examples
+    return examples.with_last_word(LINE_END) if labelled.fasttext_features else examples
 
 
-def _parse(sources: tuple[str, ...], config: Config, share: Share) -> Iterator[ParsedBlock]:
-    """Yield the parsed blocks of a share of the files; see `read` for the errors."""
-    progress = Progress.make(sources)
-    blocks = _blocks(sources, config, progress, share)
-    with raise_read_errors(progress):
-        for words_U, labels_U, texts in blocks.as_numpy_iterator():
-            label_counts_E = np.bincount(texts.label_owners_N, minlength=texts.count)
-            weights_E = labelled_weights.text_weights(
-                texts.weights_K, texts.weight_owners_K, texts.count
-            )
-            names_U, shares_U = _parse_labels(labels_U, config.labelled.label_weights)
-            if weights_E is None or None in shares_U or not label_counts_E.all():
-                raise explain_line(sources, config)
-            yield ParsedBlock(
-                words_U.tolist(),
-                names_U,
-                int(texts.dropped),
-                texts.words_M,
-                np.bincount(texts.owners_M, minlength=texts.count),
-                texts.labels_N,
-                label_counts_E,
-                weights_E,
-                np.array(shares_U, np.float32)[texts.labels_N],
-            )
+def _assign_ids(names: list, index: dict[Any, int]) -> np.ndarray:
+    """Return the id of each name, (U,) int32; a new name gets the next id."""
+    ids = (index.setdefault(name, len(index)) for name in names)
+    return np.fromiter(ids, np.int32, len(names))
 
 
 def _join(
@@ -161,83 +183,170 @@ def _join(
     return examples if counts_E.all() else examples.select(counts_E)
 
 
-def make_word_splitter(config: Config) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    """Return a function from texts (E,) to words (M,) without labels, and their text numbers (M,).
+def _gather(parse: Callable[[], Iterator[_Block]], team: Team) -> Iterator[_Block]:
+    """Return the blocks of all processes in the order of the text.
 
-    Args:
-        config: The configuration of the run.
+    `parse` yields the blocks of this process, which are every n-th block of the text.
     """
-    if config.corpus.text_column:
-        split = make_splitter(config.corpus)
-        return lambda texts_E: _split_words(split, texts_E)[:2]
-    parse_lines = _make_line_parser(config)
-    return lambda texts_E: parse_lines(texts_E)[1:3]
+
+    def make() -> dict[str, np.ndarray]:
+        """Return the blocks of this process as arrays."""
+        arrays = {}
+        for number, block in enumerate(parse()):
+            joined = join_tokens(block.words), join_tokens(map(str.encode, block.labels))
+            for name, part in zip(_Block._fields, (*joined, *block[2:]), strict=True):
+                arrays[f"{number} {name}"] = np.asarray(part)
+        return arrays
+
+    def of_process(arrays: dict[str, np.ndarray]) -> Iterator[_Block]:
+        """Yield the blocks that a process sent."""
+        for number in range(len(arrays) // len(_Block._fields)):
+            words, labels, dropped, *rest = (arrays[f"{number} {name}"] for name in _Block._fields)
+            names = [label.decode() for label in split_tokens(labels)]
+            yield _Block(split_tokens(words), names, int(dropped), *rest)
+
+    turns = itertools.zip_longest(*map(of_process, gather_arrays(team, make)))
+    return (block for turn in turns for block in turn if block is not None)
 
 
-def _blocks(
-    sources: tuple[str, ...], config: Config, progress: Progress, share: Share
-) -> tf.data.Dataset:
-    """Return a dataset of (unique words, unique labels, texts with positions among these).
+def _parse(
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    labelled: LabelledConfig,
+    settings: InputConfig,
+    share: Share,
+) -> Iterator[_Block]:
+    """Yield the parsed blocks of a share of the files; see `read` for the errors."""
+    progress = Progress.make(sources)
+    read_texts = _column_texts if corpus.text_column else _line_texts
+    blocks, parse = read_texts(sources, corpus, labelled, settings, progress, share)
 
-    It has the blocks of a share of the files. Files of columns are read whole, and only the parsing
-    of their texts is shared.
-
-    Errors end it early, without a message: iterate inside `raise_read_errors(progress)`.
-    """
-    settings = config.input
-    if config.corpus.text_column:
-        split = make_splitter(config.corpus)
-
-        def read_columns(index: int) -> Iterator[tuple[list, ...]]:
-            for rows in labelled_columns.read_columns(sources[index], config, progress, index):
-                texts, *lists = zip(*rows, strict=True)
-                flat: list[list] = [part for column in lists for part in _flatten(column)]
-                yield list(texts), *flat
-
-        def parse_columns(texts_E: tf.Tensor, *lists: tf.Tensor) -> _Texts:
-            return _Texts(tf.size(texts_E), *_split_words(split, texts_E), *lists)
-
-        parse_block: Callable[..., _Texts] = parse_columns
-        signature = _STRINGS, _STRINGS, _NUMBERS, _STRINGS, _NUMBERS
-        blocks = interleave_sources(
-            len(sources), read_columns, signature, progress, settings.readers
-        ).shard(share.total, share.number)
-    else:
-        parse_lines = _make_line_parser(config)
-
-        def parse_text(block: tf.Tensor) -> _Texts:
-            lines = tf.strings.split(block, "\n")
-            return parse_lines(tf.boolean_mask(lines, tf.strings.strip(lines) != ""))
-
-        parse_block = parse_text
-        by_line = dataclasses.replace(config.corpus, documents="line")
-        blocks = share_dataset(sources, by_line, settings, progress, share)
-
-    def with_unique(*block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, _Texts]:
+    def parse_block(*block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, _Texts]:
         """Return a block's unique words, unique labels, and texts with positions among these."""
-        texts = parse_block(*block)
+        texts = parse(*block)
         words_U, words_M = tf.unique(texts.words_M)
         labels_U, labels_N = tf.unique(texts.labels_N)
         return words_U, labels_U, texts._replace(words_M=words_M, labels_N=labels_N)
 
-    return map_in_order(blocks, with_unique, settings, "tokenize").prefetch(settings.prefetch)
+    parsed = map_in_order(blocks, parse_block, settings, "tokenize").prefetch(settings.prefetch)
+    with raise_read_errors(progress):
+        for words_U, labels_U, texts in parsed.as_numpy_iterator():
+            label_counts_E = np.bincount(texts.label_owners_N, minlength=texts.count)
+            weights_E = _text_weights(texts.weights_K, texts.weight_owners_K, texts.count)
+            labels = [label.decode() for label in labels_U.tolist()]
+            pairs = [
+                _parse_label(label) if labelled.label_weights else (label, 1.0) for label in labels
+            ]
+            shares_U = [share for _, share in pairs]
+            if weights_E is None or None in shares_U or not label_counts_E.all():
+                raise explain_line(sources, corpus, labelled, settings.block_bytes)
+            yield _Block(
+                words_U.tolist(),
+                [name for name, _ in pairs],
+                int(texts.dropped),
+                texts.words_M,
+                np.bincount(texts.owners_M, minlength=texts.count),
+                texts.labels_N,
+                label_counts_E,
+                weights_E,
+                np.array(shares_U, np.float32)[texts.labels_N],
+            )
 
 
-def _flatten(lists: tuple[list[str], ...]) -> tuple[list[str], list[int]]:
-    """Return the items of all lists, and the position of the list of each item."""
-    return list(itertools.chain(*lists)), [at for at, items in enumerate(lists) for _ in items]
+def _text_weights(weights_K: np.ndarray, owners_K: np.ndarray, count: int) -> np.ndarray | None:
+    """Return the weight of each text, (count,) float32, 1 where none is given; None for a fault.
+
+    Args:
+        weights_K: Weights as bytes.
+        owners_K: The text number of each weight.
+        count: The number of texts.
+    """
+    weights_E = np.ones(count, np.float32)
+    for weight, owner in zip(weights_K.tolist(), owners_K.tolist(), strict=True):
+        parsed = _parse_weight(weight.decode())
+        if parsed is None:
+            return None
+        weights_E[owner] = parsed
+    return None if len(owners_K) > len(np.unique(owners_K)) else weights_E
 
 
-def _make_line_parser(config: Config) -> Callable[[tf.Tensor], _Texts]:
+def _split_words(split: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the words of texts, the text number of each, and how many were too long."""
+    words, dropped = drop_long_tokens(split(texts_E))
+    return words.flat_values, words.value_rowids(), dropped
+
+
+def make_word_splitter(
+    corpus: CorpusConfig, labelled: LabelledConfig
+) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    """Return a function from texts (E,) to words (M,) without labels, and their text numbers (M,).
+
+    With the features of fastText, the last word of each text is `</s>`.
+    """
+    if corpus.text_column:
+        splitter = make_splitter(corpus)
+
+        def split(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return _split_words(splitter, texts_E)[:2]
+    else:
+        parse_lines = _make_line_parser(corpus, labelled)
+
+        def split(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return parse_lines(texts_E)[1:3]
+
+    if not labelled.fasttext_features:
+        return split
+
+    def split_lines(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the words of texts, with `</s>` after the last word of each, and their texts."""
+        words_M, owners_M = split(texts_E)
+        count = tf.size(texts_E, tf.int64)
+        owners = tf.concat([owners_M, tf.range(count)], axis=0)
+        words = tf.concat([words_M, tf.fill([count], LINE_END)], axis=0)
+        order = tf.argsort(owners, stable=True)
+        return tf.gather(words, order), tf.gather(owners, order)
+
+    return split_lines
+
+
+# Lines of labels and text.
+
+
+def _line_texts(
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    labelled: LabelledConfig,
+    settings: InputConfig,
+    progress: Progress,
+    share: Share,
+) -> tuple[tf.data.Dataset, Callable[..., _Texts]]:
+    """Return a dataset of the blocks of a share of files of lines, and the function to parse one.
+
+    Errors end it early, without a message: iterate inside `raise_read_errors(progress)`.
+    """
+    parse_lines = _make_line_parser(corpus, labelled)
+
+    def parse(block: tf.Tensor) -> _Texts:
+        """Return the texts of the lines that are not blank."""
+        lines = tf.strings.split(block, "\n")
+        return parse_lines(tf.boolean_mask(lines, tf.strings.strip(lines) != ""))
+
+    by_line = dataclasses.replace(corpus, documents="line")
+    return share_dataset(sources, by_line, settings, progress, share), parse
+
+
+def _make_line_parser(
+    corpus: CorpusConfig, labelled: LabelledConfig
+) -> Callable[[tf.Tensor], _Texts]:
     """Return a function from E lines to their `_Texts`.
 
     A piece PREFIXname is the label `name`, and WEIGHT_PREFIXnumber is a weight.
     """
-    by_space = make_splitter(dataclasses.replace(config.corpus, tokenizer="whitespace"))
-    prefixes = [config.labelled.weight_prefix, config.labelled.label_prefix]
+    by_space = make_splitter(dataclasses.replace(corpus, tokenizer="whitespace"))
+    prefixes = [labelled.weight_prefix, labelled.label_prefix]
     # RE2 and Python read this escape alike.
     weight, label = (f"{re.escape(prefix)}.+" if prefix else "$^" for prefix in prefixes)
-    split = None if config.corpus.tokenizer == "whitespace" else make_splitter(config.corpus)
+    split = None if corpus.tokenizer == "whitespace" else make_splitter(corpus)
 
     def parse_lines(lines_E: tf.Tensor) -> _Texts:
         """Return the words of each line, and the labels and weights without prefixes."""
@@ -267,22 +376,201 @@ def _make_line_parser(config: Config) -> Callable[[tf.Tensor], _Texts]:
     return parse_lines
 
 
-def _split_words(split: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the words of texts, the text number of each, and how many were too long."""
-    words, dropped = drop_long_tokens(split(texts_E))
-    return words.flat_values, words.value_rowids(), dropped
+# Columns of labels and text.
 
 
-def _parse_labels(labels_U: np.ndarray, has_weights: bool) -> tuple[list[str], list[float | None]]:
-    """Return the names of labels, and the weight of each, None if it is wrong."""
-    labels = [label.decode() for label in labels_U.tolist()]
-    parsed = [
-        labelled_weights.parse_label(label) if has_weights else (label, 1.0) for label in labels
-    ]
-    return [name for name, _ in parsed], [share for _, share in parsed]
+def _column_texts(
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    labelled: LabelledConfig,
+    settings: InputConfig,
+    progress: Progress,
+    share: Share,
+) -> tuple[tf.data.Dataset, Callable[..., _Texts]]:
+    """Return a dataset of groups of rows of files of columns, and the function to parse one.
+
+    The files are read whole, and only the parsing of their texts is shared. For errors see
+    `_line_texts`.
+    """
+    split = make_splitter(corpus)
+
+    def read_groups(index: int) -> Iterator[tuple[list, ...]]:
+        """Yield texts, then labels and weights, each with the text number of each."""
+        how = corpus, labelled, settings.block_bytes, progress, index
+        for rows in group_rows(read_columns(sources[index], *how), settings.block_bytes):
+            texts, *lists = zip(*rows, strict=True)
+            flat: list[list] = []
+            for column in lists:
+                flat.append(list(itertools.chain(*column)))
+                flat.append([number for number, items in enumerate(column) for _ in items])
+            yield list(texts), *flat
+
+    def parse(texts_E: tf.Tensor, *lists: tf.Tensor) -> _Texts:
+        """Return the texts of some rows."""
+        return _Texts(tf.size(texts_E), *_split_words(split, texts_E), *lists)
+
+    signature = _STRINGS, _STRINGS, _NUMBERS, _STRINGS, _NUMBERS
+    how = signature, progress, settings.readers
+    blocks = interleave_sources(len(sources), read_groups, *how)
+    return blocks.shard(share.total, share.number), parse
 
 
-def _assign_ids(names: list, index: dict[Any, int]) -> np.ndarray:
-    """Return the id of each name, (U,) int32; a new name gets the next id."""
-    ids = (index.setdefault(name, len(index)) for name in names)
-    return np.fromiter(ids, np.int32, len(names))
+def read_columns(
+    path: str,
+    corpus: CorpusConfig,
+    labelled: LabelledConfig,
+    block_bytes: int,
+    progress: Progress,
+    index: int,
+) -> Iterator[Row]:
+    """Yield the rows of a file.
+
+    Args:
+        corpus: Has the column of the texts.
+        labelled: Has the columns of labels and weights.
+        block_bytes: Bytes to read at a time.
+
+    Raises:
+        UsageError: A column is missing or repeated, a row has no label or a wrong weight, or the
+            file is malformed.
+    """
+    names = {"text_column": corpus.text_column, "label_column": labelled.label_column}
+    if labelled.weight_column:
+        names["weight_column"] = labelled.weight_column
+    how = corpus.invalid_utf8, block_bytes, progress, index
+    for where, (text, label, *weights) in columns.read_rows(path, names, *how):
+        # A cell of JSON lines or Parquet may be a list of labels.
+        cells = label if isinstance(label, list) else [label]
+        texts = (columns.as_text(cell, where, labelled.label_column) for cell in cells)
+        labels = [part for cell in texts for part in _split_labels(cell, labelled.label_separator)]
+        if not labels:
+            raise UsageError(f"{where}: has no label; correct or remove it")
+        weights = [columns.as_text(cell, where, labelled.weight_column) for cell in weights]
+        if wrong := _wrong_weight(weights, labels, corpus, labelled):
+            raise UsageError(f"{where}: {wrong}")
+        yield Row(columns.as_text(text, where, corpus.text_column), labels, weights)
+
+
+def group_rows(rows: Iterator[Row], max_characters: int) -> Iterator[list[Row]]:
+    """Yield lists of `_ROWS` rows, or fewer if their texts have `max_characters` or more."""
+    group, size = [], 0
+    for row in rows:
+        group.append(row)
+        size += len(row.text)
+        if len(group) == _ROWS or size >= max_characters:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _split_labels(cell: str, separator: str) -> list[str]:
+    """Return the labels of a cell, split at --label_separator if given, without needless blanks."""
+    parts = cell.split(separator) if separator else [cell]
+    return [" ".join(part.split()) for part in parts if part.strip()]
+
+
+# Weights, and messages.
+
+
+def _parse_weight(text: str, most: float = MOST_WEIGHT) -> float | None:
+    """Return the number that a text is, from 0 to `most`, or None."""
+    try:
+        weight = float(text) if "_" not in text else math.nan  # Python reads 1_0 as 10
+    except ValueError:
+        return None
+    return weight if 0 <= weight <= most else None
+
+
+def _parse_label(label: str) -> tuple[str, float | None]:
+    """Return the name of a label `name:weight` and its weight, from 0 to 1; None if it is wrong.
+
+    The last colon counts, and a label without one has the weight 1.
+    """
+    name, colon, number = label.rpartition(":")
+    if not colon:
+        return label, 1.0
+    return name, _parse_weight(number, 1.0) if name else None
+
+
+def _wrong_weight(
+    weights: Sequence[str], labels: Sequence[str], corpus: CorpusConfig, labelled: LabelledConfig
+) -> str:
+    """Return what is wrong with the weights of a text or of its labels, and the remedy, or "".
+
+    Args:
+        weights: The weights that are given for the text, at most one.
+        labels: Its labels, `name:weight` with --label_weights.
+        corpus: Says whether the texts are in a column.
+        labelled: Has the prefixes of labels and weights.
+    """
+    fault = ""
+    for weight in weights:
+        if not fault and _parse_weight(weight) is None:
+            fault = f"the weight {weight[:40]!r} is not a number from 0 to {MOST_WEIGHT:,.0f}"
+    if not fault and len(weights) > 1:
+        fault = f"has {len(weights)} weights"
+    if fault and corpus.text_column:
+        return f"{fault}; correct it, or leave out --weight_column"
+    if fault:
+        return f"{fault}; give one such as {labelled.weight_prefix}0.5, or another --weight_prefix"
+    for label in labels if labelled.label_weights else ():
+        if _parse_label(label)[1] is None:
+            fault = f"the label {label[:40]!r} has no number from 0 to 1 after its last colon"
+            if corpus.text_column:
+                return f"{fault}; correct it, or leave out --label_weights"
+            return (
+                f"{fault}; give one such as {labelled.label_prefix}good:0.7, or --nolabel_weights"
+            )
+    return ""
+
+
+def explain_line(
+    sources: tuple[str, ...], corpus: CorpusConfig, labelled: LabelledConfig, block_bytes: int
+) -> UsageError:
+    """Read files of lines again, and return the error of the first wrong line.
+
+    A line is wrong if it has no label, or if one of its weights is wrong.
+    """
+    for path in sources:
+        number, is_continued = 1, False  # current line, and whether it began in an earlier block
+        for block in reading.blocks(path, "line", block_bytes=block_bytes):
+            for line in io.StringIO(block.decode()):
+                wrong = _wrong_line(line, corpus, labelled)
+                if wrong and is_continued:
+                    return UsageError(
+                        f"--block_bytes={block_bytes}: {path}, line {number} is longer, so a part "
+                        "of it has no label; give a larger value, or shorten the line"
+                    )
+                if wrong:
+                    return UsageError(f"{path}, line {number}: {wrong}")
+                is_continued = not line.endswith("\n")
+                number += not is_continued
+    return UsageError(f"{', '.join(sources)}: a text has no label; {_remedy(corpus, labelled)}")
+
+
+def _wrong_line(line: str, corpus: CorpusConfig, labelled: LabelledConfig) -> str:
+    """Return what is wrong with a line, and the remedy; "" if nothing is, or it is blank."""
+    pieces, weights, labels = line.split(), [], []
+    for piece in pieces:
+        mark = labelled.weight_prefix
+        if mark and piece.startswith(mark) and piece != mark:
+            weights.append(piece.removeprefix(mark))
+        elif piece.startswith(labelled.label_prefix) and piece != labelled.label_prefix:
+            labels.append(piece.removeprefix(labelled.label_prefix))
+    if pieces and not labels:
+        return f"has no label; {_remedy(corpus, labelled)}"
+    return _wrong_weight(weights, labels, corpus, labelled)
+
+
+def _remedy(corpus: CorpusConfig, labelled: LabelledConfig) -> str:
+    """Return the end of an error message: which lines or columns the files must have."""
+    if corpus.text_column:
+        return (
+            "name its columns by --text_column and --label_column, or leave both out for lines of "
+            "labels and text"
+        )
+    return (
+        f"give lines such as `{labelled.label_prefix}good a fine film` (--label_prefix), or name "
+        "--text_column and --label_column"
+    )

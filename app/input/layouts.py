@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from ..errors import UsageError
 from ..settings import RatingsConfig
-from ..text import columns, delimited, parquet, reading
-from ..text.delimited import Lines
+from ..text import columns, reading
+from ..text.columns import Lines
 
 
 def _with_id(names: str) -> tuple[str, ...]:
@@ -90,10 +90,6 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
     If a flag names a column, or the first row has usual names of a user and an item column or names
     with RecBole's types, it is a header. Otherwise --layout decides, or the numbers of fields.
 
-    Args:
-        path: The file.
-        settings: Flags that name columns or the layout.
-
     Raises:
         UsageError: The layout is unclear, a named column is missing or there twice, or the file is
             empty, malformed or not UTF-8.
@@ -102,15 +98,11 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
     named = tuple(getattr(settings, flag) for flag in _FLAGS)
     kind = columns.recognize(path).format
     if kind in _NAMED:
-        names = (
-            parquet.column_names(path)
-            if kind == "parquet"
-            else columns.object_names(columns.read_objects(path, read_lines(path)))
-        )
+        names = columns.column_names(path, kind, read_lines(path))
         return Layout(kind, columns=_find_columns(path, names, named, by_name=True))
     number, first = _first_line(path)
     separator = _separator(first)
-    first_rows = itertools.islice(delimited.read_rows(path, read_lines(path), separator), _LINES)
+    first_rows = itertools.islice(columns.split_rows(path, read_lines(path), separator), _LINES)
     rows = [*first_rows]
     fields = [row for _, row in rows]
     if not fields:
@@ -129,16 +121,7 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
 
 
 def _choose_kind(path: str, rows: list[tuple[int, list[str]]], separator: str) -> str:
-    """Return whether rows without a header are `pairs` or `lists`.
-
-    Args:
-        path: The file, for messages.
-        rows: The first rows, each with the number of its line.
-        separator: Between fields.
-
-    Raises:
-        UsageError: It is unclear.
-    """
+    """Return whether rows without a header are `pairs` or `lists`."""
     fields = [row for _, row in rows]
     counts = {len(row) for row in fields}
     is_uniform = len(counts) == 1 and (len(fields) > 1 or separator)
@@ -160,12 +143,7 @@ def _choose_kind(path: str, rows: list[tuple[int, list[str]]], separator: str) -
 
 
 def _check_lists(path: str, rows: list[tuple[int, list[str]]]) -> None:
-    """Raise UsageError if rows of several widths are rather pairs, with a few mistakes, than lists.
-
-    Args:
-        path: The file, for messages.
-        rows: The first rows, each with the number of its line.
-    """
+    """Raise UsageError if rows of several widths are pairs with a few mistakes, not lists."""
     width, count = collections.Counter(len(row) for _, row in rows).most_common(1)[0]
     if width in _PAIR and _MOST * len(rows) <= count < len(rows):
         line, odd = next((line, len(row)) for line, row in rows if len(row) != width)
@@ -180,8 +158,6 @@ def _check_names(where: str, fields: list[list[str]], kind: str) -> None:
 
     Args:
         where: File, number and text of the first line, for messages.
-        fields: The first rows.
-        kind: `pairs` or `lists`.
     """
     pairs = [row[:2] for row in fields if len(row) > 1]
     is_new = [cell not in others for cell, *others in zip(*pairs, strict=True)]
@@ -202,11 +178,6 @@ def _headerless_pairs(where: str, separator: str, fields: list[list[str]]) -> La
 
     Args:
         where: File, number and text of the first line, for messages.
-        separator: Between fields.
-        fields: The first rows.
-
-    Raises:
-        UsageError: The first line may be a header after all, or decimal signs may be commas.
     """
     count = min(len(fields[0]), max(_PAIR))
     has_name_column = any(
@@ -235,13 +206,9 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
     A column without a flag is found by its usual names. Rating and time may be absent.
 
     Args:
-        path: The file, for messages.
         names: The header.
         named: Names that the flags give, or empty strings.
         by_name: Whether to return names instead of positions.
-
-    Raises:
-        UsageError: A named column, user or item is missing, or a column is there twice.
     """
     headers = [name.strip().strip('"') for name in names]
     names, types = _split_types(headers)
@@ -259,9 +226,9 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
             known = names if name in names else headers
             index = known.index(name) if name in known else None
         if index is None and (name or number < 2):
-            raise delimited.missing_column(path, flag, name, names)
+            raise columns.missing_column(path, flag, name, names)
         if index is not None:
-            delimited.check_single(path, names, names[index], remedy)
+            columns.check_single(path, names, names[index], remedy)
             if index in taken:
                 raise UsageError(
                     f"--{flag}={names[index]}: is also --{taken[index]}; name another column"
@@ -301,11 +268,7 @@ def _simple(name: str) -> str:
 
 
 def is_number(field: str) -> bool:
-    """Return whether `float` accepts the field, as it does "1e5", "nan" and "inf".
-
-    Args:
-        field: The text.
-    """
+    """Return whether `float` accepts the field, as it does "1e5", "nan" and "inf"."""
     try:
         float(field)
     except ValueError:
@@ -316,15 +279,12 @@ def is_number(field: str) -> bool:
 def read_lines(path: str) -> Iterator[Lines]:
     """Yield whole lines of a text file, some MB at a time, with the number of the first line.
 
-    Args:
-        path: The file.
-
     Raises:
         UsageError: A line is too long, or the file is not UTF-8: with replacements, two keys could
             become equal.
         RunError: The file cannot be read.
     """
-    return delimited.whole_lines(path, _decoded(path))
+    return columns.whole_lines(path, _decoded(path))
 
 
 def _decoded(path: str) -> Iterator[str]:
@@ -338,11 +298,7 @@ def _decoded(path: str) -> Iterator[str]:
 
 
 def _first_line(path: str) -> Lines:
-    """Return the number and the text of the first line that is not blank.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the number and the text of the first line that is not blank."""
     for first, text in read_lines(path):
         for number, line in enumerate(io.StringIO(text), first):
             if line.strip():

@@ -1,36 +1,31 @@
-"""Turn a corpus into batches of token rows for word models.
-
-Each block of text is processed alone: its tokens, ids, subsampling, rows and row order depend only
-on the block, its number, the epoch and the seed. Blocks can therefore be processed in parallel in
-any order, and every run gives the same batches.
-
-If a step has several micro-batches, each of them owns a share of the blocks (block number modulo
-the number of micro-batches). A process reads only the blocks of its own micro-batches.
-"""
+"""Turn a corpus into batches of token rows for word models."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..settings import CorpusConfig, InputConfig
-from ..text.blocks import (
+from ..text.phrase_table import Phrases
+from ..text.reading import Progress
+from ..text.tokenize import drop_long_tokens, make_splitter
+from ..text.vocabulary import Vocabulary, lookup_table
+from . import token_rows
+from .blocks import (
+    ALL,
+    Share,
     map_in_order,
+    share_dataset,
     split_documents,
     without_autograph,
     without_tuning_thread,
 )
-from ..text.phrase_joiner import make_phrase_splitter
-from ..text.phrase_table import Phrases
-from ..text.reading import Progress
-from ..text.shares import ALL, Share, share_dataset
-from ..text.vocabulary import Vocabulary, lookup_table
-from .token_rows import differs_from_previous, make_block_rows
-from .tokens import PAD, encode
+from .phrase_counts import make_phrase_splitter
+from .token_rows import PAD, differs_from_previous, encode, make_block_rows
 
 # Function from the number of an epoch, int64, to a dataset of rows (R, L) int32, one per block.
 EpochRows = Callable[[tf.Tensor], tf.data.Dataset]
@@ -48,16 +43,11 @@ def map_blocks(
     """Return a dataset of `process(text)` for each block of a share of the corpus, in order.
 
     Only the blocks of the share are read, unless a file is compressed. Iterate inside
-    `text.blocks.raise_read_errors(progress)`.
+    `input.blocks.raise_read_errors(progress)`.
 
     Args:
-        sources: Paths of the text files.
-        corpus: How to read and split the text.
-        settings: Block size and parallelism.
-        progress: Updated while the files are read.
         process: Function from the text of a block, a string scalar, to tensors, such as the
             result of `make_block_tokenizer`.
-        share: Blocks to return.
         first: Number of these blocks to skip.
     """
     blocks = share_dataset(sources, corpus, settings, progress, share).skip(first)
@@ -70,12 +60,10 @@ def make_block_tokenizer(
     """Return a function from the text of a block to its tokens, without unknown words.
 
     Args:
-        corpus: How to split the text.
         vocabulary: Tokens that have an id.
-        phrases: Phrases to join to a token.
 
     Returns:
-        Function from valid UTF-8, a string scalar, to tokens (M,) int32 (see `input.tokens`).
+        Function from valid UTF-8, a string scalar, to tokens (M,) int32 (see `input.token_rows`).
     """
     # No vocabulary has a token that is too long, so it is dropped with the unknown words.
     split, table = make_phrase_splitter(corpus, phrases), lookup_table(vocabulary)
@@ -107,9 +95,6 @@ def make_epoch_rows(
     Args:
         blocks: Dataset of tokens (M,) int32, the blocks of `share`.
         keep_V: Probability that a token of each id is kept, (V,) float32.
-        window: Tokens of the halo on each side.
-        settings: Row length, shuffling and parallelism.
-        seed: Seed of the run.
         share: Blocks that the dataset has.
     """
     first, total = share
@@ -143,7 +128,6 @@ def make_batches(
         epochs: Numbers of the epochs.
         first: Number of batches to skip in the first epoch.
         halo: L - T, the number of tokens of a row that are not centres.
-        settings: Batch size and steps per call.
     """
     steps, length = settings.steps_per_call, settings.row_tokens + halo
     count = settings.micro_tokens // settings.row_tokens
@@ -195,7 +179,6 @@ def estimate_batches(
     Args:
         counts: Occurrences of each id, (V,).
         keep_V: Probability that a token of each id is kept, (V,).
-        settings: Batch size and steps per call.
         blocks: Blocks of the corpus.
     """
     # On average the last row of a block is half full.
@@ -215,3 +198,69 @@ def share_imbalance(blocks: int, settings: InputConfig) -> float:
     """
     micro = settings.micro_batches or 1
     return -(-blocks // micro) * micro / max(blocks, 1) or 1.0
+
+
+class TextBlock(NamedTuple):
+    """The words of a block of text.
+
+    Attributes:
+        words_U: Unique words, strings, in order of appearance.
+        counts_U: Occurrences of each in the block, int64.
+        tokens_M: All words of the block, as positions in `words_U`, int32.
+        documents_M: Number of the document of each token, int64, not descending.
+        dropped: Number of tokens that were too long, int64.
+    """
+
+    words_U: tf.Tensor
+    counts_U: tf.Tensor
+    tokens_M: tf.Tensor
+    documents_M: tf.Tensor
+    dropped: tf.Tensor
+
+
+def make_block_parser(corpus: CorpusConfig) -> Callable[[tf.Tensor], TextBlock]:
+    """Return a function from the text of a block, valid UTF-8, to its `TextBlock`."""
+    split = make_splitter(corpus)
+
+    def parse(text: tf.Tensor) -> TextBlock:
+        """Return the words of the text of a block, a string scalar, without too long ones."""
+        words, dropped = drop_long_tokens(split(split_documents(text, corpus.documents)))
+        words_U, tokens, counts = tf.unique_with_counts(words.flat_values)
+        return TextBlock(words_U, tf.cast(counts, tf.int64), tokens, words.value_rowids(), dropped)
+
+    return parse
+
+
+def make_parsed_rows(window: int, settings: InputConfig, seed: int) -> Callable[..., tf.Tensor]:
+    """Return a traced function that subsamples a block and makes its rows (see `token_rows`).
+
+    The rows are in random order if --shuffle.
+
+    Returns:
+        Function (epoch, number, ids_U, chances_U, tokens_M, documents_M) -> rows (R, L) int32.
+        Epoch and block number are int64 scalars; `ids_U` has the id of each unique word, int32;
+        `chances_U` the probability that its tokens are kept, float32, 0 for a word without an id.
+    """
+
+    def block_rows(
+        epoch: tf.Tensor,
+        number: tf.Tensor,
+        ids_U: tf.Tensor,
+        chances_U: tf.Tensor,
+        tokens_M: tf.Tensor,
+        documents_M: tf.Tensor,
+    ) -> tf.Tensor:
+        """Return the rows (R, L) int32 of the tokens that a random draw keeps."""
+
+        def seed_of(stream: int) -> tf.Tensor:
+            """Return the seed of this block for a stream of random numbers."""
+            return token_rows.block_seed(seed, stream, epoch, number)
+
+        ids_M, chances_M = tf.gather(ids_U, tokens_M), tf.gather(chances_U, tokens_M)
+        kept = token_rows.subsample(ids_M, documents_M, chances_M, seed_of(token_rows.SUBSAMPLE))
+        return token_rows.split_into_rows(kept, window, settings, seed_of(token_rows.SHUFFLE))
+
+    number = tf.TensorSpec([], tf.int64)
+    dtypes = tf.int32, tf.float32, tf.int32, tf.int64
+    specs = [tf.TensorSpec([None], dtype) for dtype in dtypes]
+    return tf.function(block_rows, autograph=False).get_concrete_function(number, number, *specs)

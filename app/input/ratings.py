@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -11,12 +12,14 @@ import numpy as np
 
 from ..errors import UsageError
 from ..settings import RatingsConfig
-from ..text import columns, delimited, names, parquet
+from ..text import columns, names
 from . import layouts
-from .layouts import Layout
+from .layouts import Layout, read_lines
 
 _ROWS = 1 << 16  # rows that are kept as lists at a time
 
+# `line` or `row`, the number of each row of a group, and a function from a column to its cells.
+_Group = tuple[str, Sequence[int], Callable[[Any], Sequence[str]]]
 # users_N, items_N, ratings_N, times_N: see `Ratings`.
 _Columns = tuple[np.ndarray, np.ndarray, "np.ndarray | None", "np.ndarray | None"]
 
@@ -75,10 +78,6 @@ class Ratings(NamedTuple):
 def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
     """Return the pairs of some files in order; keys in order of appearance.
 
-    Args:
-        sources: Paths of the files.
-        settings: Flags that name columns or the layout.
-
     Raises:
         UsageError: A line is malformed, the files differ in their columns, or there is no pair.
         RunError: A file cannot be read.
@@ -88,7 +87,8 @@ def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
     shown_layouts = []
     for path in sources:
         layout = layouts.detect_layout(path, settings)
-        parts += _READERS[layout.kind](path, layout, users, items)
+        read_file = _read_lists if layout.kind == "lists" else _read_pairs
+        parts += read_file(path, layout, users, items)
         shown_layouts.append(str(layout))
     files = ", ".join(sources)
     if not any(len(part[0]) for part in parts):
@@ -109,47 +109,10 @@ def read(sources: Sequence[str], settings: RatingsConfig) -> Ratings:
 
 
 def _read_pairs(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
-    """Yield the pairs of a file of lines, some at a time; add new keys to `users` and `items`."""
+    """Yield the pairs of a file, some at a time; add new keys to `users` and `items`."""
     user, item, rating, time = layout.columns
-    has_header = layout.header
-    for numbers, cells in _columns(path, layout):
-        if has_header:
-            has_header = False
-            numbers, cells = numbers[1:], [column[1:] for column in cells]
-        where = f"{path}, line", numbers
-        yield (
-            _ids(cells[user], users, "a user", *where),
-            _ids(cells[item], items, "an item", *where),
-            None if rating is None else _ratings(cells[rating], *where),
-            None if time is None else _times(cells[time], *where),
-        )
-
-
-def _read_lists(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
-    """Yield the pairs of lines of a user and items, as `_read_pairs` does, without ratings."""
-    numbered_rows = delimited.read_rows(path, layouts.read_lines(path), layout.separator)
-    while group := list(itertools.islice(numbered_rows, _ROWS)):
-        numbers, rows = zip(*group, strict=True)
-        where = f"{path}, line"
-        counts = [len(row) - 1 for row in rows]
-        item_cells = [cell.strip(" ") for row in rows for cell in row[1:]]
-        users_M = _ids([row[0].strip(" ") for row in rows], users, "a user", where, numbers)
-        items_N = _ids(item_cells, items, "an item", where, np.repeat(numbers, counts))
-        yield np.repeat(users_M, counts), items_N, None, None
-
-
-def _read_json(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
-    """Yield the pairs of a file of JSON lines, as `_read_pairs` does."""
-    user, item, rating, time = layout.columns
-    objects = columns.read_objects(path, layouts.read_lines(path))
-    while group := list(itertools.islice(objects, _ROWS)):
-        numbers, values = zip(*group, strict=True)
-        where = f"{path}, line", numbers
-
-        def cells(name: str, group=group) -> list[str]:
-            """Return the cells of a column as text."""
-            return [_json_cell(value.get(name), f"{path}, line {n}", name) for n, value in group]
-
+    for what, numbers, cells in _GROUPS[layout.kind](path, layout):
+        where = f"{path}, {what}", numbers
         yield (
             _ids(cells(user), users, "a user", *where),
             _ids(cells(item), items, "an item", *where),
@@ -158,39 +121,65 @@ def _read_json(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterato
         )
 
 
-def _json_cell(cell: Any, where: str, column: str) -> str:
-    """Return a cell as text, as `parquet.read_keys` does."""
-    whole = isinstance(cell, float) and cell.is_integer()
-    return columns.as_text(int(cell) if whole else cell, where, column)
-
-
-def _read_parquet(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
-    """Yield the pairs of a Parquet file, as `_read_pairs` does."""
-    user, item, rating, time = layout.columns
-    first = 1
-    for batch in parquet.read_batches(path, [name for name in layout.columns if name is not None]):
-        where = f"{path}, row", range(first, first + len(batch))
-
-        def ids(column: str, keys: _Keys, what: str, batch=batch) -> np.ndarray:
-            """Return the numbers of the keys in a column of the batch; add new ones to `keys`."""
-            unique, positions_N = parquet.read_keys(path, batch, column)
-            of_column = f"{path}, column {column}: key", range(1, len(unique) + 1)
-            return _ids(unique, keys, what, *of_column)[positions_N]
-
-        yield (
-            ids(user, users, "a user"),
-            ids(item, items, "an item"),
-            None if rating is None else _ratings(parquet.read_cells(path, batch, rating), *where),
-            None if time is None else _times(parquet.read_cells(path, batch, time), *where),
+def _read_lists(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
+    """Yield the pairs of lines of a user and items, as `_read_pairs` does, without ratings."""
+    for numbers, rows in _grouped(columns.split_rows(path, read_lines(path), layout.separator)):
+        counts = [len(row) - 1 for row in rows]
+        item_cells = [cell.strip(" ") for row in rows for cell in row[1:]]
+        users_M = _ids(
+            [row[0].strip(" ") for row in rows], users, "a user", f"{path}, line", numbers
         )
+        items_N = _ids(item_cells, items, "an item", f"{path}, line", np.repeat(numbers, counts))
+        yield np.repeat(users_M, counts), items_N, None, None
+
+
+def _grouped(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
+    """Yield the numbers and the contents of some thousand rows at a time."""
+    while group := list(itertools.islice(rows, _ROWS)):
+        numbers, contents = zip(*group, strict=True)
+        yield numbers, contents
+
+
+def _json_groups(path: str, layout: Layout) -> Iterator[_Group]:
+    """Yield groups of the objects of JSON lines."""
+
+    def as_text(cell: Any, number: int, name: str) -> str:
+        whole = isinstance(cell, float) and cell.is_integer()  # as in Parquet
+        return columns.as_text(int(cell) if whole else cell, f"{path}, line {number}", name)
+
+    for numbers, values in _grouped(columns.read_objects(path, read_lines(path))):
+
+        def cells(name: str, numbers=numbers, values=values) -> list[str]:
+            """Return the cells of a column as text."""
+            pairs = zip(numbers, values, strict=True)
+            return [as_text(value.get(name), number, name) for number, value in pairs]
+
+        yield "line", numbers, cells
+
+
+def _parquet_groups(path: str, layout: Layout) -> Iterator[_Group]:
+    """Yield groups of the rows of a Parquet file."""
+    first = 1
+    for batch in columns.read_batches(path, [name for name in layout.columns if name is not None]):
+        cells = functools.partial(columns.read_cells, path, batch)
+        yield "row", range(first, first + len(batch)), cells
         first += len(batch)
 
 
-_READERS: dict[str, Callable[[str, Layout, _Keys, _Keys], Iterator[_Columns]]] = {
-    "pairs": _read_pairs,
-    "lists": _read_lists,
-    "json": _read_json,
-    "parquet": _read_parquet,
+def _line_groups(path: str, layout: Layout) -> Iterator[_Group]:
+    """Yield groups of the lines below the header, without blanks around cells."""
+    has_header = layout.header
+    for numbers, cells in _columns(path, layout):
+        if has_header:
+            has_header = False
+            numbers, cells = numbers[1:], [column[1:] for column in cells]
+        yield "line", numbers, cells.__getitem__
+
+
+_GROUPS: dict[str, Callable[[str, Layout], Iterator[_Group]]] = {
+    "pairs": _line_groups,
+    "json": _json_groups,
+    "parquet": _parquet_groups,
 }
 
 
@@ -199,29 +188,28 @@ def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], Sequenc
 
     Blanks around a cell are removed.
     """
-    texts = layouts.read_lines(path)
+    texts = read_lines(path)
     for first, text in texts:
         found = _plain_columns(text, layout)
         if found:
             yield range(first, first + len(found[0])), found
             continue
         # A quoted cell may continue in the next text, so all following texts are read row by row.
-        following = texts if delimited.is_quoted(text, layout.separator) else ()
-        rows = delimited.read_rows(
+        following = texts if columns.is_quoted(text, layout.separator) else ()
+        rows = columns.split_rows(
             path, itertools.chain([(first, text)], following), layout.separator
         )
-        while group := list(itertools.islice(rows, _ROWS)):
-            needed = 1 + max(column for column in layout.columns if column is not None)
-            for number, row in group:
-                delimited.check_cells(f"{path}, line {number}", row, needed, layout.fields)
-            numbers, rows_N = zip(*group, strict=True)
-            yield numbers, [[row[column].strip(" ") for row in rows_N] for column in range(needed)]
+        needed = 1 + max(column for column in layout.columns if column is not None)
+        for numbers, group in _grouped(rows):
+            for number, row in zip(numbers, group, strict=True):
+                columns.check_cells(f"{path}, line {number}", row, needed, layout.fields)
+            yield numbers, [[row[column].strip(" ") for row in group] for column in range(needed)]
 
 
 def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
     """Return the columns of lines; [] for white space, or if one is blank, quoted or irregular."""
     separator = layout.separator
-    if not separator or delimited.is_quoted(text, separator):
+    if not separator or columns.is_quoted(text, separator):
         return []
     lines = text[:-1].split("\n")
     separators = layout.fields - 1
@@ -238,11 +226,7 @@ def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
 def _ids(
     column: Sequence[str], keys: _Keys, what: str, where: str, numbers: Sequence[int]
 ) -> np.ndarray:
-    """Return the number of each key of a column, int32; add a new key with the next number.
-
-    Raises:
-        UsageError: A new key is empty or has a line break.
-    """
+    """Return the number of each key of a column, int32; add a new key with the next number."""
     old_count = len(keys.names)
     found_N = np.fromiter(map(keys.__getitem__, column), np.int32, len(column))
     for key in keys.names[old_count:]:
@@ -274,9 +258,6 @@ def _parse_numbers(
         what: Name of a number, for messages.
         where: File, for messages.
         numbers: Line of each text, for messages.
-
-    Raises:
-        UsageError: A text is not a finite number, or has an underscore.
     """
     try:
         values = np.fromiter(map(float, column), dtype, len(column))

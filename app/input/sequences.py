@@ -6,8 +6,8 @@ the streams into rows of T tokens plus the token before them. So each token is p
 the token before it. The rows of a block depend on the block alone.
 
 A stream begins with an empty state: its first row begins with the bitwise complement of an id (see
-`input.tokens`). The token before the first token of a block is taken to be `<eos>`. The end of a
-document does not reset the state; the model learns it from `<eos>`.
+`input.token_rows`). The token before the first token of a block is taken to be `<eos>`. The end of
+a document does not reset the state; the model learns it from `<eos>`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..settings import CorpusConfig, InputConfig
-from ..text.blocks import map_in_order, split_documents
 from ..text.tokenize import make_tokenizer
 from ..text.vocabulary import EOS, UNK, Vocabulary, lookup_table
 from . import pipeline
-from .tokens import PAD
+from .blocks import map_in_order, split_documents
+from .token_rows import PAD
 
 
 def make_block_tokenizer(
@@ -34,7 +34,6 @@ def make_block_tokenizer(
     that has a token.
 
     Args:
-        corpus: How to split the text.
         vocabulary: Tokens that have an id, with `<unk>` and `<eos>`.
 
     Raises:
@@ -67,7 +66,6 @@ def make_epoch_rows(
         blocks: Dataset of ids (M,) int32.
         share: Share of each block, at its end, that is held out (see `make_heldout_rows`).
         end: The id of `<eos>`.
-        settings: Batch size, row length and parallelism.
     """
 
     def training_rows(ids_M: tf.Tensor) -> tf.Tensor:
@@ -89,7 +87,6 @@ def make_heldout_rows(
         blocks: Dataset of ids (M,) int32.
         share: Share of each block that is held out.
         end: The id of `<eos>`.
-        settings: Batch size, row length and parallelism.
     """
 
     def heldout_rows(ids_M: tf.Tensor) -> tf.Tensor:
@@ -106,7 +103,6 @@ def estimate_batches(tokens: int, settings: InputConfig, blocks: int) -> int:
 
     Args:
         tokens: Tokens of the corpus.
-        settings: Batch size, steps per call and the held-out share.
         blocks: Blocks of the corpus.
     """
     # On average the last rows of a block are half full.
@@ -139,7 +135,6 @@ def _rows(ids_M: tf.Tensor, before: int | tf.Tensor, settings: InputConfig) -> t
     Args:
         ids_M: Ids of a block, int32.
         before: The id before the first.
-        settings: Row length T and tokens of a micro-batch.
     """
     length = settings.row_tokens
     streams = settings.micro_tokens // length

@@ -1,14 +1,58 @@
-"""Turn the tokens of a block of text into rows for word models: subsampling, halo and order."""
+"""The encoding of tokens in a batch, and the rows of a block: subsampling, halo and order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..settings import InputConfig
-from .tokens import PAD, decode, encode
+from ..types import HOST
+
+PAD = 2**31 - 1
+
+
+class Decoded(NamedTuple):
+    """Token ids of a batch, with masks.
+
+    Attributes:
+        ids: Token ids (B, L) int32; 0 where there is no token.
+        real: Bool (B, L), true where there is a token.
+        document: Number of the document within its row (B, L) int32; 0 if it begins before the row.
+    """
+
+    ids: tf.Tensor
+    real: tf.Tensor
+    document: tf.Tensor
+
+
+def encode(ids: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    """Return tokens for ids: `~id` for the first token of a document, else the id.
+
+    Args:
+        ids: Token ids (N,) int32.
+        first: Bool (N,), true for the first token of a document.
+
+    Returns:
+        Tokens (N,) int32.
+    """
+    return tf.where(first, ~ids, ids)
+
+
+def decode(tokens_BL: tf.Tensor) -> Decoded:
+    """Return ids, mask and document numbers of encoded tokens, computed on the CPU."""
+    with tf.device(HOST):
+        first = tokens_BL < 0
+        real = tokens_BL != PAD
+        ids = tf.where(first, ~tokens_BL, tokens_BL)
+        return Decoded(
+            ids=tf.where(real, ids, 0),
+            real=real,
+            document=tf.cumsum(tf.cast(first, tf.int32), axis=1),
+        )
+
 
 SUBSAMPLE, SHUFFLE = 11, 12  # streams of random numbers; the training step uses others
 
@@ -42,9 +86,6 @@ def make_block_rows(
 
     Args:
         keep_V: Probability that a token of each id is kept, (V,) float32.
-        window: Tokens of the halo on each side.
-        settings: Row length and shuffling.
-        seed: Seed of the run.
 
     Returns:
         Function (epoch, block number, tokens) -> rows (R, L) int32. The first two are int64
@@ -71,8 +112,6 @@ def split_into_rows(
 
     Args:
         tokens_N: Tokens (N,) int32.
-        window: Tokens of the halo on each side.
-        settings: Row length and shuffling.
         seed: Seed of the order, (2,) int64.
     """
     rows_RL = _rows(tokens_N, settings.row_tokens, window)
@@ -86,20 +125,14 @@ def block_seed(seed: int, stream: int, epoch: tf.Tensor, number: tf.Tensor) -> t
     """Return the seed (2,) int64 of one kind of random draw for a block.
 
     Args:
-        seed: Seed of the run.
         stream: Kind of draw, such as `SUBSAMPLE`.
-        epoch: Number of the epoch, int64 scalar.
         number: Number of the block in the epoch, int64 scalar.
     """
     return tf.stack([seed + (stream << 40), epoch * (1 << 32) + number])
 
 
 def differs_from_previous(values_N: tf.Tensor) -> tf.Tensor:
-    """Return whether each value differs from the previous one, (N,) bool; true for the first.
-
-    Args:
-        values_N: Values (N,).
-    """
+    """Return whether each value differs from the previous one, (N,) bool; true for the first."""
     return tf.concat([tf.ones_like(values_N[:1], tf.bool), values_N[1:] != values_N[:-1]], axis=0)
 
 

@@ -1,16 +1,21 @@
-"""Split pairs of a user and an item into training and held-out pairs."""
+"""Split pairs of a user and an item into training and held-out pairs, and make batches of them."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from ..errors import UsageError
-from ..settings import Config
+from ..settings import InputConfig, RatingsConfig
+from ..system.python_functions import numpy_function
 from ..text.names import count_names, whole
 from ..text.vocabulary import Vocabulary
+from ..types import HOST, Batches
+from .blocks import without_autograph, without_tuning_thread
 from .layouts import is_number
 from .ratings import Ratings
 
@@ -66,7 +71,14 @@ class Split:
     left_out: int
 
 
-def split_pairs(corpus_pairs: Ratings, heldout_pairs: Ratings | None, config: Config) -> Split:
+def split_pairs(
+    corpus_pairs: Ratings,
+    heldout_pairs: Ratings | None,
+    settings: RatingsConfig,
+    heldout_share: float,
+    min_count: int,
+    seed: int,
+) -> Split:
     """Split pairs into training and held-out pairs, both in the order of the files.
 
     First, pairs below --min_rating are dropped, and repeated pairs are merged. Afterwards, users
@@ -75,12 +87,10 @@ def split_pairs(corpus_pairs: Ratings, heldout_pairs: Ratings | None, config: Co
     Args:
         corpus_pairs: Pairs of --corpus.
         heldout_pairs: Pairs of --heldout, or None to hold out pairs by --split.
-        config: The configuration of the run.
 
     Raises:
         UsageError: Ratings or times that the flags need are missing, or no training pair is left.
     """
-    settings = config.ratings
     add_ratings = settings.weighted and corpus_pairs.ratings_N is not None
     corpus_pairs = filter_by_rating(corpus_pairs, settings.min_rating)
     if add_ratings and (corpus_pairs.ratings_N <= 0).any():
@@ -91,17 +101,17 @@ def split_pairs(corpus_pairs: Ratings, heldout_pairs: Ratings | None, config: Co
     if heldout_pairs is not None:
         train, heldout = corpus_pairs, filter_by_rating(heldout_pairs, settings.min_rating)
     else:
-        is_heldout_N = _is_heldout(corpus_pairs, config)
+        is_heldout_N = _is_heldout(corpus_pairs, settings.split, heldout_share, seed)
         train, heldout = corpus_pairs.select(~is_heldout_N), corpus_pairs.select(is_heldout_N)
     # Dropping rare users may leave items without a pair, and the reverse; a second pass drops them.
-    for min_count in sorted({config.vocabulary.min_count, 1}, reverse=True):
-        users = count_names(train.user_keys, train.users_N, min_count)
-        items = count_names(train.item_keys, train.items_N, min_count)
+    for least in sorted({min_count, 1}, reverse=True):
+        users = count_names(train.user_keys, train.users_N, least)
+        items = count_names(train.item_keys, train.items_N, least)
         train = _select_known(_with_ids(train, users.tokens, items.tokens))
     if not train.users_N.size:
         raise UsageError(
-            f"--corpus={config.corpus.corpus}: no pair is left to train on; lower --min_count, "
-            "--min_rating or --heldout_share"
+            "--corpus: no pair is left to train on; lower --min_count, --min_rating or "
+            "--heldout_share"
         )
     known_items = group_by_user(train, len(users.tokens))
     heldout, left_out = select_scorable(heldout, users, items, known_items)
@@ -117,8 +127,6 @@ def select_scorable(
 
     Args:
         pairs: Held-out pairs.
-        users: Names of the user ids.
-        items: Names of the item ids.
         known: Items that each user has in training.
     """
     scorable = _select_known(
@@ -180,12 +188,11 @@ def _merge_repeated(pairs: Ratings, add_ratings: bool) -> tuple[Ratings, int]:
     return merged.select(np.argsort(order_N[is_last_N])), repeated
 
 
-def _is_heldout(pairs: Ratings, config: Config) -> np.ndarray:
+def _is_heldout(pairs: Ratings, rule: str, share: float, seed: int) -> np.ndarray:
     """Return which pairs --split holds out, (N,) bool; none if --heldout_share is 0.
 
     `leave_one_out` takes the last pair of each user with several; `time` may raise a UsageError.
     """
-    rule, share = config.ratings.split, config.input.heldout_share
     count = len(pairs.users_N)
     is_heldout_N = np.zeros(count, bool)
     if not share or not count:
@@ -193,7 +200,7 @@ def _is_heldout(pairs: Ratings, config: Config) -> np.ndarray:
     if rule == "time" and pairs.times_N is None:
         raise UsageError("--split=time: the pairs have no times; name --time_column, or another")
     if rule == "random":
-        order_N = np.random.default_rng(config.run.seed).permutation(count)
+        order_N = np.random.default_rng(seed).permutation(count)
     elif pairs.times_N is None:
         order_N = np.arange(count)
     else:
@@ -230,3 +237,89 @@ def _positions(keys: list[str], others: list[str]) -> np.ndarray:
 def _codes(pairs: Ratings) -> np.ndarray:
     """Return a number for each (user, item), (N,) int64."""
     return pairs.users_N.astype(np.int64) * len(pairs.item_keys) + pairs.items_N
+
+
+def make_batches(
+    pairs: Ratings, weighted: bool, seed: int, settings: InputConfig, user_pairs: int = 1
+) -> Batches:
+    """Return the batches of a run: `UserItemPairs` of (S, B), in a new random order each epoch.
+
+    Args:
+        pairs: The training pairs. Without ratings, each pair has the rating 1.
+        weighted: Whether the weight of a pair is its rating, which it must have; else it is 1.
+        user_pairs: The number of pairs of a user that follow one another; they are drawn at random
+            among the user's pairs. The last of a user may be fewer.
+    """
+    steps, size = settings.steps_per_call, settings.batch_tokens
+    count = len(pairs.users_N)
+    ones_N = np.ones(count, np.float32)
+    columns = UserItemPairs(
+        pairs.users_N,
+        pairs.items_N,
+        ones_N if pairs.ratings_N is None else pairs.ratings_N,
+        pairs.ratings_N if weighted else ones_N,
+    )
+
+    def shuffle(epoch: np.ndarray) -> np.ndarray:
+        random = np.random.default_rng((seed, int(epoch)))
+        if user_pairs == 1:
+            return random.permutation(count).astype(np.int32)
+        return _shuffle_groups(pairs.users_N, user_pairs, random)
+
+    @without_autograph
+    def dataset(epochs: range, first: int) -> tf.data.Dataset:
+        with tf.device(HOST):
+            tensors = UserItemPairs(*map(tf.constant, columns))
+
+        def epoch_calls(epoch: tf.Tensor) -> tf.data.Dataset:
+            order_N = tf.ensure_shape(numpy_function(shuffle, [epoch], tf.int32), [count])
+
+            def make_call(number: tf.Tensor) -> tuple[tf.Tensor, UserItemPairs]:
+                positions = number * steps * size + tf.range(steps * size, dtype=tf.int64)
+                chosen = tf.gather(order_N, tf.minimum(positions, count - 1))
+                batch = UserItemPairs(*(tf.gather(tensor, chosen) for tensor in tensors))
+                weights = tf.where(positions < count, batch.weights, 0.0)
+                batch = batch._replace(weights=weights)
+                return epoch, UserItemPairs(*(tf.reshape(part, (steps, size)) for part in batch))
+
+            skipped = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
+            numbers = tf.data.Dataset.range(skipped, count_batches(count, settings))
+            return numbers.map(make_call, name="pairs")
+
+        numbers = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
+        calls = numbers.flat_map(epoch_calls, name="epochs")
+        return without_tuning_thread(calls.prefetch(settings.prefetch, name="ahead"))
+
+    def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, UserItemPairs]]:
+        for epoch, data in dataset(epochs, first):
+            yield int(epoch), data
+
+    return epoch_batches
+
+
+def _shuffle_groups(users_N: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
+    """Return a random order of pairs in which groups of pairs of a user stay together, (N,) int32.
+
+    The pairs of each user are divided at random into groups of `size`, and a smaller last one.
+    """
+    count = len(users_N)
+    draws_N = random.integers(1 << 32, size=count, dtype=np.uint64)
+    by_user_N = np.argsort((users_N.astype(np.uint64) << np.uint64(32)) | draws_N, kind="stable")
+    is_first_N = np.diff(users_N[by_user_N], prepend=-1) != 0
+    user_starts = np.flatnonzero(is_first_N)
+    places_N = np.arange(count) - np.repeat(user_starts, np.diff(user_starts, append=count))
+    starts_G = np.flatnonzero(places_N % size == 0)
+    sizes_G = np.diff(starts_G, append=count)
+    order_G = random.permutation(len(starts_G))
+    starts_G, sizes_G = starts_G[order_G], sizes_G[order_G]
+    shifts_G = starts_G - (np.cumsum(sizes_G) - sizes_G)
+    return by_user_N[np.arange(count) + np.repeat(shifts_G, sizes_G)].astype(np.int32)
+
+
+def count_batches(pairs: int, settings: InputConfig) -> int:
+    """Return the number of batches, of S steps each, of an epoch, rounded up.
+
+    Args:
+        pairs: Number of training pairs.
+    """
+    return -(-pairs // (settings.steps_per_call * settings.batch_tokens))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -55,22 +56,24 @@ def by_name(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
     ]
 
 
+def callers() -> Iterator[types.FrameType]:
+    """Yield the frames of the call stack, the nearest first."""
+    frame = inspect.currentframe()
+    while frame := frame.f_back:
+        yield frame
+
+
 def is_dtype_guessed() -> bool:
     """Return whether Keras calls a model now with inputs whose dtype it guessed."""
-    frame = inspect.currentframe()
-    while frame := frame.f_back:
-        if frame.f_code.co_name in _GUESSES:
-            return frame.f_globals.get("__name__", "").startswith("keras.src.")
-    return False
+    return any(
+        frame.f_code.co_name in _GUESSES and module_of(frame).startswith("keras.src.")
+        for frame in callers()
+    )
 
 
-def is_called_by(function: str, module: str) -> bool:
-    """Return whether a function is in the call stack."""
-    frame = inspect.currentframe()
-    while frame := frame.f_back:
-        if frame.f_code.co_name == function and frame.f_globals.get("__name__") == module:
-            return True
-    return False
+def module_of(frame: types.FrameType) -> str:
+    """Return the name of the module whose code a frame runs."""
+    return frame.f_globals.get("__name__", "")
 
 
 def owners_in_call(kind: type) -> Iterator[Any]:
@@ -80,21 +83,11 @@ def owners_in_call(kind: type) -> Iterator[Any]:
         kind: A class of Keras. Only methods that Keras defines are looked at: `f_locals` keeps the
             locals of a frame alive, those of a user's function with a model that it deletes.
     """
-    frame = inspect.currentframe()
-    while frame := frame.f_back:
-        if frame.f_globals.get("__name__", "").startswith("keras.") and isinstance(
+    for frame in callers():
+        if module_of(frame).startswith("keras.") and isinstance(
             owner := frame.f_locals.get("self"), kind
         ):
             yield owner
-
-
-def in_call_of(kind: type) -> Any:
-    """Return the nearest object of a class whose method is in the call stack, or None.
-
-    Args:
-        kind: See `owners_in_call`.
-    """
-    return next(owners_in_call(kind), None)
 
 
 def is_ours(kind: type) -> bool:
@@ -103,11 +96,7 @@ def is_ours(kind: type) -> bool:
 
 
 def require_tensorflow() -> None:
-    """Check that Keras runs on TensorFlow.
-
-    Raises:
-        ValueError: It runs on another backend.
-    """
+    """Raise ValueError if Keras runs on another backend than TensorFlow."""
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"lexrow.keras needs Keras on TensorFlow, not on {keras.backend.backend()}; "
@@ -116,14 +105,7 @@ def require_tensorflow() -> None:
 
 
 def refuse_strategy(table: str) -> None:
-    """Check that no strategy of tf.distribute is in use.
-
-    Args:
-        table: The table that would be used, for the message.
-
-    Raises:
-        ValueError: There is a strategy.
-    """
+    """Raise ValueError if a strategy of tf.distribute is in use, where `table` cannot be."""
     if tf.distribute.has_strategy():
         raise ValueError(
             f"{table} has one copy of its rows, and {type(tf.distribute.get_strategy()).__name__} "
@@ -136,9 +118,6 @@ def check_xla(layer: keras.layers.Layer, *devices: str) -> None:
 
     Args:
         *devices: The TensorFlow names of the devices of its variables; empty if not known.
-
-    Raises:
-        ValueError: XLA cannot compile look-ups in the table, or compiles for another device.
     """
     if not under_xla():
         return
@@ -183,12 +162,6 @@ def in_place(initializer: Any) -> Any:
     """Return an initializer that makes the same values without temporary copies of them.
 
     Only random and constant initializers of Keras are replaced; any other is returned unchanged.
-
-    Args:
-        initializer: An initializer, or its name.
-
-    Raises:
-        ValueError: There is no initializer of this name.
     """
     original = keras.initializers.get(initializer)
     if isinstance(original, _RANDOM):

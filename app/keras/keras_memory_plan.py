@@ -13,13 +13,7 @@ from ..system.console import aligned, size_text
 from .layers.dynamic_embedding import DynamicEmbedding
 from .layers.softmax_base import OutputLayer
 from .step_parts import parts_of
-from .tables.table_memory import (
-    TableMemory,
-    memory_of_keys,
-    memory_of_rows,
-    memory_of_variable,
-    slot_bytes,
-)
+from .tables.table_memory import TableMemory, memory_of, slot_bytes
 
 _HEADER = "layer", "table", "shape", "dtype", "rows", "optimizer", "cache", "maps", "where"
 
@@ -104,11 +98,11 @@ def _memory(
             return 0
         return slot_bytes(optimizer, columns, dtype, path)
 
-    path = f"{layer.path or layer.name}/embeddings"  # Keras makes the path when it builds the layer
-    if isinstance(layer, keras.layers.Embedding):
-        return [memory_of_rows(layer, state(layer.output_dim, layer.variable_dtype, path))]
-    if isinstance(layer, DynamicEmbedding):
-        return [memory_of_keys(layer, state(layer.output_dim, "float32", path))]
+    if isinstance(layer, keras.layers.Embedding | DynamicEmbedding):
+        dtype = "float32" if isinstance(layer, DynamicEmbedding) else layer.variable_dtype
+        # Keras makes the path when it builds the layer.
+        path = f"{layer.path or layer.name}/embeddings"
+        return [memory_of(layer, state(layer.output_dim, dtype, path))]
     if not isinstance(layer, OutputLayer):
         return []
     if hidden_size is None and not layer.built:
@@ -118,10 +112,15 @@ def _memory(
         )
     dtype, path = layer.variable_dtype, layer.path or layer.name
     return [
-        memory_of_variable(
-            f"{layer.name}: {name}", shape, dtype, state(shape[1], dtype, f"{path}/{name}")
+        TableMemory(
+            f"{layer.name}: {name}",
+            "device",
+            *shape,
+            dtype,
+            state(shape[1], dtype, f"{path}/{name}"),
         )
         for name, shape in layer.table_shapes(hidden_size).items()
+        for slots in [state(shape[1], dtype, f"{path}/{name}")]
     ]
 
 

@@ -6,14 +6,13 @@ import dataclasses
 
 import tensorflow as tf
 
-from ..input.bag_packing import Bags
+from ..input.bags import Bags
 from ..losses.base import Loss, Predictions, Shares
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..types import HOST, Batch, Rows, UniqueIds
 from .averages import MeanWeights, average, make_matrix, transpose
-from .base import Outcome, apply_loss
-from .seeds import draw_seed, initial_seed
+from .base import Outcome, apply_loss, draw_seed, initial_seed
 
 
 @dataclasses.dataclass(frozen=True)

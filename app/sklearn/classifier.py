@@ -14,12 +14,12 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from ..input.labelled_weights import MOST_WEIGHT
+from ..input.labelled_files import MOST_WEIGHT
 from ..system import devices
 from ..tasks.classify.classify_model import load_trained, make_model, make_scorer
 from ..tasks.classify.label_prediction import Classifier
-from ..text.text_lists import as_bytes, as_training_texts, check_labels
 from .estimator import TextEstimator, argument_names, train
+from .text_lists import as_bytes, as_training_texts, check_labels
 
 
 class _Table(NamedTuple):

@@ -1,34 +1,51 @@
-"""Read named columns of CSV, TSV, JSON lines and Parquet files, and the text of a corpus."""
+"""Read named columns of CSV, TSV, JSON lines and Parquet files, and the text of a corpus.
+
+CSV (RFC 4180) is read by Python's `csv` and JSON by its `json`: pyarrow's readers of these take an
+unclosed quote for one long cell, read large integers as floats, and do not number lines.
+"""
 
 from __future__ import annotations
 
 import collections
+import csv
+import difflib
+import io
 import itertools
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+import numpy as np
+
+from ..errors import RunError, UsageError
 from ..settings import CorpusConfig
-from . import content, delimited, parquet, reading
+from . import content, reading
 from .content import Content
-from .delimited import Lines
 
+if TYPE_CHECKING:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+# A longer line or quoted cell is refused: it is probably an unclosed quote or a binary file. In a
+# list of items it would be a user with more than a million items.
+LONGEST = 16 << 20  # characters
 _SEPARATORS = (",", "\t", ";")
+_QUOTING = (",", ";")
 _LINE_END = re.compile(r"\r+\n?|\n")
 _SAMPLE = 100  # JSON objects that the names of the columns are taken from
+_SHOWN = 500  # characters of a header in a message
+_ROWS, _BYTES = 1 << 16, 16 << 20  # the most rows of Parquet at a time, and their average size
 
 # The place of a row, for messages, and its cells.
 Row = tuple[str, list[Any]]
+# Consecutive whole lines: the number of the first one, and the text, in which "\n" ends each.
+Lines = tuple[int, str]
 
 
 def recognize(path: str) -> Content:
     """Return the content of a file (see `content.recognize`).
-
-    Args:
-        path: The file.
 
     Raises:
         UsageError: The file is neither text nor Parquet, or cannot be decompressed.
@@ -40,10 +57,6 @@ def recognize(path: str) -> Content:
 
 def is_cuttable(path: str, text_column: str) -> bool:
     """Return whether blocks of the text of a file are parts of the file, as it is plain UTF-8.
-
-    Args:
-        path: The file.
-        text_column: Value of --text_column.
 
     Raises:
         UsageError: The file is neither text nor Parquet, or cannot be decompressed.
@@ -60,11 +73,7 @@ def read_text(
     With --text_column, each cell of this column is a line, and a line end in it becomes a blank.
 
     Args:
-        path: The file.
-        corpus: How to read the file.
         block_bytes: Largest size of a block, before replacement.
-        progress: Updated while the file is read.
-        index: Number of the source in `progress`.
 
     Raises:
         UsageError: The file is no text, has no such column, or is malformed; or it is JSON lines or
@@ -94,15 +103,11 @@ def read_rows(
     """Yield the rows of a file that are not blank, with the cells of some columns in order.
 
     The content of the file shows its format. Cells of JSON lines and Parquet may have any type, and
-    are None if they are missing.
+    are None if they are missing. The other arguments are those of `read_text`.
 
     Args:
-        path: The file.
         columns: Names of the columns, by the flag that names each.
-        invalid_utf8: Value of --invalid_utf8.
         block_bytes: Bytes to read at a time.
-        progress: Updated while the file is read.
-        index: Number of the source in `progress`.
 
     Raises:
         UsageError: A column is missing or repeated, the number of cells differs, or quotes, JSON
@@ -114,17 +119,12 @@ def read_rows(
         yield from _parquet_rows(path, columns, progress, index)
         return
     blocks = reading.blocks(path, "line", invalid_utf8, block_bytes, progress, index)
-    lines = delimited.whole_lines(path, map(bytes.decode, blocks))
+    lines = whole_lines(path, map(bytes.decode, blocks))
     yield from (_json_rows if kind == "json" else _delimited_rows)(path, lines, columns)
 
 
 def as_text(cell: Any, where: str, column: str) -> str:
     """Return a cell as valid Unicode text; a missing one is empty.
-
-    Args:
-        cell: The cell.
-        where: Its place, for messages.
-        column: The name of its column, for messages.
 
     Raises:
         UsageError: The cell is a list or an object.
@@ -141,42 +141,6 @@ def as_text(cell: Any, where: str, column: str) -> str:
             f"{where}: {column} is a list or an object; name a column of text or numbers"
         )
     return cell.decode(errors="replace") if isinstance(cell, bytes) else str(cell)
-
-
-def read_objects(path: str, lines: Iterable[Lines]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of JSON lines, each with the number of its line; skip blank lines.
-
-    Args:
-        path: The file, for messages.
-        lines: Consecutive parts of the file, see `delimited.whole_lines`.
-
-    Raises:
-        UsageError: A line is no JSON object.
-    """
-    for first, text in lines:
-        for number, line in enumerate(text[:-1].split("\n"), first):
-            if not line or line.isspace():
-                continue
-            try:
-                value, reason = json.loads(line), "it has no names"
-            except (ValueError, RecursionError) as error:
-                value, reason = None, str(error)
-            if not isinstance(value, dict):
-                raise UsageError(
-                    f"{path}, line {number}: is no JSON object, as the first line is ({reason}); "
-                    "correct or remove it"
-                )
-            yield number, value
-
-
-def object_names(objects: Iterable[tuple[int, dict[str, Any]]]) -> list[str]:
-    """Return the names in the first 100 objects of JSON lines, in order of appearance.
-
-    Args:
-        objects: The objects, each with the number of its line.
-    """
-    sample = itertools.islice(objects, _SAMPLE)
-    return list(dict.fromkeys(name for _, value in sample for name in value))
 
 
 def _in_one_line(text: str) -> str:
@@ -202,25 +166,126 @@ def _check_lines(path: str) -> None:
     kind = recognize(path).format
     if kind == "text":
         return
-    if kind == "parquet":
-        shown, names = "a Parquet file", parquet.column_names(path)
-    else:
-        shown = "a file of JSON lines"
-        decoded = map(bytes.decode, reading.blocks(path))
-        names = object_names(read_objects(path, delimited.whole_lines(path, decoded)))
+    shown = "a Parquet file" if kind == "parquet" else "a file of JSON lines"
     raise UsageError(
-        f"{path} is {shown} with the columns {delimited.list_columns(names)}; name the one that "
-        "has the texts by --text_column (and for --task=classify, also --label_column)"
+        f"{path} is {shown} with the columns {_list_columns(column_names(path, kind))}; name the "
+        "one that has the texts by --text_column (and for --task=classify, also --label_column)"
     )
 
 
-def _find(path: str, names: Sequence[str], columns: Mapping[str, str]) -> list[int]:
-    """Return the positions of columns among all names; raise UsageError if one is not there."""
-    for flag, name in columns.items():
-        if name not in names:
-            raise delimited.missing_column(path, flag, name, names)
-        delimited.check_single(path, names, name)
-    return [names.index(name) for name in columns.values()]
+# Lines and rows.
+
+
+def whole_lines(path: str, blocks: Iterable[str]) -> Iterator[Lines]:
+    r"""Yield the text of a file in parts of whole lines, each with the number of its first line.
+
+    A line ends with "\n", "\r\n", "\r\r\n" or "\r", which all become "\n"; the last line gets one.
+
+    Raises:
+        UsageError: A line is longer than `LONGEST`.
+    """
+    number, rest = 1, ""
+    for block in blocks:
+        text = rest + block
+        held = 2 if text.endswith("\r\r") else int(text.endswith("\r"))  # "\n" may follow
+        lines = _normalized(text[: len(text) - held])
+        end = lines.find("\n")
+        if (end if end >= 0 else len(lines)) > LONGEST:  # a block begins at most one such line
+            raise UsageError(
+                f"{path}, line {number}: longer than {LONGEST:,} characters; check that the file "
+                "is text, or split the line"
+            )
+        end = lines.rfind("\n") + 1
+        rest = lines[end:] + text[len(text) - held :]
+        if end:
+            yield number, lines[:end]
+            number += lines.count("\n")
+    if rest:
+        yield number, _normalized(rest).removesuffix("\n") + "\n"
+
+
+def _normalized(text: str) -> str:
+    r"""Return a text in which each line end is "\n"."""
+    if "\r" not in text:
+        return text
+    # Windows writes "\r\r\n" for rows that end in "\r\n" already.
+    return text.replace("\r\r\n", "\n").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def is_quoted(text: str, separator: str) -> bool:
+    """Return whether a text may have quoted cells, which may contain line ends."""
+    return separator in _QUOTING and '"' in text
+
+
+def split_rows(
+    path: str, parts: Iterable[Lines], separator: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that are not blank, each with the number of the line where it begins.
+
+    A row is blank if all its cells are empty or white space. Blanks around a cell are kept.
+
+    Args:
+        parts: Consecutive parts of the file, see `whole_lines`.
+        separator: The separator of fields, or "" for white space. With "," and ";", cells may be
+            quoted.
+
+    Raises:
+        UsageError: A quote is not closed, something follows a closed one, or a cell is too long;
+            only with "," and ";".
+    """
+    if separator in _QUOTING:
+        yield from _split_csv(path, parts, separator)
+        return
+    for first, text in parts:
+        for number, line in enumerate(text[:-1].split("\n"), first):
+            row = line.split(separator or None)
+            if _has_content(row):
+                yield number, row
+
+
+def _split_csv(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tuple[int, list]]:
+    """Yield the rows of a text that may have quoted cells, as `split_rows` does.
+
+    This sets the `csv.field_size_limit` of the process to `LONGEST`.
+    """
+    csv.field_size_limit(LONGEST)  # the module's own is 131,072 characters
+    parts = iter(parts)
+    number, text = next(parts, (1, ""))
+    texts = itertools.chain([text], (text for _, text in parts))
+    lines = itertools.chain.from_iterable(map(io.StringIO, texts))
+    # Strict, because an unclosed quote would silently make the following lines part of its cell.
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    ended = 0
+    try:
+        for row in reader:
+            if _has_content(row):
+                yield number + ended, row
+            ended = reader.line_num
+    except csv.Error as error:
+        raise UsageError(
+            f"{path}, line {number + ended}: {error}; close, double or remove quotes"
+        ) from error
+
+
+def _has_content(row: list[str]) -> bool:
+    """Return whether a row has a cell that is not blank."""
+    return any(cell and not cell.isspace() for cell in row)
+
+
+def check_cells(where: str, row: list[str], needed: int, usual: int) -> None:
+    """Raise a UsageError for a row that lacks a column, or has content after the usual cells.
+
+    Args:
+        needed: The number of cells that it needs.
+        usual: The number of cells of the first row.
+    """
+    if len(row) < needed:
+        raise UsageError(f"{where}: {len(row)} of {needed} fields; correct or remove it")
+    if any(row[usual:]):
+        raise UsageError(
+            f"{where}: {len(row)} fields where the first one has {usual}; quote cells that hold a "
+            "separator, correct or remove it"
+        )
 
 
 def _delimited_rows(path: str, lines: Iterable[Lines], columns: Mapping[str, str]) -> Iterator[Row]:
@@ -228,12 +293,12 @@ def _delimited_rows(path: str, lines: Iterable[Lines], columns: Mapping[str, str
     lines = iter(lines)
     start = list(itertools.islice(lines, 1))
     separator = _separator(path, start, columns)
-    rows = delimited.read_csv_rows(path, itertools.chain(start, lines), separator)
+    rows = _split_csv(path, itertools.chain(start, lines), separator)
     _, header = next(rows, (0, []))
     found = _find(path, [name.strip() for name in header], columns)
     for number, row in rows:
         where = f"{path}, line {number}"
-        delimited.check_cells(where, row, max(found) + 1, len(header))
+        check_cells(where, row, max(found) + 1, len(header))
         yield where, [row[column] for column in found]
 
 
@@ -243,7 +308,7 @@ def _separator(path: str, start: list[Lines], columns: Mapping[str, str]) -> str
     separators = sorted(_SEPARATORS, key=lambda sign: ".tsv" in path.lower() and sign != "\t")
     for separator in separators:
         try:
-            _, header = next(delimited.read_csv_rows(path, start, separator), (0, []))
+            _, header = next(_split_csv(path, start, separator), (0, []))
         except UsageError:  # quotes that are none between other separators
             continue
         if {name.strip() for name in header}.issuperset(columns.values()):
@@ -253,13 +318,113 @@ def _separator(path: str, start: list[Lines], columns: Mapping[str, str]) -> str
     return best
 
 
+# Names of columns.
+
+
+def column_names(path: str, kind: str, lines: Iterable[Lines] = ()) -> list[str]:
+    """Return the names of the columns of a file of JSON lines or Parquet.
+
+    Those of JSON lines are the names in its first 100 objects, in order of appearance.
+
+    Args:
+        kind: `json` or `parquet`.
+        lines: The lines of the file, by default with replacements for what is not UTF-8.
+
+    Raises:
+        UsageError: A line is no JSON object, it is not a Parquet file, or pyarrow is missing.
+    """
+    if kind == "parquet":
+        return _open(path).schema_arrow.names
+    lines = lines or whole_lines(path, map(bytes.decode, reading.blocks(path)))
+    return _object_names(itertools.islice(read_objects(path, lines), _SAMPLE))
+
+
+def _object_names(objects: Iterable[tuple[int, dict[str, Any]]]) -> list[str]:
+    """Return the names in numbered objects of JSON lines, in order of appearance."""
+    return list(dict.fromkeys(name for _, value in objects for name in value))
+
+
+def _list_columns(header: Sequence[str]) -> str:
+    """Return the names of a header for a message: "none" if empty, cut if they are long."""
+    names = ", ".join(header) or "none"
+    return names if len(names) < _SHOWN else f"{names[:_SHOWN]}…"
+
+
+def check_single(path: str, header: Sequence[str], name: str, remedy: str = "") -> None:
+    """Raise a UsageError if a header has the name of a column more than once.
+
+    Args:
+        name: A column that is read.
+        remedy: Another remedy, for the end of the message.
+    """
+    if header.count(name) > 1:
+        raise UsageError(
+            f"{path}: {header.count(name)} columns are named {name}; remove or rename all but one"
+            f"{remedy}"
+        )
+
+
+def missing_column(path: str, flag: str, name: str, names: Sequence[str]) -> UsageError:
+    """Return the error for a column that a file has not; it names the columns that it has.
+
+    Args:
+        name: The missing name, the value of the flag.
+    """
+    by_lower = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    hint = f", such as {by_lower[near[0]]}" if near else ""
+    return UsageError(
+        f"--{flag}={name}: {path} has the columns {_list_columns(names)}; name one of them{hint}"
+    )
+
+
+def _find(path: str, names: Sequence[str], columns: Mapping[str, str]) -> list[int]:
+    """Return the positions of columns among all names; raise UsageError if one is not there."""
+    for flag, name in columns.items():
+        if name not in names:
+            raise missing_column(path, flag, name, names)
+        check_single(path, names, name)
+    return [names.index(name) for name in columns.values()]
+
+
+# JSON lines.
+
+
+def read_objects(path: str, lines: Iterable[Lines]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of JSON lines, each with the number of its line; skip blank lines.
+
+    Args:
+        lines: Consecutive parts of the file, see `whole_lines`.
+
+    Raises:
+        UsageError: A line is no JSON object.
+    """
+    for first, text in lines:
+        for number, line in enumerate(text[:-1].split("\n"), first):
+            if not line or line.isspace():
+                continue
+            try:
+                value, reason = json.loads(line), "it has no names"
+            except (ValueError, RecursionError) as error:
+                value, reason = None, str(error)
+            if not isinstance(value, dict):
+                raise UsageError(
+                    f"{path}, line {number}: is no JSON object, as the first line is ({reason}); "
+                    "correct or remove it"
+                )
+            yield number, value
+
+
 def _json_rows(path: str, lines: Iterable[Lines], columns: Mapping[str, str]) -> Iterator[Row]:
     """Yield the rows of a file of JSON lines."""
     objects = read_objects(path, lines)
     sample = list(itertools.islice(objects, _SAMPLE))
-    _find(path, object_names(sample), columns)
+    _find(path, _object_names(sample), columns)
     for number, value in itertools.chain(sample, objects):
         yield f"{path}, line {number}", [value.get(name) for name in columns.values()]
+
+
+# Parquet.
 
 
 def _parquet_rows(
@@ -267,11 +432,101 @@ def _parquet_rows(
 ) -> Iterator[Row]:
     """Yield the rows of a Parquet file, and set the entries of `progress`."""
     progress.positions[index] = progress.replaced[index] = 0
-    _find(path, parquet.column_names(path), columns)
-    size, count = os.path.getsize(path), parquet.row_count(path)
-    for number, row in enumerate(parquet.read_rows(path, list(columns.values())), 1):
-        progress.positions[index] = size * number // count
-        yield f"{path}, row {number}", list(row)
+    metadata, names = _open(path).metadata, list(columns.values())
+    _find(path, column_names(path, "parquet"), columns)
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    total = max(sum(group.total_byte_size for group in groups), 1)
+    most = max(1, min(_ROWS, _BYTES * metadata.num_rows // total))  # texts may be long
+    size, number = os.path.getsize(path), 0
+    for batch in read_batches(path, names, most):
+        try:
+            cells = [batch[name].to_pylist() for name in names]
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path}: its text is not UTF-8; convert it") from error
+        for row in zip(*cells, strict=True):
+            number += 1
+            progress.positions[index] = size * number // metadata.num_rows
+            yield f"{path}, row {number}", list(row)
     if progress.digests is not None:
         how = "none", reading.BLOCK_BYTES, progress, index
         collections.deque(reading.raw_blocks(path, *how), maxlen=0)  # sets the digest
+
+
+def read_batches(
+    path: str, names: Sequence[str], rows: int = _ROWS
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield rows of some columns of a Parquet file, some thousands at a time.
+
+    Args:
+        names: Columns that the file has; a repeated name counts once.
+        rows: The most rows at a time.
+
+    Raises:
+        UsageError: It is not a Parquet file, or pyarrow is not installed.
+        RunError: The file is damaged.
+    """
+    file = _open(path)
+    import pyarrow
+
+    try:
+        yield from file.iter_batches(rows, columns=list(dict.fromkeys(names)))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise RunError(_damaged(path, error)) from error
+
+
+def read_cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
+    """Return the cells of a column of keys, numbers or times as text.
+
+    Floats without a fraction become integers, 3.0 is "3": pandas writes integers with empty cells
+    as floats. Dates and times become seconds since 1970 (UTC).
+
+    Args:
+        batch: Some rows of it.
+
+    Raises:
+        UsageError: A cell is empty or not UTF-8, or the column has lists or objects.
+    """
+    import pyarrow
+    from pyarrow import types
+
+    column = batch[name]
+    if isinstance(column, pyarrow.DictionaryArray):
+        column = column.dictionary_decode()
+    if types.is_nested(column.type):
+        raise UsageError(
+            f"{path}: column {name} is of {column.type}; give a column of text or numbers"
+        )
+    try:
+        if types.is_timestamp(column.type) or types.is_date(column.type):
+            column = column.cast(pyarrow.timestamp("s"), safe=False).cast(pyarrow.int64())
+        elif types.is_binary(column.type) or types.is_large_binary(column.type):
+            column = column.cast(pyarrow.large_string())
+        encoded = column.dictionary_encode()  # few cells differ, and Python reads only these
+        unique = encoded.dictionary.to_pylist()
+    except (pyarrow.ArrowInvalid, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: column {name} is not UTF-8; convert it") from error
+    is_float = types.is_floating(column.type)
+    if column.null_count or (is_float and not np.isfinite(unique).all()):
+        raise UsageError(f"{path}: column {name} has empty cells; remove their rows")
+    if is_float:
+        unique = [int(cell) if cell.is_integer() else cell for cell in unique]
+    return np.array([*map(str, unique), ""], object)[encoded.indices.to_numpy()].tolist()
+
+
+def _open(path: str) -> ParquetFile:
+    """Open a Parquet file, and read its metadata; raise UsageError if it is none."""
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise UsageError(f"{path}: Parquet files need pyarrow; pip install pyarrow") from error
+    try:
+        return ParquetFile(path, page_checksum_verification=True)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UsageError(_damaged(path, error)) from error
+
+
+def _damaged(path: str, error: Exception) -> str:
+    """Return the message for a damaged file."""
+    reason = " ".join(str(error).split())
+    return f"{path} is truncated or corrupt ({reason}); fetch or write it again"

@@ -89,10 +89,6 @@ def recognize(path: str, file: BinaryIO) -> Content:
 
     Text in UTF-16 is recognized without a byte-order mark, too.
 
-    Args:
-        path: Path of the file, for messages.
-        file: The open file.
-
     Raises:
         UsageError: It is neither text nor Parquet: for example an archive or a picture.
         EOFError, OSError, zlib.error, lzma.LZMAError: It cannot be read or decompressed.

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
+import json
 import os
 import re
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from ..settings import CorpusConfig
+from ..types import ALONE, Team
 from . import columns, docstrings, download, reading
 from .meter import show_progress
+from .teamwork import gather_parts
 
 _DOCSTRINGS = re.compile(r"(?:(?P<listed>.*),)?\s*(?P<item>docstrings:.*)", re.DOTALL)
 
@@ -32,7 +35,6 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
 
     Args:
         config: Has the value and the folder of downloads.
-        flag: Name of the flag, for messages.
 
     Raises:
         UsageError: The value names nothing, or an item cannot be read: no such file, a folder,
@@ -72,9 +74,6 @@ def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
 
     Compute it before the text is read, so that an edit during the read changes `modified`.
 
-    Args:
-        sources: Paths of the files.
-
     Returns:
         A value for JSON. `files` and `bytes` are numbers. `sha256` is a hash of the names (without
         folders), the sizes and samples of the contents. `modified` is a hash of the modification
@@ -111,18 +110,16 @@ def hash_contents(progress: reading.Progress) -> str:
     return hashlib.sha256("".join(progress.digests).encode()).hexdigest()
 
 
-def fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
+def fingerprint(sources: tuple[str, ...], team: Team = ALONE) -> dict[str, Any]:
     """Return `sample_fingerprint` of the files and, as `contents`, the hash of all their text.
 
-    The whole text is read, and progress is shown.
-
-    Args:
-        sources: Paths of the files.
+    The whole text is read, and progress is shown. All processes of a team call this together, and
+    each reads files of its own.
 
     Raises:
         RunError: A file cannot be read.
     """
-    return {**sample_fingerprint(sources), "contents": _read_contents(sources)}
+    return {**sample_fingerprint(sources), "contents": read_contents(sources, team)}
 
 
 def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any] | None:
@@ -132,10 +129,6 @@ def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any]
     read, and `known` itself is returned. A fingerprint of an earlier version may have no
     `contents`; then size and samples decide.
 
-    Args:
-        sources: Paths of the files.
-        known: The fingerprint to compare with.
-
     Raises:
         RunError: A file cannot be read.
     """
@@ -144,19 +137,83 @@ def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any]
         return None
     if "contents" in known and known.get("modified") == sample["modified"]:
         return known
-    contents = _read_contents(sources)
+    contents = read_contents(sources)
     return {**sample, "contents": contents} if known.get("contents", contents) == contents else None
 
 
-def _read_contents(sources: tuple[str, ...]) -> str:
-    """Read all text of the files, show the progress, and return the hash of `hash_contents`."""
-    progress = reading.Progress.make(sources, hashed=True)
-    size = sum(map(os.path.getsize, sources))
-    with show_progress("reading the text to see whether it has changed", size, "B") as show:
-        for index, path in enumerate(sources):
-            for _ in reading.raw_blocks(path, "none", reading.BLOCK_BYTES, progress, index):
-                show(sum(progress.positions))
-    return hash_contents(progress)
+def read_contents(sources: tuple[str, ...], team: Team = ALONE) -> str:
+    """Read all text of the files, as `fingerprint` does, and return the hash of `hash_contents`."""
+    sizes = list(map(os.path.getsize, sources))
+    mine = _deal(sizes, len(team.names))[team.number]
+
+    def read_mine() -> bytes:
+        """Return the digests of the files that this process reads, "" for others, as JSON."""
+        progress = reading.Progress.make(sources, hashed=True)
+        what, size = "reading the text to see whether it has changed", sum(sizes[i] for i in mine)
+        with show_progress(what, size, "B") as show:
+            for index in mine:
+                how = sources[index], "none", reading.BLOCK_BYTES, progress, index
+                for _ in reading.raw_blocks(*how):
+                    show(sum(progress.positions))
+        return json.dumps(progress.digests).encode()
+
+    digests = map(json.loads, gather_parts(team, read_mine))
+    whole = reading.Progress.make(sources)
+    whole.digests = ["".join(of_file) for of_file in zip(*digests, strict=True)]
+    return hash_contents(whole)
+
+
+def check_same(sources: tuple[str, ...], recorded: dict[str, Any], team: Team) -> None:
+    """Check that no process of a team has other files than the first, or another workdir.
+
+    Names without folders, sizes and samples of the files are compared, so that nothing is read
+    whole. All processes of the team call this together.
+
+    Args:
+        recorded: The corpus.json of the workdir, {} if there is none.
+
+    Raises:
+        RunError: They differ, or a file cannot be read.
+    """
+    if team is ALONE:
+        return
+
+    def describe() -> bytes:
+        """Return what all processes must have alike, as JSON."""
+        sample = sample_fingerprint(sources)
+        del sample["modified"]  # copies on several machines differ in it
+        return json.dumps([sample, recorded], sort_keys=True).encode()
+
+    values = list(map(json.loads, gather_parts(team, describe)))
+    first_sample, first_recorded = values[0]
+    for name, (found, seen) in zip(team.names, values, strict=True):
+        if found != first_sample:
+            raise RunError(
+                f"--corpus: {name} has other text than {team.names[0]} ({_in_words(found)} and "
+                f"{_in_words(first_sample)}); give all of them files with the same names and "
+                "content"
+            )
+        if seen != first_recorded:
+            raise RunError(
+                f"--workdir: {name} finds another corpus.json there than {team.names[0]}; give "
+                "all of them one folder, on a file system that they share"
+            )
+
+
+def _deal(sizes: list[int], hands: int) -> list[list[int]]:
+    """Deal files, the largest first, each to the hand with the fewest bytes; return numbers."""
+    dealt: list[list[int]] = [[] for _ in range(hands)]
+    loads = [0] * hands
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        hand = loads.index(min(loads))
+        dealt[hand].append(index)
+        loads[hand] += sizes[index]
+    return dealt
+
+
+def _in_words(sample: dict[str, Any]) -> str:
+    """Return a fingerprint in words."""
+    return f"{sample['files']} file(s), {sample['bytes']:,} bytes, hash {sample['sha256'][:8]}"
 
 
 def _split_items(value: str, flag: str) -> list[str]:
@@ -213,9 +270,6 @@ def _expand_item(item: str, flag: str) -> list[str]:
     """Return the files that a path or a glob names, sorted; `~` is the home folder.
 
     A path that exists is not a glob.
-
-    Raises:
-        UsageError: The path is a folder, nothing matches, or a file cannot be read.
     """
     path = _path(item)
     if os.path.isdir(path):

@@ -39,7 +39,6 @@ def extract(packages: tuple[str, ...], data_dir: str) -> str:
 
     Args:
         packages: Names of packages or modules; `stdlib` for the standard library.
-        data_dir: Folder of the file.
 
     Raises:
         UsageError: A package is not installed or has no Python source.
@@ -68,9 +67,6 @@ def paragraphs(docstring: str) -> Iterator[str]:
 
     An example is a block of code between lines with three backquotes, or a `>>>` with the lines up
     to the next empty line.
-
-    Args:
-        docstring: The text.
     """
     lines: list[str] = []
     in_fence = in_example = False
@@ -113,11 +109,7 @@ def _docstrings(path: str) -> Iterator[str]:
 
 
 def _sources(package: str) -> list[str]:
-    """Return the Python files of a package or module, in a fixed order, without its tests.
-
-    Raises:
-        UsageError: There is no such package, or it has no Python file.
-    """
+    """Return the Python files of a package or module, in a fixed order, without its tests."""
     files = [file for root in _roots(package) for file in _python_files(root)]
     if not files:
         raise UsageError(f"--corpus=docstrings:{package} has no Python source; leave it out")
@@ -128,9 +120,6 @@ def _roots(package: str) -> list[str]:
     """Return the folders of a package, or the file of a module, or the folder of the stdlib.
 
     Nothing is imported. The file of a module may be no Python source.
-
-    Raises:
-        UsageError: The name is dotted, or no such package is installed.
     """
     if package == "stdlib":
         return [sysconfig.get_path("stdlib")]

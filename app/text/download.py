@@ -56,10 +56,6 @@ def fetch(archive: Archive, data_dir: str) -> str:
 
     The size and the hash are checked, also of a file that is there already.
 
-    Args:
-        archive: The zip file.
-        data_dir: Folder of the file.
-
     Raises:
         RunError: The file cannot be downloaded or written, or it is not the published one.
     """
@@ -90,12 +86,7 @@ def _download(url: str, target: IO[bytes], path: str) -> None:
     """Write the content of a URL to an open file, and show the progress.
 
     Args:
-        url: The address.
-        target: The open file.
         path: Where the unpacked file belongs, for messages.
-
-    Raises:
-        RunError: The content cannot be downloaded or written.
     """
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:

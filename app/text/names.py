@@ -28,9 +28,6 @@ def whole(name: str) -> str:
     """Return a name without the fraction of a whole number: `5800` for `5800.0`.
 
     Programs write whole numbers so if some of them were missing.
-
-    Args:
-        name: Name of a user or an item.
     """
     match = _WHOLE.fullmatch(name) if name.endswith("0") else None
     return match[1] if match else name
@@ -63,7 +60,6 @@ def close_names(name: str, names: Sequence[str]) -> list[str]:
     A number is like no other number.
 
     Args:
-        name: The other name.
         names: The names, the most frequent first.
     """
     return [] if name.isdigit() else difflib.get_close_matches(name, names[:_COMPARED])
@@ -71,10 +67,6 @@ def close_names(name: str, names: Sequence[str]) -> list[str]:
 
 def save(names: Vocabulary, path: Path) -> None:
     """Write a line `name<TAB>count` for each id in order.
-
-    Args:
-        names: The names and their counts.
-        path: File to write.
 
     Raises:
         UsageError: A name has a line feed, or is longer than a line may be; any other
@@ -98,9 +90,6 @@ def save(names: Vocabulary, path: Path) -> None:
 
 def load(path: Path) -> Vocabulary:
     """Read a file that `save` wrote; `total` is the sum of the counts.
-
-    Args:
-        path: File to read.
 
     Raises:
         DamagedError: The file is missing or damaged.

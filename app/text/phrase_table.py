@@ -49,10 +49,6 @@ def join_words(text: str) -> str:
 def save(phrases: Phrases, path: Path) -> None:
     """Write a line `pass<TAB>first<TAB>second<TAB>count<TAB>score` for each phrase.
 
-    Args:
-        phrases: The phrases.
-        path: File to write.
-
     Raises:
         RunError: The file cannot be written.
     """
@@ -61,11 +57,7 @@ def save(phrases: Phrases, path: Path) -> None:
 
 
 def compute_digest(phrases: Phrases) -> str:
-    """Return the SHA-256 of the file that `save` writes.
-
-    Args:
-        phrases: The phrases.
-    """
+    """Return the SHA-256 of the file that `save` writes."""
     return hashlib.sha256(_encode(phrases)).hexdigest()
 
 
@@ -73,7 +65,6 @@ def load(path: Path, digest: str) -> Phrases:
     """Read a file that `save` wrote.
 
     Args:
-        path: File to read.
         digest: The value of `compute_digest` for the phrases of the run.
 
     Raises:

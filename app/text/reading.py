@@ -45,7 +45,6 @@ class Progress:
         """Return the state of some sources before any of them is read.
 
         Args:
-            sources: Paths of the files.
             hashed: Whether to compute the digests.
         """
         count = len(sources)
@@ -70,12 +69,9 @@ def blocks(
     characters.
 
     Args:
-        path: The file.
         documents: Value of --documents: "line", "file" or "none".
         invalid_utf8: Value of --invalid_utf8: "replace" or "error".
         block_bytes: Largest size of a block, before replacement.
-        progress: Updated while the file is read, if given.
-        index: Number of the source in `progress`.
 
     Raises:
         UsageError: The file is no text, or cannot be decompressed.
@@ -98,11 +94,7 @@ def raw_blocks(
     the digest is set in `progress`, if it has digests. Of a Parquet file these are all bytes.
 
     Args:
-        path: The file.
-        documents: Value of --documents.
         block_bytes: Largest size of a block.
-        progress: Updated while the file is read, if given.
-        index: Number of the source in `progress`.
 
     Raises:
         UsageError: The file is neither text nor Parquet, or cannot be decompressed.
@@ -137,7 +129,6 @@ def cut_blocks(
 
     Args:
         chunks: Consecutive parts of the text.
-        documents: Value of --documents.
         block_bytes: Largest size of a block.
     """
     buffer, offset = b"", 0  # the offset of the buffer
@@ -161,7 +152,6 @@ def block_length(buffer: bytes, documents: str) -> int:
 
     Args:
         buffer: As many bytes of the text as a block has at most.
-        documents: Value of --documents.
     """
     end = buffer.rfind(b"\n") + 1 if documents == "line" else 0
     end = end or last_white_space(buffer) + 1
@@ -176,11 +166,7 @@ def block_length(buffer: bytes, documents: str) -> int:
 
 
 def last_white_space(text: bytes) -> int:
-    """Return the position of the last byte that is white space to every tokenizer, -1 for none.
-
-    Args:
-        text: Bytes of a text.
-    """
+    """Return the position of the last byte that is white space to every tokenizer, -1 for none."""
     return max(map(text.rfind, _WHITE_SPACE))
 
 
@@ -188,9 +174,6 @@ def to_valid_utf8(text: bytes, invalid_utf8: str, path: str, offset: int) -> tup
     """Return the text as valid UTF-8, and the number of invalid sequences replaced by U+FFFD.
 
     Args:
-        text: Bytes of a block.
-        invalid_utf8: Value of --invalid_utf8.
-        path: The file, for messages.
         offset: Position of the block in the decompressed file, for messages.
 
     Raises:
@@ -215,9 +198,6 @@ def to_valid_utf8(text: bytes, invalid_utf8: str, path: str, offset: int) -> tup
 @contextlib.contextmanager
 def open_source(path: str) -> Iterator[BinaryIO]:
     """Yield a regular file, open to read its bytes, and convert read errors.
-
-    Args:
-        path: The file.
 
     Raises:
         UsageError: The block of code raised an error of decompression or decoding.

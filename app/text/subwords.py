@@ -42,7 +42,6 @@ def hash_word(word: str | bytes, rule: NgramRule) -> np.ndarray:
 
     Args:
         word: A word without the marks `<` and `>`. Unpaired surrogates count as characters.
-        rule: The n-grams to make.
     """
     return hash_words([word], rule).buckets_N
 
@@ -52,7 +51,6 @@ def hash_words(words: Sequence[str | bytes], rule: NgramRule) -> WordNgrams:
 
     Args:
         words: Words without the marks `<` and `>`.
-        rule: The n-grams to make.
     """
     parts, starts = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
     for first in range(0, len(words), _CHUNK):
@@ -69,7 +67,6 @@ def compose_unseen(words: Sequence[str | bytes], ngrams: NgramVectors) -> np.nda
 
     Args:
         words: N words that have no row of their own.
-        ngrams: The vectors of the n-grams.
     """
     found = hash_words(words, ngrams.rule)
     sums_ND = np.zeros((len(words), ngrams.rows_ND.shape[1]), np.float32)
@@ -96,7 +93,6 @@ def hash_strings(words_M: tf.Tensor, rule: NgramRule) -> tuple[tf.Tensor, tf.Ten
 
     Args:
         words_M: Words without the marks `<` and `>`, strings. They need not be valid UTF-8.
-        rule: The n-grams to make.
 
     Returns:
         The buckets of all words, (N,) int32, as in `WordNgrams`, and the number of n-grams of each

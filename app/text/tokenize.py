@@ -65,11 +65,7 @@ def drop_long_tokens(tokens: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tenso
 
 
 def warn_about_long_tokens(dropped: int) -> None:
-    """Log a warning with the number of tokens that were dropped as too long, unless it is 0.
-
-    Args:
-        dropped: The number of tokens.
-    """
+    """Log a warning with the number of tokens that were dropped as too long, unless it is 0."""
     if dropped:
         logging.warning(
             "dropped %d tokens of more than %d bytes, which are not words", dropped, LONGEST_TOKEN

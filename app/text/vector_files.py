@@ -1,53 +1,362 @@
-"""Read word vectors from a file of any known format."""
+"""Read word vectors from files of word2vec.c, gensim, GloVe (compressed or not) and fastText.
+
+`lexrow.exporting.word2vec` writes the formats and describes them. The first bytes of a file show
+whether it is text or binary, and whether it has a header.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import array
+import contextlib
+import gzip
+import io
+import itertools
+import lzma
+import re
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
-from ..types import WordVectors
-from . import word2vec_reader
-from .fasttext import model_file, word_vectors
+import numpy as np
+from absl import logging
+
+from ..errors import UsageError
+from ..system.files import BYTE_ORDER_MARK, open_stream, opener
+from ..types import NgramVectors, WordVectors
+from .fasttext import model_file
+from .fasttext.file_format import DenseMatrix
+from .fasttext.line_features import LineFeatures, make_rule, mean_rows
+
+_AGAIN = "copy or download the file again"
+_AS_BINARY = " (read as binary: its first row is no line of numbers)"
+_REMEDY = "give a word2vec file (text or binary), GloVe text, or a .bin of fastText"
+# Bytes; longer than any word that word2vec.c writes (MAX_STRING 100) or a tokenizer makes.
+_LONGEST_WORD = 65_536
+# Bytes; longer than any header, and than a row of 80,000 numbers.
+_LONGEST_LINE = _READ_BYTES = 1 << 20
+# Far more columns than any vectors have, so that a damaged header cannot ask for all memory.
+_MOST_COLUMNS, _LONGEST_NUMBER = 1 << 20, 18
+# Patterns of the first bytes of files that must be changed first, and how.
+_OTHERS = {
+    rb"PK[\3\5][\4\6]": "a zip archive; unzip it, and give the file of vectors in it",
+    rb"\x1f\x8b": "compressed by gzip; give it a name in .gz",
+    rb"BZh[1-9]1AY&SY": "compressed by bzip2; give it a name in .bz2",
+    rb"\xfd7zXZ\0": "compressed by xz; give it a name in .xz",
+    rb"\x28\xb5\x2f\xfd": "compressed by zstd; decompress it",
+}
+# Rows of words that came before. A file that repeats more is no file of vectors; a compressed one
+# might go on for hours.
+_MOST_REPEATED = 1_000_000
+
+
+# Rows that are checked at a time: numpy takes as long for one row as for several.
+_CHECKED = 256
+_COMPOSED = 1 << 14  # words of fastText whose vectors are made at a time
+
+
+class _Layout(NamedTuple):
+    """The format of a file: a file without a header is text."""
+
+    binary: bool
+    header: bool
+    rows: int | None  # the number that the header announces; None without a header
+    columns: int
 
 
 def needs_tensorflow(path: str | Path) -> bool:
-    """Return whether `read` needs TensorFlow for a file: for one of fastText, to hash n-grams.
-
-    Args:
-        path: The file.
-    """
+    """Return whether `read` needs TensorFlow for a file: for one of fastText, to hash n-grams."""
     return model_file.is_fasttext(path)
 
 
 def read(path: str | Path) -> WordVectors:
     """Read a file of word2vec (text or binary), GloVe, or fastText (`.bin`).
 
+    Bytes of a word that are not UTF-8 become U+FFFD. Of a repeated word the first row is used, with
+    a warning. Content after the rows that the header announces is ignored, with a warning for text.
+    A row without a word is left out, and a vector of zeros is kept, each with a warning.
+
     Args:
-        path: The file. Its first bytes show the format.
+        path: The file, which may be a pipe. A name in .gz, .bz2 or .xz is decompressed.
+
+    Returns:
+        Words and vectors (V, D) float32, in the order of the file. A file of fastText has counts,
+        too, and the vectors of n-grams, which stay in the file until they are used.
 
     Raises:
-        UsageError: The file is missing, malformed or truncated, has a number that is not finite,
-            or is a classifier of fastText.
+        UsageError: The file is missing, malformed or truncated, a number is not finite, more than a
+            million rows repeat an earlier word, or it is a classifier of fastText.
     """
-    is_fasttext = model_file.is_fasttext(path)
-    return word_vectors.read(path) if is_fasttext else word2vec_reader.read(path)
+    if model_file.is_fasttext(path):
+        return _read_fasttext(path)
+    words: dict[str, None] = {}
+    # This grows with the file, so that a damaged header cannot ask for terabytes.
+    numbers = bytearray()
+    count = zeros = 0
+    zero_word = ""
+    for count, (word, row) in enumerate(rows(path), 1):
+        if word not in words:
+            words[word] = None
+            numbers += row
+            if not any(row):
+                zeros, zero_word = zeros + 1, zero_word or word
+        elif count - len(words) > _MOST_REPEATED:
+            raise UsageError(
+                f"{path}, row {count}: more than {_MOST_REPEATED:,} rows repeat an earlier word; "
+                f"{_REMEDY}"
+            )
+    if count > len(words):
+        logging.warning("%d rows repeat an earlier word: left out", count - len(words))
+    if not words:
+        raise UsageError(f"{path}: no row has a word; {_REMEDY}")
+    if zeros:
+        logging.warning(
+            "%s: %d words have a zero vector, which is near to no word; the first is %r",
+            path,
+            zeros,
+            zero_word,
+        )
+    matrix = np.frombuffer(numbers, "<f4").reshape(len(words), -1)
+    return WordVectors(list(words), matrix.astype(np.float32, copy=False))
 
 
 def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
     """Yield each word of a file and its vector as little-endian float32 bytes, row by row.
 
-    Only the vectors of a fastText file (`.bin`) are all in memory.
+    Repeated words are not left out, and rows before a damage may be given before its error. Only
+    the vectors of a fastText file (`.bin`) are all in memory.
 
     Args:
-        path: The file, see `read`.
+        path: As for `read`.
 
     Raises:
-        UsageError: See `read`.
+        UsageError: As for `read`, but for rows that repeat a word.
     """
-    if not model_file.is_fasttext(path):
-        yield from word2vec_reader.rows(path)
-        return
-    vectors = word_vectors.read(path)
+    blank = 0
+    for word, row in _fasttext_rows(path) if model_file.is_fasttext(path) else _checked_rows(path):
+        if word:
+            yield word, row
+        else:
+            blank += 1
+    if blank:
+        logging.warning("%s: %d rows have no word: left out", path, blank)
+
+
+def _checked_rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the rows of a word2vec file, after a check of several at a time."""
+    found, first = _rows(path), 1
+    while part := list(itertools.islice(found, _CHECKED)):
+        numbers = np.frombuffer(b"".join(row for _, row in part), "<f4")
+        _check_finite(path, [word for word, _ in part], numbers.reshape(len(part), -1), first)
+        yield from part
+        first += len(part)
+
+
+def _check_finite(
+    path: str | Path, tokens: Sequence[str], matrix_ND: np.ndarray, first: int = 1
+) -> None:
+    """Raise UsageError if a number of some vectors, from row `first` on, is not finite."""
+    for start in range(0, len(tokens), _CHECKED):
+        is_finite_M = np.isfinite(matrix_ND[start : start + _CHECKED]).all(axis=1)
+        if not is_finite_M.all():
+            row = start + int(is_finite_M.argmin())
+            number = matrix_ND[row][~np.isfinite(matrix_ND[row])][0]
+            raise UsageError(
+                f"{path}, row {first + row}: the vector of {tokens[row][:60]!r} has {number}, "
+                "which is not a finite number; correct or remove the row"
+            )
+
+
+def _read_fasttext(path: str | Path) -> WordVectors:
+    """Read the words of a fastText file; see `read`.
+
+    A word's vector is the mean of its own row and those of its character n-grams, if the model has
+    any (FastText::getWordVector).
+    """
+    model = model_file.load(path, is_supervised=False)
+    words = model.dictionary.words
+    tokens = [word.decode(errors="replace") for word in words]
+    # Of quantised rows, which fastText has in classifiers only, a small file can have more than any
+    # memory.
+    if not isinstance(model.input, DenseMatrix):
+        raise UsageError(f"{path}: quantised word vectors; give a .bin file of fastText")
+    ngrams = None
+    if model.args.max_ngram > 0:
+        ngrams = NgramVectors(make_rule(model.args), model.input.values_VD[len(tokens) :])
+    features = LineFeatures(model)
+    matrix_VD = np.empty((len(words), model.args.dim), np.float32)
+    for first in range(0, len(words), _COMPOSED):
+        part = words[first : first + _COMPOSED]
+        rows_N, counts_W = features.of_words(part)
+        owners_N = np.repeat(np.arange(len(part)), counts_W)
+        matrix_VD[first : first + len(part)] = mean_rows(model, rows_N, owners_N, len(part))
+    _check_finite(path, tokens, matrix_VD)
+    return WordVectors(tokens, matrix_VD, model.dictionary.counts_V, ngrams)
+
+
+def _fasttext_rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the words of a fastText file that are not empty, and their vectors."""
+    vectors = _read_fasttext(path)
     for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
         if token:
             yield token, row.astype("<f4").tobytes()
+
+
+def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the rows of a word2vec file; the word may be empty, and numbers not finite."""
+    decompress = opener(path, plain=contextlib.nullcontext)
+    count = 0
+    try:
+        with open_stream(path) as raw, decompress(raw) as stream:
+            # A pipe can be read only once, so the reader of rows gets these first bytes as well.
+            start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
+            for mark, kind in _OTHERS.items():
+                if re.match(mark, start):
+                    raise UsageError(f"{path}: {kind}")
+            layout, start = _detect_layout(path, start, stream)
+            file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
+            parse = _binary_rows if layout.binary else _text_rows
+            for token, row in parse(path, file, layout):
+                count += 1
+                yield token.decode("utf-8", "replace"), row
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise UsageError(f"{path}: compressed data is damaged or cut short; {_AGAIN}") from error
+    except OSError as error:  # bz2 reports damage as an OSError without a strerror
+        reason = error.strerror or f"{error}; {_AGAIN}"
+        raise UsageError(f"{path}: {reason}; {_REMEDY}") from error
+    if layout.rows is not None and count < layout.rows:
+        remedy = "" if layout.binary else f", or correct line 1 to '{count} {layout.columns}'"
+        raise UsageError(
+            f"{path}: ends after {count} of the {layout.rows} rows that its first line announces"
+            f"{_AS_BINARY if layout.binary else ''}; {_AGAIN}{remedy}"
+        )
+
+
+class _Joined(io.RawIOBase):
+    """A stream of `start`, bytes that were read already, followed by the rest of `stream`."""
+
+    def __init__(self, start: bytes, stream: Any):
+        self._start, self._stream = io.BytesIO(start), stream
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the next bytes into a buffer, and return their number; 0 at the end."""
+        return self._start.readinto(buffer) or self._stream.readinto(buffer)
+
+
+def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_Layout, bytes]:
+    """Return the layout of a file, and the bytes after its header that were read so far.
+
+    Without a header these are all bytes of `start`. With a header, more bytes may be read from
+    `stream`, until they hold the first row.
+
+    Args:
+        start: The first bytes of the file.
+        stream: The rest of the file.
+    """
+    first, end, rest = start.partition(b"\n")
+    fields = first.split()
+    if len(fields) == 2 and all(field.isdigit() for field in fields) and end:
+        if max(map(len, fields)) > _LONGEST_NUMBER:
+            raise UsageError(f"{path}, line 1: announces too many numbers; {_REMEDY}")
+        rows, columns = map(int, fields)
+        if not rows or not 0 < columns <= _MOST_COLUMNS:
+            raise UsageError(f"{path}, line 1: announces {rows} x {columns} numbers; {_REMEDY}")
+        rest += stream.read(max(0, _longest_row(columns) - len(rest)))
+        row = rest[: _longest_row(columns)].partition(b"\n")[0]
+        numbers = row.split()[1:]
+        is_blank = row[:1].isspace() and len(numbers) == columns - 1
+        if (
+            numbers
+            and len(numbers) != columns
+            and not is_blank
+            and _are_numbers(numbers, len(numbers))
+        ):
+            raise UsageError(
+                f"{path}, line 2: {len(numbers)} numbers, where line 1 announces {columns}; "
+                f"{_AGAIN}, or correct line 1 to '{rows} {len(numbers)}'"
+            )
+        is_binary = not _are_numbers(row.split()[-columns:], columns)
+        return _Layout(is_binary, True, rows, columns), rest
+    columns = len(fields) - 1
+    if columns < 1 or not _are_numbers(fields[1:], columns):
+        raise UsageError(f"{path}, line 1: neither a header nor a word and its numbers; {_REMEDY}")
+    return _Layout(False, False, None, columns), start
+
+
+def _longest_row(columns: int) -> int:
+    """Return the most bytes of a row of text: no decimal of a float32 needs more than 32."""
+    return _LONGEST_WORD + 32 * columns
+
+
+def _are_numbers(fields: list[bytes], columns: int) -> bool:
+    """Return whether there are `columns` fields, and each is the text of a number."""
+    with contextlib.suppress(ValueError):
+        return len(list(map(float, fields))) == columns
+    return False
+
+
+def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the word of each row of a text file, and its numbers as little-endian float32.
+
+    Empty lines are skipped. The word is empty on a line that begins with white space and has no
+    more than the numbers. Lines after the announced rows are ignored, with a warning.
+    """
+    count, longest = 0, _longest_row(layout.columns)
+    lines = iter(lambda: file.readline(longest + 1), b"")
+    for line_number, line in enumerate(lines, 1 + layout.header):
+        if not line.strip():
+            continue
+        if count == layout.rows:
+            logging.warning(
+                "%s: lines after the %d announced are ignored; if they are vectors, correct the "
+                "first number of line 1",
+                path,
+                layout.rows,
+            )
+            break
+        # Split from the right, as some GloVe words contain spaces.
+        token, *fields = line.strip().rsplit(None, layout.columns)
+        if len(fields) == layout.columns - 1 and line[:1].isspace():
+            token, fields = b"", [token, *fields]
+        try:
+            row = array.array("f", map(float, fields))
+        except ValueError:
+            row = array.array("f")
+        if len(row) != layout.columns or len(line) > longest:
+            raise UsageError(
+                f"{path}, line {line_number}: not a word and {layout.columns} numbers; {_AGAIN}"
+            )
+        if sys.byteorder == "big":
+            row.byteswap()
+        count += 1
+        yield token, row.tobytes()
+
+
+def _binary_rows(
+    path: str | Path, file: BinaryIO, layout: _Layout
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the word of each row of a binary file, and its numbers as little-endian float32.
+
+    Stop after `layout.rows` rows, or at the end of the file: an incomplete last row is dropped.
+    """
+    buffer, start, row_bytes = b"", 0, 4 * layout.columns
+    for row in range(layout.rows):
+        while True:
+            space = buffer.find(b" ", start)
+            if space >= 0 and len(buffer) - space > row_bytes:
+                break
+            if space < 0 and len(buffer) - start > _LONGEST_WORD:
+                raise UsageError(f"{path}, row {row}: no word is found there{_AS_BINARY}; {_AGAIN}")
+            block = file.read(_READ_BYTES + row_bytes)
+            if not block:
+                return
+            buffer, start = buffer[start:] + block, 0
+        numbers = space + 1
+        # word2vec.c ends a row by a newline, which is then the first byte of the next word.
+        yield buffer[start:space].lstrip(b"\n"), buffer[numbers : numbers + row_bytes]
+        start = numbers + row_bytes

@@ -47,10 +47,6 @@ class Vocabulary:
 def save(vocabulary: Vocabulary, path: str) -> None:
     """Write a line `token<TAB>count` for each id in order.
 
-    Args:
-        vocabulary: The tokens and their counts.
-        path: File to write.
-
     Raises:
         RunError: The file cannot be written.
         ValueError: A token is empty or has white space.
@@ -68,9 +64,6 @@ def save(vocabulary: Vocabulary, path: str) -> None:
 
 def load(path: str) -> Vocabulary:
     """Read a file that `save` wrote, or any file of the same form (LF or CRLF).
-
-    Args:
-        path: File to read.
 
     Raises:
         UsageError: The file is missing, empty or malformed, is not sorted by descending count, or
@@ -150,11 +143,7 @@ def grow(
 
 
 def lookup_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:
-    """Return a TensorFlow lookup table from tokens to ids, int32; `UNKNOWN` (-1) for others.
-
-    Args:
-        vocabulary: The tokens.
-    """
+    """Return a TensorFlow lookup table from tokens to ids, int32; `UNKNOWN` (-1) for others."""
     ids = tf.range(len(vocabulary.tokens), dtype=tf.int32)
     initializer = tf.lookup.KeyValueTensorInitializer(tf.constant(vocabulary.tokens), ids)
     return tf.lookup.StaticHashTable(initializer, default_value=UNKNOWN)

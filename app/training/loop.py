@@ -18,7 +18,7 @@ from ..checkpoints.workdir import Workdir, write_flags
 from ..errors import RunError, StoppedError
 from ..settings import RunConfig
 from ..system.signals import asked_to_stop
-from ..tables.in_place import InPlace
+from ..tables.prefetch import InPlace
 from .job import Job, Scores
 from .metrics import Display, Interval, Metrics, Quiet, not_finite
 from .profile_hooks import Profiler
@@ -76,7 +76,7 @@ def _train(
     best = Checkpoints(workdir.best, state)
     runner.open(job, staging.tables, settings.seed)
     position = checkpoints.restore(rename_damaged=runner.chief)
-    position = position or Position(seconds=job.data.start_seconds)
+    position = position or Position()
     if position.step:
         logging.info("resuming at step %d, epoch %.2f", position.step, position.done)
     if runner.chief:

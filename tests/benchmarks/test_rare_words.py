@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from app.evaluation.similarity import read_pairs, spearman
+from app.evaluation.benchmarks import read_pairs, spearman
 from tests.benchmarks import rare_words
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from app.errors import UsageError
 from app.evaluation import score_report
 from app.settings import CorpusConfig
-from app.text import corpus, word2vec_reader
+from app.text import corpus, vector_files
 from app.text.reading import blocks
 from app.types import WordVectors
 from tests.benchmarks import harness, programs
@@ -148,7 +148,7 @@ def _lexrow(text: Path, folder: Path, settings: dict[str, Any], session: Session
         exported = programs.command(["app.export"], export, folder / "export.log")
     figures = {name: rows[-1][name] for name in ("words", "train_seconds")}
     figures["input_wait"] = programs.mean(rows, "input_wait", "train_seconds")
-    return figures | session.costs(OURS, trained, exported), word2vec_reader.read(vectors)
+    return figures | session.costs(OURS, trained, exported), vector_files.read(vectors)
 
 
 def _gensim(text: Path, folder: Path, settings: dict[str, Any], session: Session) -> Trained:
@@ -156,7 +156,7 @@ def _gensim(text: Path, folder: Path, settings: dict[str, Any], session: Session
     vectors = folder / "vectors.bin"
     files = {"text": str(text), "vectors": str(vectors), "workers": programs.cores()}
     figures, usage = programs.run("peers:gensim_words", settings | files, folder / "train.log")
-    return figures | session.costs("gensim", usage), word2vec_reader.read(vectors)
+    return figures | session.costs("gensim", usage), vector_files.read(vectors)
 
 
 SIDES: dict[str, Side] = {OURS: _lexrow, "gensim": _gensim}

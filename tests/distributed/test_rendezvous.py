@@ -15,7 +15,7 @@ from app.distributed import rendezvous
 from app.distributed.cluster_spec import Hosts
 from app.errors import RunError, UsageError
 from app.settings import Config, InputConfig, RunConfig
-from app.settings.settings import by_name, from_names
+from app.settings.flag_values import by_name, from_names
 from app.system import ports
 from tests.processes import listening, until
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.errors import UsageError
 from app.evaluation import score_report
-from app.evaluation.similarity import read_pairs
+from app.evaluation.benchmarks import read_pairs
 
 
 def test_every_benchmark_and_own_files_are_scored(make_vectors, tmp_path):

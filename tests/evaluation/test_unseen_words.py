@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.errors import UsageError
-from app.evaluation import similarity
+from app.evaluation.benchmarks import score_pairs
 from app.evaluation.lexicon import make_lexicon, unit_vectors
 from app.evaluation.nearest_words import nearest, solve
 from app.text.subwords import compose_unseen
@@ -48,7 +48,7 @@ def test_a_bucket_without_a_row_is_zero(kept):
 def test_every_pair_is_used(lexicon, tmp_path):
     path = tmp_path / "pairs"
     path.write_text("walks walked 9\nsing sings 8\nnever seen 1\nwalked house 2\n")
-    scored = similarity.score(lexicon, path, "own")
+    scored = score_pairs(lexicon, path, "own")
     assert (scored.used, scored.skipped) == (4, 0)
     assert "unknown words have the vectors of their n-grams" in scored.protocol
 

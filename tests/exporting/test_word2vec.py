@@ -17,7 +17,7 @@ from gensim.models import KeyedVectors
 
 from app.errors import RunError, UsageError
 from app.exporting import word2vec
-from app.text import word2vec_reader
+from app.text import vector_files
 from app.types import WordVectors
 
 
@@ -39,7 +39,7 @@ def assert_equal(found, wanted):
 def test_gensim_and_we_read_what_we_write(vectors, tmp_path, binary, suffix):
     path = tmp_path / f"vectors{suffix}"
     word2vec.write(vectors, path, binary)
-    assert_equal(word2vec_reader.read(path), vectors)
+    assert_equal(vector_files.read(path), vectors)
     peer = KeyedVectors.load_word2vec_format(str(path), binary=binary)
     assert_equal(WordVectors(peer.index_to_key, peer.vectors), vectors)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
@@ -61,7 +61,7 @@ def test_any_float32_is_read_back_exactly(tmp_path, seed):
     lines = (tmp_path / "vectors").read_text().splitlines()[1:]
     found = np.array([line.split(" ")[1:] for line in lines], np.float64).astype(np.float32)
     np.testing.assert_array_equal(found.view(np.uint32), matrix.view(np.uint32))
-    assert_equal(word2vec_reader.read(tmp_path / "vectors"), vectors)
+    assert_equal(vector_files.read(tmp_path / "vectors"), vectors)
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -73,7 +73,7 @@ def test_numbers_that_are_not_finite(tmp_path, binary):
         assert path.read_text().splitlines()[512] == "w511 1 -inf nan"
     message = f"^{path}, row 512: the vector of 'w511' has -inf, which is not a finite number; corr"
     with pytest.raises(UsageError, match=message):
-        word2vec_reader.read(path)
+        vector_files.read(path)
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_we_read_what_gensim_writes(vectors, tmp_path, binary, suffix):
     peer = KeyedVectors(5)
     peer.add_vectors(vectors.tokens, vectors.matrix)
     peer.save_word2vec_format(str(path), binary=binary)
-    assert_equal(word2vec_reader.read(path), vectors)
+    assert_equal(vector_files.read(path), vectors)
 
 
 def test_we_read_what_word2vec_c_writes(tmp_path):
@@ -106,31 +106,31 @@ def test_we_read_what_word2vec_c_writes(tmp_path):
         b"2 2\n" + b"".join(b"%b %b\n" % (w.encode(), struct.pack("<2f", *v)) for w, v in rows)
     )
     wanted = WordVectors(["</s>", "word"], np.array([[0.5, -2], [0.25, 1.5]], np.float32))
-    assert_equal(word2vec_reader.read(path), wanted)
+    assert_equal(vector_files.read(path), wanted)
     path.write_text("2 2\n" + "".join(f"{w} {x:f} {y:f} \n" for w, (x, y) in rows))
-    assert_equal(word2vec_reader.read(path), wanted)
+    assert_equal(vector_files.read(path), wanted)
 
 
 def test_numbers_that_look_like_text_are_still_binary(tmp_path):
     path = tmp_path / "vectors"
     matrix = np.frombuffer(b"\n\n\n\n 1 2" * 30, np.float32).reshape(-1, 3)
     word2vec.write(WordVectors([f"w{n}" for n in range(len(matrix))], matrix), path, binary=True)
-    np.testing.assert_array_equal(word2vec_reader.read(path).matrix, matrix)
+    np.testing.assert_array_equal(vector_files.read(path).matrix, matrix)
 
 
 def test_rows_longer_than_a_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(word2vec_reader, "_READ_BYTES", 1)
+    monkeypatch.setattr(vector_files, "_READ_BYTES", 1)
     monkeypatch.setattr(word2vec, "_ROWS_PER_WRITE", 3)
     matrix = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
     vectors = WordVectors([f"word{n}" for n in range(10)], matrix)
     word2vec.write(vectors, tmp_path / "vectors", binary=True)
-    assert_equal(word2vec_reader.read(tmp_path / "vectors"), vectors)
+    assert_equal(vector_files.read(tmp_path / "vectors"), vectors)
 
 
 def test_glove_text_has_no_header_and_words_with_spaces(tmp_path):
     path = tmp_path / "glove.txt"
     path.write_text("the 0.5 1\n. . . 2 3\nnan 4 1e-39\n")
-    found = word2vec_reader.read(path)
+    found = vector_files.read(path)
     assert found.tokens == ["the", ". . .", "nan"]
     np.testing.assert_array_equal(found.matrix, np.float32([[0.5, 1], [2, 3], [4, 1e-39]]))
     assert found.counts is None
@@ -139,7 +139,7 @@ def test_glove_text_has_no_header_and_words_with_spaces(tmp_path):
 def test_bytes_that_are_not_utf8_and_repeated_words(tmp_path):
     path = tmp_path / "vectors"
     path.write_bytes(b"4 1\ncaf\xe9 1\na 2\na 3\ncaf\xff 4\n")
-    found = word2vec_reader.read(path)
+    found = vector_files.read(path)
     assert found.tokens == ["caf\ufffd", "a"]
     np.testing.assert_array_equal(found.matrix, [[1], [2]])
 
@@ -148,11 +148,11 @@ def test_bytes_that_are_not_utf8_and_repeated_words(tmp_path):
 def test_a_file_that_repeats_its_words_is_refused(tmp_path, monkeypatch, content):
     path = tmp_path / "vectors"
     path.write_bytes(content)
-    monkeypatch.setattr(word2vec_reader, "_MOST_REPEATED", 8)
-    assert word2vec_reader.read(path).tokens == ["a"]
-    monkeypatch.setattr(word2vec_reader, "_MOST_REPEATED", 5)
+    monkeypatch.setattr(vector_files, "_MOST_REPEATED", 8)
+    assert vector_files.read(path).tokens == ["a"]
+    monkeypatch.setattr(vector_files, "_MOST_REPEATED", 5)
     with pytest.raises(UsageError, match="row 7: more than 5 rows repeat an earlier word; give a"):
-        word2vec_reader.read(path)
+        vector_files.read(path)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_malformed_file_is_named_with_its_place(tmp_path, content, message):
     path = tmp_path / "vectors.bin"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=rf"vectors\.bin(?=.*{message}).*; (copy|give)"):
-        word2vec_reader.read(path)
+        vector_files.read(path)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_malformed_file_is_named_with_its_place(tmp_path, content, message):
 def test_rows_without_a_word_are_left_out_and_counted(tmp_path, caplog, rows, binary):
     path = tmp_path / "vectors"
     path.write_bytes(rows)
-    found = word2vec_reader.read(path)
+    found = vector_files.read(path)
     assert found.tokens == ["a"]
     np.testing.assert_array_equal(found.matrix, [[3, 4]])
     assert f"{path}: {1 if binary else 2} rows have no word: left out" in caplog.text
@@ -202,7 +202,7 @@ def test_rows_without_a_word_are_left_out_and_counted(tmp_path, caplog, rows, bi
 def test_zero_vectors_are_kept_and_named(tmp_path, caplog):
     path = tmp_path / "vectors"
     path.write_bytes(b"a 1 2\nb 0 0\nc 0 0.0\n")
-    np.testing.assert_array_equal(word2vec_reader.read(path).matrix, [[1, 2], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(vector_files.read(path).matrix, [[1, 2], [0, 0], [0, 0]])
     assert f"{path}: 2 words have a zero vector, which is near to no word; the first is 'b'" in (
         caplog.text
     )
@@ -222,12 +222,12 @@ def test_packed_vectors_without_their_suffix(tmp_path, pack, message):
     path = tmp_path / "vectors.txt"
     path.write_bytes(pack(b"a 1 2\nb 1 2\n"))
     with pytest.raises(UsageError, match=f"^{path}: {message}$"):
-        word2vec_reader.read(path)
+        vector_files.read(path)
 
 
 def test_a_word_that_begins_as_a_packed_file(tmp_path):
     (tmp_path / "vectors").write_text("BZhang 1\nPK 2\n")
-    assert word2vec_reader.read(tmp_path / "vectors").tokens == ["BZhang", "PK"]
+    assert vector_files.read(tmp_path / "vectors").tokens == ["BZhang", "PK"]
 
 
 @pytest.mark.parametrize("module", [gzip, bz2, lzma])
@@ -238,12 +238,12 @@ def test_a_damaged_compressed_file_is_named(vectors, tmp_path, module):
     for damaged in (whole[:-20], b"not compressed", whole[:30] + b"damage" + whole[36:]):
         path.write_bytes(damaged)
         with pytest.raises(UsageError, match=r"vectors\..*(again|give)"):
-            word2vec_reader.read(path)
+            vector_files.read(path)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UsageError, match="none.bin: No such file.*give a word2vec file"):
-        word2vec_reader.read(tmp_path / "none.bin")
+        vector_files.read(tmp_path / "none.bin")
 
 
 @pytest.mark.parametrize("token", ["New York", "a\tb", "a\n", ""])
@@ -281,7 +281,7 @@ def test_a_byte_order_mark_is_skipped(tmp_path, content):
     path = tmp_path / "vectors"
     path.write_text("\ufeff" + content, encoding="utf-8")
     wanted = WordVectors(["a", "b"], np.array([[1], [2]], np.float32))
-    assert_equal(word2vec_reader.read(path), wanted)
+    assert_equal(vector_files.read(path), wanted)
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -291,12 +291,12 @@ def test_a_pipe_is_read(vectors, tmp_path, binary):
     with open(writing, "wb") as file:
         file.write((tmp_path / "vectors").read_bytes())
     with open(reading, "rb"):
-        assert_equal(word2vec_reader.read(f"/dev/fd/{reading}"), vectors)
+        assert_equal(vector_files.read(f"/dev/fd/{reading}"), vectors)
 
 
 def test_a_device_is_refused():
     with pytest.raises(UsageError, match="^/dev/null: it is a folder or a device"):
-        word2vec_reader.read("/dev/null")
+        vector_files.read("/dev/null")
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,34 @@ def test_an_endless_line_is_not_read_whole(tmp_path, start, message):
         file.write(start + bytes(40 << 20))
     tracemalloc.start()
     with pytest.raises(UsageError, match=message):
-        word2vec_reader.read(path)
+        vector_files.read(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 20 << 20
+
+
+DRAW = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        DRAW.normal(size=(300, 100)),
+        DRAW.normal(size=(500, 7)) * 10.0 ** DRAW.integers(-6, 3, size=(500, 7)),
+        DRAW.integers(-4096, 4096, size=(500, 3)) / 1024,  # ties of the ninth digit
+        DRAW.integers(-99, 99, size=(500, 2)) / 10,  # few digits, and 0
+        np.nextafter(np.float32([[10], [1], [0.1], [1e-3], [1e-4]]), np.float32(0)),
+        np.nextafter(np.float32([[10], [1], [0.1], [1e-3], [1e-4]]), np.float32(20)),
+        # Sizes with an exponent: at powers of ten, ties, and drawn by their bits.
+        np.nextafter(np.float32([[1e-5], [1e-6], [1e-7], [1e-8]]), np.float32(0)),
+        np.float32([[1e-5, 2e-5, -1e-6, 3e-6, 1e-7, -9e-8, 1e-8, 1e-9]]),
+        2.0 ** DRAW.integers(-27, -12, size=(500, 3)) * DRAW.integers(1, 2000, size=(500, 3)),
+        DRAW.integers(0x32000000, 0x39000000, size=(500, 9), dtype=np.uint32).view(np.float32),
+        DRAW.integers(0, 2**32, size=(2000, 1), dtype=np.uint32).view(np.float32),
+        np.zeros((0, 3)),
+    ],
+)
+def test_numbers_are_those_of_python(rows):
+    rows = rows.astype(np.float32)
+    line = " %.9g" * rows.shape[1]
+    assert word2vec.format_rows(rows) == [(line % tuple(row)).encode() for row in rows.tolist()]

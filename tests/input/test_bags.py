@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from app.input import bags
-from app.input.bag_packing import Bags, Packing, given
-from app.input.encoded_texts import encode
-from app.input.features import Features
+from app.input.bags import Bags, Packing, given
+from app.input.features import Features, encode
 from app.settings import InputConfig
 from tests.input.example_texts import (
     BUCKETS,

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from app.input import device_batches, pipeline
-from app.input.tokens import PAD
+from app.input.token_rows import PAD
 from app.settings import InputConfig
 
 WINDOW = 3

@@ -7,16 +7,17 @@ import pytest
 
 from app.errors import UsageError
 from app.input import labelled_files
-from app.settings import settings
+from app.settings import flag_values
 
 
 def config(**values):
-    return settings.from_names({"task": "classify"} | values)
+    found = flag_values.from_names({"task": "classify"} | values)
+    return found.corpus, found.labelled, found.input
 
 
 def read(path, text, **values):
     path.write_text(text)
-    return labelled_files.read((str(path),), config(**values))
+    return labelled_files.read((str(path),), *config(**values))
 
 
 def shown(examples):
@@ -47,7 +48,7 @@ def test_weights_in_lines(tmp_path, tokenizer):
         ([*mark, "one"], [("b:0.5", 1.0)], 1.0),
         (["one"], [("a", 1.0)], 20.0),
     ]
-    split = labelled_files.make_word_splitter(config(tokenizer=tokenizer))
+    split = labelled_files.make_word_splitter(*config(tokenizer=tokenizer)[:2])
     assert split(["__weight__7 one __label__x two"])[0].numpy().tolist() == [b"one", b"two"]
 
 

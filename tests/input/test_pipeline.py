@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from app.input import pipeline, token_rows
-from app.input.tokens import PAD, decode
+from app.input.blocks import raise_read_errors
+from app.input.token_rows import PAD, decode
 from app.settings import CorpusConfig, InputConfig
-from app.text.blocks import raise_read_errors
 from app.text.reading import Progress
 from app.text.vocabulary import Vocabulary
 

@@ -9,8 +9,8 @@ import pytest
 
 from app.errors import RunError, UsageError
 from app.input import layouts, ratings
-from app.settings.ratings_config import RatingsConfig
-from app.text import delimited
+from app.settings import RatingsConfig
+from app.text import columns
 
 NAMED = {"user_column": "who", "item_column": "what"}
 FULL = [("196", "242", 3, 881250949), ("7", "242", 1.5, 5), ("196", "a b", 4, 6)]
@@ -172,7 +172,7 @@ def test_a_long_line_is_one_user_or_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(layouts, "_BLOCK_BYTES", 16)
     line = "u i0 i1 i2 i3 i4 i5 i6 i7 i8\n"
     assert {user for user, _ in rows(read(tmp_path / "a", f"v i0\n{line}w i1\n"))} == {*"uvw"}
-    monkeypatch.setattr(delimited, "LONGEST", len(line) - 2)
+    monkeypatch.setattr(columns, "LONGEST", len(line) - 2)
     with pytest.raises(UsageError, match="a, line 2: longer than 27 characters; check that"):
         read(tmp_path / "a", f"v i0\n{line}w i1\n")
     text = 'user,item\nu,"i\n' + "v,j\n" * 9
@@ -236,8 +236,8 @@ def test_keys_of_parquet_files(tmp_path):
         (["1", None, "3"], "column user has empty cells; remove their rows"),
         ([1, None, 3], "column user has empty cells"),
         ([1.0, float("nan"), 3.0], "column user has empty cells"),
-        (["1", "", "3"], "column user: key 2: the name of a user is empty"),
-        (["1", "a\nb", "3"], r"column user: key 2: 'a\\nb' has a line break"),
+        (["1", "", "3"], "r.parquet, row 2: the name of a user is empty"),
+        (["1", "a\nb", "3"], r"r.parquet, row 2: 'a\\nb' has a line break"),
         ([["1"], ["2"], ["3"]], "column user is of list"),
         ([b"1", b"\xff", b"3"], "column user is not UTF-8; convert it"),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import itertools
 
 import numpy as np
@@ -11,22 +10,16 @@ import pytest
 import tensorflow as tf
 
 from app.errors import UsageError
-from app.input.pair_batches import count_batches, make_batches
 from app.input.ratings import Ratings
-from app.input.user_item_pairs import filter_by_rating, split_pairs
-from app.settings import Config, InputConfig
-from app.settings.ratings_config import RatingsConfig
+from app.input.user_item_pairs import count_batches, filter_by_rating, make_batches, split_pairs
+from app.settings import InputConfig, RatingsConfig
+from app.settings.run_config import RunConfig
 
 SETTINGS = InputConfig(batch_tokens=4, steps_per_call=3)
 
 
-def config(min_count=1, heldout_share=0.0, **settings):
-    return dataclasses.replace(
-        Config(),
-        ratings=RatingsConfig(**settings),
-        vocabulary=dataclasses.replace(Config().vocabulary, min_count=min_count),
-        input=InputConfig(heldout_share=heldout_share),
-    )
+def how(min_count=1, heldout_share=0.0, **settings):
+    return RatingsConfig(**settings), heldout_share, min_count, RunConfig().seed
 
 
 def ratings(rows):
@@ -52,7 +45,7 @@ def named(found):
 
 
 def test_ids_are_by_descending_count():
-    found = split_pairs(ratings(["ax", "by", "bx", "bz", "cz", "cx"]), None, config())
+    found = split_pairs(ratings(["ax", "by", "bx", "bz", "cz", "cx"]), None, *how())
     assert found.users.tokens == ["b", "c", "a"] and found.users.counts.tolist() == [3, 2, 1]
     assert found.items.tokens == ["x", "z", "y"]
     assert named(found.train) == ["ax", "by", "bx", "bz", "cz", "cx"]
@@ -62,33 +55,33 @@ def test_ids_are_by_descending_count():
 
 def test_rare_users_and_items_are_left_out():
     rows = ["ax", "ay", "bx", "by", "cz", "cw", "dz"]  # without w and d, c and z have one pair
-    found = split_pairs(ratings(rows), None, config(min_count=2))
+    found = split_pairs(ratings(rows), None, *how(min_count=2))
     assert named(found.train) == ["ax", "ay", "bx", "by", "cz"]
-    found = split_pairs(ratings(["ax", "ay", "bz", "bw"]), ratings(["ay"]), config())
+    found = split_pairs(ratings(["ax", "ay", "bz", "bw"]), ratings(["ay"]), *how())
     assert found.left_out == 1
-    found = split_pairs(ratings(["ax", "bx", "ay", "cw", "cv"]), None, config(min_count=2))
+    found = split_pairs(ratings(["ax", "bx", "ay", "cw", "cv"]), None, *how(min_count=2))
     assert found.users.tokens == ["a"]  # c has two pairs, of items that have one
 
 
 def test_a_repeated_pair_counts_once():
     rows = [("a", "x", 1.0, 9), ("b", "x", 2.0, 1), ("a", "x", 5.0, 3), ("a", "x", 2.0, 9)]
-    found = split_pairs(ratings(rows), None, config())
+    found = split_pairs(ratings(rows), None, *how())
     assert named(found.train) == ["bx", "ax"] and found.repeated == 2
     assert found.train.ratings_N.tolist() == [2, 2]  # the last by time, then in the file
-    found = split_pairs(ratings(rows), None, config(weighted=True))
+    found = split_pairs(ratings(rows), None, *how(weighted=True))
     assert found.train.ratings_N.tolist() == [2, 8]
-    found = split_pairs(ratings([row[:3] for row in rows]), None, config(min_rating="2"))
+    found = split_pairs(ratings([row[:3] for row in rows]), None, *how(min_rating="2"))
     assert found.train.ratings_N.tolist() == [2, 2] and found.repeated == 1
 
 
 def test_splits():
     rows = [(user, item, 1.0, time) for time, (user, item) in enumerate(["ax", "ay", "by", "cx"])]
     rows += [("c", "y", 1.0, -1), ("c", "z", 1.0, 2)]
-    found = split_pairs(ratings(rows), None, config(split="leave_one_out", heldout_share=0.1))
+    found = split_pairs(ratings(rows), None, *how(split="leave_one_out", heldout_share=0.1))
     assert named(found.heldout) == ["ay", "cx"] and found.left_out == 0  # b has a single one
-    found = split_pairs(ratings(rows), None, config(split="leave_one_out"))
+    found = split_pairs(ratings(rows), None, *how(split="leave_one_out"))
     assert not named(found.heldout)  # as of a share of 0
-    found = split_pairs(ratings(rows), None, config(split="time", heldout_share=0.5))
+    found = split_pairs(ratings(rows), None, *how(split="time", heldout_share=0.5))
     # The latest are by, cx, cz: of b nothing is left to train on, and of z.
     assert named(found.heldout) == ["cx"] and found.left_out == 2
     assert found.users.tokens == ["a", "c"]
@@ -96,7 +89,7 @@ def test_splits():
 
 def test_a_random_split_is_the_same_every_time():
     rows = [(str(user), str(item)) for user in range(9) for item in range(9)]
-    one, other = (split_pairs(ratings(rows), None, config(heldout_share=0.3)) for _ in range(2))
+    one, other = (split_pairs(ratings(rows), None, *how(heldout_share=0.3)) for _ in range(2))
     assert len(one.heldout.users_N) == round(0.3 * 81) and one.left_out == 0
     assert named(one.heldout) == named(other.heldout)
     assert sorted(named(one.heldout) + named(one.train)) == sorted(map("".join, rows))
@@ -104,7 +97,7 @@ def test_a_random_split_is_the_same_every_time():
 
 def test_pairs_held_out_of_nobody_known():
     given = ratings(["ay", "ax", "by", "nx", "an", "ay"])
-    found = split_pairs(ratings(["ax", "by", "bx"]), given, config())
+    found = split_pairs(ratings(["ax", "by", "bx"]), given, *how())
     assert named(found.heldout) == ["ay"] and found.left_out == 5
 
 
@@ -119,7 +112,7 @@ def test_pairs_held_out_of_nobody_known():
 )
 def test_what_is_refused(settings, message):
     with pytest.raises(UsageError, match=message):
-        split_pairs(ratings(["ax", "by"]), None, config(**settings))
+        split_pairs(ratings(["ax", "by"]), None, *how(**settings))
     with pytest.raises(UsageError, match="--min_rating=good: give a number"):
         filter_by_rating(ratings([("a", "x", 1.0)]), "good")
     with pytest.raises(UsageError, match="--min_rating=nan: give a number"):
@@ -132,7 +125,7 @@ def found_in(batches, epochs, first=0):
 
 def test_an_epoch_has_every_pair_once():
     rows = [(f"u{n % 7}", f"i{n % 5}", float(n), n) for n in range(29)]
-    given = split_pairs(ratings(rows), None, config()).train
+    given = split_pairs(ratings(rows), None, *how()).train
     batches = make_batches(given, False, 3, SETTINGS)
     calls = found_in(batches, range(2))
     assert [epoch for epoch, _ in calls] == [0] * 3 + [1] * 3
@@ -162,7 +155,7 @@ def test_an_epoch_has_every_pair_once():
 
 def test_pairs_of_a_user_come_together():
     rows = [(f"u{n % 3}", f"i{n}") for n in range(23)]  # 8, 8 and 7 pairs
-    given = split_pairs(ratings(rows), None, config()).train
+    given = split_pairs(ratings(rows), None, *how()).train
     orders = []
     for _, (users, items, _, weights) in found_in(
         make_batches(given, False, 3, SETTINGS, user_pairs=4), range(2)
@@ -178,7 +171,7 @@ def test_pairs_of_a_user_come_together():
 
 
 def test_the_rating_may_be_the_weight():
-    given = split_pairs(ratings([("a", "x", 3.0), ("b", "x", 2.0)]), None, config()).train
+    given = split_pairs(ratings([("a", "x", 3.0), ("b", "x", 2.0)]), None, *how()).train
     ((_, data),) = make_batches(given, True, 3, SETTINGS)(range(1), 0)
     assert sorted(data.weights.numpy().ravel())[-3:] == [0, 2, 3]
     assert data.users.shape == (3, 4) and data.users.dtype == tf.int32

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.tasks import trained_vectors
-from app.text import word2vec_reader
+from app.text import vector_files
 from tests.integration.commands import done, refusal, run
 
 
@@ -28,7 +28,7 @@ def test_the_first_words_only(tmp_path, trained):
     export = ("app.export", f"--workdir={trained}")
     done(tmp_path, *export, "--restrict=5", f"--output={tmp_path}/few.txt")
     words = trained_vectors.load(trained)
-    few = word2vec_reader.read(tmp_path / "few.txt")
+    few = vector_files.read(tmp_path / "few.txt")
     assert few.tokens == words.tokens[:5]
     np.testing.assert_array_equal(few.matrix, words.matrix[:5])
     for flags, told in (

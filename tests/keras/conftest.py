@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
 from app.keras.tables import table_kinds
+
+# Keras reads its variables in a way that NumPy 2 warns of.
+NUMPY = "ignore:__array__ implementation doesn't accept a copy"
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if pathlib.Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings(NUMPY), append=False)
 
 
 @pytest.fixture

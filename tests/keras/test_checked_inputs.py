@@ -12,11 +12,7 @@ import tensorflow as tf
 from app.keras import LazyAdam, RowEmbedding, RowEmbeddingReduce, check_inputs, prefetch_rows
 from tests.keras import table_models as models
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy"),
-    pytest.mark.usefixtures("far_host"),
-]
+pytestmark = pytest.mark.usefixtures("far_host")
 WRONG = models.IDS.copy()
 WRONG[1, 2], WRONG[3, 0] = models.ROWS, -7  # in the first batch
 

@@ -30,9 +30,6 @@ CASES = [
     for case in itertools.product(["int64", "string"], WAYS, OPTIMIZERS)
 ]
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
-
 
 def make_model(key_dtype="int64", optimizer=None, **options):
     options = {"capacity": 40, "embeddings_initializer": "zeros"} | options

@@ -10,8 +10,6 @@ import tensorflow as tf
 from app.keras import SGD, LazyAdam, RowEmbeddingReduce
 
 ROWS, COLUMNS = 30, 5
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 IDS = np.random.default_rng(1).integers(0, ROWS, (4, 7))
 WEIGHTS = np.random.default_rng(2).uniform(size=IDS.shape).astype(np.float32)
 

@@ -15,9 +15,6 @@ import tensorflow as tf
 from app.keras import DynamicEmbedding, LazyAdam
 from tests.keras import table_models as models
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
-
 ANSWER = """
 import sys, numpy as np, tensorflow as tf
 inputs = tf.constant(np.load("inputs.npy"))

@@ -30,8 +30,6 @@ DATA = {
 }
 WEIGHTS = {"user": None, "texts": [RANDOM.random((BATCH, LENGTH)).astype(np.float32), None]}
 TARGETS = RANDOM.normal(size=(BATCH, 1)).astype(np.float32)
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 
 
 def configs(folder=None, users=None, **words):

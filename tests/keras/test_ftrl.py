@@ -29,9 +29,6 @@ OPTIONS = [
 ]
 every = pytest.mark.parametrize("options", OPTIONS, ids=str)
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
-
 
 def zeros_first(is_table):
     variables = make_variables()

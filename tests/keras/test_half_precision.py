@@ -12,14 +12,11 @@ import pytest
 import tensorflow as tf
 
 from app.keras import SGD, ClassSoftmax, LazyAdam, RowEmbedding, RowwiseAdagrad
-from app.system.host_memory import resident_bytes
+from app.system.machine import resident_bytes
 from tests.keras import table_models as models
 
 HALVES = ["bfloat16", "float16"]
 NEAREST = {"rounding": "nearest"}
-
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 
 
 def after_small_updates(optimizer, kind, folder, **compiled):

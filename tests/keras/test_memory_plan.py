@@ -29,7 +29,7 @@ from app.keras import (
     memory_plan,
 )
 from app.keras.tables import table_memory
-from app.tables.read_through import ReadThroughTable
+from app.tables.cached import ReadThroughTable
 from tests.keras import table_models as models
 
 ROWS, COLUMNS = 2_000, 8
@@ -217,7 +217,9 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_made(kind, little, tm
     little(*((10**9, TABLE - 1) if kind == "file" else (TABLE // 3, 10**9)))
     layer = make_layer(kind, tmp_path)
     where = rf"disk in {tmp_path}" if kind == "file" else "host memory"
-    message = rf"words: its table takes .* bytes\) of {where}, where .* kB are free; \w+"
+    message = (
+        rf"words: its table takes .* bytes\) of {where}, where .* kB are free; (give it|free the)"
+    )
     with pytest.raises(ValueError, match=message):
         layer.build()
     assert not layer.built and list(tmp_path.iterdir()) == []
@@ -251,7 +253,7 @@ def test_slots_that_do_not_fit_are_refused_before_one_is_made(kind, little, monk
     rows = layer.get_weights()[0]
     little(*((10**9, 2 * TABLE - 1) if kind == "file" else (TABLE, 10**9)))
     # One slot would fit.
-    with pytest.raises(ValueError, match="words/embeddings: the optimizer state of LazyAdam takes"):
+    with pytest.raises(ValueError, match="words/embeddings: .* of LazyAdam takes .* less state"):
         train(layer, LazyAdam())
     np.testing.assert_array_equal(layer.get_weights()[0], rows)
     if kind != "device":

@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from app.keras import LazyAdam, LossScaleOptimizer, RowEmbedding
-from tests.keras.graphs import as_large_as
-from tests.keras.models import BATCH, LENGTH, fit, make_data, make_model, near
+from tests.keras.models import BATCH, fit, make_data, make_model, near
 from tests.reference.dense_embedding import DenseEmbedding
 
 
@@ -79,16 +78,6 @@ def test_it_trains_as_the_dense_model_in_the_same_precision(policy):
 
 @pytest.mark.slow
 @half
-def test_a_step_with_a_loss_scale_makes_nothing_as_large_as_a_table(policy):
-    model = make_model(LossScaleOptimizer(LazyAdam(0.1)), words=97)
-    ids = tf.TensorSpec([BATCH, LENGTH], tf.int32)
-    step = tf.function(model.train_step, autograph=False)
-    traced = step.get_concrete_function(((ids, ids), tf.TensorSpec([BATCH, 1])))
-    assert as_large_as(traced, 97) == []
-
-
-@pytest.mark.slow
-@half
 @pytest.mark.parametrize("run_eagerly", [False, True])
 def test_a_step_that_overflows_is_skipped_and_halves_the_scale(policy, run_eagerly):
     optimizer = LossScaleOptimizer(LazyAdam(0.1), initial_scale=256.0, dynamic_growth_steps=2)
@@ -119,18 +108,3 @@ def test_overflow_in_one_table_alone_is_seen(policy):
         assert int(optimizer.iterations) == (number == 2)
         moved = [bool((v.numpy() != 1).any()) for v in variables]
         assert moved == [number == 2] * 2
-
-
-@pytest.mark.slow
-@half
-def test_keras_own_loss_scale_trains_the_same(policy):
-    ours, theirs = (
-        make_model(make(LazyAdam(0.1)), run_eagerly=True)
-        for make in (LossScaleOptimizer, keras.optimizers.LossScaleOptimizer)
-    )
-    for model in (ours, theirs):
-        model.train_on_batch(*first_batch())
-    near(ours, theirs, error=1e-6)
-    assert LossScaleOptimizer.from_config(ours.optimizer.get_config()).get_config() == (
-        ours.optimizer.get_config()
-    )

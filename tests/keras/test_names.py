@@ -10,8 +10,6 @@ import app.keras
 from app.keras import LazyAdam, LazyAdamW, RowEmbedding, RowwiseAdagrad
 from tests.keras import table_models as models
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 OPTIMIZERS = {
     **dict.fromkeys(("lazy_adam", "LazyAdam", "lazyadam"), LazyAdam),
     **dict.fromkeys(("lazy_adamw", "LazyAdamW"), LazyAdamW),

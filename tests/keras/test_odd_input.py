@@ -10,8 +10,6 @@ import tensorflow as tf
 from app.keras import DynamicEmbedding, RowEmbedding, RowEmbeddingReduce, prefetch_rows
 from tests.keras import table_models as models
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 KINDS = ("device", *models.KINDS)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 STRINGS = r"words: the ids are string, .*StringLookup .*keras\.DynamicEmbedding\(6, 'string'\)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 
 import keras
 import numpy as np
@@ -30,11 +31,7 @@ IDS = np.concatenate([models.IDS, models.IDS[::-1] + 34, models.IDS + 17])
 TARGETS = np.random.default_rng(4).normal(size=(len(IDS), 1)).astype(np.float32)
 HOT_ROWS = 32
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy"),
-    pytest.mark.usefixtures("far_host"),
-]
+pytestmark = pytest.mark.usefixtures("far_host")
 
 
 def data():
@@ -296,3 +293,44 @@ def test_bad_hot_rows():
     for bad in (0, 2.5):
         with pytest.raises(ValueError, match=f"hot_rows={bad}; give a number of rows"):
             RowEmbedding(5, 2, table="host", hot_rows=bad)
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(logging.WARNING)
+    return lambda: [r.message for r in caplog.records if r.name.endswith("table_warnings")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["host", "file"])
+@pytest.mark.parametrize("train", [models.fit, models.fit_in_tape, models.fit_batches])
+def test_without_prefetch_rows_one_line_names_it(kind, train, lines, tmp_path):
+    model = models.make_model(models.make_layer(kind, tmp_path, hot_rows=9))
+    for _ in range(2):
+        train(model)
+    (line,) = lines()
+    assert "embeddings: hot_rows is given, but" in line
+    assert "keras.prefetch_rows(dataset, model)" in line
+
+
+@pytest.mark.slow
+def test_one_line_names_all_tables_of_a_model(lines):
+    inputs = keras.Input((3,), dtype="int64")
+    layers = [RowEmbedding(9, 2, table="host", hot_rows=5, name=name) for name in ("one", "two")]
+    model = keras.Model(inputs, layers[0](inputs) + layers[1](inputs))
+    model.compile(LazyAdam(0.1), "mse")
+    ids = models.IDS[:4, :3] % 9
+    model.fit(ids, layers[0](ids), verbose=0)
+    (line,) = lines()
+    assert line.startswith("one/embeddings, two/embeddings: ")
+
+
+@pytest.mark.slow
+def test_nothing_is_said_with_prefetch_rows_or_without_a_cache(lines, tmp_path):
+    model = models.make_model(models.make_layer("host", tmp_path, hot_rows=40))
+    models.fit(model, prefetch_rows(models.data(), model))
+    models.fit(model)  # the user knows it
+    models.fit(models.make_model(models.make_layer("host", tmp_path)))
+    cold = models.make_model(models.make_layer("host", tmp_path, hot_rows=40))
+    cold.evaluate(models.data(), verbose=0)
+    assert lines() == []

@@ -11,9 +11,6 @@ from app.keras import SGD, Adagrad, LazyAdam, LossScaleOptimizer, RowEmbedding, 
 from tests.keras import table_models as models
 from tests.keras.updates import RATE, make_stream, make_variables, near, train, whole
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
-
 STEPS = {"gradient_accumulation_steps": 3}
 
 

@@ -33,9 +33,6 @@ OPTIMIZERS = {
 }
 every = pytest.mark.parametrize("name", OPTIMIZERS)
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
-
 
 def steps(model, batches):
     (left, right), y = make_data()

@@ -11,12 +11,9 @@ import pytest
 import tensorflow as tf
 
 from app.keras import DynamicEmbedding, RowEmbedding, StoredRows
-from app.system import host_memory
+from app.system import machine
 from app.tables import row_reads
 from tests.keras import table_models as models
-
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 
 
 @pytest.fixture
@@ -105,11 +102,11 @@ def test_there_is_no_second_copy(kind, tmp_path):
     rows[::10_000] = 1.0
     options = {"table_file": str(tmp_path / "rows.bin")} if kind == "file" else {}
     layer = RowEmbedding(*rows.shape, StoredRows(tmp_path / "v.npy"), table=kind, **options)
-    before, sizes, done = host_memory.resident_bytes(), [0], threading.Event()
+    before, sizes, done = machine.resident_bytes(), [0], threading.Event()
 
     def watch():
         while not done.wait(0.002):
-            sizes.append(host_memory.resident_bytes() - before)
+            sizes.append(machine.resident_bytes() - before)
 
     watcher = threading.Thread(target=watch)
     watcher.start()

@@ -31,8 +31,6 @@ from app.tables.disk.table_file import TableFile
 from tests.keras import table_models as models
 
 ROOT = pathlib.Path(__file__).parents[2]
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 
 
 def build(path, rows=5):

@@ -21,9 +21,6 @@ from app.keras import (
 )
 from tests.keras import table_models as models
 
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize(

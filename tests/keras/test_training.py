@@ -124,9 +124,7 @@ def test_predictions_and_scores_are_those_of_keras():
     assert ours.evaluate(x, y, verbose=0) == theirs.evaluate(x, y, verbose=0)
 
 
-# Keras reads its variable in a way that NumPy 2 warns of.
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
 def test_callbacks_set_the_learning_rate():
     def callback():
         return keras.callbacks.LearningRateScheduler(lambda epoch: 0.05 / (epoch + 1))

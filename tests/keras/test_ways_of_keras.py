@@ -19,6 +19,7 @@ from app.keras import (
     LossScaleOptimizer,
     RowEmbedding,
     RowEmbeddingReduce,
+    RowwiseAdagrad,
     TableConfig,
 )
 from tests.keras.table_models import BATCH, COLUMNS, IDS, LENGTH, ROWS, TARGETS
@@ -48,6 +49,9 @@ WAYS = {
     "clipnorm": (lambda: SGD(0.1, clipnorm=0.01), {}),
     "clipvalue": (lambda: SGD(0.1, clipvalue=0.001), {}),
     "global_clipnorm": (lambda: LazyAdam(0.1, global_clipnorm=0.01), {}),
+    "momentum": (lambda: SGD(0.1, momentum=0.9, nesterov=True), {}),
+    "rowwise": (lambda: RowwiseAdagrad(0.1, initial_accumulator_value=0.2), {}),
+    "corrected": (lambda: LazyAdam(0.1, correct_skipped=True, amsgrad=True), {}),
     "weight_decay": (lambda: LazyAdamW(0.1, weight_decay=0.1), {}),
     "accumulation": (lambda: LazyAdam(0.1, gradient_accumulation_steps=2), {}),
     "rate_of_callback": (
@@ -69,8 +73,6 @@ CASES = [
     for way in WAYS
     for kind in FAR
 ]
-# Keras writes its variables to files in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 
 
 @contextlib.contextmanager

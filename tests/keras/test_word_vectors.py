@@ -13,8 +13,6 @@ from app.keras.layers import word_vectors
 from app.types import WordVectors
 from tests.keras import table_models as models
 
-# Keras reads its variables in a way that NumPy 2 warns of.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 WORDS = [f"word{i}" for i in range(models.ROWS - 5)]
 FILE_WORDS = [*WORDS[30:3:-2], "unknown", "łódź"]
 VECTORS = np.random.default_rng(5).normal(size=(len(FILE_WORDS), models.COLUMNS)).astype("f4")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.input.bag_packing import Bags
+from app.input.bags import Bags
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.one_vs_all import OneVsAll
 from app.models.bag import Bag

@@ -1,15 +1,15 @@
 """Skip-gram and CBOW with shared negatives: float64 loops over rows, centres, contexts, samples.
 
-tokens_BL: written as `app.input.tokens` says. reach_BT: how far each centre looks. pairs_BTL: the
-weight of each centre and token. samples_GK: the negatives of each group of centres. per_pair: the
-weight of a group's negatives together.
+tokens_BL: written as `app.input.token_rows` says. reach_BT: how far each centre looks. pairs_BTL:
+the weight of each centre and token. samples_GK: the negatives of each group of centres.
+per_pair: the weight of a group's negatives together.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from app.input.tokens import PAD
+from app.input.token_rows import PAD
 
 
 def read_row(tokens_L):

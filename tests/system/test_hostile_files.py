@@ -13,17 +13,17 @@ import pytest
 import tensorflow as tf
 
 from app.errors import DamagedError, UsageError
-from app.input import cache
+from app.input import token_cache
 from app.keras import ClassSoftmax
 from app.tables import arrays
 from app.tables.disk.file import FileTable
 from app.tables.disk.journal import Journal, journal_path
 from app.tables.disk.table_file import TableFile
-from app.tables.dynamic import key_files, row_store
+from app.tables.dynamic import row_store
 from app.tables.dynamic.dynamic import DynamicTable
-from app.tables.dynamic.keys import KeyMap
+from app.tables.dynamic.keys import STATE, KeyMap, read_keys
 from app.text import vector_files
-from app.text.fasttext import parts
+from app.text.fasttext import file_format
 
 HUGE = 2**30
 
@@ -54,9 +54,9 @@ def test_lengths_of_strings_that_are_not_in_the_file(lengths, tmp_path):
     def mark(state):
         state["files"]["keys"]["lengths"]["mark"] = [len(data), zlib.crc32(data)]
 
-    edit(tmp_path / "keys" / key_files.STATE, mark)
+    edit(tmp_path / "keys" / STATE, mark)
     with pytest.raises(DamagedError, match="keys.json is damaged: the lengths of 'keys' .* bytes;"):
-        key_files.read(tmp_path / "keys")
+        read_keys(tmp_path / "keys")
 
 
 def test_rows_that_are_not_in_the_file(tmp_path):
@@ -101,7 +101,7 @@ def test_sizes_of_a_cache_that_are_not_in_the_file(tmp_path, caplog):
     (tmp_path / "cache").write_bytes(bytes(8))
     for head in (array_head(2**40), b"\x93NUMPY\1\0\xff\xff{"):
         (tmp_path / "sizes").write_bytes(head)
-        assert cache._read_index(tmp_path / "cache", tmp_path / "sizes") is None
+        assert token_cache._read_index(tmp_path / "cache", tmp_path / "sizes") is None
     assert caplog.text.count("cannot read") == 2
 
 
@@ -115,16 +115,16 @@ def test_counts_of_a_layer_that_are_more_than_its_words(text):
 
 def fasttext_file(dim=4, longest=0, columns=4):
     """Return a file of word vectors with one quantised row."""
-    args = parts.Args(dim, 5, 1, 1, 5, 1, 2, 2, int(longest > 0), 1, longest, 1, 1e-4)
+    args = file_format.Args(dim, 5, 1, 1, 5, 1, 2, 2, int(longest > 0), 1, longest, 1, 1e-4)
     return b"".join(
         [
-            parts.SIGNATURE.pack(parts.MAGIC, parts.VERSION),
-            parts.ARGS.pack(*args),
-            parts.SIZES.pack(1, 1, 0, 1, -1),
-            b"word\0" + parts.ENTRY.pack(1, parts.WORD),
-            parts.FLAG.pack(True) + parts.QUANTIZED.pack(False, 1, dim, 1) + b"\0",
-            parts.QUANTIZER.pack(columns, 1, columns, columns) + bytes(4 * 256 * columns),
-            parts.FLAG.pack(False) + parts.SHAPE.pack(1, dim) + bytes(4 * dim),
+            file_format.SIGNATURE.pack(file_format.MAGIC, file_format.VERSION),
+            file_format.ARGS.pack(*args),
+            file_format.SIZES.pack(1, 1, 0, 1, -1),
+            b"word\0" + file_format.ENTRY.pack(1, file_format.WORD),
+            file_format.FLAG.pack(True) + file_format.QUANTIZED.pack(False, 1, dim, 1) + b"\0",
+            file_format.QUANTIZER.pack(columns, 1, columns, columns) + bytes(4 * 256 * columns),
+            file_format.FLAG.pack(False) + file_format.SHAPE.pack(1, dim) + bytes(4 * dim),
         ]
     )
 
@@ -137,7 +137,7 @@ def fasttext_file(dim=4, longest=0, columns=4):
         (fasttext_file(longest=1 << 16), r"damaged \(maxn 65536\)"),
         (b"%d %d\nword " % (10**17, 1 << 20) + bytes(9), "ends after 0 of the"),
         (b"2 99999999999\nword " + bytes(9), "announces 2 x 99999999999 numbers"),
-        (struct.pack("<i", parts.MAGIC), "ends within the head"),
+        (struct.pack("<i", file_format.MAGIC), "ends within the head"),
     ],
 )
 def test_vectors_that_are_not_in_the_file(content, message, tmp_path):

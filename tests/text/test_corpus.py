@@ -9,8 +9,9 @@ import tarfile
 import pytest
 
 from app.errors import UsageError
+from app.input import blocks
 from app.settings import CorpusConfig, InputConfig
-from app.text import blocks, corpus, docstrings, download, reading
+from app.text import corpus, docstrings, download, reading
 
 
 def resolve(value, data_dir="unused"):
@@ -163,7 +164,7 @@ def test_a_file_that_was_touched_moved_or_copied_is_recognized(long_text, tmp_pa
     (tmp_path / "deep").mkdir()
     moved = path.rename(tmp_path / "deep" / "a.txt")
     with monkeypatch.context() as patched:  # nothing is read whole where the time is the same
-        patched.setattr(corpus, "_read_contents", None)
+        patched.setattr(corpus, "read_contents", None)
         assert corpus.recognize((str(moved),), known) == known
     os.utime(moved, ns=(1, 1))
     found = corpus.recognize((str(moved),), known)

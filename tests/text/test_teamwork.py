@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import io
+
+import numpy as np
 import pytest
 
 from app.errors import NoEffectError, RunError, UsageError
+from app.input import counting
 from app.settings import CorpusConfig, InputConfig
-from app.text import counting
+from app.text import teamwork
 from app.text.teamwork import gather_parts
+from app.types import Team
 from tests.teams import together
 
 
@@ -48,3 +53,16 @@ def test_text_that_only_one_reads_fails_all(tmp_path):
             counting.count_tokens((str(path),), given, settings, 99, team=team)
 
     together(2, count)
+
+
+def test_arrays_of_others_cannot_run_anything():
+    file = io.BytesIO()
+    np.savez(file, tokens=np.array([print], object))
+    team = Team(0, lambda own: [own, b"p" + file.getvalue()], ("0", "1"))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        teamwork.gather_arrays(team, lambda: {"tokens": np.arange(3)})
+
+
+def test_tokens_are_joined_and_split():
+    for tokens in ([], [b"a"], [b"a", "\u00e9".encode(), b"\r"]):
+        assert teamwork.split_tokens(teamwork.join_tokens(tokens)) == tokens

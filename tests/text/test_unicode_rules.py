@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.evaluation import similarity
+from app.evaluation.benchmarks import score_pairs
 from app.evaluation.lexicon import find_rows, make_lexicon
 from app.exporting import saved_model, static_embedding
+from app.input.phrase_counts import make_phrase_splitter
 from app.settings import CorpusConfig
 from app.text import unicode_rules
-from app.text.phrase_joiner import make_phrase_splitter
 from app.text.phrase_table import PhraseTable
 from app.text.tokenize import make_tokenizer
 from app.types import WordVectors
@@ -211,7 +211,7 @@ def test_every_trained_word_is_found_as_it_is_written_in_the_text(config, tmp_pa
     (tmp_path / "pairs").write_text(
         "".join(f"{a}\t{b}\t{n}\n" for n, (a, b) in enumerate(pairs)), encoding="utf-8"
     )
-    scored = similarity.score(make_lexicon(vectors), tmp_path / "pairs", "own")
+    scored = score_pairs(make_lexicon(vectors), tmp_path / "pairs", "own")
     assert (scored.used, scored.skipped) == (len(queries) // 2, 0)
     assert scored.words == f"0 of {len(queries) // 2 * 2:,} words unknown"
     saved_model.write(vectors, tmp_path / "model")

@@ -16,15 +16,12 @@ from ...errors import RunError
 from ...system.checked_files import read_json
 from ...tables import arrays
 from ...tables.dynamic.dynamic import DynamicTable
-from ...tables.dynamic.key_files import FILES, SHAPE, STATE
-from ...tables.dynamic.key_index import LFU, LRU
-from ...tables.dynamic.key_memory import key_bytes
-from ...tables.dynamic.keys import KeyMap
-from ...tables.dynamic.sketch import MAX_COUNT
+from ...tables.dynamic.key_index import LFU, LRU, MAX_COUNT
+from ...tables.dynamic.keys import FILES, SHAPE, STATE, KeyMap, key_bytes
 from ..backend import check_xla, is_dtype_guessed, refuse_strategy, require_tensorflow
 from ..saving import StoreByPart
 from ..tables.initial_rows import by_id
-from ..tables.table_memory import memory_of_keys, require_room
+from ..tables.table_memory import memory_of, require_room
 from ..tables.table_variable import HandleVariable, TableVariable
 
 _CAPACITY = 1_000_000  # unless `capacity` or `max_bytes` is given
@@ -38,6 +35,7 @@ _BOUNDS = {
     "capacity": (1, _MOST),
     "max_bytes": (1, 2**63 - 1),
 }
+_PREFIX = "key_map."  # begins the names of the files of the key map in a weights file
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -111,7 +109,7 @@ class DynamicEmbedding(keras.layers.Layer):
                 strategy of tf.distribute is in use.
         """
         refuse_strategy(self.name)
-        require_room(memory_of_keys(self))
+        require_room(memory_of(self))
         self.key_map = KeyMap(
             self.capacity, self.key_dtype, self.min_count, self.max_age, eviction=self.eviction
         )
@@ -153,11 +151,7 @@ class DynamicEmbedding(keras.layers.Layer):
         return (*input_shape, self.output_dim)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
-        """Return the shape and dtype of the result of `call`, as a symbolic tensor.
-
-        Raises:
-            ValueError: The keys are of another dtype than those of the layer.
-        """
+        """Return the shape and dtype of the result of `call`, as a symbolic tensor."""
         self._check_dtype(tf.as_dtype(inputs.dtype))
         return super().compute_output_spec(inputs)
 
@@ -254,9 +248,6 @@ def _check_numbers(layer: DynamicEmbedding) -> None:
             )
 
 
-_PREFIX = "key_map."  # begins the names of the files of the key map in a weights file
-
-
 class KeysOfRows(HandleVariable):
     """The hashes of the keys of all rows, (V,) int64, as a weight beside the rows.
 
@@ -286,9 +277,6 @@ class KeysOfRows(HandleVariable):
 
         Args:
             value: An array (V,) that `numpy` returned, or a copy of one.
-
-        Raises:
-            ValueError: They are other keys.
         """
         value = np.asarray(value)
         if value.dtype != np.int64 or not np.array_equal(value, self.numpy()):

@@ -23,6 +23,8 @@ from . import softmax_gradients
 
 PERPLEXITY, ACCURACY, SAMPLED_LOSS = "perplexity", "accuracy", "sampled_loss"
 _OWN_LOSS = "output_as_loss"  # the name by which Keras finds it
+_LOSS_REMEDY = "use compile(loss=lexrow.keras.output_as_loss)"
+_METRICS_REMEDY = f"give the layer metrics=[{PERPLEXITY!r}, {ACCURACY!r}] instead"
 # The classes of Keras for functions of a user's own, and for values as they are.
 _PLAIN = (keras.metrics.MeanMetricWrapper, keras.metrics.Mean, keras.metrics.Sum)
 # Of each word, to make classes or a tree: measured for ten million words.
@@ -111,9 +113,6 @@ class OutputLayer(keras.layers.Layer):
         Args:
             counts_V: The count of each word, in descending order.
             columns: The number of columns of the hidden vectors, the bias included.
-
-        Raises:
-            NotImplementedError: Always, in this base class.
         """
         raise NotImplementedError
 
@@ -192,11 +191,7 @@ class OutputLayer(keras.layers.Layer):
     def compute_output_spec(
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: Any = None
     ) -> keras.KerasTensor:
-        """Return the shape and dtype of the result of `call`, after its checks of shape and dtype.
-
-        Raises:
-            ValueError: The targets are no integers, or the shapes do not match.
-        """
+        """Return the shape and dtype of the result of `call`, after checks of shape and dtype."""
         self._check(hidden.shape, targets.shape, tf.as_dtype(targets.dtype))
         return keras.KerasTensor(targets.shape, "float32")
 
@@ -223,9 +218,11 @@ class OutputLayer(keras.layers.Layer):
         Args:
             hidden: Hidden vectors (..., D).
         """
-        hidden_ND, shape = self._vectors(hidden)
-        for ranks_M, log_p_NM in inference.distribution(self._output, hidden_ND, self._gather()):
-            yield self._ids(ranks_M).numpy(), log_p_NM.reshape(*shape, len(ranks_M))
+        self._build_for(hidden)
+        hidden = tf.convert_to_tensor(hidden)
+        rows = softmax_gradients.gather_of(self._values())
+        for ranks_M, log_p_NM in inference.distribution(self._output, self._extended(hidden), rows):
+            yield self._ids(ranks_M).numpy(), log_p_NM.reshape(*hidden.shape[:-1], len(ranks_M))
 
     def top_k(self, hidden: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and log P of the k most likely words, exactly.
@@ -260,9 +257,6 @@ class OutputLayer(keras.layers.Layer):
         """Return the shapes of the tables by name, which need not be made.
 
         Of a layer that is not built, the classes or the tree are made to count their rows.
-
-        Args:
-            hidden_size: The number of columns of the hidden vectors.
         """
         if self.built:
             return {name: tuple(table.shape) for name, table in self._tables.items()}
@@ -367,12 +361,6 @@ class OutputLayer(keras.layers.Layer):
             return hidden_ND
         return tf.concat([hidden_ND, tf.ones_like(hidden_ND[:, :1])], axis=1)
 
-    def _vectors(self, hidden: Any) -> tuple[tf.Tensor, list[int]]:
-        """Return the vectors (N, columns), and the shape of `hidden` without its last dimension."""
-        self._build_for(hidden)
-        hidden = tf.convert_to_tensor(hidden)
-        return self._extended(hidden), hidden.shape[:-1].as_list()
-
     def _build_for(self, hidden: Any) -> None:
         """Create the tables for the shape of `hidden`, unless they exist."""
         if not self.built:
@@ -381,10 +369,6 @@ class OutputLayer(keras.layers.Layer):
     def _values(self) -> dict[str, tf.Variable | tf.Tensor]:
         """Return the tables by name: variables of this replica, or tensors in a stateless call."""
         return {name: in_replica(table.value) for name, table in self._tables.items()}
-
-    def _gather(self) -> Any:
-        """Return a function that gathers rows of the tables; see `softmax_gradients.gather_of`."""
-        return softmax_gradients.gather_of(self._values())
 
     def _traced_top_ranks(self) -> Callable:
         """Return `_top_ranks`, in eager mode as a function that is traced once for each k."""
@@ -398,9 +382,8 @@ class OutputLayer(keras.layers.Layer):
 
     def _top_ranks(self, hidden_ND: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the ranks and log P of the k most likely words of each vector, (N, k)."""
-        return inference.top_k(
-            self._output, hidden_ND, min(k, self.vocabulary_size), self._gather()
-        )
+        rows = softmax_gradients.gather_of(self._values())
+        return inference.top_k(self._output, hidden_ND, min(k, self.vocabulary_size), rows)
 
     def _ids(self, ranks: Any) -> tf.Tensor:
         """Return the user's ids of words given by rank of frequency."""
@@ -416,11 +399,7 @@ class OutputLayer(keras.layers.Layer):
 
 
 def checked_counts(counts: Any, words: int, layer: str) -> np.ndarray:
-    """Return the counts as int64 (V,), after a check of their shape and values.
-
-    Raises:
-        ValueError: The shape is wrong, or a count is negative or not a whole number.
-    """
+    """Return the counts as int64 (V,); raise ValueError for a wrong shape or a wrong number."""
     given_V = np.asarray(counts)
     if given_V.shape != (words,):
         raise ValueError(
@@ -465,9 +444,6 @@ def packed_counts(counts_V: np.ndarray) -> str:
 
     The text is base64 of the differences, compressed by zlib. Differences of sorted counts are
     mostly 0, so the counts of ten million words of a text take about 50 kB.
-
-    Args:
-        counts_V: The count of each id, int64.
     """
     steps_V = np.diff(counts_V, prepend=0).astype("<i8")
     return base64.b64encode(zlib.compress(steps_V.tobytes())).decode("ascii")
@@ -497,9 +473,6 @@ def unpacked_counts(text: str, words: int) -> np.ndarray:
 def check_compiled(layer: keras.layers.Layer) -> None:
     """Check that no model in the call stack compares the output of a layer with classes.
 
-    Args:
-        layer: An output layer, whose output is -log P.
-
     Raises:
         ValueError: The layer is an output of a compiled model, whose loss or one of whose metrics
             is a function of Keras.
@@ -509,21 +482,17 @@ def check_compiled(layer: keras.layers.Layer) -> None:
         if not model.compiled or layer.name not in names:
             continue
         loss, metrics = model._compile_loss, model._compile_metrics
-        if loss is not None:
-            for given in _of_output(names, layer.name, loss._user_loss):
-                if _is_of_keras(given, "fn", keras.losses.Loss):
-                    raise ValueError(
-                        f"{layer.name}: loss={_shown(given)} compares scores of classes with the "
-                        "targets, and the output of this layer is -log P of each target; use "
-                        "compile(loss=lexrow.keras.output_as_loss)"
-                    )
-        given = [] if metrics is None else [metrics._user_metrics, metrics._user_weighted_metrics]
-        for each in (each for g in given for each in _of_output(names, layer.name, g)):
-            if _is_of_keras(each, "_fn", keras.metrics.Metric):
+        given = [] if loss is None else [("loss={}", loss._user_loss, _LOSS_REMEDY)]
+        if metrics is not None:
+            for each in (metrics._user_metrics, metrics._user_weighted_metrics):
+                given.append(("metrics=[{}]", each, _METRICS_REMEDY))
+        for argument, value, remedy in given:
+            for each in filter(_is_of_keras, _of_output(names, layer.name, value)):
+                shown = repr(each) if isinstance(each, str) else getattr(each, "name", "")
                 raise ValueError(
-                    f"{layer.name}: metrics=[{_shown(each)}] compares scores of classes with the "
-                    "targets, and the output of this layer is -log P of each target; give the "
-                    f"layer metrics=[{PERPLEXITY!r}, {ACCURACY!r}] instead"
+                    f"{layer.name}: {argument.format(shown or each.__name__)} compares scores of "
+                    "classes with the targets, and the output of this layer is -log P of each "
+                    f"target; {remedy}"
                 )
 
 
@@ -536,18 +505,11 @@ def _of_output(names: list[str], name: str, given: Any) -> list[Any]:
     return [each for each in keras.tree.flatten(given) if each is not None]
 
 
-def _is_of_keras(given: Any, function: str, kind: type) -> bool:
+def _is_of_keras(given: Any) -> bool:
     """Return whether a loss or metric is a function of Keras, or the name of one."""
-    if given == _OWN_LOSS:
-        return False
-    if isinstance(given, kind) and not isinstance(given, str):
-        if type(given) in _PLAIN or hasattr(given, function):
-            inner = getattr(given, function, None)
-            return inner is not None and inner.__module__.startswith("keras.")
-        return type(given).__module__.startswith("keras.")
-    return isinstance(given, str) or str(getattr(given, "__module__", "")).startswith("keras.")
-
-
-def _shown(given: Any) -> str:
-    """Return a loss or metric for a message."""
-    return repr(given) if isinstance(given, str) else getattr(given, "name", "") or given.__name__
+    if isinstance(given, str):
+        return given != _OWN_LOSS
+    if isinstance(given, keras.losses.Loss | keras.metrics.Metric):
+        inner = getattr(given, "fn", getattr(given, "_fn", None))
+        given = type(given) if inner is None and type(given) not in _PLAIN else inner
+    return str(getattr(given, "__module__", "")).startswith("keras.")

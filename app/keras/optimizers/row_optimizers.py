@@ -11,8 +11,7 @@ from keras.src.optimizers import ALL_OBJECTS_DICT  # Keras has no public way to 
 
 from ...optimizers import adagrad, adam, ftrl, sgd
 from ...optimizers.base import Rule, State, touched
-from ..backend import by_name
-from .row_sparse import RowSparse
+from .row_sparse import RowSparse, arguments_of
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -31,26 +30,7 @@ class SGD(RowSparse, keras.optimizers.SGD):
             or down at random and right on average, or "nearest", as Keras does.
     """
 
-    def __init__(
-        self,
-        learning_rate: Any = 0.01,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        weight_decay: float | None = None,
-        clipnorm: float | None = None,
-        clipvalue: float | None = None,
-        global_clipnorm: float | None = None,
-        use_ema: bool = False,
-        ema_momentum: float = 0.99,
-        ema_overwrite_frequency: int | None = None,
-        loss_scale_factor: float | None = None,
-        gradient_accumulation_steps: int | None = None,
-        name: str | None = None,
-        *,
-        rounding: str = "stochastic",
-        **kwargs: Any,
-    ):
-        super().__init__(**by_name(locals()))
+    __init__ = arguments_of(keras.optimizers.SGD.__init__, RowSparse, rounding="stochastic")
 
     def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: SGD, or SGD with momentum, then weight decay."""
@@ -77,26 +57,7 @@ class Adagrad(RowSparse, keras.optimizers.Adagrad):
             or down at random and right on average, or "nearest", as Keras does.
     """
 
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        initial_accumulator_value: float = 0.1,
-        epsilon: float = 1e-7,
-        weight_decay: float | None = None,
-        clipnorm: float | None = None,
-        clipvalue: float | None = None,
-        global_clipnorm: float | None = None,
-        use_ema: bool = False,
-        ema_momentum: float = 0.99,
-        ema_overwrite_frequency: int | None = None,
-        loss_scale_factor: float | None = None,
-        gradient_accumulation_steps: int | None = None,
-        name: str | None = None,
-        *,
-        rounding: str = "stochastic",
-        **kwargs: Any,
-    ):
-        super().__init__(**by_name(locals()))
+    __init__ = arguments_of(keras.optimizers.Adagrad.__init__, RowSparse, rounding="stochastic")
 
     def row_rule(self, index: int, decay: float) -> Rule:
         """Return the rule for rows: Adagrad, then weight decay."""
@@ -157,30 +118,11 @@ class Ftrl(RowSparse, keras.optimizers.Ftrl):
 
     has_row_state = True
 
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        learning_rate_power: float = -0.5,
-        initial_accumulator_value: float = 0.1,
-        l1_regularization_strength: float = 0.0,
-        l2_regularization_strength: float = 0.0,
-        l2_shrinkage_regularization_strength: float = 0.0,
-        beta: float = 0.0,
-        weight_decay: float | None = None,
-        clipnorm: float | None = None,
-        clipvalue: float | None = None,
-        global_clipnorm: float | None = None,
-        use_ema: bool = False,
-        ema_momentum: float = 0.99,
-        ema_overwrite_frequency: int | None = None,
-        loss_scale_factor: float | None = None,
-        gradient_accumulation_steps: int | None = None,
-        name: str | None = None,
-        *,
-        rounding: str = "stochastic",
-        **kwargs: Any,
-    ):
-        super().__init__(**by_name(locals()))
+    __init__ = arguments_of(keras.optimizers.Ftrl.__init__, RowSparse, rounding="stochastic")
+
+    def check_arguments(self) -> None:
+        """Raise ValueError if an argument is out of range, or one that the rule does not have."""
+        super().check_arguments()
         defaults = {"learning_rate_power": -0.5, "l2_shrinkage_regularization_strength": 0.0}
         for name, default in defaults.items():
             if getattr(self, name) != default:
@@ -219,8 +161,8 @@ class _LazyAdam(RowSparse):
         correct_skipped: Whether to decay the moments of a row by the steps that did not use it.
     """
 
-    def __init__(self, *, correct_skipped: bool, **kwargs: Any):
-        super().__init__(**kwargs)
+    def __init__(self, *args: Any, correct_skipped: bool = False, **kwargs: Any):
+        super().__init__(*args, **kwargs)
         self.correct_skipped = correct_skipped
 
     @property
@@ -281,29 +223,9 @@ class LazyAdam(_LazyAdam, keras.optimizers.Adam):
             or down at random and right on average, or "nearest", as Keras does.
     """
 
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-7,
-        amsgrad: bool = False,
-        weight_decay: float | None = None,
-        clipnorm: float | None = None,
-        clipvalue: float | None = None,
-        global_clipnorm: float | None = None,
-        use_ema: bool = False,
-        ema_momentum: float = 0.99,
-        ema_overwrite_frequency: int | None = None,
-        loss_scale_factor: float | None = None,
-        gradient_accumulation_steps: int | None = None,
-        name: str | None = None,
-        *,
-        correct_skipped: bool = False,
-        rounding: str = "stochastic",
-        **kwargs: Any,
-    ):
-        super().__init__(**by_name(locals()))
+    __init__ = arguments_of(
+        keras.optimizers.Adam.__init__, _LazyAdam, correct_skipped=False, rounding="stochastic"
+    )
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -324,29 +246,9 @@ class LazyAdamW(_LazyAdam, keras.optimizers.AdamW):
             or down at random and right on average, or "nearest", as Keras does.
     """
 
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        weight_decay: float = 0.004,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-7,
-        amsgrad: bool = False,
-        clipnorm: float | None = None,
-        clipvalue: float | None = None,
-        global_clipnorm: float | None = None,
-        use_ema: bool = False,
-        ema_momentum: float = 0.99,
-        ema_overwrite_frequency: int | None = None,
-        loss_scale_factor: float | None = None,
-        gradient_accumulation_steps: int | None = None,
-        name: str | None = None,
-        *,
-        correct_skipped: bool = False,
-        rounding: str = "stochastic",
-        **kwargs: Any,
-    ):
-        super().__init__(**by_name(locals()))
+    __init__ = arguments_of(
+        keras.optimizers.AdamW.__init__, _LazyAdam, correct_skipped=False, rounding="stochastic"
+    )
 
 
 # The names for `compile` and `keras.optimizers.get`. The names of the other optimizers are those

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, ParamSpec
 
 import keras
 import tensorflow as tf
 
-from ...optimizers.base import Rule, State, touched
-from ...optimizers.row_updates import update_rows
+from ...optimizers.base import Rule, State, touched, update_rows
 from ...system.xla import under_xla
-from ...tables.base import Ids, Table
+from ...tables.base import Ids
 from ...tables.rounding import round_stochastically, round_under_xla
 from ...tables.variable import VariableRows
-from ..backend import in_call_of, in_place, require_tensorflow, row_constraint
+from ..backend import in_place, owners_in_call, require_tensorflow, row_constraint
 from ..saving import StateByPart
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import (
@@ -31,6 +31,29 @@ from .row_accumulation import Merged, RowAccumulation
 _LARGE = LARGE
 _ROUNDINGS = ("stochastic", "nearest")
 _HALF = (tf.bfloat16, tf.float16)
+_NOT_NEGATIVE = (
+    *("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"),
+    *("epsilon", "initial_accumulator_value", "beta"),
+)
+_BELOW_1 = ("beta_1", "beta_2")
+_P = ParamSpec("_P")
+
+
+def arguments_of(stock: Callable[_P, None], base: type, **own: Any) -> Callable[_P, None]:
+    """Return a constructor that `help` and editors show with the arguments of one of Keras.
+
+    Args:
+        **own: Further arguments by name, with their defaults.
+    """
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        base.__init__(self, *args, **kwargs)
+
+    *first, last = inspect.signature(stock).parameters.values()  # the last is **kwargs
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, kind, default=default) for name, default in own.items()]
+    vars(__init__)["__signature__"] = inspect.Signature([*first, *added, last])
+    return __init__  # type: ignore[return-value]
 
 
 class RowSparse(RowAccumulation):
@@ -53,10 +76,6 @@ class RowSparse(RowAccumulation):
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
             row of such a table is then updated by the rule, even if its gradient is dense.
         updates_rows: True: no warning that the optimizer writes whole tables.
-
-    Raises:
-        ValueError: Keras runs on another backend, an argument is out of range (see
-            `check_arguments`), or there is no such rounding.
     """
 
     has_row_state = False
@@ -65,13 +84,28 @@ class RowSparse(RowAccumulation):
     row_rule: Callable[[int, float], Rule]
     row_slots: Callable[[int], dict[str, keras.Variable]]
 
-    def __init__(self, *, rounding: str, **kwargs: Any):
+    def __init__(self, *args: Any, rounding: str = "stochastic", **kwargs: Any):
         require_tensorflow()
         if rounding not in _ROUNDINGS:
             raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
-        super().__init__(**kwargs)
+        super().__init__(*args, **kwargs)
         self.rounding = rounding
-        check_arguments(self)
+        self.check_arguments()
+
+    def check_arguments(self) -> None:
+        """Raise ValueError if an argument that Keras does not check is out of range, or NaN."""
+        rate = self._learning_rate
+        # A MultiOptimizer can make an optimizer in the trace of a step, where no value is known.
+        if isinstance(rate, keras.Variable) and tf.executing_eagerly() and not rate.numpy() > 0:
+            raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
+        for name in (*_NOT_NEGATIVE, *_BELOW_1):
+            value = getattr(self, name, None)
+            if not isinstance(value, Real):  # None, or a tensor
+                continue
+            if not float(value) >= 0:
+                raise ValueError(f"{name}={value}: give at least 0")
+            if name in _BELOW_1 and not float(value) < 1:
+                raise ValueError(f"{name}={value}: give less than 1")
 
     def build(self, var_list: Iterable[Any]) -> None:
         """Create the slots, and adapt the optimizers of Keras that are around this one.
@@ -83,8 +117,10 @@ class RowSparse(RowAccumulation):
             ValueError: The slots of the tables need more memory, or disk, than is free.
         """
         super().build(var_list)
-        replace_loss_scale()
-        if outer := in_call_of(keras.optimizers.MultiOptimizer):
+        scale = next(owners_in_call(keras.optimizers.LossScaleOptimizer), None)
+        if type(scale) is keras.optimizers.LossScaleOptimizer:
+            scale.__class__ = LossScaleOptimizer
+        if outer := next(owners_in_call(keras.optimizers.MultiOptimizer), None):
             for number, optimizer in enumerate(outer.optimizers):
                 outer._track_trackable(optimizer, f"optimizer_{number}", overwrite=True)
 
@@ -235,8 +271,9 @@ class RowSparse(RowAccumulation):
         Args:
             gradient: The gradient, dense or row-sparse with unique rows.
         """
+        index = self._get_variable_index(variable)
+        own = self._trainable_variables[index]
         if not isinstance(gradient, tf.IndexedSlices):
-            own = self._trainable_variables[self._get_variable_index(variable)]
             if variable_bytes(own) >= _LARGE:
                 warn_of_dense_gradient(own)
             if not self._is_always_by_row(variable):
@@ -247,17 +284,12 @@ class RowSparse(RowAccumulation):
         if self._distribution_strategy.num_replicas_in_sync > 1:
             # Rows are unique in each replica, but can repeat between replicas.
             gradient = Merged.of(gradient, variable)
-        index = self._get_variable_index(variable)
         decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
         rule = self.row_rule(index, decay)
-        if constraint := row_constraint(self._trainable_variables[index]):
+        if constraint := row_constraint(own):
             rule = _constrained(rule, constraint)
-        own = self._trainable_variables[index]
-        table = as_table(
-            own if isinstance(own, TableVariable) else variable,
-            self.row_slots(index),
-            self._rounding_seed(index),
-        )
+        stored = own if isinstance(own, TableVariable) else variable
+        table = _as_table(stored, self.row_slots(index), self._rounding_seed(index))
         update_rows(
             rule,
             table,
@@ -302,33 +334,6 @@ def _refuse_dense(pairs: Iterable[tuple[Any, Any]]) -> None:
             )
 
 
-_NOT_NEGATIVE = (
-    *("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"),
-    *("epsilon", "initial_accumulator_value", "beta"),
-)
-_BELOW_1 = ("beta_1", "beta_2")
-
-
-def check_arguments(optimizer: keras.optimizers.Optimizer) -> None:
-    """Raise ValueError if an argument of an optimizer is a number out of range, or NaN.
-
-    Args:
-        optimizer: The optimizer. An argument that it does not have is not checked.
-    """
-    rate = optimizer._learning_rate
-    # A MultiOptimizer can make an optimizer in the trace of a step, where no value is known.
-    if isinstance(rate, keras.Variable) and tf.executing_eagerly() and not rate.numpy() > 0:
-        raise ValueError(f"learning_rate={rate.numpy():g}: give a positive number")
-    for name in (*_NOT_NEGATIVE, *_BELOW_1):
-        value = getattr(optimizer, name, None)
-        if not isinstance(value, Real):  # None, or a tensor
-            continue
-        if not float(value) >= 0:
-            raise ValueError(f"{name}={value}: give at least 0")
-        if name in _BELOW_1 and not float(value) < 1:
-            raise ValueError(f"{name}={value}: give less than 1")
-
-
 @keras.saving.register_keras_serializable(package="lexrow")
 class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
     """Dynamic loss scaling for mixed_float16, around an optimizer of `lexrow.keras`.
@@ -361,42 +366,22 @@ class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
         )
 
 
-def replace_loss_scale() -> None:
-    """Make the loss scale optimizer of Keras that calls, if there is one, check rows only."""
-    wrapper = in_call_of(keras.optimizers.LossScaleOptimizer)
-    if type(wrapper) is keras.optimizers.LossScaleOptimizer:
-        wrapper.__class__ = LossScaleOptimizer
-
-
-def as_table(
-    variable: tf.Variable | TableVariable,
-    slots: Mapping[str, Any],
-    seed: tf.Tensor | None = None,
+def _as_table(
+    variable: tf.Variable | TableVariable, slots: Mapping[str, Any], seed: tf.Tensor | None
 ) -> Any:
-    """Return a variable as a table with slots, for `optimizers.row_updates.update_rows`.
-
-    Args:
-        slots: The slots by the names of the update rule; if the variable is a `TableVariable`, they
-            are as well.
-        seed: The seed, (2,) int64, by which new rows are rounded stochastically to the dtype of
-            the variable, bfloat16 or float16. By default rows are rounded to the nearest.
-
-    Returns:
-        A table. Rows of a TensorFlow variable with more than two axes are flattened to vectors.
-    """
+    """Return a variable as a table with slots, for `optimizers.base.update_rows`."""
+    kind: Any = tf.as_dtype(variable.dtype)
     if isinstance(variable, TableVariable):
-        table: Any = _WithSlots(variable.table, {name: slot.table for name, slot in slots.items()})
-    else:
-        table = _Matrix(variable, {name: _Matrix(slot.value) for name, slot in slots.items()})
-    return table if seed is None else _Rounded(table, tf.as_dtype(variable.dtype), seed)
+        states: dict[str, Any] = {name: slot.table for name, slot in slots.items()}
+        return _Rows(variable.table, states, kind, seed)
+    return _Rows(_Matrix(variable), {n: _Matrix(s.value) for n, s in slots.items()}, kind, seed)
 
 
 class _Matrix(VariableRows):
     """A variable of any rank as a table, with each row flattened to a vector."""
 
-    def __init__(self, values: tf.Variable, slots: Mapping[str, _Matrix] | None = None):
+    def __init__(self, values: tf.Variable):
         super().__init__(values)
-        self.slots = slots or {}
         self.columns = values.shape[1:].num_elements()
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
@@ -408,43 +393,26 @@ class _Matrix(VariableRows):
         super().assign(ids_U, tf.reshape(rows_UD, (-1, *self.values.shape[1:])))
 
 
-class _Rounded:
-    """A table whose new rows are rounded stochastically; the draw depends on a seed only.
+class _Rows:
+    """A table with slots by the names of an update rule, and new rows rounded by a seed, if given.
 
-    The table stores rows that its dtype can represent as they are, so tables of all kinds hold the
+    A table stores rows that its dtype can represent as they are, so tables of all kinds hold the
     same rows.
     """
 
-    def __init__(self, table: Any, dtype: tf.DType, seed: tf.Tensor):
+    def __init__(
+        self, table: Any, slots: Mapping[str, Any], dtype: tf.DType, seed: tf.Tensor | None
+    ):
         self._table, self._dtype, self._seed = table, dtype, seed
-        self.columns, self.slots = table.columns, table.slots
+        self.columns, self.slots = table.columns, slots
         self.locate, self.gather = table.locate, table.gather
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Round rows (U, D) by the seed, and write them to the table; under XLA by other draws."""
-        if under_xla():
+        if self._seed is not None and under_xla():
             rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, ids_U)
-        else:
+        elif self._seed is not None:
             rows_UD = round_stochastically(rows_UD, self._dtype, self._seed)
-        self._table.assign(ids_U, rows_UD)
-
-
-class _WithSlots:
-    """A table whose slots have the names of an update rule, where Keras gave them others."""
-
-    def __init__(self, table: Table, slots: Mapping[str, Table]):
-        self._table, self.columns, self.slots = table, table.columns, slots
-
-    def locate(self, ids_U: tf.Tensor) -> Ids:
-        """Locate ids in the table; see `Table.locate`."""
-        return self._table.locate(ids_U)
-
-    def gather(self, ids_U: Ids) -> tf.Tensor:
-        """Return rows of the table; see `Table.gather`."""
-        return self._table.gather(ids_U)
-
-    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace rows of the table; see `Table.assign`."""
         self._table.assign(ids_U, rows_UD)
 
 
@@ -452,9 +420,6 @@ def _constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
     """Return a rule that also applies a constraint to the rows that have a gradient.
 
     A row whose gradient is all zeros stays as it is, even if it violates the constraint.
-
-    Args:
-        constraint: A constraint by row (see `by_row`).
     """
 
     def constrained(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Callable
 
@@ -12,10 +11,11 @@ import tensorflow as tf
 from ...tables.base import Table
 from ...tables.device import DeviceTable
 from ...tables.dynamic.dynamic import DynamicTable, replace_lacking
-from ...tables.dynamic.key_files import STRING
+from ...tables.dynamic.keys import STRING
 from ...tables.initial import fingerprints
 from ...tables.row_reads import row_slices
 from ...tables.variable import VariableRows
+from ..backend import callers, module_of
 
 # The modules that trace a model to write it as a SavedModel.
 _EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
@@ -23,11 +23,8 @@ _EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
 
 def current_export() -> types.FrameType | None:
     """Return the frame of the outermost call that writes a SavedModel now, or None."""
-    frame, outermost = inspect.currentframe(), None
-    while frame := frame.f_back:
-        if frame.f_globals.get("__name__", "").startswith(_EXPORTERS):
-            outermost = frame
-    return outermost
+    exports = [frame for frame in callers() if module_of(frame).startswith(_EXPORTERS)]
+    return exports[-1] if exports else None
 
 
 def keep_with_graph(rows: tf.Module) -> None:

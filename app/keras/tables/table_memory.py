@@ -16,11 +16,12 @@ import keras
 import tensorflow as tf
 
 from ...system.console import size_text
-from ...system.host_memory import free_bytes
+from ...system.machine import free_bytes
 from ...tables.base import Table
+from ...tables.cached import ReadThroughTable
 from ...tables.disk.file import FileTable
-from ...tables.dynamic.key_memory import key_bytes
-from ...tables.read_through import ReadThroughTable
+from ...tables.dynamic.keys import key_bytes
+from ...tables.memory import SHARE, Item, totals
 from ..backend import is_ours
 from .table_kinds import has_cache
 from .table_variable import TableVariable
@@ -28,15 +29,15 @@ from .table_warnings import LARGE
 
 # The places of tables. Without a GPU, the memory of the device is that of the host.
 DEVICE, HOST, FILE = "GPU memory", "host memory", "disk"
-# The share of the free memory that tables may take. The rest is for memory that no plan counts.
-_SHARE = 0.95
 # In host memory, a cache takes two positions (int32) for each id of the table, and for each of its
-# rows two ids and the last chunk that needed it (int64); see `tables.cached` and `cache_map`.
+# rows two ids and the last chunk that needed it (int64); see `tables.cached`.
 _MAP_BYTES, _CACHED_ID_BYTES = 2 * 4, 3 * 8
 _REMEDIES = {
     "file": "free the disk, or name a table_file on another one",
     "dynamic": "give a smaller capacity, or a smaller output_dim",
 }
+_ROWS = 3  # of the table for which the slots are made to see their size
+_LESS_STATE = "use an optimizer with less state, such as SGD or RowwiseAdagrad, or a table='file'"
 _REMEDY = "give it table='file' with a table_file, fewer rows, or dtype='bfloat16'"
 
 
@@ -45,16 +46,13 @@ class TableMemory:
     """The memory of one table.
 
     Attributes:
+        layer: The name of the layer; of an output layer with that of its table.
         kind: The value of its argument `table`, or "dynamic".
         rows: The number of rows, V; of a dynamic table its capacity.
-        columns: The number of columns, D.
-        dtype: The dtype of the rows.
-        rows_bytes: The bytes of all rows.
-        slots_bytes: The bytes of the optimizer state of all rows.
-        cache_bytes: The bytes of the cache of `hot_rows` on the device, optimizer state included.
+        slot_bytes: The bytes of the optimizer state of a row.
+        cached_rows: The rows of the cache on the device.
         map_bytes: The bytes, in host memory, of the map from ids to cached rows, or from keys to
             rows. Strings count as 12 bytes long.
-        place: Where the rows and the optimizer state are: `DEVICE`, `HOST` or `FILE`.
     """
 
     layer: str
@@ -62,92 +60,70 @@ class TableMemory:
     rows: int
     columns: int
     dtype: str
-    rows_bytes: int
-    slots_bytes: int
-    cache_bytes: int
-    map_bytes: int
-    place: str
+    slot_bytes: int
+    cached_rows: int = 0
+    map_bytes: int = 0
+
+    @property
+    def rows_bytes(self) -> int:
+        """The bytes of all rows."""
+        return self.rows * self._row_bytes
+
+    @property
+    def slots_bytes(self) -> int:
+        """The bytes of the optimizer state of all rows."""
+        return self.rows * self.slot_bytes
+
+    @property
+    def cache_bytes(self) -> int:
+        """The bytes of the cached rows with their optimizer state."""
+        return self.cached_rows * (self._row_bytes + self.slot_bytes)
+
+    @property
+    def place(self) -> str:
+        """Where the rows and the optimizer state are: `DEVICE`, `HOST` or `FILE`."""
+        return {"host": HOST, "file": FILE}.get(self.kind) or device_place()
 
     @property
     def by_place(self) -> dict[str, int]:
         """The bytes in each place that is used."""
-        taken: collections.Counter[str] = collections.Counter()
-        taken[self.place] += self.rows_bytes + self.slots_bytes
-        taken[device_place()] += self.cache_bytes
-        taken[HOST] += self.map_bytes
-        return {place: count for place, count in taken.items() if count}
+        table, maps = f"{self.rows:,} x {self.columns}", f"{self.rows:,} ids"
+        items = [
+            Item(self.layer, table, self.place, self.rows_bytes + self.slots_bytes),
+            Item(self.layer, f"{self.cached_rows:,} rows", device_place(), self.cache_bytes),
+            Item(self.layer, maps, HOST, self.map_bytes),
+        ]
+        return totals(item for item in items if item.bytes)
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.columns * tf.as_dtype(self.dtype).size
 
 
-def memory_of_rows(layer: Any, slot_bytes: int = 0) -> TableMemory:
+def memory_of(layer: Any, slot_bytes: int = 0) -> TableMemory:
     """Return the memory of the table of an embedding layer, which may not be built yet.
 
     Args:
-        layer: A `RowEmbedding` or a `keras.layers.Embedding`.
+        layer: A `RowEmbedding`, a `keras.layers.Embedding`, or a `DynamicEmbedding`, whose table
+            counts with all rows in use.
         slot_bytes: The bytes of the optimizer state of a row.
     """
-    kind = getattr(layer, "table", "device")
-    rows, dtype = layer.input_dim, tf.as_dtype(layer.variable_dtype)
-    row_bytes = layer.output_dim * dtype.size
+    if not isinstance(layer, keras.layers.Embedding):
+        rows, maps = layer.capacity, key_bytes(layer.key_dtype, layer.min_count)
+        return TableMemory(
+            layer.name, "dynamic", rows, layer.output_dim, "float32", slot_bytes, 0, rows * maps
+        )
+    rows = layer.input_dim
     cached = min(layer.hot_rows, rows) if has_cache(layer) else 0
     return TableMemory(
         layer=layer.name,
-        kind=kind,
+        kind=getattr(layer, "table", "device"),
         rows=rows,
         columns=layer.output_dim,
-        dtype=dtype.name,
-        rows_bytes=rows * row_bytes,
-        slots_bytes=rows * slot_bytes,
-        cache_bytes=cached * (row_bytes + slot_bytes),
+        dtype=layer.variable_dtype,
+        slot_bytes=slot_bytes,
+        cached_rows=cached,
         map_bytes=rows * _MAP_BYTES + cached * _CACHED_ID_BYTES if cached else 0,
-        place={"host": HOST, "file": FILE}.get(kind) or device_place(),
-    )
-
-
-def memory_of_keys(layer: Any, slot_bytes: int = 0) -> TableMemory:
-    """Return the memory of the table of a `DynamicEmbedding` with all rows in use.
-
-    Args:
-        layer: The layer, which may not be built yet.
-        slot_bytes: The bytes of the optimizer state of a row.
-    """
-    rows = layer.capacity
-    return TableMemory(
-        layer=layer.name,
-        kind="dynamic",
-        rows=rows,
-        columns=layer.output_dim,
-        dtype="float32",
-        rows_bytes=rows * layer.output_dim * tf.float32.size,
-        slots_bytes=rows * slot_bytes,
-        cache_bytes=0,
-        map_bytes=rows * key_bytes(layer.key_dtype, layer.min_count),
-        place=device_place(),
-    )
-
-
-def memory_of_variable(
-    layer: str, shape: tuple[int, int], dtype: str, slot_bytes: int
-) -> TableMemory:
-    """Return the memory of a table that is a variable of the device.
-
-    Args:
-        layer: The name of the layer, or of its table.
-        shape: The shape of the table, (V, D).
-        dtype: The dtype of the rows.
-        slot_bytes: The bytes of the optimizer state of a row.
-    """
-    rows, columns = shape
-    return TableMemory(
-        layer=layer,
-        kind="device",
-        rows=rows,
-        columns=columns,
-        dtype=dtype,
-        rows_bytes=rows * columns * tf.as_dtype(dtype).size,
-        slots_bytes=rows * slot_bytes,
-        cache_bytes=0,
-        map_bytes=0,
-        place=device_place(),
     )
 
 
@@ -193,7 +169,7 @@ def require_free(
         if place == DEVICE:
             continue
         if place == HOST:
-            free = int(_SHARE * free_bytes())
+            free = int(SHARE * free_bytes())
         else:
             folder = next(folder for folder in table_file.absolute().parents if folder.exists())
             free = shutil.disk_usage(folder).free
@@ -203,10 +179,6 @@ def require_free(
                 f"{taker} takes {size_text(count)} ({count:,} bytes) of {where}, where "
                 f"{size_text(free)} are free; {remedy}"
             )
-
-
-_ROWS = 3  # of the table for which the slots are made to see their size
-_REMEDY = "use an optimizer with less state, such as SGD or RowwiseAdagrad, or a table='file'"
 
 
 def slot_bytes(optimizer: Any, columns: int, dtype: str, path: str) -> int:
@@ -239,9 +211,6 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
     Tables of less than 16 MiB together are not checked, nor those under a `tf.distribute` strategy,
     nor an optimizer of another package, whose configuration need not make it again.
 
-    Args:
-        optimizer: The optimizer, which is not built.
-
     Raises:
         ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
     """
@@ -264,7 +233,7 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
     names = ", ".join(variable.path for variable in tables)
     for (place, path), count in needed.items():
         taker = f"{names}: the optimizer state of {type(optimizer).__name__}"
-        require_free({place: count}, taker, _REMEDY, path)
+        require_free({place: count}, taker, _LESS_STATE, path)
 
 
 def _inner(optimizer: Any, table: keras.Variable) -> Any:

@@ -20,15 +20,15 @@ from tensorflow.python.checkpoint import tensor_callable  # no public module has
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from ...system.gradients import custom_gradient
+from ...system.python_functions import under_vectorized_map
 from ...tables.base import Slot, Table
+from ...tables.cached import ReadThroughTable
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
-from ...tables.python_calls import under_vectorized_map
-from ...tables.read_through import ReadThroughTable
 from ...tables.row_reads import row_slices, rows_to_read
-from ..backend import is_called_by
+from ..backend import callers, module_of
 from .exported_rows import current_export, export_rows, keep_with_graph
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
@@ -42,12 +42,7 @@ _SAMPLE = 4096  # rows of a histogram in TensorBoard
 
 
 class _Handle(BaseResourceVariable):
-    """A variable of TensorFlow without rows, which has a gradient and whose value is not read.
-
-    Args:
-        made: A variable, whose handle this one has.
-        path: The path of the variable of Keras, for messages.
-    """
+    """A variable of TensorFlow without rows, which has a gradient and whose value is not read."""
 
     def __init__(self, made: tf.Variable, path: str):
         super().__init__(
@@ -91,10 +86,6 @@ class HandleVariable(keras.Variable):
 
     Every operation on it raises ValueError; `numpy` returns the values. A subclass defines `numpy`
     and `sample`.
-
-    Args:
-        shape: The shape of the empty TensorFlow variable.
-        dtype: The dtype of the values.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: str, **options: Any):
@@ -119,7 +110,11 @@ class HandleVariable(keras.Variable):
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
         """Raise ValueError; but give `sample` to the histograms of Keras' `TensorBoard`."""
-        if is_called_by("_log_weights", "keras.src.callbacks.tensorboard"):
+        if any(
+            frame.f_code.co_name == "_log_weights"
+            and module_of(frame) == "keras.src.callbacks.tensorboard"
+            for frame in callers()
+        ):
             return tf.convert_to_tensor(self.sample(), dtype, name=name)
         return tf.convert_to_tensor(self.value, dtype, name=name)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import warnings
 from collections.abc import Iterable
@@ -12,8 +11,8 @@ import keras
 import tensorflow as tf
 
 from ...system.xla import under_xla
-from ...tables.read_through import ReadThroughTable
-from ..backend import row_constraint
+from ...tables.cached import ReadThroughTable
+from ..backend import callers, row_constraint
 from .table_variable import TableVariable
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
@@ -28,9 +27,6 @@ class StockOptimizerWarning:
 
     It takes the place of False in `keras.Variable.overwrite_with_gradient`, which an optimizer
     reads in each step that has a gradient of the variable.
-
-    Args:
-        variable: The table, a Keras variable.
     """
 
     def __init__(self, variable: keras.Variable):
@@ -53,11 +49,8 @@ class StockOptimizerWarning:
 
 def _asking_optimizer() -> Any:
     """Return the optimizer in the call stack that is in a step and writes whole tables, or None."""
-    frame = inspect.currentframe()
-    while (frame := frame.f_back) and frame.f_code.co_name != _ASKS:
-        pass
-    optimizer = frame and frame.f_locals["self"]
-    if optimizer is None or getattr(optimizer, "updates_rows", False):
+    frame = next((frame for frame in callers() if frame.f_code.co_name == _ASKS), None)
+    if frame is None or getattr(optimizer := frame.f_locals["self"], "updates_rows", False):
         return None
     # The scatter of plain SGD changes rows alone where XLA compiles it.
     is_sgd = isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum
@@ -68,9 +61,6 @@ def warn_of_whole_table(table: Any) -> None:
     """Warn of parts of a step that read or write the whole of a table with a row-sparse gradient.
 
     These are whole reads, and constraints that are not by row.
-
-    Args:
-        table: The table, a variable of Keras or TensorFlow.
     """
     warn_of_whole_read(table)
     constraint = getattr(table, "constraint", None)
@@ -123,11 +113,7 @@ def warn_of_whole_read(variable: Any) -> None:
 
 
 def log_missing_prefetch(tables: Iterable[Any]) -> None:
-    """Log in one line which tables have a cache that no `prefetch_rows` fills, once for each table.
-
-    Args:
-        tables: The tables that a step trains, variables of Keras or TensorFlow.
-    """
+    """Log in one line, once, which tables have a cache that no `prefetch_rows` fills."""
     lacking = {}
     for variable in tables:
         table = variable.table if isinstance(variable, TableVariable) else None

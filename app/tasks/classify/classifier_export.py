@@ -11,11 +11,11 @@ from ...assembly.learning import ROW_PER_WORD
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...exporting import saved_model, word2vec
-from ...input import line_ends
-from ...settings import Config
-from ...text.fasttext import string_hashes
+from ...input import labelled_files
+from ...settings import ClassifyConfig
+from ...text.fasttext import line_features
 from ...types import WordVectors
-from . import fasttext_export, quantized_export
+from . import fasttext_export
 from .classify_model import TrainedClassifier, load_trained
 
 
@@ -32,10 +32,10 @@ class _Classifier(tf.Module):
     """
 
     def __init__(
-        self, trained: TrainedClassifier, config: Config, words_file: str, labels_file: str
+        self, trained: TrainedClassifier, config: ClassifyConfig, words_file: str, labels_file: str
     ):
         super().__init__()
-        self._split_words = line_ends.make_word_splitter(config)
+        self._split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
         self._features = trained.features
         self._labels, tables = len(trained.labels.tokens), trained.tables
         is_multi_label = trained.model.output.is_multi_label
@@ -65,7 +65,7 @@ class _Classifier(tf.Module):
         hashes_M = ids_M
         if self._features.needs_hashes:
             ids_M = tf.where(ids_M < 0, tf.constant(self._features.words, tf.int64), ids_M)
-            hashes_M = string_hashes.hash_strings(words_M)
+            hashes_M = line_features.hash_strings(words_M)
         known_M = tf.where(ids_M >= 0)[:, 0]
         features = self._features.extract(
             tf.cast(tf.gather(ids_M, known_M), tf.int32),
@@ -79,7 +79,7 @@ class _Classifier(tf.Module):
         return {"labels": labels_EC, "probabilities": chances_EC}
 
 
-def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
+def _saved_model(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     """Write a trained classifier as a SavedModel, and return a message.
 
     The signature `classify`, also the serving default, takes `texts`, (E,) strings in UTF-8. It
@@ -106,7 +106,7 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
     return f"{path}: {len(trained.labels.tokens):,} labels of texts{needs}"
 
 
-def _word2vec(config: Config, workdir: Workdir, path: str, binary: bool = False) -> str:
+def _word2vec(config: ClassifyConfig, workdir: Workdir, path: str, binary: bool = False) -> str:
     """Write the vectors of a classifier's words to a file, without n-grams; return a message."""
     _, tables, words, *_ = load_trained(config, workdir)
     matrix_VD = tables["input"].gather(tf.range(len(words.tokens))).numpy()
@@ -118,6 +118,6 @@ EXPORTS: dict[str, Callable[..., str]] = {
     "word2vec": _word2vec,
     "word2vec_binary": lambda config, workdir, path: _word2vec(config, workdir, path, binary=True),
     "fasttext": fasttext_export.write,
-    "fasttext_quantized": quantized_export.write,
+    "fasttext_quantized": fasttext_export.write_quantized,
     "saved_model": _saved_model,
 }

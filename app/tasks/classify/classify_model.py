@@ -12,16 +12,16 @@ import tensorflow as tf
 from ...assembly import learning, placing
 from ...assembly.learning import OutputSpec
 from ...checkpoints.workdir import Workdir
-from ...input import line_ends
+from ...input import labelled_files
 from ...input.features import Features
 from ...models.bag import Bag
-from ...settings import Config
+from ...settings import ClassifyConfig
 from ...system import devices
 from ...tables.base import Table
 from ...text import vocabulary
-from ...text.fasttext.hashing import hash_words
+from ...text.fasttext.line_features import hash_words
 from ...text.vocabulary import Vocabulary
-from . import classify_data, text_features
+from . import classify_data
 from .label_prediction import Classifier, batch_size
 
 # With fewer labels, matrix products are too small for bfloat16 to save time.
@@ -46,7 +46,9 @@ class TrainedClassifier(NamedTuple):
     features: Features
 
 
-def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocabulary, Vocabulary]:
+def load_classifier(
+    config: ClassifyConfig, workdir: Workdir
+) -> tuple[Classifier, Vocabulary, Vocabulary]:
     """Load the classifier of a workdir, its words and its labels.
 
     Args:
@@ -62,7 +64,7 @@ def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocab
 
 
 def make_predictor(
-    config: Config, workdir: Workdir
+    config: ClassifyConfig, workdir: Workdir
 ) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
     """Load the classifier of a workdir, and return a function that predicts the labels of texts.
 
@@ -96,7 +98,7 @@ def make_predictor(
 
 
 def make_scorer(
-    classifier: Classifier, config: Config, words: Vocabulary, labels: int
+    classifier: Classifier, config: ClassifyConfig, words: Vocabulary, labels: int
 ) -> Callable[[list[bytes]], Iterator[np.ndarray]]:
     """Return a function that computes the probabilities of all labels of texts.
 
@@ -111,7 +113,8 @@ def make_scorer(
         label id, (E, C) float32 each.
     """
     features = classifier.features
-    split_words, ids = line_ends.make_word_splitter(config), vocabulary.lookup_table(words)
+    split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
+    ids = vocabulary.lookup_table(words)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def tokens(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -136,7 +139,7 @@ def make_scorer(
     return score
 
 
-def make_model(config: Config, features: Features, labels: Vocabulary) -> Bag:
+def make_model(config: ClassifyConfig, features: Features, labels: Vocabulary) -> Bag:
     """Return the model of the configuration, without tables.
 
     Products are in float32 for fewer than 1,000 labels, unless --compute_dtype is given.
@@ -161,7 +164,7 @@ def make_model(config: Config, features: Features, labels: Vocabulary) -> Bag:
         )
 
 
-def load_trained(config: Config, workdir: Workdir) -> TrainedClassifier:
+def load_trained(config: ClassifyConfig, workdir: Workdir) -> TrainedClassifier:
     """Load the model of a workdir, and its tables without their slots.
 
     They are of the best checkpoint if --patience kept one, else of the newest.
@@ -175,7 +178,7 @@ def load_trained(config: Config, workdir: Workdir) -> TrainedClassifier:
         RunError: There is no checkpoint that can be loaded.
     """
     words, labels = classify_data.load_names(workdir)
-    features = text_features.load_features(config, words, workdir)
+    features = classify_data.load_features(config.labelled, words, workdir)
     model = make_model(config, features, labels)
     tables, _ = placing.load_tables(config, model, workdir)
     return TrainedClassifier(model, tables, words, labels, features)

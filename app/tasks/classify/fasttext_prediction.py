@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ...text.fasttext import count_tree, parts
-from ...text.fasttext.count_tree import CountTree
-from ...text.fasttext.line_features import LineFeatures, mean_rows
+from ...text.fasttext import file_format, line_features
+from ...text.fasttext.line_features import CountTree, LineFeatures, mean_rows
 from ...text.fasttext.model_file import Model
 
 # Bytes of text whose features are gathered at a time, and the most probabilities at a time.
@@ -34,10 +33,10 @@ def make_predictor(
         0.008. A text without a known feature has no label.
     """
     features, probabilities = LineFeatures(model), _probabilities(model)
-    prefix = parts.LABEL_PREFIX
+    prefix = file_format.LABEL_PREFIX
     names = [label.decode(errors="replace") for label in model.dictionary.labels]
     names = [name.removeprefix(prefix) for name in names]
-    is_tree = parts.LOSSES[model.args.loss] == "hierarchical_softmax"
+    is_tree = file_format.LOSSES[model.args.loss] == "hierarchical_softmax"
 
     def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
         """Yield for each text its k most probable labels of at least `threshold`, best first."""
@@ -76,9 +75,9 @@ def _batches(texts: list[bytes], labels: int) -> Iterator[list[bytes]]:
 def _probabilities(model: Model) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function from hidden vectors (E, D) to the probabilities of all labels (E, C)."""
     output_CD = model.output.take(np.arange(model.output.shape[0]))
-    loss = parts.LOSSES[model.args.loss]
+    loss = file_format.LOSSES[model.args.loss]
     if loss == "hierarchical_softmax":
-        tree = count_tree.build_tree(model.dictionary.counts_C)
+        tree = line_features.build_tree(model.dictionary.counts_C)
         levels = tree.levels()
         return lambda hidden_ED: _tree_probabilities(tree, levels, hidden_ED @ output_CD.T)
     normalize = _softmax if loss == "softmax" else _table_sigmoid

@@ -14,7 +14,7 @@ from ...losses.base import gather_from
 from ...models.bag import Bag
 from ...tables.base import Table
 from ...tables.row_reads import unique
-from ...text.fasttext.hashing import hash_names
+from ...text.fasttext.line_features import hash_names
 from ...text.meter import show_progress
 from ...types import HOST
 from . import label_metrics

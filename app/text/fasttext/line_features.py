@@ -1,25 +1,108 @@
-"""The rows of the input matrix that a line of text has in a fastText model."""
+"""The features of words and lines in a fastText model: hashes, n-grams, rows; the tree of labels.
+
+TensorFlow is imported where it is used: most models are read and used without it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ...types import NgramRule
-from .hashing import hash_word_ngrams, hash_words
+from .file_format import LABEL_PREFIX, LINE_END, Args
 from .model_file import Model
-from .parts import LABEL_PREFIX, LINE_END, Args
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# FNV-1a with 32 bits: http://www.isthe.com/chongo/tech/comp/fnv/
+OFFSET_BASIS, PRIME = 2_166_136_261, 16_777_619
+# Dictionary::addWordNgrams multiplies by this, modulo 2 ** 64.
+_FACTOR = 116_049_371
+
+
+def hash_words(words: Sequence[bytes]) -> np.ndarray:
+    """Return the hash of each word, (N,) int32, as Dictionary::hash does.
+
+    A byte counts as a signed number. fastText computes in uint32, and takes the result as int32
+    for word n-grams.
+
+    Args:
+        words: The words in UTF-8.
+    """
+    lengths_N = np.fromiter(map(len, words), np.int64, len(words))
+    starts_N = np.cumsum(lengths_N) - lengths_N
+    bytes_M = np.frombuffer(b"".join(words), np.int8).astype(np.int32).view(np.uint32)
+    # The longest words first, so that those with a byte at some place are the first ones.
+    order_N = np.argsort(-lengths_N, kind="stable")
+    sorted_N = np.full(len(words), OFFSET_BASIS, np.uint32)
+    for place in range(int(lengths_N.max(initial=0))):
+        count = np.searchsorted(-lengths_N[order_N], -place, side="left")
+        sorted_N[:count] ^= bytes_M[starts_N[order_N[:count]] + place]
+        sorted_N[:count] *= np.uint32(PRIME)
+    hashes_N = np.empty_like(sorted_N)
+    hashes_N[order_N] = sorted_N
+    return hashes_N.view(np.int32)
+
+
+def hash_names(words: Sequence[str]) -> np.ndarray:
+    """Return the hash of each word, (N,) int32; see `hash_words`."""
+    return hash_words([word.encode("utf-8", "replace") for word in words])
+
+
+def hash_word_ngrams(
+    hashes_M: np.ndarray, owners_M: np.ndarray, longest: int, buckets: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the buckets of the word n-grams of texts, and the text of each, (N,) int64.
+
+    Args:
+        hashes_M: The hashes of words, int32, one text after the other.
+        owners_M: The number of the text of each word, not descending.
+        longest: The words of the longest n-gram; 1 for none.
+        buckets: The number of buckets.
+    """
+    words_M = hashes_M.astype(np.int64).view(np.uint64)  # sign-extended, as in C++
+    sums_M = words_M
+    found, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for shift in range(1, min(longest, len(hashes_M))):
+        sums_M = sums_M[:-1] * np.uint64(_FACTOR) + words_M[shift:]
+        in_text_M = owners_M[shift:] == owners_M[:-shift]
+        found.append((sums_M[in_text_M] % np.uint64(buckets)).astype(np.int64))
+        owners.append(owners_M[:-shift][in_text_M])
+    return np.concatenate(found), np.concatenate(owners)
+
+
+def hash_strings(words_M: tf.Tensor) -> tf.Tensor:
+    """Return the hash of each word, (M,) int32; `hashing.hash_words` describes it.
+
+    Args:
+        words_M: Strings in UTF-8.
+    """
+    import tensorflow as tf
+
+    lengths_M = tf.strings.length(words_M)
+    longest = tf.maximum(tf.reduce_max(lengths_M, axis=0) if words_M.shape[0] != 0 else 0, 1)
+    # Bytes are sign-extended to 32 bits; 64 bits hold a product of 32 and 25 bits.
+    bytes_ML = tf.cast(tf.io.decode_raw(words_M, tf.int8, fixed_length=longest), tf.int64)
+    bytes_LM = tf.transpose(tf.bitwise.bitwise_and(bytes_ML, 0xFFFFFFFF))
+
+    def append_byte(hashes_M: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+        """Return the hashes with one more byte, where a word has one at the place."""
+        product_M = tf.bitwise.bitwise_xor(hashes_M, bytes_LM[place]) * PRIME
+        next_M = tf.bitwise.bitwise_and(product_M, 0xFFFFFFFF)
+        return tf.where(place < lengths_M, next_M, hashes_M)
+
+    first_M = tf.fill(tf.shape(words_M), tf.constant(OFFSET_BASIS, tf.int64))
+    return tf.cast(tf.foldl(append_byte, tf.range(longest), first_M), tf.int32)
+
 
 _END, _PREFIX = LINE_END.encode(), LABEL_PREFIX.encode()
 
 
 def make_rule(args: Args) -> NgramRule:
-    """Return the n-grams of a word in a model that has any.
-
-    Args:
-        args: The settings of the model.
-    """
+    """Return the n-grams of a word in a model that has any."""
     return NgramRule(max(1, args.min_ngram), args.max_ngram, args.buckets)
 
 
@@ -28,9 +111,6 @@ class LineFeatures:
 
     Every line ends with the word `</s>`. The features are the known words, the character n-grams of
     all words, and the word n-grams, which unknown words are part of, too.
-
-    Args:
-        model: The model.
     """
 
     def __init__(self, model: Model):
@@ -121,7 +201,6 @@ def mean_rows(model: Model, rows_N: np.ndarray, owners_N: np.ndarray, count: int
     """Return the mean of the input rows of each owner, (count, D) float32; 0 without rows.
 
     Args:
-        model: The model.
         rows_N: Numbers of rows.
         owners_N: The owner of each row, not descending.
         count: The number of owners.
@@ -133,3 +212,62 @@ def mean_rows(model: Model, rows_N: np.ndarray, owners_N: np.ndarray, count: int
         sizes_K = np.diff(first_K, append=len(rows_N))
         means_ED[owners_N[first_K]] = sums_KD / sizes_K[:, np.newaxis].astype(np.float32)
     return means_ED
+
+
+# Counts of nodes that are not made yet (HierarchicalSoftmaxLoss::buildTree, src/loss.cc).
+UNMADE = 10**15
+
+
+class CountTree(NamedTuple):
+    """A tree with C leaves, nodes 0 to C - 1, and C - 1 inner nodes, of which the last is the root.
+
+    Attributes:
+        parents: The parent of each node but the root, (2 C - 2,) int64.
+        is_right: Whether a node is the right child, whose probability is the sigmoid of the score
+            of row `parent - C`.
+    """
+
+    parents: np.ndarray
+    is_right: np.ndarray
+
+    @property
+    def leaves(self) -> int:
+        """Return the number of leaves, C."""
+        return len(self.parents) // 2 + 1
+
+    def levels(self) -> list[np.ndarray]:
+        """Return the nodes of each depth, from the children of the root down."""
+        levels, above = [], np.array([2 * self.leaves - 2])
+        order = np.argsort(self.parents, kind="stable")  # the two children of node C come first
+        while len(above := above[above >= self.leaves]):
+            first = 2 * (above - self.leaves)
+            above = order[np.stack([first, first + 1], axis=1).reshape(-1)]
+            levels.append(above)
+        return levels
+
+
+def build_tree(counts_C: np.ndarray) -> CountTree:
+    """Return the tree of some labels, node by node as HierarchicalSoftmaxLoss::buildTree makes it.
+
+    The two lightest of all nodes without a parent get one; of a leaf and an inner node of equal
+    weight, the inner node is taken first.
+
+    Args:
+        counts_C: Occurrences of the labels, descending.
+    """
+    count = len(counts_C)
+    weights = [*map(int, counts_C), *[UNMADE] * count]
+    parents = np.zeros(2 * count - 2, np.int64)
+    is_right = np.zeros(2 * count - 2, bool)
+    leaf, inner = count - 1, count
+    for node in range(count, 2 * count - 1):
+        weight = 0
+        for side in (False, True):
+            if leaf >= 0 and weights[leaf] < weights[inner]:
+                child, leaf = leaf, leaf - 1
+            else:
+                child, inner = inner, inner + 1
+            parents[child], is_right[child] = node, side
+            weight += weights[child]
+        weights[node] = weight
+    return CountTree(parents, is_right)

@@ -14,9 +14,9 @@ import numpy as np
 
 from ...errors import UsageError
 from ...system.files import open_regular
-from .matrices import CENTROIDS, DenseMatrix, Matrix, QuantizedMatrix, Quantizer
-from .parts import (
+from .file_format import (
     ARGS,
+    CENTROIDS,
     ENTRY,
     FLAG,
     LABEL,
@@ -30,7 +30,11 @@ from .parts import (
     VERSION_WITHOUT_NGRAMS,
     WORD,
     Args,
+    DenseMatrix,
     Dictionary,
+    Matrix,
+    QuantizedMatrix,
+    Quantizer,
     check_args,
 )
 
@@ -80,7 +84,6 @@ def load(path: str | Path, is_supervised: bool) -> Model:
     """Read a fastText file of version 11 or 12, as FastText::loadModel does (src/fasttext.cc).
 
     Args:
-        path: The file.
         is_supervised: Whether it must be a classifier; else it must be of word vectors.
 
     Raises:
@@ -117,7 +120,6 @@ class _Parts:
     """The bytes of a file, read part by part.
 
     Args:
-        path: The file, for messages.
         data: Its bytes, mapped.
     """
 

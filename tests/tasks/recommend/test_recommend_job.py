@@ -10,12 +10,11 @@ import tensorflow as tf
 
 from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import UsageError
-from app.settings import checks, settings
+from app.settings import checks, flag_values
 from app.tasks import trained_vectors
 from app.tasks.recommend import item_export, recommend_job, recommend_model
-from app.tasks.recommend import recommend_data as data
 from app.tasks.recommend.ranking_metrics import Ranker
-from app.text import word2vec_reader
+from app.text import vector_files
 from app.training import loop
 from app.training.run import check_flags
 
@@ -40,7 +39,7 @@ def config_of(folder, text, **values):
         "top": "9",
         "audit": False,
     }
-    return settings.from_names(usual | values)
+    return flag_values.from_names(usual | values)
 
 
 def trained(config):
@@ -113,9 +112,10 @@ def test_ratings_of_low_rank_are_found(tmp_path):
     assert found["rmse"] < 0.05 and found["mae"] < 0.05, found
     # What was saved scores the same.
     again = recommend_model.load_recommender(config, Workdir(config.run.workdir))
-    heldout = data.load_split((config.corpus.corpus,), config).heldout
+    heldout = recommend_job.read_split(config, (config.corpus.corpus,)).heldout
     ranker = Ranker(again.model, again.tables, 9)
-    assert recommend_job.heldout_scores(ranker, again.known, heldout, config, USERS) == found
+    how = recommend_model.parse_top(config.ratings.top), USERS, config.run.seed
+    assert recommend_job.heldout_scores(ranker, again.known, heldout, *how) == found
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ def test_a_bias_is_no_direction(tmp_path):
     config = config_of(tmp_path, blocks(), loss="bpr", epochs=1, dim=3)
     trained(config)
     workdir = Workdir(config.run.workdir)
-    write_flags(workdir.flags, settings.by_name(config))
+    write_flags(workdir.flags, flag_values.by_name(config))
     rows = trained_vectors.load(workdir.path)
     found = recommend_model.load_recommender(config, workdir)
     items = found.tables["items"].gather(tf.range(ITEMS)).numpy()
     np.testing.assert_array_equal(rows.matrix, items[:, :3])
     item_export.export_word2vec(config, workdir, str(tmp_path / "out"))
-    np.testing.assert_array_equal(word2vec_reader.read(str(tmp_path / "out")).matrix, items[:, :3])
+    np.testing.assert_array_equal(vector_files.read(str(tmp_path / "out")).matrix, items[:, :3])
 
 
 @pytest.mark.parametrize("values", [{"cosine": False}, {"model": "gmf"}])
@@ -166,10 +166,10 @@ def test_a_temperature_without_cosines_is_refused(values):
 
 def test_weights_beside_predicted_ratings_are_refused():
     given = {"task": "recommend", "loss": "squared_error", "weighted": True, "workdir": "run"}
-    defaults = settings.defaults(given)
+    defaults = flag_values.defaults(given)
     with pytest.raises(UsageError, match="^--weighted=True means nothing to --loss=squared_error"):
-        checks.check(settings.from_names(defaults | given))
-    checks.check(settings.from_names(defaults | given | {"loss": "bpr"}))
+        checks.check(flag_values.from_names(defaults | given))
+    checks.check(flag_values.from_names(defaults | given | {"loss": "bpr"}))
 
 
 def test_weights_are_ratings_above_0(tmp_path):

@@ -1,0 +1,301 @@
+"""Keep token ids, so that text is read and tokenized once (--cache)."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from ..errors import RunError, UsageError
+from ..system.files import open_regular, replacing
+from ..system.python_functions import from_generator
+from ..tables import arrays
+from ..text.reading import Progress
+from ..text.vocabulary import UNKNOWN, Vocabulary
+from .blocks import ALL, Share, without_tuning_thread
+
+_SIGNATURE = tf.TensorSpec([None], tf.int32)
+# The most bytes of token ids that --cache=auto keeps in memory: 268 million tokens.
+_AUTO_BYTES = 1 << 30
+
+
+def make_kept(kind: str, share: Share) -> KeptTokens | None:
+    """Return where to keep the tokens of a text while it is counted, for `read_kept`, or None.
+
+    Args:
+        kind: The value of --cache. With `memory` all tokens are kept, with `auto` at most 1 GiB,
+            and none with `none` and `disk`.
+        share: The share of the text that this process counts.
+    """
+    limits = {"memory": sys.maxsize, "auto": _AUTO_BYTES}
+    return KeptTokens(limits[kind], share) if kind in limits else None
+
+
+def read_kept(kept: KeptTokens, share: Share) -> tf.data.Dataset:
+    """Return a dataset of the blocks of a share, tokens (M,) int32.
+
+    Args:
+        kept: The blocks, with ids.
+        share: The blocks to return, all of them kept (see `KeptTokens.covers`).
+    """
+    blocks = from_generator(lambda: kept.blocks(share), _SIGNATURE, name="cache")
+    return without_tuning_thread(blocks)
+
+
+def choose(kind: str, epochs: int, tokens: int) -> str:
+    """Return the kind of cache, a key of `CACHES`.
+
+    Args:
+        kind: The value of --cache. For `auto`, ids are kept in memory if they are read more than
+            once and take at most 1 GiB.
+        epochs: The number of epochs of the run.
+        tokens: The number of tokens of the text.
+    """
+    if kind != "auto":
+        return kind
+    return "memory" if epochs > 1 and 4 * tokens <= _AUTO_BYTES else "none"
+
+
+def cache_in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Dataset:
+    """Return a dataset of the blocks that keeps them in memory after its first complete pass.
+
+    A token takes 4 bytes.
+
+    Args:
+        blocks: Dataset of tokens (M,) int32, which is read in each pass until then.
+        progress: State of the corpus; a pass with an error in it is not complete.
+    """
+    cached: list[np.ndarray] = []
+    is_complete = False
+
+    def read() -> Iterator[np.ndarray]:
+        """Yield the blocks from memory after a complete pass; else from `blocks`, and keep them."""
+        nonlocal is_complete
+        if is_complete:
+            yield from cached
+            return
+        cached.clear()
+        for block in blocks.as_numpy_iterator():
+            cached.append(block)
+            yield block
+        is_complete = progress.error is None
+
+    return without_tuning_thread(from_generator(read, _SIGNATURE, name="cache"))
+
+
+def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.Dataset:
+    """Return a dataset of the blocks that keeps them in a file, or reads an existing file.
+
+    The file is written during the first complete pass. PATH.sizes.npy has the size and the CRC-32
+    of each block. It is written last, so the file of a killed run is not taken for complete. If the
+    file is damaged, the rest of that pass comes from `blocks`, and the next pass writes the file
+    again. If it cannot be written, the run continues without it. Both are logged.
+
+    Args:
+        blocks: Dataset of tokens (M,) int32, in the same order in each pass.
+        path: The file; its name must change with everything the blocks depend on.
+        progress: State of the corpus. After an error in it, a new pass is empty.
+    """
+    sizes_path = path.with_name(path.name + ".sizes.npy")
+    is_writable = True
+
+    def write() -> Iterator[np.ndarray]:
+        """Yield the blocks, and write each before it is yielded; go on without if that fails.
+
+        The sizes are written after the last block, unless there was an error in reading.
+        """
+        nonlocal is_writable
+        index: list[tuple[int, int]] = []
+        source = blocks.as_numpy_iterator()
+        unsent = None  # the block that is being written
+        try:
+            with replacing(path) as temporary, open(temporary, "wb") as file:
+                for unsent in source:
+                    file.write(unsent.tobytes())
+                    index.append((len(unsent), zlib.crc32(unsent)))
+                    written, unsent = unsent, None
+                    yield written
+            if progress.error is None:
+                with replacing(sizes_path) as temporary, open(temporary, "wb") as file:
+                    np.save(file, np.array(index, np.int64).reshape(-1, 2))
+        except (RunError, UsageError) as error:
+            is_writable = False
+            logging.warning("--cache=disk: %s; the run continues without a cache", error)
+            if unsent is not None:
+                yield unsent
+            yield from source
+
+    def read() -> Iterator[np.ndarray]:
+        """Yield the blocks from the file, or from `blocks` where the file lacks them.
+
+        Without a complete file, write it. Of a damaged file, remove the sizes. Yield nothing after
+        an error in reading the corpus.
+        """
+        if progress.error is not None:  # the previous epoch failed
+            return
+        index = _read_index(path, sizes_path)
+        if index is None:
+            yield from write() if is_writable else blocks.as_numpy_iterator()
+            return
+        count = 0
+        for block in _read_blocks(path, index):
+            yield block
+            count += 1
+        if count < len(index):
+            logging.warning(
+                "--cache=disk: %s is damaged; the text is read again and the cache is rebuilt", path
+            )
+            sizes_path.unlink(missing_ok=True)
+            yield from blocks.skip(count).as_numpy_iterator()
+
+    return without_tuning_thread(from_generator(read, _SIGNATURE, name="cache"))
+
+
+def _read_index(path: Path, sizes_path: Path) -> np.ndarray | None:
+    """Return the size and checksum of each block, (N, 2) int64; None without a complete cache.
+
+    A warning is logged if the files are there but damaged.
+    """
+    try:
+        index = arrays.parse_npy(sizes_path.read_bytes())
+        if index.shape[1:] != (2,) or index.dtype != np.int64 or (index < 0).any():
+            raise ValueError(f"{sizes_path} has no sizes and checksums")
+        if path.stat().st_size != 4 * index[:, 0].sum():
+            raise ValueError(f"{path} has not the size of its blocks")
+        return index
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, EOFError) as error:
+        logging.warning(
+            "--cache=disk: cannot read %s (%s); the cache is rebuilt", sizes_path, error
+        )
+        return None
+
+
+def _read_blocks(path: Path, index: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the blocks of a cache file, up to a damaged one or an error of reading.
+
+    The error is logged as a warning.
+    """
+    # Not mapped: access beyond the end of a truncated file would kill the process (SIGBUS).
+    try:
+        with open_regular(path) as file:
+            for size, checksum in index.tolist():
+                block = np.frombuffer(file.read(4 * size), np.int32)
+                if len(block) != size or zlib.crc32(block) != checksum:
+                    return
+                yield block
+    except (OSError, ValueError) as error:  # ValueError: the file ends inside a number
+        logging.warning("--cache=disk: cannot read %s: %s", path, error)
+
+
+# A function (blocks, progress, path) by kind, which returns the blocks with the cache. `path`
+# returns the file of a cache on disk.
+CACHES: dict[str, Callable[[tf.data.Dataset, Progress, Callable[[], Path]], tf.data.Dataset]] = {
+    "none": lambda blocks, progress, path: blocks,
+    "memory": lambda blocks, progress, path: cache_in_memory(blocks, progress),
+    "disk": lambda blocks, progress, path: cache_on_disk(blocks, path(), progress),
+}
+
+
+class KeptTokens:
+    """The blocks of a share of a text, 4 bytes a token, until they would take too many bytes.
+
+    A token is a number while the text is counted, and an id once the vocabulary is known. Tokens
+    are encoded as in `input.token_rows`: the first token of a document as its bitwise complement.
+
+    Args:
+        limit_bytes: The most bytes to keep. Beyond it, nothing is kept.
+    """
+
+    def __init__(self, limit_bytes: int, share: Share = ALL):
+        self._free, self._share = limit_bytes, share
+        # Whether a block has ids, and its tokens, as one item: threads read and replace it at once.
+        self._blocks: list[tuple[bool, np.ndarray]] | None = []
+        self._tokens: list[bytes] = []  # the token of each number
+        self._ids: np.ndarray | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all blocks so far are kept."""
+        return self._blocks is not None
+
+    def add(self, numbers_M: np.ndarray, starts_D: np.ndarray) -> None:
+        """Keep a block, unless the blocks would then take more bytes than allowed.
+
+        Args:
+            numbers_M: The number of each token, not negative.
+            starts_D: The positions of the first tokens of documents.
+        """
+        tokens_M = numbers_M.astype(np.int32)
+        tokens_M[starts_D] = ~tokens_M[starts_D]
+        self._free -= tokens_M.nbytes
+        if self._free < 0:
+            self.give_up()
+        if self._blocks is not None:
+            self._blocks.append((False, tokens_M))
+
+    def give_up(self) -> None:
+        """Keep nothing from now on."""
+        self._blocks = None
+
+    def finish(self, tokens: list[bytes]) -> None:
+        """Set the tokens of the numbers. Call it once, when all blocks are added.
+
+        Args:
+            tokens: The token of each number.
+        """
+        self._tokens = tokens
+
+    def identify(self, vocabulary: Vocabulary) -> None:
+        """Set the ids of the tokens. Call it once, after `finish`.
+
+        Args:
+            vocabulary: The tokens with an id.
+        """
+        ids = {token.encode(): index for index, token in enumerate(vocabulary.tokens)}
+        found = (ids.get(token, UNKNOWN) for token in self._tokens)
+        self._ids = np.fromiter(found, np.int32, len(self._tokens))
+        self._tokens = []
+
+    def covers(self, share: Share) -> bool:
+        """Return whether the blocks of a share of the text are among those that are kept."""
+        total = self._share.total
+        return share.total % total == 0 and share.number % total == self._share.number
+
+    def blocks(self, share: Share) -> Iterator[np.ndarray]:
+        """Yield the blocks of a share that is covered, as known tokens (M,) int32."""
+        assert self.covers(share) and self._blocks is not None
+        first, step = share.number // self._share.total, share.total // self._share.total
+        for place in range(first, len(self._blocks), step):
+            yield self._block(place)
+
+    def _block(self, number: int) -> np.ndarray:
+        """Return the known tokens of the block that was added as the `number`-th, from 0."""
+        assert self._blocks is not None and self._ids is not None
+        has_ids, tokens_M = self._blocks[number]
+        if not has_ids:
+            tokens_M = _identify(tokens_M, self._ids)
+            self._blocks[number] = True, tokens_M
+        return tokens_M
+
+
+def _identify(tokens_M: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Return the ids of the tokens of a block without unknown ones, encoded as before.
+
+    Args:
+        tokens_M: The encoded numbers of the tokens.
+        ids: The id of each number, or `UNKNOWN`.
+    """
+    is_first = tokens_M < 0
+    ids_M = ids[np.where(is_first, ~tokens_M, tokens_M)]
+    is_known = ids_M != UNKNOWN
+    document = np.cumsum(is_first)[is_known]
+    ids_K = ids_M[is_known]
+    # The first known token of a document begins it.
+    return np.where(np.diff(document, prepend=-1) != 0, ~ids_K, ids_K)

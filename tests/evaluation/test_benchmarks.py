@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gensim.models import KeyedVectors
+from gensim.test.utils import datapath
+
+from app.errors import UsageError
+from app.evaluation.benchmarks import (
+    read_pairs,
+    read_questions,
+    score_analogies,
+    score_pairs,
+    spearman,
+)
+from app.evaluation.lexicon import make_lexicon
+
+KINGS = ["man", "woman", "king", "queen", "Kings", "queens"]
+KING_ROWS = [[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1], [1, 0, 2], [1, 1, 2]]
+
+
+@pytest.fixture
+def questions(tmp_path):
+    """A tenth of Google's questions, in all their sections."""
+    with open(datapath("questions-words.txt"), encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    path = tmp_path / "questions"
+    kept = [line for n, line in enumerate(lines) if line.startswith(":") or n % 10 == 0]
+    path.write_text("\n".join(kept))
+    return path
+
+
+@pytest.mark.parametrize("case", ["fold", "exact"])
+def test_gensim_gives_the_same_answers(make_vectors, questions, case):
+    found = sorted({word for question in read_questions(questions) for word in question.words})
+    # Other spellings of some words, near enough to them to be answers themselves.
+    found = found[::3] + found[1::3]
+    twins = found[::6]
+    found += [word.swapcase() for word in twins]
+    random = np.random.default_rng(0)
+    matrix = random.normal(size=(len(found), 8))
+    rows = {word: row for row, word in enumerate(found)}
+    relations = {}
+    for section, (a, b, c, d) in read_questions(questions):  # so that some analogies hold
+        relation = relations.setdefault(section, random.normal(size=8))
+        for base, derived in ((a, b), (c, d)):
+            if base in rows and derived in rows:
+                matrix[rows[derived]] = matrix[rows[base]] + relation
+    for word in twins:
+        matrix[rows[word.swapcase()]] = matrix[rows[word]] + 0.1 * random.normal(size=8)
+    vectors = make_vectors(found, matrix)
+    ours = score_analogies(make_lexicon(vectors, case), questions, "analogy")
+    peer = KeyedVectors(8)
+    peer.add_vectors(vectors.tokens, vectors.matrix)
+    accuracy, sections = peer.evaluate_word_analogies(
+        str(questions), restrict_vocab=len(found), case_insensitive=case == "fold"
+    )
+    assert ours.value == pytest.approx(accuracy)
+    assert ours.value > 0.2
+    assert 0 < ours.used < ours.used + ours.skipped
+    parts = {part.name: part for part in ours.parts}
+    for section in sections[:-1]:
+        part = parts[section["section"]]
+        assert part.used == len(section["correct"]) + len(section["incorrect"])
+        assert round((part.value or 0) * part.used) == len(section["correct"])
+    assert parts["semantic"].used + parts["syntactic"].used == ours.used
+
+
+def test_sections_totals_and_skipped_questions(make_vectors, tmp_path):
+    path = tmp_path / "own"
+    path.write_text(
+        "// comment\n# another\n: royal\nman woman king queen\nMAN WOMAN KING QUEEN\n"
+        ": gram1\nking kings queen queens\nking kings man men\n: gram2\na b c d\n"
+    )
+    result = score_analogies(make_lexicon(make_vectors(KINGS, KING_ROWS)), path, "own")
+    assert (result.value, result.used, result.skipped) == (1, 3, 2)
+    values = {part.name: (part.value, part.used, part.skipped) for part in result.parts}
+    assert values == {
+        "semantic": (1, 2, 0),
+        "syntactic": (1, 1, 2),
+        "royal": (1, 2, 0),
+        "gram1": (1, 1, 1),
+        "gram2": (None, 0, 1),
+    }
+    assert "unknown" in result.parts[-1].note
+    assert "all 6 words" in result.protocol
+
+
+def test_a_file_of_one_kind_is_not_split_into_kinds(make_vectors, tmp_path):
+    path = tmp_path / "own"
+    path.write_text("man woman king queen\n")
+    result = score_analogies(make_lexicon(make_vectors(KINGS, KING_ROWS)), path, "own")
+    assert [part.name for part in result.parts] == ["(no section)"]
+
+
+def test_question_words_are_no_answers_in_any_spelling(make_vectors, tmp_path):
+    path = tmp_path / "own"
+    path.write_text("man woman king woman\nman woman king queen\n")
+    words = ["man", "woman", "king", "KING", "queen"]
+    matrix = [[1, 0, 0], [1, 0.1, 0], [0, 0, 1], [0, 0.1, 1], [0, 0.5, 1]]
+    assert score_analogies(make_lexicon(make_vectors(words, matrix)), path, "own").value == 0.5
+
+
+def test_no_known_question_and_no_words(make_vectors, tmp_path):
+    path = tmp_path / "own"
+    path.write_text("a b c d\n")
+    for words in (KINGS, []):
+        result = score_analogies(make_lexicon(make_vectors(words)), path, "own")
+        assert (result.value, result.used, result.skipped) == (None, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [(": s\na b c d\na b c\n", "line 3.*3 words"), (": s\n", "no question")]
+)
+def test_a_malformed_file_of_questions_is_named_with_its_line(tmp_path, text, message):
+    path = tmp_path / "own.txt"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=rf"own\.txt.*{message}.*four words"):
+        read_questions(path)
+
+
+@pytest.mark.parametrize("case", ["fold", "exact"])
+@pytest.mark.parametrize("name", ["wordsim353.tsv", "simlex999.txt"])
+def test_gensim_gives_the_same_rho(make_vectors, name, case):
+    found = sorted({word for pair in read_pairs(datapath(name)) for word in pair[:2]})[::2]
+    vectors = make_vectors([word.upper() if n % 5 == 0 else word for n, word in enumerate(found)])
+    ours = score_pairs(make_lexicon(vectors, case), datapath(name), name)
+    peer = KeyedVectors(8)
+    peer.add_vectors(vectors.tokens, vectors.matrix)
+    _, spearman_result, unknown_percent = peer.evaluate_word_pairs(
+        datapath(name), restrict_vocab=len(found), case_insensitive=case == "fold"
+    )
+    assert ours.value == pytest.approx(spearman_result[0], abs=1e-6)
+    assert 100 * ours.skipped / (ours.used + ours.skipped) == pytest.approx(unknown_percent)
+
+
+def test_separators_comments_and_a_header(tmp_path):
+    path = tmp_path / "pairs"
+    path.write_text(
+        "\ufeff# note\nword 1,word 2,score\n\na,b,1.5\nnew york\tcity\t2\tmore\nc  d 3\n", "utf-8"
+    )
+    assert read_pairs(path) == [("a", "b", 1.5), ("new york", "city", 2), ("c", "d", 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a b 1\na b\n", "line 2"),
+        ("a b 1\na b x\n", "line 2"),
+        ("a b c\na b c\n", "line 2"),
+        ("a b nan\n", "line 1"),
+        ("a\t\t1\n", "line 1"),
+        ("one\n", "line 1"),
+        ("# nothing\n", "holds no pair"),
+    ],
+)
+def test_a_malformed_file_of_pairs_is_named_with_its_line(tmp_path, text, message):
+    path = tmp_path / "pairs.tsv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=rf"pairs\.tsv.*{message}.*word word score"):
+        read_pairs(path)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(UsageError, match="missing.*No such file"):
+        read_pairs(tmp_path / "missing")
+    (tmp_path / "latin").write_bytes(b"caf\xe9 tea 1\n")
+    with pytest.raises(UsageError, match="latin: not UTF-8"):
+        read_pairs(tmp_path / "latin")
+
+
+def test_rho_shares_ranks_among_ties():
+    scipy_stats = pytest.importorskip("scipy.stats")
+    x, y = np.random.default_rng(0).integers(0, 5, size=(2, 40))
+    assert spearman(x, y) == pytest.approx(scipy_stats.spearmanr(x, y)[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "note"), [("xy", "fewer than two"), ("abx", "fewer than two"), ("abcd", "equal")]
+)
+def test_an_undefined_score_is_none_and_says_why(make_vectors, tmp_path, words, note):
+    path = tmp_path / "pairs"
+    path.write_text("a b 1\nc d 1\n")
+    result = score_pairs(make_lexicon(make_vectors(words)), path, "own")
+    assert result.value is None
+    assert note in result.note
+    assert result.used + result.skipped == 2

@@ -1,0 +1,301 @@
+"""Labelled texts as people write them, against what Python reads of them line by line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from app.errors import UsageError
+from app.input import labelled_files
+from app.settings import flag_values
+from app.text import columns
+from app.text.reading import Progress
+
+LINES = "__label__a one two\n\n  __label__b __label__a\ttwo two three\n__label__b\nsix __label__c\n"
+
+
+def config(**values):
+    found = flag_values.from_names({"task": "classify"} | values)
+    return found.corpus, found.labelled, found.input
+
+
+def written(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return (str(path),)
+
+
+def shown(examples):
+    """Each text as its words and its labels."""
+    words = [examples.words[token] for token in examples.tokens_M]
+    labels = [examples.labels[label] for label in examples.labels_N]
+    return [
+        (words[start:stop], labels[first:last])
+        for (start, stop), (first, last) in zip(
+            zip(examples.starts_E, examples.starts_E[1:], strict=False),
+            zip(examples.label_starts_E, examples.label_starts_E[1:], strict=False),
+            strict=True,
+        )
+    ]
+
+
+EXPECTED = [
+    (["one", "two"], ["a"]),
+    (["two", "two", "three"], ["b", "a"]),
+    ([], ["b"]),
+    (["six"], ["c"]),
+]
+
+
+@pytest.mark.slow
+def test_lines(tmp_path):
+    found = labelled_files.read(written(tmp_path / "a.txt", LINES), *config())
+    assert shown(found) == EXPECTED
+    assert len(found) == 4
+    assert found.lengths_E.tolist() == [2, 3, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "text", [gzip.compress(LINES.encode()), LINES.replace("\n", "\r\n")], ids=["gzip", "windows"]
+)
+def test_lines_compressed_and_of_windows(tmp_path, text):
+    name = "a.gz" if isinstance(text, bytes) else "a.txt"
+    assert shown(labelled_files.read(written(tmp_path / name, text), *config())) == EXPECTED
+
+
+@pytest.mark.slow
+def test_many_blocks_of_many_files_are_one_text(tmp_path):
+    draw = np.random.default_rng(0)
+    sources, expected = (), []
+    for number in range(2):
+        texts = [[f"w{word}" for word in draw.integers(50, size=5)] for _ in range(300)]
+        labels = [[f"l{label}"] for label in draw.integers(3, size=300)]
+        lines = (f"__label__{x[0]} {' '.join(t)}\n" for t, x in zip(texts, labels, strict=True))
+        sources += written(tmp_path / f"{number}.txt", "".join(lines))
+        expected += [*zip(texts, labels, strict=True)]
+    found = labelled_files.read(sources, *config(block_bytes=1024, readers=1))
+    assert shown(found) == expected
+
+
+@pytest.mark.slow
+def test_a_tokenizer_does_not_see_labels(tmp_path):
+    text = "Fine,\u00a0__label__Good-one FILM!\n__label__bad Awful\n"
+    given = written(tmp_path / "a.txt", text)
+    found = labelled_files.read(given, *config(tokenizer="unicode"))
+    assert shown(found) == [(["fine", "film"], ["Good-one"]), (["awful"], ["bad"])]
+    words_M, owners_M = labelled_files.make_word_splitter(*config(tokenizer="unicode")[:2])(
+        ["", "__label__x Fine day"]
+    )
+    assert words_M.numpy().tolist() == [b"fine", b"day"] and owners_M.numpy().tolist() == [1, 1]
+
+
+@pytest.mark.slow
+def test_another_prefix_and_a_label_twice(tmp_path):
+    found = labelled_files.read(
+        written(tmp_path / "a.txt", "#x #y.+ #x w #\n"), *config(label_prefix="#")
+    )
+    assert shown(found) == [(["w", "#"], ["x", "y.+"])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prefix", ["\\E", "\\Q", ".", "[", " #", "\u00e9-", "$^"])
+def test_a_prefix_is_no_pattern(tmp_path, prefix):
+    text = f"{prefix.strip()}x w\n"
+    found = labelled_files.read(
+        written(tmp_path / "a.txt", text), *config(label_prefix=prefix.strip())
+    )
+    assert shown(found) == [(["w"], ["x"])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("__label__a one\n\ntwo\n", "line 3: has no label; give lines such as `__label__good a"),
+        ("\n \n", "no example in it"),
+    ],
+)
+def test_lines_that_are_none(tmp_path, text, told):
+    with pytest.raises(UsageError) as error:
+        labelled_files.read(written(tmp_path / "a.txt", text), *config())
+    assert f"{tmp_path}/a.txt" in str(error.value) and told in str(error.value)
+
+
+def test_a_line_longer_than_a_block(tmp_path):
+    given = written(tmp_path / "a.txt", "__label__a" + " one" * 1000 + "\n")
+    with pytest.raises(UsageError, match="--block_bytes=1024: .*a.txt, line 1 is longer, so"):
+        labelled_files.read(given, *config(block_bytes=1024))
+
+
+def test_a_cell_that_is_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr("app.text.columns.LONGEST", 1024)
+    # Not even a cell that goes over many lines fills the memory.
+    text = 'review,kind\n"' + "one two\n" * 1000 + '",a\n'
+    given = written(tmp_path / "a.csv", text)
+    with pytest.raises(UsageError, match=r"a.csv, line \d+: .*1024"):
+        labelled_files.read(given, *config(**COLUMNS, block_bytes=1024))
+
+
+def test_long_cells_are_read_a_few_at_a_time():
+    rows = [labelled_files.Row("x" * size, ["a"], []) for size in (1, 2, 9, 1, 10, 1)]
+    found = list(labelled_files.group_rows(iter(rows), 10))
+    assert [[len(row.text) for row in group] for group in found] == [[1, 2, 9], [1, 10], [1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokenizer", ["whitespace", "unicode"])
+def test_tokens_that_are_too_long_are_dropped_and_told_once(tmp_path, caplog, tokenizer):
+    given = written(tmp_path / "a.txt", f"__label__a one {'x' * 1001}\n__label__b {'y' * 1001}\n")
+    found = labelled_files.read(given, *config(tokenizer=tokenizer))
+    assert shown(found) == [(["one"], ["a"]), ([], ["b"])]
+    assert caplog.text.count("dropped 2 tokens of more than 1000 bytes") == 1
+
+
+def test_a_file_that_is_cut(tmp_path):
+    given = written(tmp_path / "a.gz", gzip.compress(LINES.encode() * 99)[:-9])
+    with pytest.raises(UsageError, match="truncated or corrupt"):
+        labelled_files.read(given, *config())
+
+
+def test_the_first_line_without_a_label(tmp_path):
+    for text, line in (
+        (LINES + "text,label\none,a\n", 6),
+        ("\ufeff__label__ one\n__label__a two", 1),
+        ("\n\r\n__label__a one\ntwo __label__b\n \tthree\r\n", 5),
+    ):
+        given = written(tmp_path / "a.txt", text)
+        told = str(labelled_files.explain_line(given, *config()[:2], 1024))
+        assert told.startswith(f"{tmp_path}/a.txt, line {line}: has no label; give lines such as")
+
+
+COLUMNS = {"text_column": "review", "label_column": "kind"}
+
+
+def test_columns(tmp_path):
+    text = '\ufeffid, kind ,review\n1,a,"one, ""two""\nthree"\n\n2, Sci  Fi ,\n'
+    found = labelled_files.read(written(tmp_path / "a.csv", text), *config(**COLUMNS))
+    assert shown(found) == [(["one,", '"two"', "three"], ["a"]), ([], ["Sci Fi"])]
+
+
+def test_columns_of_every_format(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [("one two", "a", 1), ("three", "b", 0.5), ("", "a", 2)]
+    expected = [(text.split(), [label]) for text, label, _ in rows]
+    objects = [dict(zip(("review", "kind", "w"), row, strict=True)) for row in rows]
+    lines = "".join(json.dumps(row) + "\n" for row in objects)
+    table = pyarrow.Table.from_pylist([{**row, "w": str(row["w"])} for row in objects])
+    parquet.write_table(table, tmp_path / "p")
+    texts = {"j": lines, "u": lines.encode("utf-16"), "z": gzip.compress(lines.encode())}
+    for sign in ",;\t":
+        texts[f"c{sign}"] = "review,kind,w\none two,a,1\nthree,b,0.5\n,a,2\n".replace(",", sign)
+    for name in [*texts, "p"]:
+        path = tmp_path / name
+        given = written(path, texts[name]) if name in texts else (str(path),)
+        found = labelled_files.read(given, *config(**COLUMNS, weight_column="w"))
+        assert shown(found) == expected and found.weights_E.tolist() == [1, 0.5, 2]
+
+
+def test_labels_that_are_lists_or_numbers(tmp_path):
+    rows = [{"review": "one", "kind": ["a", "b c"]}, {"review": None, "kind": 3}]
+    given = written(tmp_path / "a", "".join(json.dumps(row) + "\n" for row in rows))
+    found = labelled_files.read(given, *config(**COLUMNS))
+    assert shown(found) == [(["one"], ["a", "b c"]), ([], ["3"])]
+    given = written(tmp_path / "a", '{"review": "one", "kind": []}\n')
+    with pytest.raises(UsageError, match="a, line 1: has no label; correct"):
+        labelled_files.read(given, *config(**COLUMNS))
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r\r\n", "\r"])
+def test_rows_of_columns_longer_than_blocks(tmp_path, ends):
+    words = [f"w{number}" for number in range(400)]
+    rows = ["review,kind", " ".join(words) + ",a", '"' + "\n".join(words) + '",b', "one two,c", ""]
+    given = written(tmp_path / "a.csv", "\n".join(rows).replace("\n", ends))
+    found = labelled_files.read(given, *config(**COLUMNS, block_bytes=1024))
+    assert shown(found) == [(words, ["a"]), (words, ["b"]), (["one", "two"], ["c"])]
+
+
+def test_a_quote_that_is_not_closed_is_not_kept_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(columns, "LONGEST", 2000)
+    path = tmp_path / "a.csv"
+    given = written(path, 'review,kind\n"one,a\n' + "two,b\n" * 9999)
+    rows = labelled_files.read_columns(
+        str(path), *config(**COLUMNS)[:2], 1024, Progress.make(given), 0
+    )
+    with pytest.raises(UsageError, match="line 2: field larger than field limit .2000.; close"):
+        list(rows)
+
+
+@pytest.mark.slow
+def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
+    text = "review\tkind\n" + "one two\ta| b |\n" * 5000 + "x " * 100_000 + "\tc\n"
+    given = written(tmp_path / "a.tsv.gz", gzip.compress(text.encode()))
+    found = labelled_files.read(given, *config(**COLUMNS, label_separator="|"))
+    assert len(found) == 5001
+    assert shown(found)[4999:] == [(["one", "two"], ["a", "b"]), (["x"] * 100_000, ["c"])]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("id,kind\n1,a\n", "--text_column=review: {path} has the columns id, kind; name"),
+        ("review,id\n1,a\n", "--label_column=kind: {path} has the columns review, id; name"),
+        (LINES, "--text_column=review: {path} has the columns __label__a one two; name"),
+        ("", "--text_column=review: {path} has the columns none; name"),
+        ("review,kind\none,a\ntwo\n", "{path}, line 3: 1 of 2 fields; correct"),
+        ('review,kind\n"one\ntwo", \n', "{path}, line 2: has no label"),
+        ('review,kind\n"one,a\ntwo,a\n"three,a\n', "{path}, line 2: ',' expected after"),
+        ('review,kind\none,a\n"two,a\n', "{path}, line 3: unexpected end of data; close"),
+        ("kind,review,kind\na,one,b\n", "{path}: 2 columns are named kind; remove or rename"),
+    ],
+)
+def test_columns_that_are_not_there(tmp_path, text, told):
+    path = tmp_path / "a.csv"
+    progress = Progress.make(written(path, text))
+    with pytest.raises(UsageError) as error:
+        [*labelled_files.read_columns(str(path), *config(**COLUMNS)[:2], 1024, progress, 0)]
+    assert told.format(path=path) in str(error.value)
+
+
+@pytest.mark.slow
+def test_columns_are_refused_in_one_line(tmp_path, capfd):
+    for text, told in (("a,b\n1,2\n", "has the columns a, b"), ("review,kind\n", "no example in")):
+        with pytest.raises(UsageError, match=told):
+            labelled_files.read(written(tmp_path / "a.csv", text), *config(**COLUMNS))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_examples_are_chosen_cut_and_renamed(tmp_path):
+    found = labelled_files.read(written(tmp_path / "a.txt", LINES), *config())
+    assert shown(found.select(np.array([False, True, False, True]))) == EXPECTED[1::2]
+    assert shown(found.part(1, 3)) == EXPECTED[1:3]
+    assert len(found.part(3, 9)) == 1
+    renamed = found.with_names(["three", "two", "none"], ["c", "b"])
+    assert renamed.tokens_M.tolist() == [1, 1, 1, 0]
+    assert renamed.lengths_E.tolist() == [1, 3, 0, 0]
+    assert renamed.labels_N.tolist() == [-1, 1, -1, 1, 0]
+    assert renamed.label_counts_E.tolist() == [1, 2, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_word_at_the_end_of_each_text_and_words_without_an_id(tmp_path):
+    found = labelled_files.read(written(tmp_path / "a.txt", LINES), *config())
+    ended = found.with_last_word("</s>")
+    lists = [[found.words[token] for token in part] for part in split(found)]
+    assert [[ended.words[token] for token in part] for part in split(ended)] == [
+        [*words, "</s>"] for words in lists
+    ]
+    assert ended.with_last_word("</s>").words == ended.words
+    known = ["</s>", found.words[-1]]
+    named = ended.with_names(known, found.labels, keeps_unknown=True)
+    assert named.words[:2] == known and sorted(named.words) == sorted(ended.words)
+    assert [[named.words[token] for token in part] for part in split(named)] == [
+        [*words, "</s>"] for words in lists
+    ]
+
+
+def split(examples):
+    return np.split(examples.tokens_M, examples.starts_E[1:-1])

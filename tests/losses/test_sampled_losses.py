@@ -1,0 +1,215 @@
+"""Sampled softmax and NCE against TensorFlow's, given the same samples, and dense autodiff."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.losses import inference
+from app.losses.base import Predictions
+from app.losses.classes.class_softmax import ClassSoftmax
+from app.losses.sampled_losses import Nce, SampledSoftmax
+from app.tables.row_reads import unique
+from app.types import Rows
+from tests.losses import toy
+from tests.losses.toy import DIM
+
+WORDS, SAMPLES = 40, 16
+COUNTS = toy.counts(WORDS)
+SEED = tf.constant([3, 4], tf.int64)
+
+both = pytest.mark.parametrize("kind", [SampledSoftmax, Nce])
+samplers = pytest.mark.parametrize("sampler", ["log_uniform", "unigram"])
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    """Where float32 products are float32: a GPU may round them to TensorFloat-32."""
+    with tf.device("CPU:0"):
+        yield
+
+
+def looked_up(loss, predictions, table, seed=SEED):
+    """The distinct rows of the loss's lookups, and the samples among them."""
+    vectors = int(tf.size(predictions.weights_GNM[..., 0]))
+    ids_N = loss.lookups(predictions.targets_GM, vectors, seed)["output"]
+    ids_U, inverse_N = unique(ids_N)
+    rows = Rows(table.gather(ids_U), inverse_N, ids_U)
+    return rows, ids_N[tf.size(predictions.targets_GM) :]
+
+
+def expected_counts(sampler, ids, words=WORDS, counts=COUNTS, samples=SAMPLES):
+    """K q(id), from the formulas."""
+    every = np.arange(words)
+    share = {
+        "log_uniform": np.log((every + 2) / (every + 1)) / np.log(words + 1),
+        "unigram": np.maximum(counts, 1) ** 0.75 / (np.maximum(counts, 1) ** 0.75).sum(),
+    }[sampler]
+    np.testing.assert_allclose(share.sum(), 1)
+    return tf.constant(samples * share[np.asarray(ids)], tf.float32)
+
+
+def of_tensorflow(kind, sampler, rows_VD, hidden_ND, targets_N, drawn_K):
+    """(N,), from whole tables."""
+    function = tf.nn.sampled_softmax_loss if kind is SampledSoftmax else tf.nn.nce_loss
+    expected = [expected_counts(sampler, ids) for ids in (targets_N[:, None], drawn_K)]
+    return function(
+        weights=rows_VD,
+        biases=tf.fill([WORDS], 0.0 if kind is SampledSoftmax else -np.float32(np.log(WORDS))),
+        labels=tf.cast(targets_N[:, None], tf.int64),
+        inputs=hidden_ND,
+        num_sampled=SAMPLES,
+        num_classes=WORDS,
+        sampled_values=(tf.cast(drawn_K, tf.int64), *expected),
+        remove_accidental_hits=kind is SampledSoftmax,
+    )
+
+
+@both
+@samplers
+def test_loss_and_gradients_are_tensorflows(kind, sampler):
+    loss = kind(COUNTS, DIM, SAMPLES, sampler)
+    table = toy.make_tables(loss)["output"]
+    hidden_ND, targets_N = toy.hidden(count=60), toy.targets(WORDS, count=60)
+    weights_N = tf.constant(np.random.default_rng(3).random(60), tf.float32)
+    predictions = toy.singly(hidden_ND, targets_N, weights_N)
+    rows, drawn_K = looked_up(loss, predictions, table)
+    assert drawn_K.shape == (SAMPLES,)
+    counts = np.bincount(drawn_K, minlength=WORDS)[targets_N]
+    assert counts.min() == 0 and counts.max() > 1  # misses and hits, some of them repeated
+    with tf.GradientTape() as tape:
+        tape.watch((hidden_ND, rows.values_UD))
+        predictions = toy.singly(hidden_ND, targets_N, weights_N)
+        total, parts = loss.loss(predictions, {"output": rows})
+    by_hidden, by_rows = tape.gradient(total, (hidden_ND, rows.values_UD))
+
+    rows_VD = tf.constant(table.values)
+    with tf.GradientTape() as tape:
+        tape.watch((hidden_ND, rows_VD))
+        dense_N = of_tensorflow(kind, sampler, rows_VD, hidden_ND, targets_N, drawn_K)
+        expected = tf.reduce_sum(weights_N * dense_N)
+    dense_hidden, dense_rows = tape.gradient(expected, (hidden_ND, rows_VD))
+    assert parts == [] and total.shape == ()
+    np.testing.assert_allclose(total, expected, rtol=1e-5)
+    np.testing.assert_allclose(by_hidden, dense_hidden, rtol=1e-4, atol=1e-5)
+    found = np.zeros((WORDS, DIM), np.float32)
+    found[rows.ids_U] = by_rows
+    np.testing.assert_allclose(found, tf.convert_to_tensor(dense_rows), rtol=1e-4, atol=1e-5)
+    each_N = loss.vector_losses(toy.singly(hidden_ND, targets_N), {"output": rows})
+    np.testing.assert_allclose(each_N, dense_N, rtol=1e-4, atol=1e-5)
+
+
+@both
+def test_a_group_is_all_its_pairs(kind):
+    loss = kind(COUNTS, DIM, SAMPLES, "unigram")
+    table, random = toy.make_tables(loss)["output"], np.random.default_rng(0)
+    hidden_GND = tf.constant(random.normal(size=(3, 4, DIM)), tf.float32)
+    targets_GM = tf.constant(random.integers(WORDS, size=(3, 6)), tf.int32)
+    weights_GNM = random.integers(3, size=(3, 4, 6)).astype(np.float32)
+    predictions = Predictions(hidden_GND, targets_GM, tf.constant(weights_GNM))
+    rows, _ = looked_up(loss, predictions, table)
+    total, _ = loss.loss(predictions, {"output": rows})
+
+    g, n, m = np.nonzero(weights_GNM)
+    singles = toy.singly(
+        tf.gather_nd(hidden_GND, np.stack([g, n], 1)),
+        tf.gather_nd(targets_GM, np.stack([g, m], 1)),
+        tf.constant(weights_GNM[g, n, m]),
+    )
+    rows, _ = looked_up(loss, singles, table)
+    np.testing.assert_allclose(total, loss.loss(singles, {"output": rows})[0], rtol=1e-5)
+
+
+@pytest.mark.slow
+@samplers
+def test_samples_come_as_often_as_expected(sampler):
+    loss = SampledSoftmax(COUNTS, DIM, SAMPLES, sampler)
+    targets_GM = tf.zeros((1, 1), tf.int32)
+    draws = [
+        loss.lookups(targets_GM, 1, tf.constant([1, step]))["output"][1:] for step in range(300)
+    ]
+    found = np.bincount(np.concatenate(draws), minlength=WORDS) / len(draws)
+    expected = expected_counts(sampler, np.arange(WORDS))
+    np.testing.assert_allclose(found, expected, atol=4 * np.sqrt(0.25 / len(draws)))
+    again = loss.lookups(targets_GM, 1, tf.constant([1, 7]))["output"][1:]
+    np.testing.assert_array_equal(again, draws[7])
+    assert (draws[8] != draws[7]).numpy().any()
+
+
+def test_the_gradient_comes_to_that_of_the_full_softmax():
+    """With so many samples that every word is among them about as often as expected."""
+    loss = SampledSoftmax(COUNTS, DIM, 20_000, "unigram")
+    table = toy.make_tables(loss)["output"]
+    hidden_ND, targets_N = toy.hidden(), toy.targets(WORDS)
+    rows, _ = looked_up(loss, toy.singly(hidden_ND, targets_N), table)
+    with tf.GradientTape() as tape:
+        tape.watch(hidden_ND)
+        total, _ = loss.loss(toy.singly(hidden_ND, targets_N), {"output": rows})
+    by_hidden = tape.gradient(total, hidden_ND)
+    with tf.GradientTape() as tape:
+        tape.watch(hidden_ND)
+        scores_NV = tf.matmul(hidden_ND, table.values, transpose_b=True)
+        full = tf.nn.sparse_softmax_cross_entropy_with_logits(targets_N, scores_NV)
+    np.testing.assert_allclose(by_hidden, tape.gradient(full, hidden_ND), atol=5e-3)
+
+
+@both
+def test_exact_probabilities_are_those_of_the_full_softmax(kind):
+    loss, full = kind(COUNTS, DIM, SAMPLES, "log_uniform"), ClassSoftmax(WORDS, DIM)
+    tables = toy.make_tables(loss)
+    assert tables.keys() == full.tables().keys()
+    found_NV = toy.all_log_probabilities(loss, toy.hidden(), tables)
+    np.testing.assert_allclose(np.exp(found_NV).sum(axis=1), 1, atol=1e-5)
+    dense_NV = tf.nn.log_softmax(tf.matmul(toy.hidden(), tables["output"].values, transpose_b=True))
+    np.testing.assert_allclose(found_NV, dense_NV, atol=1e-5)
+    targets_N, gather = toy.targets(WORDS), toy.gather_from(tables)
+    found_N = inference.log_probability(loss, toy.hidden(), targets_N, gather)
+    np.testing.assert_allclose(found_N, tf.gather(dense_NV, targets_N, batch_dims=1), atol=1e-5)
+    ids_NK, _ = inference.top_k(loss, toy.hidden(), 3, gather)
+    np.testing.assert_array_equal(ids_NK, np.argsort(-dense_NV, axis=1)[:, :3])
+
+
+@both
+@samplers
+@pytest.mark.parametrize("counts", [[5], [5, 5], [5, 0, 0], [1] * 9, [0, 0]], ids=str)
+def test_small_vocabularies_and_counts_of_zero(kind, sampler, counts):
+    loss = kind(np.array(counts), DIM, SAMPLES, sampler)
+    table = toy.make_tables(loss)["output"]
+    hidden_ND, targets_N = toy.hidden(), toy.targets(len(counts))
+    rows, _ = looked_up(loss, toy.singly(hidden_ND, targets_N), table)
+    with tf.GradientTape() as tape:
+        tape.watch(rows.values_UD)
+        total, _ = loss.loss(toy.singly(hidden_ND, targets_N), {"output": rows})
+    by_rows = tape.gradient(total, rows.values_UD)
+    assert np.isfinite(total) and np.isfinite(by_rows).all()
+    if kind is SampledSoftmax and len(counts) == 1:  # a single word is certain
+        np.testing.assert_allclose(by_rows, 0, atol=1e-5)
+
+
+@both
+def test_the_last_of_ten_million_words_has_a_share(kind):
+    counts = np.maximum(10**9 // np.arange(1, 10**7 + 1), 1)
+    for sampler in ("log_uniform", "unigram"):
+        loss = kind(counts, 1, 100, sampler)
+        rows = Rows(
+            tf.zeros((102, 1)), tf.range(102), tf.concat([[0, 10**7 - 1], tf.range(100)], 0)
+        )
+        predictions = toy.singly(tf.ones((2, 1)), tf.constant([0, 10**7 - 1]))
+        assert np.isfinite(loss.vector_losses(predictions, {"output": rows})).all()
+
+
+@both
+def test_products_in_bfloat16_come_close(kind):
+    loss = kind(COUNTS, 32, SAMPLES, "unigram")
+    table = toy.make_tables(loss)["output"]
+    random = np.random.default_rng(0)
+    hidden_ND = tf.constant(random.normal(size=(20, 32)), tf.bfloat16)
+    targets_N = toy.targets(WORDS, count=20)
+    rows, _ = looked_up(loss, toy.singly(hidden_ND, targets_N), table)
+    narrow = loss.vector_losses(toy.singly(hidden_ND, targets_N), {"output": rows})
+    wide = loss.vector_losses(
+        toy.singly(tf.cast(hidden_ND, tf.float32), targets_N), {"output": rows}
+    )
+    assert narrow.dtype == tf.float32
+    np.testing.assert_allclose(narrow, wide, rtol=0.05, atol=0.1)
