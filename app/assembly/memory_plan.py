@@ -22,13 +22,12 @@ from ..errors import UsageError
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..settings import Config, OptimizerConfig, TableConfig, VocabularyConfig
-from ..system import host_memory
+from ..system import machine
 from ..tables import memory, sharded
 from ..tables.base import Slot, TableSpec
 from ..tables.cached import CacheSize
 from ..tables.device import DeviceTable
-from ..tables.dynamic import key_memory
-from ..tables.dynamic.keys import INT64, STRING
+from ..tables.dynamic.keys import INT64, STRING, key_bytes
 from ..tables.memory import FILE, Item, too_much
 from ..training.step import lookup_function, train_step
 from ..types import HOST as CPU
@@ -36,8 +35,6 @@ from ..types import Batch
 from .learning import make_optimizer
 from .storage import dtypes
 
-# The share of the free memory that a plan may use. The rest is for memory that no plan counts.
-_SHARE = 0.95
 # Bytes of compiled steps, their executors and the text in the pipeline. Measured with skip-gram,
 # 4,096 tokens a step, and blocks of 0.25 and 2 MB of text: 0.09 GB.
 _RUN = 90_000_000
@@ -54,7 +51,7 @@ _FREE = ("Placeholder", "Const", "ReadVariableOp")
 # Bytes of a word of --table=dynamic in the distribution of negatives, and while that is computed.
 _WEIGHT_BYTES = 4 * 8
 # Bytes of an id of --table=dynamic that has a row.
-ID_BYTES = key_memory.key_bytes(INT64, 1)
+ID_BYTES = key_bytes(INT64, 1)
 
 
 class Plan(NamedTuple):
@@ -98,7 +95,7 @@ def plan(
     Raises:
         UsageError: The memory is not enough. The message names flags that would help.
     """
-    program = Item("program, graph and text", "", memory.HOST, host_memory.resident_bytes() + _RUN)
+    program = Item("program, graph and text", "", memory.HOST, machine.resident_bytes() + _RUN)
     free, micro_batches = free_memory(config.table, devices), config.input.micro_batches or 1
     specs = {
         name: dataclasses.replace(spec, rows=rows.get(name, spec.rows))
@@ -244,12 +241,12 @@ def free_memory(settings: TableConfig, devices: list[str]) -> dict[str, int]:
     Returns:
         Bytes by place: the host, each GPU or limited device, and the file of --table_file.
     """
-    free = {memory.HOST: int(_SHARE * host_memory.free_bytes()) + host_memory.resident_bytes()}
+    free = {memory.HOST: int(memory.SHARE * machine.free_bytes()) + machine.resident_bytes()}
     for name in devices:
         if settings.device_memory:
             free[name] = int(settings.device_memory * 1e9)
         elif name.startswith("GPU"):
-            free[name] = int(_SHARE * _gpu_bytes(name))
+            free[name] = int(memory.SHARE * _gpu_bytes(name))
     if settings.table_file:
         path = Path(settings.table_file)
         file_bytes = path.stat().st_size if path.is_file() else 0
@@ -486,7 +483,7 @@ def word_map(rows: int, min_count: int) -> Item:
 
 def _word_bytes(min_count: int) -> int:
     """Return the host bytes of a word in the map and in the distribution of negatives."""
-    return key_memory.key_bytes(STRING, min_count) + _WEIGHT_BYTES
+    return key_bytes(STRING, min_count) + _WEIGHT_BYTES
 
 
 def _row_bytes(spec: TableSpec, slots: Mapping[str, Slot], settings: TableConfig) -> int:

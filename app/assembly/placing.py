@@ -18,10 +18,9 @@ from ..tables.cached import CacheSize, make_caches
 from ..tables.dynamic.dynamic import DynamicTable
 from ..tables.dynamic.key_locator import KeyLocator
 from ..tables.dynamic.keys import KeyMap
-from ..tables.in_place import InPlace
 from ..tables.initial import Unwritten
 from ..tables.memory import Item
-from ..tables.prefetch import Prefetcher
+from ..tables.prefetch import InPlace, Prefetcher
 from ..training.job import Job, PlacedTables, TrainingData
 from ..training.step import lookup_function
 from ..types import Batches

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..system.console import aligned, size_text
-from ..system.unrolled import creation_stack
+from ..system.loops import creation_stack
 
 _TENSORFLOW = str(pathlib.PurePath(tf.__file__).parent)
 _READ = "look rows up with tf.gather on the variable itself, not on its value"

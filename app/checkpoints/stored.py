@@ -21,8 +21,9 @@ from ..system.files import replacing
 from ..tables import arrays
 from ..tables.base import Layout, Table
 from ..tables.disk import file
-from ..tables.dynamic import key_files, row_store
+from ..tables.dynamic import row_store
 from ..tables.dynamic.dynamic import KEYS
+from ..tables.dynamic.keys import read_keys
 from ..tables.row_reads import row_slices
 from ..tables.sharded import ShardingPlan
 from .bundle import VALUE, Bundle
@@ -287,5 +288,5 @@ def _convert_by_key(folder: Path, table: Table) -> None:
 
 def _read_by_key(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read the keys (N,) in the folder of a stored dynamic table, and the row of each, (N, D)."""
-    ids_N, rows_N, _ = key_files.read(folder / KEYS)
+    ids_N, rows_N, _ = read_keys(folder / KEYS)
     return ids_N, row_store.read_rows(folder)[rows_N]

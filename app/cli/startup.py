@@ -14,7 +14,7 @@ from absl import logging
 from ..checkpoints import workdir
 from ..errors import UsageError
 from ..settings import Config, settings
-from ..system import host_memory, program_cache
+from ..system import machine, program_cache
 from ..system.console import hide_stderr, size_text
 
 # Bytes of address space that TensorFlow takes to start, by the flag of `ulimit` that limits them.
@@ -56,7 +56,7 @@ def start_tensorflow() -> None:
     Raises:
         UsageError: The limit of `ulimit` on memory is too low.
     """
-    for flag, most, _ in host_memory.process_limits():
+    for flag, most, _ in machine.process_limits():
         if most < _START_BYTES[flag]:
             raise UsageError(
                 f"ulimit {flag} allows {size_text(most)}, and TensorFlow takes "

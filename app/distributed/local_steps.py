@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..system.unrolled import unroll
+from ..system.loops import unroll
 from ..tables.base import Table
 from ..tables.marked import MarkedTable
 from ..tables.variable import VariableRows

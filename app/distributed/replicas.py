@@ -21,9 +21,9 @@ from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other 
 from ..auditing.findings import Findings
 from ..auditing.step_audit import audit
 from ..losses.base import gather_from
+from ..system.python_functions import table_errors
 from ..tables import sharded
 from ..tables.base import Table
-from ..tables.python_calls import table_errors
 from ..tables.row_reads import unique
 from ..tables.variable import ON_HOST
 from ..training.gradients import Lookups, StepGradients, compute_gradients, make_lookups

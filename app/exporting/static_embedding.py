@@ -8,20 +8,27 @@ as `StaticEmbedding` (its class reads `tokenizer.json` and the tensor `embedding
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import UsageError
 from ..settings import CorpusConfig
 from ..system.files import replacing_folder
+from ..text import unicode_rules
 from ..types import WordVectors
 from . import safetensors_file
 from .row_blocks import finite_rows, read_blocks, unique_rows
 from .safetensors_file import Tensor
-from .word_tokenizer import make_tokenizer
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_UNKNOWN = "[UNK]"
+_LAST_CASED = 0x1FFFF  # no character after it has another case
 _MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}
 ]
@@ -61,8 +68,6 @@ def write(vectors: WordVectors, folder: str | Path, config: CorpusConfig, sif: f
     The last row, for unknown words, is zero.
 
     Args:
-        vectors: Word vectors.
-        folder: The folder to write.
         config: How the text of the words was tokenized.
         sif: a of the weight a / (a + p) of a word, where p is its share of the corpus (smooth
             inverse frequency; Arora, Liang and Ma 2017, algorithm 1, without the removal of the
@@ -125,3 +130,78 @@ def _parts(
         yield block if weights_V is None else block * weights_V[part, np.newaxis]
         low += len(block)
     yield np.zeros((1, vectors.matrix.shape[1]), "<f4")
+
+
+def make_tokenizer(tokens: Sequence[str], config: CorpusConfig) -> Tokenizer:
+    """Return a tokenizer of whole words, whose ids are the positions of the words.
+
+    It splits texts as `text.tokenize` does, by the patterns of `unicode_rules`. Letters that are
+    new in Unicode are those of the library's version. An unknown word gets the next id, V. Its name
+    is `[UNK]`, with signs after it if a word has this name.
+
+    Args:
+        tokens: The V words, each once.
+        config: How the text of these words was tokenized.
+
+    Raises:
+        UsageError: The library is not installed.
+    """
+    try:
+        from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+    except ImportError as error:
+        raise UsageError(
+            '--format=static_embedding needs tokenizers; pip install "lexrow[handover]"'
+        ) from error
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    unknown = _UNKNOWN
+    while unknown in vocabulary:
+        unknown += "_"
+    vocabulary[unknown] = len(tokens)
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
+    if config.tokenizer == "whitespace":
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return tokenizer
+    letters = set().union(*tokens)
+    tokenizer.normalizer = normalizers.Sequence(
+        _normalizers(unicode_rules.normal_form(config), letters)
+    )
+    pattern = Regex(unicode_rules.TOKENS[config.drop_punctuation])
+    splits = [pre_tokenizers.Split(pattern, "removed", invert=True)]
+    if config.drop_numbers:
+        splits.append(pre_tokenizers.Split(Regex(rf"\A{unicode_rules.NUMBER}\z"), "removed"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    return tokenizer
+
+
+def _normalizers(form: str, letters: set[str]) -> list[Any]:
+    """Return the steps that write texts in a form, as `unicode_rules.normalize` does.
+
+    Args:
+        letters: The characters of the vocabulary; others need not be right.
+    """
+    from tokenizers import Regex, normalizers
+
+    replace = normalizers.Replace
+    steps: list[Any] = [replace(unicode_rules.ZERO_WIDTH_SPACE, " ")]
+    steps.append(replace(Regex(unicode_rules.IGNORED), ""))
+    for before, sign, after, joint in unicode_rules.JOINTS:
+        steps.append(replace(Regex(f"(?<={before}){sign}(?={after})"), joint))
+    steps.append(normalizers.NFKC())
+    if form == unicode_rules.FOLDED:
+        steps.append(normalizers.Lowercase())
+        steps += [replace(*pair) for pair in _folded_otherwise(letters).items()]
+        steps.append(normalizers.NFKC())
+        steps.append(replace(Regex("(?<=i)\u0307(?![\u0300-\u036f])"), ""))
+    return steps
+
+
+def _folded_otherwise(letters: set[str]) -> dict[str, str]:
+    """Return the lower-case letters whose folded case is another one, which has these letters."""
+    pairs = {}
+    for letter in map(chr, range(0x80, _LAST_CASED + 1)):
+        if unicodedata.normalize("NFKC", letter) != letter:
+            continue
+        lower, folded = letter.lower(), unicodedata.normalize("NFKC", letter.casefold())
+        if lower != folded and letters.issuperset(folded):
+            pairs[lower] = folded
+    return pairs

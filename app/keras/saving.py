@@ -21,7 +21,7 @@ from keras.src.saving.saving_lib import H5IOStore, safe_get_h5_dataset
 from ..errors import RunError, UsageError
 from ..system.console import size_text
 from ..system.files import replacing
-from ..system.host_memory import free_bytes
+from ..system.machine import free_bytes
 from ..tables.dynamic.dynamic import DynamicTable
 from .step_parts import parts_of
 from .tables.table_kinds import new_files_in
@@ -29,6 +29,7 @@ from .tables.table_variable import TableVariable
 from .tables.table_warnings import variable_bytes
 
 _MODEL, _WEIGHTS = ".keras", ".weights.h5"
+HEAD_BYTES = 1 << 16  # more than the header of an HDF5 file, or that of a variable in it, takes
 
 
 def save_model(model: keras.Model, filepath: str | os.PathLike) -> None:
@@ -120,9 +121,6 @@ def _zip(folder: Path, path: Path) -> None:
         for file in sorted(folder.rglob("*")):
             if file.is_file():
                 archive.write(file, file.relative_to(folder))
-
-
-HEAD_BYTES = 1 << 16  # more than the header of an HDF5 file, or that of a variable in it, takes
 
 
 class StoreByPart:

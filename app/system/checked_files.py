@@ -20,9 +20,7 @@ def read_json(path: str | Path, shape: Any, optional: bool = False) -> Any:
     """Read a JSON file and check its value.
 
     Args:
-        path: The file.
         shape: The shape that the value must have (see `fits`).
-        optional: Whether to return None if there is no file.
 
     Returns:
         The value, or None for an optional file that is missing.
@@ -30,7 +28,6 @@ def read_json(path: str | Path, shape: Any, optional: bool = False) -> Any:
     Raises:
         DamagedError: The file is missing and not optional, is no JSON or longer than 64 MiB, or its
             value has another shape.
-        RunError: The file cannot be read.
     """
     with reading(Path(path)):
         try:
@@ -59,7 +56,6 @@ def fits(value: Any, shape: Any) -> bool:
     """Return whether a value from a JSON file has a shape.
 
     Args:
-        value: The value.
         shape: The exact type (`float` also fits an integer of less than 2^63 in size); a range of
             integers or a frozen set of strings, of which the value must be one; None for null; a
             tuple of shapes, one of which must fit; a list with the shapes of the items, or with one
@@ -92,12 +88,8 @@ def fits(value: Any, shape: Any) -> bool:
 def read_bytes(path: str | Path) -> bytes:
     """Read a whole file of a workdir.
 
-    Args:
-        path: The file.
-
     Raises:
         DamagedError: There is no such file.
-        RunError: The file cannot be read.
     """
     with reading(Path(path)):
         return Path(path).read_bytes()
@@ -107,12 +99,10 @@ def read_lines(path: str | Path, longest: int) -> Iterator[bytes]:
     """Yield the lines of a file of a workdir, each with its end.
 
     Args:
-        path: The file.
         longest: The most bytes that a line may have, with its end.
 
     Raises:
         DamagedError: The file is missing or empty, a line is longer, or the last one has no end.
-        RunError: The file cannot be read.
     """
     number = 0
     with reading(Path(path)), open(path, "rb") as file:
@@ -128,11 +118,7 @@ def read_lines(path: str | Path, longest: int) -> Iterator[bytes]:
 
 
 def missing(path: str | Path) -> DamagedError:
-    """Return the error for a file that a workdir or a checkpoint lacks.
-
-    Args:
-        path: The file.
-    """
+    """Return the error for a file that a workdir or a checkpoint lacks."""
     return DamagedError(f"{path} is missing; {_REMEDY}")
 
 
@@ -140,7 +126,6 @@ def damaged(path: str | Path, reason: str) -> DamagedError:
     """Return the error for a file that fails its own check.
 
     Args:
-        path: The file.
         reason: The reason, as a clause.
     """
     return DamagedError(f"{path} is damaged: {reason}; {_REMEDY}")
@@ -149,9 +134,6 @@ def damaged(path: str | Path, reason: str) -> DamagedError:
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Convert an OSError or MemoryError of a block that reads a path to an error for the user.
-
-    Args:
-        path: The file or folder.
 
     Raises:
         DamagedError: The path, or a file below it, is missing.
@@ -172,15 +154,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def list_folder(folder: Path, prefix: str = "") -> list[Path]:
-    """Return the sorted paths of a folder's content, or [] if there is no folder.
-
-    Args:
-        folder: The folder.
-        prefix: The beginning of the names to return.
-
-    Raises:
-        RunError: The path is no folder, or cannot be read.
-    """
+    """Return the sorted paths of a folder's content, or [] if there is no folder."""
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError) as error:

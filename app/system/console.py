@@ -37,7 +37,6 @@ def aligned(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
     Two blanks separate the columns. Blanks at the end of a line are removed.
 
     Args:
-        rows: The cells of each row; at least one row, all of equal length.
         alignments: A character for each column: `<` for left, `>` for right.
     """
     widths = (max(map(len, column)) for column in zip(*rows, strict=True))
@@ -46,11 +45,7 @@ def aligned(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
 
 
 def size_text(count: int) -> str:
-    """Return a number of bytes as text in kB (1e3), MB (1e6) or GB (1e9).
-
-    Args:
-        count: The number of bytes.
-    """
+    """Return a number of bytes as text in kB (1e3), MB (1e6) or GB (1e9)."""
     for unit, size in (("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:,.2f} {unit}"

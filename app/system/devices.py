@@ -11,7 +11,7 @@ from absl import logging
 
 from ..errors import UsageError
 from ..settings import ModelConfig, RunConfig
-from .processor import has_fast_bfloat16
+from .machine import has_fast_bfloat16
 
 _EXACT = "exact_"  # what --compute_dtype begins with if products are not in TensorFloat-32
 
@@ -37,10 +37,6 @@ def name(settings: RunConfig) -> str:
 
 def shard_devices(settings: RunConfig, count: int) -> list[str]:
     """Return the names of the --class_devices devices that share the classes of words.
-
-    Args:
-        settings: The settings of the run.
-        count: The value of --class_devices.
 
     Returns:
         The device of the steps (see `name`), then the next ones of its kind, such as GPU:0, GPU:1.
@@ -81,9 +77,6 @@ def float32_products(compute_dtype: str) -> Iterator[None]:
     """Within the context, let TensorFlow multiply float32 on GPUs as --compute_dtype says.
 
     TensorFlow has one setting for the whole process. It is set back at the end.
-
-    Args:
-        compute_dtype: The value of --compute_dtype.
     """
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     is_exact = compute_dtype.startswith(_EXACT)

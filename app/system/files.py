@@ -38,11 +38,7 @@ _REMEDIES = {
 
 
 def remedy(error: OSError) -> str:
-    """Return what a person can do about a file that cannot be written, as a clause.
-
-    Args:
-        error: The error of the system.
-    """
+    """Return what a person can do about a file that cannot be written, as a clause."""
     return _REMEDIES.get(error.errno or 0, "mend that")
 
 
@@ -67,16 +63,12 @@ def opener(path: str | Path, plain: Callable = open) -> Callable:
 
     Args:
         path: The file. It is not opened, and letter case is ignored.
-        plain: The function for a file whose suffix names no compression.
     """
     return _OPENERS.get(os.path.splitext(path)[1].lower(), plain)
 
 
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a regular file to read its bytes, without waiting for the other end of a pipe.
-
-    Args:
-        path: The file.
 
     Raises:
         OSError: The file cannot be opened, or is a pipe, a device or a folder.
@@ -88,9 +80,6 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 def open_stream(path: str | Path) -> BinaryIO:
     """Open a regular file or a pipe to read its bytes.
-
-    Args:
-        path: The file or pipe.
 
     Raises:
         OSError: The file cannot be opened, or is a folder or a device, which may have no end.
@@ -112,19 +101,7 @@ def _open(path: str | Path, flags: int, kinds: tuple[int, ...], reason: str) -> 
 
 
 def read_lines(path: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file or a pipe, without a byte-order mark. It is opened at the first.
-
-    Args:
-        path: The file, which is not decompressed.
-        content: The content that the file should have, for messages.
-
-    Yields:
-        The number of a line, from 1, and the line with its line break.
-
-    Raises:
-        UsageError: The file cannot be read, is a folder or a device, or has a line of more than
-            `LONGEST_LINE` bytes.
-    """
+    """Yield the lines of a file or a pipe, without a byte-order mark. It is opened at the first."""
     try:
         with open_stream(path) as file:
             yield from bounded_lines(file, path, content)
@@ -135,19 +112,7 @@ def read_lines(path: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
 
 
 def bounded_lines(file: BinaryIO, name: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of an open file, without a byte-order mark.
-
-    Args:
-        file: The open file.
-        name: The name of the file, for messages.
-        content: The content that the file should have, for messages.
-
-    Yields:
-        The number of each line, from 1, and the line with its line break.
-
-    Raises:
-        UsageError: A line has more than `LONGEST_LINE` bytes.
-    """
+    """Yield the lines of an open file, without a byte-order mark."""
     lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
     for number, line in enumerate(lines, 1):
         if len(line) > LONGEST_LINE:
@@ -219,11 +184,7 @@ def replacing_folder(path: str | Path, mark: str) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder so that a reader sees it as a whole or not at all. Ignore errors.
-
-    Args:
-        path: The folder, which need not exist.
-    """
+    """Remove a folder so that a reader sees it as a whole or not at all. Ignore errors."""
     hidden = _hidden_name(path, "gone")
     with contextlib.suppress(OSError):
         os.replace(path, hidden)
@@ -311,7 +272,6 @@ def temporary_folder(prefix: str, parent: str | None = None) -> Iterator[str]:
     process uses: a process holds a lock on its own.
 
     Args:
-        prefix: The beginning of the folder's name.
         parent: The folder to make it in; by default the one for temporary files.
     """
     for abandoned in Path(parent or tempfile.gettempdir()).glob(f"{prefix}*"):

@@ -23,10 +23,6 @@ def gpu_kind(environ: Mapping[str, str], driver: Path = _DRIVER) -> str:
 
     It is empty without a driver, if CUDA_VISIBLE_DEVICES hides all GPUs, and if the GPUs are of
     several models.
-
-    Args:
-        environ: The environment variables.
-        driver: The folder in which the driver describes itself.
     """
     if environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return ""

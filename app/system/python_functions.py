@@ -6,11 +6,16 @@ refer to, until the process ends. The functions of this module give TensorFlow a
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from ..errors import RunError
 
 
 def numpy_function(
@@ -21,8 +26,6 @@ def numpy_function(
     The function lives as long as a graph that is being traced, also an outer one.
 
     Args:
-        function: Takes arrays and returns an array, or a sequence of arrays.
-        inputs: The tensors whose values it is given.
         result: The dtype of the array that it returns, or the dtype of each.
     """
     _keep_with_graphs(function)
@@ -42,8 +45,6 @@ def from_generator(
 
     Args:
         function: Takes the arrays of `args` and returns an iterator over the elements.
-        signature: The spec of an element.
-        args: The arguments.
         name: The name of the stage in a profile.
     """
     _keep_with_graphs(function)
@@ -55,11 +56,7 @@ def from_generator(
 
 
 class _Weak:
-    """A function that does not keep the one that it calls.
-
-    Args:
-        function: The function to call.
-    """
+    """A function that does not keep the one that it calls."""
 
     def __init__(self, function: Callable):
         self._function = weakref.ref(function)
@@ -83,3 +80,61 @@ def _keep_with_graphs(function: Callable) -> None:
         graph = getattr(graph, "outer_graph", None)
         if not hasattr(graph, "outer_graph"):  # the graph of the process, which never ends
             return
+
+
+# The types and texts of the newest errors. An error itself would keep the table that raised it.
+_raised: collections.deque[tuple[type[RunError], str]] = collections.deque(maxlen=64)
+
+
+def call_python(
+    function: Callable, inputs: Sequence[tf.Tensor], result: tf.DType | None = None
+) -> tf.Tensor | None:
+    """Add an operation to the graph that calls a Python function of arrays each time it runs.
+
+    TensorFlow runs the calls of one tf.function in the order in which they were traced. If the
+    function raises a `RunError`, this is recorded for `table_errors`. XLA cannot compile the
+    operation. The function is freed with the graph (see `system.python_functions`).
+
+    Args:
+        result: The dtype of the array that it returns, or None if it returns nothing.
+
+    Returns:
+        The result as a tensor of unknown shape. Not to be used without `result`.
+    """
+
+    def record_errors(*arrays):
+        """Call the function; a `RunError` is recorded before it is raised again."""
+        try:
+            return function(*arrays)
+        except RunError as error:
+            _raised.append((type(error), str(error)))
+            raise
+
+    return numpy_function(record_errors, inputs, [] if result is None else result)
+
+
+def under_vectorized_map() -> bool:
+    """Return whether the function of a `tf.vectorized_map` is traced now."""
+    frame = inspect.currentframe()
+    while frame := frame.f_back:
+        if frame.f_globals.get("__name__") == "tensorflow.python.ops.parallel_for.control_flow_ops":
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def table_errors() -> Iterator[None]:
+    """Convert an UnknownError of TensorFlow in the block to the `RunError` of `call_python`.
+
+    Other errors pass.
+
+    Raises:
+        RunError: A function of `call_python` raised one with the same text.
+    """
+    try:
+        yield
+    except tf.errors.UnknownError as error:  # its code for an error of Python that it cannot map
+        for kind, text in list(_raised):
+            if text in error.message:
+                raise kind(text) from error
+        raise

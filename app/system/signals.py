@@ -64,12 +64,6 @@ def stoppable(message: str) -> Iterator[None]:
     """Let SIGINT and SIGTERM end the block at once.
 
     In another thread than the main one, SIGTERM does what it did before.
-
-    Args:
-        message: The message of the error.
-
-    Raises:
-        StoppedError: A signal came.
     """
     is_main = threading.current_thread() is threading.main_thread()
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler) if is_main else None

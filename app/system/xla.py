@@ -68,12 +68,9 @@ class CompiledIfPossible:
     stored program that cannot be loaded is compiled again (see `program_cache`).
 
     Attributes:
-        chosen: The function that the next call calls.
         is_by_xla: Whether XLA compiles it, as far as is known.
 
     Args:
-        by_xla: The function with `jit_compile=True`.
-        without: The function without.
         subject: What the function computes, for the log.
         prepare: Called before the function is traced, also more than once. Makes what it needs, or
             returns why XLA cannot compile it; otherwise None.
@@ -171,7 +168,6 @@ def uniform_fractions(count: int, seed: tf.Tensor) -> tf.Tensor:
     """Draw numbers from 0 to 1, as `tf.random.stateless_uniform` does.
 
     Args:
-        count: How many to draw.
         seed: (2,) int64; the draw is a function of it.
 
     Returns:
@@ -190,7 +186,6 @@ def uniform(count: int, seed: tf.Tensor) -> tf.Tensor:
     The first numbers do not depend on how many are drawn.
 
     Args:
-        count: How many to draw.
         seed: (2,) int64; the draw is a function of it.
 
     Returns:
@@ -203,17 +198,7 @@ def uniform(count: int, seed: tf.Tensor) -> tf.Tensor:
 
 
 def uniform_integers(shape: Sequence[int], seed: tf.Tensor, low: int, high: int) -> tf.Tensor:
-    """Draw integers from `low` to `high - 1`, as `tf.random.stateless_uniform` does.
-
-    Args:
-        shape: The shape of the result.
-        seed: (2,) int64; the draw is a function of it.
-        low: The smallest integer.
-        high: One more than the largest integer.
-
-    Returns:
-        Integers of the shape, int32.
-    """
+    """Draw integers from `low` to `high - 1`, as `tf.random.stateless_uniform` does."""
     if not under_xla():
         return tf.random.stateless_uniform(shape, seed, low, high, tf.int32)
     bits_N = tf.cast(_draw_bits(math.prod(shape), seed), tf.int64)
@@ -235,12 +220,7 @@ def _draw_bits(count: int, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _philox(key: Sequence[tf.Tensor | int], counter: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-    """Return the four words of Philox 4x32 with 10 rounds, uint32 of the counter's shape.
-
-    Args:
-        key: Two words of 32 bits.
-        counter: Four words, of shapes that broadcast.
-    """
+    """Return the four words of Philox 4x32 with 10 rounds, uint32 of the counter's shape."""
     first, second = (tf.cast(word, tf.uint64) for word in key)
     words = [*counter]
     for round_number in range(10):

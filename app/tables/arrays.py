@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError
-from ..system import host_memory
+from ..system import machine
 from ..system.checked_files import COUNT, damaged, missing, read_bytes, read_json
 
 _BLOCK_BYTES = 1 << 24  # bytes read at a time
@@ -40,15 +40,8 @@ _ARCHIVE_ERRORS = (
 def write(path: Path, parts: Iterable[np.ndarray]) -> Checksum:
     """Replace a file by the bytes of arrays, one after the other, without their dtypes and shapes.
 
-    Args:
-        path: The file.
-        parts: The arrays, of any dtype.
-
     Returns:
         The checksum of the file, for `read`.
-
-    Raises:
-        OSError: The file cannot be written.
     """
     size = check = 0
     with open(path, "wb") as file:
@@ -64,18 +57,12 @@ def read(path: Path, checksum: Sequence[int], row_bytes: int = 1) -> Iterator[by
 
     The file is opened when the first part is asked for.
 
-    Args:
-        path: The file.
-        checksum: The checksum that `write` returned.
-        row_bytes: The size of a row in bytes.
-
     Yields:
         The bytes of the file, in parts of whole rows of about 16 MB.
 
     Raises:
         DamagedError: The file is missing or damaged. Damage may be noticed only after all parts
             were given.
-        RunError: The file cannot be read.
     """
     size = check = 0
     try:
@@ -98,13 +85,9 @@ def save(path: Path, state: Mapping[str, Any], parts: Mapping[str, np.ndarray]) 
     """Write arrays to files, and then a JSON file beside them with their checksums.
 
     Args:
-        path: The JSON file.
         state: Values that JSON can hold. The key "files" is added to them for the arrays.
         parts: Arrays by the names of their files. An array of dtype object must hold bytes; the
             lengths of its items go to a second file with the suffix ".lengths".
-
-    Raises:
-        OSError: A file cannot be written.
     """
     files = {name: _save_array(path.parent / name, part) for name, part in parts.items()}
     path.write_text(json.dumps({**state, "files": files}))
@@ -116,17 +99,12 @@ def load(
     """Read the files that `save` wrote.
 
     Args:
-        path: The JSON file.
         shape: The shape of its value without the key "files" (see `checked_files.fits`).
         dtypes: The possible dtypes of each array to read, by its name; `object` for an array of
             bytes. Other arrays are not read.
 
-    Returns:
-        The value of the JSON file with the key "files", and the arrays by name.
-
     Raises:
         DamagedError: A file is missing or damaged, or an array has another dtype.
-        RunError: A file cannot be read.
     """
     parts = {name: tuple(map(_entry_shape, types)) for name, types in dtypes.items()}
     state = read_json(path, {**shape, "files": parts})
@@ -138,11 +116,9 @@ def read_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
 
     Args:
         path: The file. It is read whole.
-        names: The names of the arrays.
 
     Raises:
         DamagedError: The file is missing, damaged, or lacks an array.
-        RunError: The file cannot be read.
     """
     try:
         parts = parse_npz(read_bytes(path), names)
@@ -155,7 +131,6 @@ def parse_npz(data: bytes, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Return the arrays of an archive that `numpy.savez` wrote, which takes no more than its bytes.
 
     Args:
-        data: The bytes of the archive.
         names: The names of the arrays to read. Those that the archive lacks are left out, and
             others are not read.
 
@@ -181,9 +156,6 @@ def parse_npz(data: bytes, names: Sequence[str]) -> dict[str, np.ndarray]:
 def parse_npy(data: bytes) -> np.ndarray:
     """Return the array in the bytes of an .npy file, which takes no more than these.
 
-    Args:
-        data: The bytes of the file.
-
     Raises:
         ValueError: They are no such file, or too many or too few for its array.
     """
@@ -198,11 +170,7 @@ def parse_npy(data: bytes) -> np.ndarray:
 
 
 def lengths_name(name: str) -> str:
-    """Return the name of the file with the lengths of the items of an array of bytes.
-
-    Args:
-        name: The name of the file with the items.
-    """
+    """Return the name of the file with the lengths of the items of an array of bytes."""
     return Path(name).with_suffix(".lengths").name
 
 
@@ -250,12 +218,8 @@ def _load_array(json_path: Path, name: str, entry: Mapping[str, Any]) -> np.ndar
 
 
 def fits_memory(shape: tuple[int, ...]) -> bool:
-    """Return whether a float32 array takes less than half of the free memory.
-
-    Args:
-        shape: The shape of the array.
-    """
-    return math.prod(shape) * _FLOAT_BYTES < host_memory.free_bytes() // 2
+    """Return whether a float32 array takes less than half of the free memory."""
+    return math.prod(shape) * _FLOAT_BYTES < machine.free_bytes() // 2
 
 
 def make_buffer(shape: tuple[int, ...], folder: Path) -> np.ndarray:
@@ -264,7 +228,6 @@ def make_buffer(shape: tuple[int, ...], folder: Path) -> np.ndarray:
     Memory is short unless `fits_memory`. The values are arbitrary at first.
 
     Args:
-        shape: The shape of the array.
         folder: The folder of the temporary file. The file has no name and ends with the array.
     """
     if fits_memory(shape):

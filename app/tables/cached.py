@@ -16,20 +16,123 @@ gather from an int32 variable.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from ..system.xla import under_xla
 from ..types import HOST
-from .base import Ids, Layout, LocatedIds, Table
-from .cache_map import NONE, CacheMap, CachePlan
+from .base import Ids, Layout, LocatedIds, Slot, Table
 from .device import DeviceTable, make_cache
 from .row_reads import row_slices
 
+NONE = -1  # the position of an id that is not cached, and the id of a free position
 _FLOAT_BYTES = 4
 _ROWS = ""  # the key of the rows themselves, beside the names of slots
+
+
+class CachePlan(NamedTuple):
+    """The rows to evict from a cache, and then the rows to load into it.
+
+    Attributes:
+        evicted_positions_N: The positions that they leave, int32.
+        loaded_positions_M: The positions that they take, int32.
+    """
+
+    evicted_ids_N: np.ndarray
+    evicted_positions_N: np.ndarray
+    loaded_ids_M: np.ndarray
+    loaded_positions_M: np.ndarray
+
+
+class CacheMap:
+    """The position of each cached id, for one chunk of steps after another. It holds no rows.
+
+    Args:
+        pinned_N: Unique ids, which keep the positions 0 .. N - 1.
+        unpinned: The number of positions after those, C, for all other ids.
+    """
+
+    def __init__(self, rows: int, pinned_N: np.ndarray, unpinned: int):
+        self.pinned_N, self.unpinned = pinned_N, unpinned
+        self._positions_V = np.full(rows, NONE, np.int32)
+        self._positions_V[pinned_N] = np.arange(len(pinned_N))
+        self._pinned_are_first = np.array_equal(pinned_N, np.arange(len(pinned_N)))
+        self._ids_C = np.full(unpinned, NONE, np.int64)
+        self._last_chunk_C = np.full(unpinned, -1, np.int64)  # the last chunk that needed the row
+        self._chunk = -1
+
+    def drop_pinned(self, ids_N: np.ndarray) -> np.ndarray:
+        """Return the ids that are not pinned, in their order, repeated ids included."""
+        if self._pinned_are_first:  # a comparison is ten times as fast as a look-up
+            return ids_N[ids_N >= len(self.pinned_N)]
+        positions_N = self._positions_V[ids_N]
+        return ids_N[(positions_N == NONE) | (positions_N >= len(self.pinned_N))]
+
+    def misses(self, ids_N: np.ndarray) -> np.ndarray:
+        """Return the ids that are not cached, in their order, repeated ids included."""
+        return ids_N[self._positions_V[ids_N] == NONE]
+
+    def positions(self, ids: np.ndarray) -> np.ndarray:
+        """Return the position of each id, `NONE` for one that is not cached."""
+        return self._positions_V[ids]
+
+    def plan(self, ids_N: np.ndarray) -> CachePlan | None:
+        """Plan how to cache all of the given ids. Changes nothing; `apply` does.
+
+        Free positions are taken first. Then rows are evicted that were not needed for longest,
+        never rows of the given ids.
+
+        Args:
+            ids_N: The ids that the next chunk of steps needs, none of them pinned; repeated ids
+                are allowed.
+
+        Returns:
+            The plan, or None if the cache has too few positions for the ids.
+        """
+        first = len(self.pinned_N)
+        positions_N = self._positions_V[ids_N]
+        missed_N = ids_N[positions_N == NONE]
+        # With counts, NumPy (from 2.3) sorts; without them it hashes, which takes 20 times as long.
+        loaded_ids_M = np.unique(missed_N, return_counts=True)[0].astype(np.int64)
+        is_idle_C = np.ones(self.unpinned, bool)
+        is_idle_C[positions_N[positions_N != NONE] - first] = False
+        idle_I = np.flatnonzero(is_idle_C)
+        if len(idle_I) < len(loaded_ids_M):
+            return None
+        loaded_M = idle_I[_oldest(self._last_chunk_C[idle_I], len(loaded_ids_M))]
+        evicted_N = loaded_M[self._ids_C[loaded_M] != NONE]
+        evicted_positions_N, loaded_positions_M = (
+            (index + first).astype(np.int32) for index in (evicted_N, loaded_M)
+        )
+        return CachePlan(
+            self._ids_C[evicted_N], evicted_positions_N, loaded_ids_M, loaded_positions_M
+        )
+
+    def apply(self, plan: CachePlan, ids_N: np.ndarray) -> None:
+        """Record that the rows of a plan are evicted and loaded, and that a new chunk needs ids."""
+        first = len(self.pinned_N)
+        self._chunk += 1
+        self._positions_V[plan.evicted_ids_N] = NONE
+        self._positions_V[plan.loaded_ids_M] = plan.loaded_positions_M
+        self._ids_C[plan.loaded_positions_M - first] = plan.loaded_ids_M
+        self._last_chunk_C[self._positions_V[ids_N] - first] = self._chunk
+
+
+def _oldest(chunks_I: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of the `count` smallest numbers, of equal ones the first, in reverse.
+
+    Ids that are loaded together in ascending order then leave the cache in descending order, so the
+    smallest, which are the most frequent ones in a vocabulary, stay longest.
+    """
+    if not 0 < count < len(chunks_I):
+        return np.arange(count)
+    last = np.partition(chunks_I, count - 1)[count - 1]
+    is_taken_I = chunks_I < last
+    is_taken_I[np.flatnonzero(chunks_I == last)[: count - np.count_nonzero(is_taken_I)]] = True
+    return np.flatnonzero(is_taken_I)[::-1]
 
 
 class CacheSize(NamedTuple):
@@ -51,8 +154,6 @@ class LoadedRows(NamedTuple):
 
     Attributes:
         rows: Rows (M, D), float32, by the name of the slot; "" for the rows of the table itself.
-        evicted_positions_N: As in `CachePlan`.
-        loaded_positions_M: As in `CachePlan`.
     """
 
     rows: Mapping[str, tf.Tensor]
@@ -67,7 +168,6 @@ class CachedTable(tf.Module):
     other id. The slots of the backing table are cached with its rows.
 
     Args:
-        backing: The table that stores all rows.
         device: The device of the steps and of the cache.
         positions_V: The variable from ids to positions that slots share with their table; by
             default a new one.
@@ -97,11 +197,7 @@ class CachedTable(tf.Module):
         self.slots = {name: self._cache_slot(slot) for name, slot in backing.slots.items()}
 
     def allocate(self, cache_map: CacheMap) -> None:
-        """Make the cache on the device, also for the slots, and load the pinned rows.
-
-        Args:
-            cache_map: The map of this table, to which no plan was applied yet.
-        """
+        """Make the cache on the device, also for the slots, and load the pinned rows."""
         self.cache_map = cache_map
         size = len(cache_map.pinned_N) + cache_map.unpinned
         self._ids_P = np.full(size, NONE, np.int64)
@@ -150,9 +246,6 @@ class CachedTable(tf.Module):
 
         The cache does not change; `apply` puts the rows into it. It needs no further copy to the
         device, for which it would have to wait until the device has made all earlier steps.
-
-        Args:
-            plan: The rows to evict and to load.
         """
         with tf.device(HOST):
             ids_M = tf.constant(plan.loaded_ids_M)
@@ -171,10 +264,6 @@ class CachedTable(tf.Module):
         The backing table is not written: give the result to `write_back`. `cache_map` is not
         changed.
 
-        Args:
-            plan: The rows to evict and to load.
-            loaded: The result of `load(plan)`.
-
         Returns:
             The evicted rows, by the names that `load` uses.
         """
@@ -189,12 +278,7 @@ class CachedTable(tf.Module):
         return evicted
 
     def write_back(self, ids_N: np.ndarray, rows: Mapping[str, tf.Tensor]) -> None:
-        """Write evicted rows to the backing table and its slots, without rounding them again.
-
-        Args:
-            ids_N: Unique ids (N,), int64.
-            rows: Their rows, as `apply` returns them.
-        """
+        """Write evicted rows to the backing table and its slots, without rounding them again."""
         with tf.device(HOST):
             for name, table in self._with_slots().items():
                 table.backing.assign_exact(tf.constant(ids_N), rows[name])
@@ -250,18 +334,173 @@ class CachedTable(tf.Module):
 def make_caches(
     tables: Mapping[str, Table], cache_sizes: Mapping[str, CacheSize], device: str
 ) -> dict[str, CachedTable]:
-    """Make the cache of each table that has a size, and load its pinned rows.
-
-    Args:
-        tables: The tables in host memory or in a file, by name.
-        cache_sizes: The sizes of the caches, by the name of the table.
-        device: The device of the steps and of the caches.
-
-    Returns:
-        The cached tables by name. Tables without a size are left out.
-    """
+    """Make the cache of each table that has a size, and load its pinned rows."""
     cached = {}
     for name, size in cache_sizes.items():
         table = cached[name] = CachedTable(tables[name], device)
         table.allocate(CacheMap(table.rows, size.pinned_N, size.unpinned))
     return cached
+
+
+class ReadThroughTable(CachedTable):
+    """A `CachedTable` that also reads and writes rows that are not cached.
+
+    A row that is cached is read and written in the cache only, any other row in the backing table
+    only. Under XLA, both are read for each id, so the backing table must be a variable.
+
+    Args:
+        device: The device of the steps and of the cache.
+        size: The number of rows of the cache, at most all rows; none of them is pinned.
+
+    Attributes:
+        lacks_prefetch: Whether nothing loads rows into the cache, and no log line has said so.
+    """
+
+    lacks_prefetch = True
+
+    def __init__(self, backing: Table, device: str, size: int):
+        with tf.device(HOST):
+            # How often a step wrote to the backing table or to that of a slot.
+            self._writes = tf.Variable(tf.zeros([], tf.int64), trainable=False)
+        super().__init__(backing, device)
+        nothing = np.zeros(0, np.int64)
+        self.allocate(CacheMap(self.rows, nothing, min(size, self.rows)))
+
+    def add_slots(self, slots: Mapping[str, Slot]) -> None:
+        """Make further slots in the backing table, and cache those of the cached rows.
+
+        This changes `version`.
+        """
+        self.backing.add_slots(slots)
+        positions = np.flatnonzero(self._ids_P != NONE).astype(np.int32)
+        for name in slots:
+            slot = self._cache_slot(self.backing.slots[name])
+            slot._make_cache(len(self._ids_P))
+            for part in row_slices(len(positions), slot.columns):
+                rows_ND = slot.backing.gather(tf.constant(self._ids_P[positions[part]]))
+                slot.cache.assign_exact(tf.constant(positions[part]), rows_ND)
+            self.slots[name], self.cache.slots[name] = slot, slot.cache
+        self._writes.assign_add(1)  # a chunk that was loaded before lacks the new slots
+
+    def gather(self, ids_U: Ids) -> tf.Tensor:
+        """Return rows, from the cache if they are cached, else from the backing table."""
+        located = self.locate(ids_U)
+        ids_U, positions_U = located.ids_U, located.rows
+        if under_xla():  # which has no dynamic shapes
+            cached_UD = self.cache.gather(tf.maximum(positions_U, 0))
+            is_cached_U1 = positions_U[:, tf.newaxis] >= 0
+            return tf.where(is_cached_U1, cached_UD, self.backing.gather(ids_U))
+
+        def gather_both() -> tf.Tensor:
+            """Return the rows of all ids, each from the cache or from the backing table."""
+            cached_N, positions_N, missed_M, ids_M = _split(located)
+            rows_ND, rows_MD = self.cache.gather(positions_N), self.backing.gather(ids_M)
+            return tf.dynamic_stitch([cached_N, missed_M], [rows_ND, rows_MD])
+
+        rows_UD = tf.cond(
+            _all_cached(positions_U), lambda: self.cache.gather(positions_U), gather_both
+        )
+        return tf.ensure_shape(rows_UD, (ids_U.shape[0], self.columns))
+
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        """Replace rows, in the cache if they are cached, else in the backing table.
+
+        Writes to the backing table change `version`.
+        """
+        located = self.locate(ids_U)
+        positions_U = located.rows
+        if under_xla():
+            self._assign_under_xla(located, rows_UD)
+            return
+
+        def assign_cached() -> tf.Tensor:
+            """Write all rows to the cache; the result is True, because tf.cond needs one."""
+            self.cache.assign(positions_U, rows_UD)
+            return tf.constant(True)
+
+        def assign_both() -> tf.Tensor:
+            """Write each row to the cache or the backing table, count a write, and return True."""
+            cached_N, positions_N, missed_M, ids_M = _split(located)
+            self.cache.assign(positions_N, tf.gather(rows_UD, cached_N))
+            self.backing.assign(ids_M, tf.gather(rows_UD, missed_M))
+            with tf.device(HOST):
+                self._writes.assign_add(1)
+            return tf.constant(True)
+
+        tf.cond(_all_cached(positions_U), assign_cached, assign_both)
+
+    def cached_rows(self) -> int:
+        """Return the number of rows that are in the cache now."""
+        return np.count_nonzero(self._ids_P != NONE)
+
+    def version(self) -> int:
+        """Return a number that rises when a step writes to the backing table, or slots are added.
+
+        A table and its slots share it.
+        """
+        return int(self._writes)
+
+    def _assign_under_xla(self, located: LocatedIds, rows_UD: tf.Tensor) -> None:
+        """Replace rows as `assign` does, in a step that XLA compiles.
+
+        Each row is given to both tables, to one of them at an index out of range: XLA drops that.
+        An id that is no row (see `row_reads.unique`) is out of range in both.
+        """
+        is_row_U = located.ids_U < tf.cast(self.rows, located.ids_U.dtype)
+        is_cached_U = tf.logical_and(is_row_U, located.rows >= 0)
+        self.cache.assign(tf.where(is_cached_U, located.rows, self.cache.rows), rows_UD)
+        self.backing.assign(
+            tf.where(is_cached_U, tf.cast(self.rows, located.ids_U.dtype), located.ids_U), rows_UD
+        )
+        missed = tf.reduce_any(tf.not_equal(is_row_U, is_cached_U))
+        self._writes.assign_add(tf.cast(missed, tf.int64))
+
+    def _make_cache(self, rows: int) -> None:
+        """Make `cache` as for `CachedTable`, with the count of writes of the backing table."""
+        super()._make_cache(rows)
+        if self.backing.is_stochastic:  # steps write to both, each with the next random draw
+            self.cache.writes = self.backing.writes
+
+    def _cache_slot(self, slot: Table) -> CachedTable:
+        """Return a read-through table for a slot of the backing table, still without a cache."""
+        return _ReadThroughSlot(slot, self.device, self._positions_V, self._writes, self.flush)
+
+
+class _ReadThroughSlot(ReadThroughTable):
+    """A slot of a `ReadThroughTable`, which shares its positions and its count of writes."""
+
+    def __init__(
+        self,
+        backing: Table,
+        device: str,
+        positions_V: tf.Variable,
+        writes: tf.Variable,
+        flush: Callable[[], None],
+    ):
+        self._writes, self._flush_table = writes, flush
+        CachedTable.__init__(self, backing, device, positions_V)
+
+    def flush(self) -> None:
+        """Write all cached rows, also those of other slots, to the backing tables."""
+        self._flush_table()
+
+
+def _all_cached(positions_U: tf.Tensor) -> tf.Tensor:
+    """Return whether all positions are those of cached rows, as a tensor in host memory."""
+    with tf.device(HOST):
+        return tf.reduce_all(positions_U >= 0)
+
+
+def _split(located: LocatedIds) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Split located ids into those whose row is cached and the others, in host memory.
+
+    Returns:
+        The indices and the positions of the cached ids, then the indices and the ids of the others.
+    """
+    with tf.device(HOST):
+        is_cached_U = located.rows >= 0
+        indices_U = tf.range(tf.size(is_cached_U))
+        cached_N = tf.boolean_mask(indices_U, is_cached_U)
+        missed_M = tf.boolean_mask(indices_U, tf.logical_not(is_cached_U))
+        positions_N, ids_M = tf.gather(located.rows, cached_N), tf.gather(located.ids_U, missed_M)
+        return cached_N, positions_N, missed_M, ids_M

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from .base import Layout, Slot, Table
 from .initial import Constant, Initial, Unwritten, all_rows
-from .rounded import RoundedTable
+from .rounding import RoundedTable
 from .row_reads import row_slices
 from .variable import VariableRows
 
@@ -23,14 +23,10 @@ class DeviceTable(RoundedTable, VariableRows):
     Slots are part of this module, so TensorFlow saves them with it.
 
     Args:
-        rows: The number of rows, V.
-        columns: The number of columns, D.
         initial: A function from a shape to float32 values. It is called once, so that no second
             copy of the table stays in memory.
-        dtype: The dtype in which rows are stored.
         slots: The optimizer state of each row, by name. It is made here: made within the trace of a
             step, its initial values would take their memory twice.
-        **options: Further arguments of `RoundedTable`.
     """
 
     def __init__(
@@ -78,14 +74,7 @@ class DeviceTable(RoundedTable, VariableRows):
 
 
 def find_elsewhere(tables: Mapping[str, Table]) -> str | None:
-    """Return the name of a table that is not in the memory of the device of the steps as a whole.
-
-    Args:
-        tables: The tables that the steps train on, by name.
-
-    Returns:
-        The name of the first such table, or None.
-    """
+    """Return the name of a table that is not wholly in the memory of the device of the steps."""
     first = None
     for name, table in tables.items():
         if not isinstance(table, DeviceTable):
@@ -103,10 +92,6 @@ def make_cache(backing: RoundedTable, rows: int) -> DeviceTable:
 
     It stores and rounds rows like the other table, and has no slots. With stochastic rounding it
     continues with the next random draw of the other table.
-
-    Args:
-        backing: The other table.
-        rows: The number of rows of the new table.
     """
     options = {"dtype": backing.dtype, "rounding": backing.rounding, "seed": backing.seed}
     cache = DeviceTable(rows, backing.columns, Constant(0.0), **options)
@@ -120,11 +105,6 @@ def initial_values(initial: Initial, shape: tuple[int, int], dtype: tf.DType) ->
 
     There is such a copy if the values cannot be made by id, that is without a method `rows`, and
     the function returns them as float32.
-
-    Args:
-        initial: The initial values (see `tables.initial`).
-        shape: The shape of the table, (V, D).
-        dtype: The dtype of the result.
     """
     if isinstance(initial, Unwritten):
         return initial(shape, dtype)

@@ -6,8 +6,8 @@ import re
 
 import tensorflow as tf
 
+from ..system.python_functions import under_vectorized_map
 from ..types import HOST
-from .python_calls import under_vectorized_map
 
 
 def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:
@@ -18,14 +18,6 @@ def check_ids(ids: tf.Tensor, rows: int, name: str) -> tf.Tensor:
     were computed on a GPU are first copied to the CPU. In a graph the error is raised when the
     graph runs. XLA removes the check: code compiled by XLA takes the nearest row for an id out of
     range.
-
-    Args:
-        ids: Ids of any shape, int32 or int64.
-        rows: The number of rows of the table, V.
-        name: The name of the table, for the message.
-
-    Returns:
-        The same ids, of their shape and dtype.
 
     Raises:
         tf.errors.InvalidArgumentError: An id is out of range. The message names the table, and the
@@ -48,14 +40,6 @@ def require(condition: tf.Tensor, message: str, values: tf.Tensor) -> tf.Tensor:
     """Return the given values, and raise an error if a condition is false.
 
     In a graph the error is raised when the graph runs. XLA removes the check.
-
-    Args:
-        condition: A bool scalar.
-        message: The message of the error.
-        values: Any tensor.
-
-    Raises:
-        tf.errors.InvalidArgumentError: The condition is false.
     """
     if tf.executing_eagerly():
         if not condition:  # tf.debugging.Assert would write over several lines

@@ -30,11 +30,7 @@ _BUCKETS = 2**63 - 1  # the largest number that tf.strings.to_hash_bucket_fast a
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
-    """An initial value that is the same number everywhere.
-
-    Attributes:
-        value: The number.
-    """
+    """An initial value that is the same number everywhere."""
 
     value: float
 
@@ -68,10 +64,6 @@ class Uniform:
 
         Args:
             ids_U: Any int32 or int64 (U,), also negative, whether or not a table has such ids.
-            columns: The number of columns of the table, D.
-
-        Returns:
-            Rows (U, D), float32.
         """
         return _hash_rows(tf.cast(ids_U, tf.int64), columns, self.limit, self.seed)
 
@@ -89,7 +81,6 @@ class LastColumn:
     """Initial values with a given last column, such as the biases of items.
 
     Attributes:
-        others: The values of all other columns, which have a method `rows`.
         last_V: The last column, (V,) float32. It must not be a variable: XLA reads only variables
             of the device of the table.
     """
@@ -121,7 +112,6 @@ class FirstColumns:
     Attributes:
         first: A function that returns the first K columns, (V, K) float32. It is called when values
             are made for the first time. The result must not be a variable; see `LastColumn`.
-        others: The values of all other columns, which have a method `rows`.
     """
 
     first: Callable[[], tf.Tensor]
@@ -160,7 +150,6 @@ class Unwritten:
 
         Args:
             shape: The number of rows and of columns, (V, D).
-            dtype: The dtype of the values.
         """
         return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=False)
 
@@ -171,11 +160,6 @@ def initial_rows(initial: Initial, ids_U: tf.Tensor, shape: tuple[int, int]) -> 
     Args:
         initial: The initial values. If they have no method `rows` and are not tf.zeros, the whole
             table is made for a moment.
-        ids_U: Ids (U,).
-        shape: The shape of the table, (V, D).
-
-    Returns:
-        Rows (U, D), float32.
     """
     if initial is tf.zeros:
         return tf.zeros((tf.size(ids_U), shape[1]))
@@ -185,31 +169,12 @@ def initial_rows(initial: Initial, ids_U: tf.Tensor, shape: tuple[int, int]) -> 
 
 
 def all_rows(initial: Any, shape: tuple[int, int], dtype: tf.DType) -> tf.Tensor:
-    """Return the values of a whole table, made by id in one buffer.
-
-    Args:
-        initial: Initial values with a method `rows`.
-        shape: The shape of the table, (V, D).
-        dtype: The dtype of the result.
-
-    Returns:
-        The values, (V, D) of `dtype`.
-    """
+    """Return the values of a whole table, made by id in one buffer."""
     return compiled_rows(initial, tf.range(shape[0], dtype=tf.int64), shape[1], dtype)
 
 
 def compiled_rows(initial: Any, ids_U: tf.Tensor, columns: int, dtype: tf.DType) -> tf.Tensor:
-    """Return the values of some rows, made by one loop, which holds nothing but the result.
-
-    Args:
-        initial: Initial values with a method `rows`.
-        ids_U: Ids (U,).
-        columns: The number of columns, D.
-        dtype: The dtype of the result.
-
-    Returns:
-        Rows (U, D) of `dtype`.
-    """
+    """Return the values of some rows, made by one loop, which holds nothing but the result."""
     # The function itself is not called: TensorFlow counts calls that trace and warns of them.
     return _rows_function(columns, dtype).get_concrete_function(initial, ids_U)(initial, ids_U)
 
@@ -233,9 +198,6 @@ def _rows_function(columns: int, dtype: tf.DType) -> Any:
 
 def fingerprints(strings: tf.Tensor) -> tf.Tensor:
     """Return the FarmHash of each string, as TensorFlow computes it.
-
-    Args:
-        strings: Strings of any shape.
 
     Returns:
         Numbers of the same shape, int64, at least 0.

@@ -16,7 +16,6 @@ class MarkedTable:
     The rows of slots are written with the rows of their table, so they have no marks of their own.
 
     Args:
-        table: The other table, whose `locate` returns plain ids.
         marks_V: A bool variable in host memory with a mark for each row.
         device: The device of the rows, "" for the device that is current in a trace.
     """

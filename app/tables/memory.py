@@ -8,13 +8,15 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..errors import UsageError
-from ..system import host_memory
+from ..system import machine
 from ..system.console import aligned
 from .base import Slot, TableSpec
 from .cached import CacheSize
 
 # Places besides the devices: the memory of the machine, which CPU devices share, and --table_file.
 HOST, FILE = "host", "file"
+# The share of the free memory that a plan may use. The rest is for memory that no plan counts.
+SHARE = 0.95
 # By part of a row: its columns and its bytes.
 Parts = dict[str, tuple[int, int]]
 Dtypes = tuple[tf.DType, tf.DType]
@@ -24,7 +26,6 @@ class Item(NamedTuple):
     """One part of the memory of a run.
 
     Attributes:
-        name: The part.
         size: Its size as text, such as "1,000 x 100".
         place: A device, `HOST` or `FILE`.
         bytes: The number of bytes.
@@ -42,9 +43,6 @@ def row_parts(name: str, spec: TableSpec, slots: Mapping[str, Slot], dtypes: Dty
     A table that is not trained has no slots.
 
     Args:
-        name: The name of the table, also of the part for the row itself.
-        spec: Its columns, and whether it is trained.
-        slots: The slots of a trained row.
         dtypes: The dtype of rows, and of slots of several columns; a slot of one is float32.
     """
     parts = {name: (spec.columns, dtypes[0])}
@@ -60,12 +58,7 @@ def row_bytes(parts: Parts) -> int:
 
 
 def table(parts: Parts, places: Mapping[str, int]) -> list[Item]:
-    """Return the memory of a table and of its optimizer slots, an item for each part and place.
-
-    Args:
-        parts: See `row_parts`.
-        places: The number of rows in each place.
-    """
+    """Return the memory of a table and of its optimizer slots, an item for each part and place."""
     return [
         Item(part, f"{rows:,} x {width}", place, rows * count)
         for part, (width, count) in parts.items()
@@ -74,11 +67,7 @@ def table(parts: Parts, places: Mapping[str, int]) -> list[Item]:
 
 
 def last_exchange(name: str, rows: int, stored: Sequence[Item]) -> list[Item]:
-    """Return the memory of the copy of a table and its slots that --sync_steps above 1 keeps.
-
-    Args:
-        stored: The result of `table`.
-    """
+    """Return the memory of the copy of a table and its slots that --sync_steps above 1 keeps."""
     copies = [item._replace(name=f"{item.name}: at the last exchange") for item in stored]
     return [*copies, Item(f"{name}: marks of changed rows", f"{rows:,} rows", HOST, rows)]
 
@@ -123,7 +112,6 @@ def too_much(items: Sequence[Item], free: Mapping[str, int]) -> dict[str, int]:
     Items of CPU devices count for `HOST` as well. A place that is not in `free` always fits.
 
     Args:
-        items: The memory plan.
         free: The free bytes of each place whose limit is known.
     """
     planned = {place: sum(item.bytes for item in _items_in(place, items)) for place in free}
@@ -142,12 +130,10 @@ def refusal(items: Sequence[Item], free: Mapping[str, int], remedies: Sequence[s
     It names the first such place by name, and the three largest items there.
 
     Args:
-        items: The memory plan, for which `too_much` is not empty.
-        free: The free bytes of each place whose limit is known.
         remedies: Flags with which the plan would fit, or other advice.
     """
     place, planned = min(too_much(items, free).items())
-    limits = host_memory.process_limits()[:1] if place == HOST else []
+    limits = machine.process_limits()[:1] if place == HOST else []
     within = "".join(f" (ulimit {flag} is {shown(most)})" for flag, most, _ in limits)
     parts = sorted(_items_in(place, items), key=lambda item: -item.bytes)
     largest = ", ".join(
@@ -160,11 +146,7 @@ def refusal(items: Sequence[Item], free: Mapping[str, int], remedies: Sequence[s
 
 
 def lines(items: Sequence[Item]) -> list[str]:
-    """Return the lines of the plan as a table, an item each, and then the total of each place.
-
-    Args:
-        items: The memory plan, with at least one item.
-    """
+    """Return the lines of the plan as a table, an item each, and then the total of each place."""
     rows = [(item.name, item.size, item.place, shown(item.bytes)) for item in items]
     rows += [("total", "", place, shown(count)) for place, count in totals(items).items()]
     return [f"  {line}" for line in aligned(rows, "<><>")]

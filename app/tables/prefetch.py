@@ -17,18 +17,124 @@ import concurrent.futures
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..types import HOST, LocatedData
 from .base import Table
-from .cache_map import CachePlan
-from .cached import CachedTable
-from .chunk import CacheTooSmallError, Call, Chunk, PlannedChunk, join_ids
+from .cached import CachedTable, CachePlan, LoadedRows
 from .device import find_elsewhere
-from .in_place import InPlace
+
+
+class InPlace:
+    """Prefetches nothing: the steps train on the tables themselves.
+
+    Attributes:
+        tables: The tables that the steps train on, by name.
+    """
+
+    def __init__(self, tables: Mapping[str, Table]):
+        self.tables = dict(tables)
+
+    def prefetch(self, batches: Iterable, step: int) -> Iterator:
+        """Yield the batches as they are."""
+        return iter(batches)
+
+    def locate(self, data: Any, first: tf.Tensor) -> Any:
+        """Return a batch as the next call of the train function takes it; here unchanged."""
+        return data
+
+    def write_back(self) -> None:
+        """Do nothing: no row is cached."""
+
+    def values(self) -> dict[str, float]:
+        """Return no metrics."""
+        return {}
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+class Call(NamedTuple):
+    """The lookups of one batch.
+
+    Attributes:
+        ids: The ids that it looks up and that are not pinned, by table; ids may repeat.
+        ids_SN: All ids that each of its steps looks up, by table, where all steps look up the same
+            number of ids.
+        looked_up: The number of ids that it looks up in all tables, pinned and repeated ids too.
+    """
+
+    item: tuple[int, Any]
+    ids: dict[str, np.ndarray]
+    ids_SN: dict[str, np.ndarray]
+    looked_up: int
+
+
+class Chunk(NamedTuple):
+    """The batches whose rows are in the cache together.
+
+    Attributes:
+        plans: The rows to evict and to load before them, by table.
+        counts: `looked_up` has the number of ids that the steps look up, and `missed` the number
+            of them that are not in the cache; repeated ids count each time.
+    """
+
+    items: list[tuple[int, Any]]
+    plans: dict[str, CachePlan]
+    loaded: dict[str, LoadedRows]
+    counts: dict[str, int]
+
+
+class PlannedChunk:
+    """A chunk that the thread prepares, to be applied to the caches exactly once."""
+
+    def __init__(self, future: concurrent.futures.Future, apply: Callable[[Chunk], None]):
+        self._future: concurrent.futures.Future | None = future
+        self._apply = apply
+        self._chunk: Chunk | None = None
+        self._error: Exception | None = None
+
+    def applied(self) -> Chunk:
+        """Wait for the chunk, apply it in the first call, and return it without plans and rows.
+
+        Errors of the preparation and of `apply` are raised here, those of `apply` in every call: a
+        chunk that was applied in part must not be applied again.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._chunk is None:
+            chunk = self._future.result()
+            try:
+                self._apply(chunk)
+            except Exception as error:
+                self._error = error
+                raise
+            self._chunk, self._future = chunk._replace(plans={}, loaded={}), None
+        return self._chunk
+
+    def settle(self) -> None:
+        """Wait for the chunk and apply it, unless that was done or its preparation failed."""
+        if self._chunk is not None or self._future.exception() is None:
+            self.applied()
+
+
+class CacheTooSmallError(ValueError):
+    """The steps of one call need more rows than the cache holds beside its pinned rows."""
+
+    def __init__(self, table: str, needed: int, size: int):
+        super().__init__(
+            f"the steps of one call need {needed:,} rows of {table}, and its cache has {size:,}"
+        )
+        self.table, self.needed, self.size = table, needed, size
+
+
+def join_ids(calls: list[Call]) -> dict[str, np.ndarray]:
+    """Return the ids of several batches one after the other, by table."""
+    return {name: np.concatenate([call.ids[name] for call in calls]) for name in calls[0].ids}
+
 
 # Called as `lookups(batch, step)` with the number of steps before the batch, an int64 scalar.
 # Returns for each cached table the ids of all lookups of the batch, with repetitions: (S, N) if all
@@ -46,10 +152,8 @@ class Prefetcher(InPlace):
     Args:
         tables: The tables by name: cached tables, and tables to be cached in the first chunk.
         lookups: Gives the ids that a batch needs.
-        device: The device of the steps.
         calls_per_chunk: The number of batches in a chunk. A chunk is shorter if its rows do not fit
             into the cache.
-        steps_per_batch: The number of steps S in a batch.
         together: A chunk has a multiple of this number of batches, except for the last one of an
             iteration. `calls_per_chunk` is such a multiple.
         is_shared: Whether steps also read the backing tables. Evicted rows are then written back
@@ -89,10 +193,6 @@ class Prefetcher(InPlace):
 
         The batches are taken in a thread, up to a chunk ahead. Errors in the input, and in reading
         or writing rows, are raised here.
-
-        Args:
-            batches: Pairs of an epoch and a batch.
-            step: The number of steps before them.
 
         Yields:
             The pairs. Batches are `LocatedData` with positions in the caches, if there are any.
@@ -194,10 +294,8 @@ class Prefetcher(InPlace):
         Raises CacheTooSmallError as `_fit` does.
 
         Args:
-            batches: The batches to take.
             calls: The lookups of batches that were taken before and are in no chunk. The list is
                 changed: the lookups of batches that do not fit stay in it for the next chunk.
-            step: The number of steps before the first batch that is not in an earlier chunk.
         """
         if not self._cached:
             self._cached.update(self._make_caches())

@@ -7,9 +7,14 @@ al. 2015, section 3; for training, Zamirai et al. 2020, "Revisiting BFloat16 Tra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
+
+from .base import Ids, Slot
+from .initial import Constant
 
 # Rows are padded to a multiple of this: XLA compiles for each number of rows, 0.25 s.
 _BLOCK = 512
@@ -31,7 +36,6 @@ def round_stochastically(values_UD: tf.Tensor, dtype: tf.DType, seed: tf.Tensor)
     XLA cannot compile a caller whose U is not static; it can with `round_under_xla`.
 
     Args:
-        values_UD: Numbers (U, D), float32.
         dtype: tf.bfloat16 or tf.float16.
         seed: (2,) int64. The same seed gives the same result.
     """
@@ -44,12 +48,6 @@ def round_under_xla(
     """Return numbers rounded as by `round_stochastically`, where XLA compiles the caller.
 
     The draws are other ones. The number U of rows may be known at run time only.
-
-    Args:
-        values_UD: Numbers (U, D), float32, with static D.
-        dtype: tf.bfloat16 or tf.float16.
-        seed: (2,) int64. The same seed gives the same result.
-        ids_U: The unique ids of the rows, int32 or int64.
     """
     drawn = _draw(seed, 2 + values_UD.shape[1])
     # XLA cannot draw an unknown number of values: those of the rows are a hash of their ids.
@@ -157,3 +155,85 @@ def _trace_once(to_half: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 
 _TO_HALF = {tf.bfloat16: _to_bfloat16, tf.float16: _to_float16}
 _STOCHASTIC = {dtype: _trace_once(to_half) for dtype, to_half in _TO_HALF.items()}
+
+
+class RoundedTable(tf.Module):
+    """The base class of tables that round rows to the dtype in which they store them.
+
+    With stochastic rounding a variable, `writes`, counts the writes, so that training continues
+    with the next random draw after a checkpoint is restored. A subclass defines `assign_exact` and
+    `_make_slot`, and calls `add_slots` at the end of its constructor.
+
+    Args:
+        slot_dtype: The dtype in which slots are stored. Slots of one column count or sum, and are
+            small: they are float32.
+        seed: The seed of the draws of stochastic rounding, from 0 to 2^63 - 1.
+    """
+
+    device: str
+    slots: dict[str, Any]
+
+    def __init__(
+        self,
+        rows: int,
+        columns: int,
+        dtype: tf.DType = tf.float32,
+        rounding: str = "nearest",
+        slot_dtype: tf.DType = tf.float32,
+        seed: int = 0,
+    ):
+        tf.Module.__init__(self)
+        self.rows, self.columns = rows, columns
+        self.dtype, self.rounding, self.slot_dtype, self.seed = dtype, rounding, slot_dtype, seed
+        self.is_stochastic = rounding == "stochastic" and dtype != tf.float32
+        if self.is_stochastic:
+            self.writes = tf.Variable(tf.zeros([], tf.int64), trainable=False, name="writes")
+
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        """Replace the rows of the given ids, rounded by the rule of this table; see `Table.assign`.
+
+        With stochastic rounding this draws random numbers and adds 1 to `writes`.
+        """
+        if self.is_stochastic:
+            with tf.device(self.writes.device):  # the increment must be there, too
+                seed = tf.stack([tf.constant(self.seed, tf.int64), self.writes.assign_add(1)])
+            rows_UD = round_stochastically(rows_UD, self.dtype, seed)
+        self.assign_exact(ids_U, rows_UD)
+
+    def assign_exact(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        """Replace rows by rows that the stored dtype can represent, without a random draw.
+
+        Raises:
+            NotImplementedError: Always, in this base class.
+        """
+        raise NotImplementedError
+
+    def add_slots(self, slots: Mapping[str, Slot]) -> None:
+        """Make further tables of optimizer state, and add them to `slots`.
+
+        They round as this table does. A slot of one column is float32, others `slot_dtype`.
+        """
+        # After the rows: checkpoints are checked in the order of the attributes.
+        self.slots = getattr(self, "slots", {})
+        for name, slot in slots.items():
+            columns = slot.columns or self.columns
+            self.slots[name] = self._make_slot(
+                name,
+                columns=columns,
+                initial=Constant(slot.initial),
+                dtype=self.slot_dtype if columns > 1 else tf.float32,
+                rounding=self.rounding,
+                seed=self.seed ^ zlib.crc32(name.encode()),
+            )
+
+    def bytes(self) -> int:
+        """Return the size in bytes of the rows and of all slots."""
+        own = self.rows * self.columns * self.dtype.size
+        return own + sum(slot.bytes() for slot in self.slots.values())
+
+    def _make_slot(self, name: str, **options: Any) -> RoundedTable:
+        """Return a new table for one slot, made with these options of the subclass's constructor.
+
+        This base class raises NotImplementedError.
+        """
+        raise NotImplementedError

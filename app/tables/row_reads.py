@@ -20,10 +20,6 @@ _FLOAT_BYTES = 4
 def row_slices(rows: int, columns: int) -> Iterator[slice]:
     """Split the rows of a table into parts of about 16 MB, at least one row each.
 
-    Args:
-        rows: The number of rows, V.
-        columns: The number of float32 columns, D.
-
     Yields:
         Slices that together cover 0 .. V - 1, in order.
     """
@@ -63,9 +59,6 @@ def _unique_by_sorting(ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
     XLA compiles `tf.unique` to a loop over the ids. An iteration took 17 microseconds on a GPU
     (NVIDIA H100). This function has no loop.
-
-    Args:
-        ids_N: The ids. XLA may know only a bound of their number.
     """
     if ids_N.dtype.size < tf.int32.size:
         ids_N = tf.cast(ids_N, tf.int32)  # whose largest number is not the id of a row
@@ -93,7 +86,6 @@ def unique_by_representative(
     largest number of the dtype. That takes three operations instead of a sort.
 
     Args:
-        ids: Ids of the rows of a table, each (N,) with a static N.
         starts: For each of them, the place of its table among the numbers of `indices_V`. Ids of
             one table must differ if they are given separately.
         indices_V: A variable to work with, one number for each row; its values do not matter.
@@ -119,12 +111,6 @@ def rows_to_read(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
     They are the result of `unique`, but all are ids of rows: under XLA, the first id is repeated
     after the unique ones. No index refers to the repetitions, so their gradients are 0.
-
-    Args:
-        ids: Ids of any shape, N in all.
-
-    Returns:
-        The ids (U,), and the indices (N,) int32.
     """
     ids_U, inverse_N = unique(ids)
     if under_xla():
@@ -135,11 +121,7 @@ def rows_to_read(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def split_groups(
     ids: tf.Tensor | UniqueIds | DisjointIds,
 ) -> Sequence[tf.Tensor | UniqueIds]:
-    """Return the ids of each group; ids without groups are one group.
-
-    Args:
-        ids: The ids that `Model.lookups` returns for a table.
-    """
+    """Return the ids of each group; ids without groups are one group."""
     if isinstance(ids, DisjointIds):
         return ids.groups
     if not isinstance(ids, UniqueIds) or ids.counts_G.shape[0] == 1:
@@ -154,11 +136,7 @@ def split_groups(
 
 
 def join_groups(ids: tf.Tensor | UniqueIds | DisjointIds) -> tf.Tensor | UniqueIds:
-    """Return the ids of all groups as one group; ids without groups as they are.
-
-    Args:
-        ids: The ids that `Model.lookups` returns for a table.
-    """
+    """Return the ids of all groups as one group; ids without groups as they are."""
     with tf.device(HOST):
         if isinstance(ids, UniqueIds):
             return ids._replace(counts_G=tf.reduce_sum(ids.counts_G, keepdims=True))
@@ -193,13 +171,6 @@ def take(rows: Rows, dtype: tf.DType) -> tf.Tensor:
     """Return one row for each id of the batch, repeated ids included.
 
     The gradient sums over the ids that share a row, in float32 whatever the dtype.
-
-    Args:
-        rows: The unique rows of the batch.
-        dtype: The dtype of the result.
-
-    Returns:
-        Rows (N, D).
     """
     return take_parts(rows, [], dtype)[0]
 
@@ -208,12 +179,7 @@ def take_parts(rows: Rows, sizes: Sequence[int], dtype: tf.DType) -> list[tf.Ten
     """Return one row for each id of the batch as `take` does, in parts; no row is copied twice.
 
     Args:
-        rows: The unique rows of the batch.
         sizes: The number of ids of each part but the last, which has all others.
-        dtype: The dtype of the result.
-
-    Returns:
-        Rows (N, D) for each part.
     """
     inverses = tf.split(rows.inverse_N, [*sizes, -1]) if sizes else [rows.inverse_N]
 
@@ -234,9 +200,7 @@ def sum_rows(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> tf
     """Return the sum of the values of each unique id, added in float32.
 
     Args:
-        values_ND: One row of values for each id, (N, D).
         inverse_N: The index of each id among the unique ids, (N,) int32 (see `unique`).
-        count: The number of unique ids, U.
 
     Returns:
         Sums (U, D), float32.
@@ -247,13 +211,7 @@ def sum_rows(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> tf
 def _sum_parts(
     parts: Sequence[tf.Tensor], inverses: Sequence[tf.Tensor], count: tf.Tensor
 ) -> tf.Tensor:
-    """Return the sum of the values of each unique id, (U, D) float32, as `sum_rows` does.
-
-    Args:
-        parts: Values with one row for each id, (N, D) each.
-        inverses: For each part, the index of each id among the unique ids, (N,) int32.
-        count: The number of unique ids, U.
-    """
+    """Return the sum of the values of each unique id, (U, D) float32, as `sum_rows` does."""
     if all(values_ND.shape.is_fully_defined() for values_ND in parts):
         return _sum_static(*parts, *inverses)[:count]
     values_ND = tf.concat([tf.cast(values_ND, tf.float32) for values_ND in parts], axis=0)
@@ -266,9 +224,6 @@ def _sum_static(*parts_and_inverses: tf.Tensor) -> tf.Tensor:
 
     XLA's loop takes 20 ns for a row of 100 columns, tf.math.unsorted_segment_sum 130 ns on a CPU.
     XLA compiles for static shapes, so the caller cuts the result to U rows.
-
-    Args:
-        *parts_and_inverses: The parts, then the inverse of each part (see `_sum_parts`).
     """
     half = len(parts_and_inverses) // 2
     parts, inverses = parts_and_inverses[:half], parts_and_inverses[half:]

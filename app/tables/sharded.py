@@ -22,8 +22,6 @@ class ShardingPlan:
     The methods take and return tensors or arrays, whichever they are given.
 
     Attributes:
-        rows: The number of rows, V.
-        shards: The number of shards.
         rule: "mod" gives row i to shard i % shards, which balances look-ups where ids are by
             falling frequency. "block" gives each shard consecutive rows.
     """
@@ -33,42 +31,25 @@ class ShardingPlan:
     rule: str = "mod"
 
     def locate(self, ids: Any) -> tuple[Any, Any]:
-        """Return the shard of each id, and its row in that shard.
-
-        Args:
-            ids: Ids of any shape.
-        """
+        """Return the shard of each id, and its row in that shard."""
         if self.rule == "mod":
             return ids % self.shards, ids // self.shards
         return ids // self._block, ids % self._block
 
     def ids(self, shard: int, rows: Any) -> Any:
-        """Return the ids of rows of a shard.
-
-        Args:
-            shard: The index of the shard.
-            rows: Rows in the shard, of any shape.
-        """
+        """Return the ids of rows of a shard."""
         if self.rule == "mod":
             return rows * self.shards + shard
         return rows + shard * self._block
 
     def size(self, shard: int) -> int:
-        """Return the number of rows of a shard.
-
-        Args:
-            shard: The index of the shard.
-        """
+        """Return the number of rows of a shard."""
         if self.rule == "mod":
             return len(range(shard, self.rows, self.shards))
         return len(range(self.rows)[shard * self._block :][: self._block])
 
     def imbalance(self, counts_V: np.ndarray) -> float:
-        """Return the look-ups of the busiest shard, divided by the mean over shards; 1 is even.
-
-        Args:
-            counts_V: How often each id is looked up, (V,).
-        """
+        """Return the look-ups of the busiest shard, divided by the mean over shards; 1 is even."""
         shard_V, _ = self.locate(np.arange(self.rows))
         lookups = np.bincount(shard_V, counts_V, self.shards)
         return float(lookups.max() / lookups.mean())
@@ -87,7 +68,6 @@ class ShardedTable(tf.Module):
 
     Args:
         parts: The shards with their slots. A checkpoint has this name in the keys of the variables.
-        plan: The rule that gives rows to shards.
     """
 
     def __init__(self, parts: Sequence[DeviceTable], plan: ShardingPlan):
@@ -184,13 +164,8 @@ def make(
     Its rows start with the same values as the rows of a `DeviceTable` with the same `initial`.
 
     Args:
-        rows: The number of rows, V.
-        columns: The number of columns, D.
-        initial: The initial values (see `tables.initial`).
         devices: The devices of the shards. A device may occur more than once.
-        rule: The rule of the `ShardingPlan`.
         seed: The seed of the draws of stochastic rounding, below 2^32. Each shard has its own.
-        **options: Further options of `DeviceTable`, the same for all shards.
     """
     plan, parts = ShardingPlan(rows, len(devices), rule), []
     for shard, device in enumerate(devices):

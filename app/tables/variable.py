@@ -21,10 +21,6 @@ def host_variable(values: np.ndarray, dtype: tf.DType | None = None) -> tf.Varia
 
     It is a variable because a graph would hold a large constant once for each use. Replicas of one
     process share it: a copy on each GPU would be copied back as a whole in every step.
-
-    Args:
-        values: The values.
-        dtype: The dtype of the variable; by default the dtype of the values.
     """
     with tf.device(HOST):
         return tf.Variable(values, dtype=dtype, trainable=False, name=ON_HOST)
@@ -35,9 +31,6 @@ class PreparedValues:
 
     A step that XLA compiles prepares its ids itself, so it has a copy on its device. The copy is
     made when the step is traced.
-
-    Args:
-        values: The values, (N,).
     """
 
     def __init__(self, values: np.ndarray):
@@ -68,9 +61,6 @@ def compute_in_graph(make: Callable[[], tf.Tensor]) -> tf.Tensor:
     that, a graph works in place and holds one. TensorFlow's constant folding is switched off
     meanwhile, for this thread: it would compute the whole value once, only to see that it is too
     large to keep.
-
-    Args:
-        make: Returns a random tensor.
     """
     with _without_folding():
         # The function itself is not called: TensorFlow counts calls that trace and warns of them.
@@ -94,9 +84,6 @@ def _without_folding() -> Iterator[None]:
 
 def named_variables(root: tf.Module) -> Iterator[tuple[tuple[str, ...], tf.Variable]]:
     """Yield the variables of a table and of its slots, each with its key in a checkpoint.
-
-    Args:
-        root: The table.
 
     Yields:
         The key of a variable, a tuple of the attribute names that lead to it, and the variable.
@@ -129,11 +116,7 @@ class VariableRows:
         return ids_U
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return the rows of the given ids; see `Table.gather`.
-
-        Args:
-            ids_U: Ids (U,).
-        """
+        """Return the rows of the given ids; see `Table.gather`."""
         # tf.gather would read the whole of a distributed variable.
         rows_UD = tf.raw_ops.ResourceGather(
             resource=self._copies()[0].handle, indices=ids_U, dtype=self.values.dtype
@@ -147,10 +130,6 @@ class VariableRows:
 
         On a CPU this copies whole rows, 3 to 5 times faster than ResourceScatterAdd, which has an
         Eigen expression for each row (2,048 ids of 100 columns: 45 and 155 microseconds).
-
-        Args:
-            ids_U: Unique ids (U,).
-            rows_UD: New rows (U, D).
         """
         for copy in self._copies():
             tf.raw_ops.ResourceScatterUpdate(

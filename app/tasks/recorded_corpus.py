@@ -10,9 +10,10 @@ from absl import logging
 from ..checkpoints import workdir as files
 from ..checkpoints.workdir import Workdir
 from ..errors import UsageError
-from ..settings import Config
+from ..settings import CorpusConfig
 from ..system.checked_files import COUNT
 from ..text import corpus, unicode_rules
+from ..types import Team
 
 
 def read(workdir: Workdir, shape: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,8 +30,28 @@ def read(workdir: Workdir, shape: Mapping[str, Any]) -> dict[str, Any]:
     return files.read_json(workdir.corpus, shape) if workdir.has(workdir.corpus) else {}
 
 
+def open_corpus(
+    settings: CorpusConfig, workdir: Workdir, shape: Mapping[str, Any], team: Team
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the paths of the files of a corpus, and the corpus.json of a workdir (see `read`).
+
+    Raises:
+        UsageError: --corpus names no files.
+        DamagedError: The corpus.json is damaged, or missing beside a checkpoint.
+        RunError: A file cannot be read, or a process of the team has other files.
+    """
+    sources = corpus.resolve(settings)
+    known = read(workdir, shape)
+    corpus.check_same(sources, known, team)
+    return sources, known
+
+
 def recognize(
-    sources: tuple[str, ...], recorded: dict[str, Any] | None, config: Config, may_change: bool
+    sources: tuple[str, ...],
+    recorded: dict[str, Any] | None,
+    settings: CorpusConfig,
+    workdir: Workdir,
+    may_change: bool,
 ) -> dict[str, Any] | None:
     """Return the fingerprint of a corpus with the recorded text; None for another text.
 
@@ -39,7 +60,8 @@ def recognize(
     Args:
         sources: Paths of the files.
         recorded: The fingerprint in the workdir; None or empty if there is none.
-        config: The configuration of the run, for messages.
+        settings: The settings of the corpus, for messages.
+        workdir: The workdir of the run, for messages.
         may_change: Whether the run may go on with another text.
 
     Raises:
@@ -49,7 +71,7 @@ def recognize(
     fingerprint = corpus.recognize(sources, recorded) if recorded else None
     if recorded and fingerprint is None and not may_change:
         raise UsageError(
-            f"--corpus={config.corpus.corpus} is not what --workdir={config.run.workdir} was made "
+            f"--corpus={settings.corpus} is not what --workdir={workdir.path} was made "
             "with; give that, or a new --workdir"
         )
     return fingerprint
@@ -67,15 +89,15 @@ def word_rules(workdir: Workdir) -> dict[str, Any]:
     return {"word_rules": read(workdir, {"word_rules": (None, COUNT)}).get("word_rules")}
 
 
-def warn_about_old_words(workdir: Workdir, tokens: Sequence[str], config: Config) -> None:
+def warn_about_old_words(workdir: Workdir, tokens: Sequence[str], tokenizer: str) -> None:
     """Log a warning if a workdir has words that the tokenizer of this version splits otherwise.
 
     Args:
         workdir: The workdir of the run.
         tokens: The words of its vocabulary.
-        config: The configuration of the run.
+        tokenizer: The value of --tokenizer.
     """
-    if config.corpus.tokenizer != "unicode" or word_rules(workdir)["word_rules"] is not None:
+    if tokenizer != "unicode" or word_rules(workdir)["word_rules"] is not None:
         return
     foreign = (token for token in tokens if not token.isascii())
     if any(letter.isalpha() and not letter.isascii() for token in foreign for letter in token):

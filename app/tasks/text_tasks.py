@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import hashlib
+import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -13,21 +17,26 @@ from ..errors import RunError, UsageError
 from ..evaluation import score_report
 from ..evaluation.benchmarks import Score
 from ..exporting import projector
+from ..input import pipeline, token_cache
+from ..input.blocks import ALL, Share, raise_read_errors
+from ..input.pipeline import EpochRows
 from ..input.token_rows import PAD
-from ..settings import Config
+from ..settings import InputConfig
 from ..tables.row_reads import row_slices
+from ..text import phrase_table
+from ..text.reading import Progress
 from ..text.vocabulary import UNK, Vocabulary
 from ..training.job import TrainingData
 from ..training.metrics import write_closing_scores
 from ..types import Batches, WordVectors
 from . import trained_vectors
 from .words import words_data
-from .words.counted_text import NO_VOCABULARY, Text
+from .words.words_data import NO_VOCABULARY, Text
 
 
 def make_data(
     text: Text,
-    config: Config,
+    settings: InputConfig,
     workdir: Workdir,
     batches: Batches,
     epoch_size: int,
@@ -38,7 +47,7 @@ def make_data(
 
     Args:
         text: The corpus.
-        config: The configuration of the run.
+        settings: How text becomes batches.
         workdir: The workdir of the run.
         batches: The batches of the text.
         epoch_size: The number of words in an epoch.
@@ -46,7 +55,7 @@ def make_data(
         micro_batch: The spec of a micro-batch of one step, for `TrainingData.empty`; None if every
             process makes whole batches.
     """
-    steps, empty = config.input.steps_per_call, None
+    steps, empty = settings.steps_per_call, None
     if micro_batch is not None:
         empty = tf.fill((steps, *micro_batch.shape), PAD)
     return TrainingData(
@@ -57,20 +66,97 @@ def make_data(
         batch_unit=batch_unit,
         empty=empty,
         digest=words_data.compute_digest(text),
-        summary=_about(text, config),
+        summary=_about(text),
         record=lambda: words_data.record(text, workdir),
     )
 
 
-def micro_batch_spec(config: Config, halo: int) -> tf.TensorSpec:
+def micro_batch_spec(settings: InputConfig, halo: int) -> tf.TensorSpec:
     """Return the spec of a micro-batch of one step: tokens (B, L) int32.
 
     Args:
-        config: The configuration of the run.
+        settings: How text becomes batches.
         halo: The number of context tokens beside the T tokens of a row, L - T.
     """
-    rows, length = config.input.micro_tokens // config.input.row_tokens, config.input.row_tokens
+    rows, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens
     return tf.TensorSpec([rows, length + halo], tf.int32)
+
+
+def make_batches_from_rows(
+    make_rows: Callable[[Share], EpochRows], progress: Progress, halo: int, settings: InputConfig
+) -> Batches:
+    """Return the function that yields batches of rows (see `types.Batches`); it reads nothing yet.
+
+    Args:
+        make_rows: Function from a share of the text to its rows in each epoch; called once a share.
+        progress: The progress in the files that the rows are read from.
+        halo: The number of tokens of a row beside its T tokens, L - T.
+        settings: Batch size and the number of micro-batches.
+
+    Raises:
+        RunError: While iterating, if a file cannot be read.
+    """
+    micro = settings.micro_batches or 1
+    # Cached, so that all epochs share the rows and nothing is read before the first epoch.
+    share_rows = functools.cache(lambda number: make_rows(Share(number, micro)))
+
+    def epoch_batches(
+        epochs: range, first: int, mine: range | None = None
+    ) -> Iterator[tuple[int, tf.Tensor]]:
+        """Yield (epoch, batch) as in `types.Batches`; `mine` are its `parts`, None for all."""
+        streams = [share_rows(number) for number in mine or range(micro)]
+        dataset = pipeline.make_batches(streams, epochs, first, halo, settings)
+        with raise_read_errors(progress):
+            for epoch, tokens in dataset:
+                if progress.error is not None:  # rows may be missing from this batch
+                    break
+                yield int(epoch), tokens
+
+    return epoch_batches
+
+
+def cache_blocks(
+    blocks: tf.data.Dataset,
+    text: Text,
+    settings: InputConfig,
+    epochs: int,
+    workdir: Workdir,
+    progress: Progress,
+    share: Share,
+) -> tf.data.Dataset:
+    """Return the blocks of tokens with the cache of --cache, which keeps them between epochs.
+
+    With --cache=none or without epochs they are returned as they are.
+
+    Args:
+        blocks: Dataset of tokens (M,) int32, a share of the text.
+        text: The corpus.
+        settings: How text becomes batches.
+        epochs: In how many epochs the text is read; 0 for --plan_only.
+        workdir: The workdir of the run.
+        progress: The progress in the files that are read.
+        share: The share of the corpus that the blocks have.
+    """
+    if not epochs:  # a plan writes nothing and reads no whole epoch
+        return blocks
+    kind = token_cache.choose(settings.cache, epochs, text.words)
+    return token_cache.CACHES[kind](
+        blocks, progress, lambda: workdir.cache / f"{_cache_key(text, settings, share)}.int32"
+    )
+
+
+def _cache_key(text: Text, settings: InputConfig, share: Share) -> str:
+    """Return a name of 16 hex digits that changes with everything the token ids depend on."""
+    parts = [
+        text.contents,
+        dataclasses.asdict(text.split),
+        settings.block_bytes,
+        settings.readers,
+        text.vocabulary.tokens,
+        *([] if share == ALL else [share]),
+        *([phrase_table.compute_digest(text.phrases)] if text.phrases else []),
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def score_vectors(
@@ -127,12 +213,12 @@ def write_and_score(workdir: Workdir, has_benchmarks: bool = True) -> str:
     return score_report.closing(trained, scores, path)
 
 
-def _about(text: Text, config: Config) -> list[tuple[str, str]]:
+def _about(text: Text) -> list[tuple[str, str]]:
     """Return the lines of the banner about the corpus and the vocabulary: a title and a text."""
     size = f"{len(text.vocabulary.tokens):,} words"
     if text.vocabulary is NO_VOCABULARY:
         size = "grows with the text"
-    elif not config.vocabulary.vocab:  # a given vocabulary counts other text
+    elif text.is_counted_here:
         tokens, counts = text.vocabulary.tokens, text.vocabulary.counts
         known = counts.sum() - (counts[tokens.index(UNK)] if UNK in tokens else 0)
         if known <= text.words:  # else it was counted in another text, too

@@ -1,7 +1,7 @@
 """The rules by which `--tokenizer=unicode` writes and splits words, for every engine that has them.
 
 Training normalizes text in a graph of TensorFlow, an exported encoder by a library of its own
-(`exporting.word_tokenizer`), and queries and scores do it in Python, so that they need not start
+(`exporting.static_embedding`), and queries and scores do it in Python, so that they need not start
 TensorFlow. All take their patterns from this module.
 
 The patterns are written for RE2 (TensorFlow) and Oniguruma (tokenizers); those of the normalization

@@ -18,7 +18,7 @@ from ..checkpoints.workdir import Workdir, write_flags
 from ..errors import RunError, StoppedError
 from ..settings import RunConfig
 from ..system.signals import asked_to_stop
-from ..tables.in_place import InPlace
+from ..tables.prefetch import InPlace
 from .job import Job, Scores
 from .metrics import Display, Interval, Metrics, Quiet, not_finite
 from .profile_hooks import Profiler

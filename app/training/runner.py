@@ -15,9 +15,9 @@ from ..auditing.findings import Findings
 from ..auditing.step_audit import audit
 from ..checkpoints.workdir import Workdir
 from ..input.device_batches import copy_ahead
+from ..system.python_functions import table_errors
 from ..system.xla import CompiledIfPossible
 from ..tables.base import Table
-from ..tables.python_calls import table_errors
 from ..types import ALONE
 from .job import Job
 from .step import train_function

@@ -15,7 +15,7 @@ from ..losses.base import gather_from
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..optimizers.row_updates import update_rows
-from ..system.unrolled import unroll
+from ..system.loops import unroll
 from ..system.xla import CompiledIfPossible, under_xla
 from ..tables.base import Table
 from ..tables.device import find_elsewhere

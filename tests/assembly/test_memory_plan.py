@@ -12,13 +12,12 @@ from app.assembly import memory_plan, placing, storage
 from app.checkpoints.workdir import Workdir
 from app.errors import UsageError
 from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
-from app.system import host_memory
+from app.system import machine
 from app.tables import memory
 from app.tables.base import TableSpec
 from app.tables.disk.file import FileTable
-from app.tables.in_place import InPlace
 from app.tables.memory import FILE, HOST
-from app.tables.prefetch import Prefetcher
+from app.tables.prefetch import InPlace, Prefetcher
 from app.tasks.words import words_job
 from tests.reference.batches import WINDOW, make_model, make_tokens
 
@@ -34,8 +33,8 @@ def limit(monkeypatch):
     """Call it with the bytes that are free, and those of a GPU."""
 
     def set_to(free, gpu=0):
-        monkeypatch.setattr(host_memory, "free_bytes", lambda: int(free / 0.95) + 1)
-        monkeypatch.setattr(host_memory, "resident_bytes", lambda: 0)
+        monkeypatch.setattr(machine, "free_bytes", lambda: int(free / 0.95) + 1)
+        monkeypatch.setattr(machine, "resident_bytes", lambda: 0)
         monkeypatch.setattr(memory_plan, "_gpu_bytes", lambda name: int(gpu / 0.95) + 1)
         monkeypatch.setattr(memory_plan, "_RUN", OTHERS)
         monkeypatch.setattr(memory_plan, "step_bytes", lambda *_: 0)

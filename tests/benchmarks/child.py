@@ -15,7 +15,7 @@ import sys
 import types
 from pathlib import Path
 
-from app.system import host_memory
+from app.system import machine
 
 _RESERVED = 2 << 30  # address space of the stacks and heaps of threads, which stays empty
 
@@ -31,7 +31,7 @@ def call(function: str, result: str, job: str) -> None:
     module, _, name = function.partition(":")
     if not Path("/proc/driver/nvidia/gpus").exists():
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-        most = host_memory.free_bytes() + _RESERVED
+        most = machine.free_bytes() + _RESERVED
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
     try:

@@ -25,7 +25,7 @@ import numpy as np
 from absl import logging
 
 from app.errors import RunError, UsageError
-from app.system import host_memory
+from app.system import machine
 from app.system.processes import end_with_parent, last_line
 from tests.benchmarks import harness
 from tests.benchmarks.harness import Runs
@@ -55,13 +55,13 @@ def describe(packages: Sequence[str]) -> dict[str, Any]:
     if load > _BUSY * cores():
         logging.warning("the machine is busy (load %.1f): timings will be off", load)
     versions = {package: importlib.metadata.version(package) for package in packages}
-    read = host_memory.read_field
+    read = machine.read_field
     files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     model = read(Path("/proc/cpuinfo"), "model name")
     return {
         "processor": model or platform.processor() or "processor ?",
         "cores": cores(),
-        "memory_bytes": host_memory.memory_bytes(),
+        "memory_bytes": machine.memory_bytes(),
         "accelerators": [name for name in (read(file, "Model") for file in files) if name],
         "system": platform.platform(),
         "load": load,
@@ -94,11 +94,11 @@ def peak_without_files() -> Iterator[Callable[[], int]]:
     Yields:
         A function that returns the most memory so far, in bytes.
     """
-    most = host_memory.resident_bytes()
+    most = machine.resident_bytes()
 
     def look() -> None:
         nonlocal most
-        most = max(most, host_memory.resident_bytes())
+        most = max(most, machine.resident_bytes())
 
     with watching(look, _SAMPLE_SECONDS):
         yield lambda: most

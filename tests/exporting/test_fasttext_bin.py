@@ -7,11 +7,9 @@ import pytest
 from gensim.models.fasttext import load_facebook_model, load_facebook_vectors
 
 from app.errors import UsageError
-from app.exporting import fasttext_bin, fasttext_tree
-from app.losses.tree.huffman import canonical_code
+from app.exporting import fasttext_bin
 from app.text import vector_files
 from app.text.fasttext import model_file
-from app.text.fasttext.line_features import build_tree
 from app.types import WordVectors
 
 
@@ -95,46 +93,3 @@ def test_a_place_that_cannot_be_written(counted, tmp_path):
     with pytest.raises(UsageError, match="cannot write .*a.bin is a file"):
         fasttext_bin.write(counted, tmp_path / "a.bin" / "b.bin")
     assert (tmp_path / "a.bin").read_bytes() == before
-
-
-def path_of(parents, is_right, leaf):
-    """The inner nodes from a leaf to the root, and whether each turn is to the right."""
-    found = []
-    while leaf < len(parents):
-        found.append((int(parents[leaf]), bool(is_right[leaf])))
-        leaf = parents[leaf]
-    return found
-
-
-@pytest.mark.parametrize("labels", [2, 3, 8, 9, 150])
-@pytest.mark.parametrize("kind", ["equal", "many ties", "few ties", "steep"])
-def test_our_tree_from_counts(labels, kind):
-    draw = np.random.default_rng(labels)
-    counts = {
-        "equal": np.ones(labels, int),
-        "many ties": draw.integers(1, 4, labels),
-        "few ties": draw.integers(1, 10**9, labels),
-        "steep": (1.5 ** np.minimum(np.arange(labels), 40)).astype(int) + 1,
-    }[kind]
-    code = canonical_code(np.sort(counts)[::-1])
-    made = fasttext_tree.make_counts(code)
-    tree, order = build_tree(made), fasttext_tree.order_rows(code)
-    assert fasttext_tree.has_tree(code) and fasttext_tree.is_canonical(made)
-    assert (np.diff(made) <= 0).all() and sorted(order) == [*range(labels - 1)]
-    for leaf in range(labels):
-        length = int(np.searchsorted(code.ends_E, leaf, side="right"))
-        place, expected = code.last_E[length] - leaf, []
-        for depth in reversed(range(length)):
-            expected.append((code.rows_E[depth] + (place >> 1), bool(place & 1)))
-            place >>= 1
-        found = path_of(tree.parents, tree.is_right, leaf)
-        assert [(order[node - labels], is_right) for node, is_right in found] == expected
-
-
-def test_a_tree_that_is_too_deep():
-    fibonacci = [1, 1]
-    while len(fibonacci) < 60:
-        fibonacci.append(sum(fibonacci[-2:]))
-    assert not fasttext_tree.has_tree(canonical_code(np.array(fibonacci[::-1])))
-    assert not fasttext_tree.is_canonical(np.array(fibonacci[::-1]))
-    assert not fasttext_tree.is_canonical(np.array([5, 3, 2]))

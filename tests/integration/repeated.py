@@ -34,7 +34,7 @@ from app.keras import (
 )
 from app.settings.checks import make_config
 from app.sklearn import TextClassifier, TextVectorizer
-from app.system import host_memory
+from app.system import machine
 from app.training.run import train_and_evaluate
 from tests.keras.softmax_models import LAYERS, WORDS
 
@@ -169,7 +169,7 @@ def held() -> dict[str, int]:
     gc.collect()  # an object may be resurrected by a finalizer
     return {
         "allocated": allocated_bytes(),
-        "memory": host_memory.resident_bytes(),
+        "memory": machine.resident_bytes(),
         "files": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
     }

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from app.system import host_memory
+from app.system import machine
 from tests.integration.commands import Command, done, newest_step, train
 
 WORDS = 12_000
@@ -40,9 +40,9 @@ def test_a_run_takes_what_was_planned(tmp_path, many_words, flags):
     found = re.findall(r"([\d.]+) ([MG]B)", memory)
     expected = sum(float(number) * UNITS[unit] for number, unit in found)
     command, peak = Command(tmp_path, *train(workdir, many_words, *more)), 0
-    status = host_memory.Path(f"/proc/{command.process.pid}/status")
+    status = machine.Path(f"/proc/{command.process.pid}/status")
     while command.process.is_alive() and newest_step(workdir) < 0:  # then vectors are scored
-        taken = host_memory.read_field(status, "RssAnon")
+        taken = machine.read_field(status, "RssAnon")
         peak = max(peak, int(taken.split()[0]) * 1024 if taken else 0)
     assert command.ended().code == 0
     assert peak == pytest.approx(expected, rel=0.1)

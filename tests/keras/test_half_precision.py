@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from app.keras import SGD, ClassSoftmax, LazyAdam, RowEmbedding, RowwiseAdagrad
-from app.system.host_memory import resident_bytes
+from app.system.machine import resident_bytes
 from tests.keras import table_models as models
 
 HALVES = ["bfloat16", "float16"]

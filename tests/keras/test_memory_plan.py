@@ -29,7 +29,7 @@ from app.keras import (
     memory_plan,
 )
 from app.keras.tables import table_memory
-from app.tables.read_through import ReadThroughTable
+from app.tables.cached import ReadThroughTable
 from tests.keras import table_models as models
 
 ROWS, COLUMNS = 2_000, 8

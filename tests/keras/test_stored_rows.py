@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from app.keras import DynamicEmbedding, RowEmbedding, StoredRows
-from app.system import host_memory
+from app.system import machine
 from app.tables import row_reads
 from tests.keras import table_models as models
 
@@ -102,11 +102,11 @@ def test_there_is_no_second_copy(kind, tmp_path):
     rows[::10_000] = 1.0
     options = {"table_file": str(tmp_path / "rows.bin")} if kind == "file" else {}
     layer = RowEmbedding(*rows.shape, StoredRows(tmp_path / "v.npy"), table=kind, **options)
-    before, sizes, done = host_memory.resident_bytes(), [0], threading.Event()
+    before, sizes, done = machine.resident_bytes(), [0], threading.Event()
 
     def watch():
         while not done.wait(0.002):
-            sizes.append(host_memory.resident_bytes() - before)
+            sizes.append(machine.resident_bytes() - before)
 
     watcher = threading.Thread(target=watch)
     watcher.start()

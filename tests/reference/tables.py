@@ -9,8 +9,7 @@ import numpy as np
 
 from app.tables import sharded
 from app.tables.base import LocatedIds
-from app.tables.cache_map import CacheMap
-from app.tables.cached import CachedTable
+from app.tables.cached import CachedTable, CacheMap
 from app.tables.device import DeviceTable
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile

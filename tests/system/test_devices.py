@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from app.errors import UsageError
 from app.settings import ModelConfig, RunConfig
-from app.system import devices, processor
+from app.system import devices, machine
 
 
 @pytest.fixture
@@ -65,12 +65,12 @@ def test_bfloat16_is_automatic_where_the_processor_multiplies_it_faster(
 ):
     path = tmp_path / "cpuinfo"
     path.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: {flags}\n")
-    monkeypatch.setattr(processor, "_PROCESSOR", path)
+    monkeypatch.setattr(machine, "_PROCESSOR", path)
     assert devices.compute_dtype(ModelConfig(), "CPU:0") == dtype
 
 
 def test_a_processor_that_is_not_known_multiplies_float32(monkeypatch, tmp_path):
-    monkeypatch.setattr(processor, "_PROCESSOR", tmp_path / "missing")
+    monkeypatch.setattr(machine, "_PROCESSOR", tmp_path / "missing")
     assert devices.compute_dtype(ModelConfig(), "CPU:0") == tf.float32
 
 

@@ -19,9 +19,9 @@ from app.tables import arrays
 from app.tables.disk.file import FileTable
 from app.tables.disk.journal import Journal, journal_path
 from app.tables.disk.table_file import TableFile
-from app.tables.dynamic import key_files, row_store
+from app.tables.dynamic import row_store
 from app.tables.dynamic.dynamic import DynamicTable
-from app.tables.dynamic.keys import KeyMap
+from app.tables.dynamic.keys import STATE, KeyMap, read_keys
 from app.text import vector_files
 from app.text.fasttext import file_format
 
@@ -54,9 +54,9 @@ def test_lengths_of_strings_that_are_not_in_the_file(lengths, tmp_path):
     def mark(state):
         state["files"]["keys"]["lengths"]["mark"] = [len(data), zlib.crc32(data)]
 
-    edit(tmp_path / "keys" / key_files.STATE, mark)
+    edit(tmp_path / "keys" / STATE, mark)
     with pytest.raises(DamagedError, match="keys.json is damaged: the lengths of 'keys' .* bytes;"):
-        key_files.read(tmp_path / "keys")
+        read_keys(tmp_path / "keys")
 
 
 def test_rows_that_are_not_in_the_file(tmp_path):

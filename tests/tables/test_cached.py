@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.tables.base import Slot
-from app.tables.cache_map import CacheMap
-from app.tables.cached import CachedTable
+from app.tables.cached import CachedTable, CacheMap
 from app.tables.device import DeviceTable
 from app.tables.initial import Uniform
 

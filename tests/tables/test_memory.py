@@ -7,8 +7,7 @@ import tensorflow as tf
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.tables import memory
 from app.tables.base import TableSpec
-from app.tables.cache_map import CacheMap
-from app.tables.cached import CachedTable, CacheSize
+from app.tables.cached import CachedTable, CacheMap, CacheSize
 from app.tables.device import DeviceTable
 from app.tables.memory import FILE, HOST, Item
 

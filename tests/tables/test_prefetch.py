@@ -14,10 +14,8 @@ from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.tables.base import TableSpec
 from app.tables.cached import CacheSize, make_caches
-from app.tables.chunk import CacheTooSmallError, Chunk, PlannedChunk
 from app.tables.device import DeviceTable
-from app.tables.in_place import InPlace
-from app.tables.prefetch import Prefetcher
+from app.tables.prefetch import CacheTooSmallError, Chunk, InPlace, PlannedChunk, Prefetcher
 from app.training.step import lookup_function, train_function
 from tests.reference.batches import make_model, make_tokens
 

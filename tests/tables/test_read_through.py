@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 from app.tables.base import Slot
+from app.tables.cached import ReadThroughTable
 from app.tables.device import DeviceTable
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
 from app.tables.initial import Uniform
-from app.tables.read_through import ReadThroughTable
 
 ROWS, COLUMNS, SIZE = 30, 3, 8
 SLOTS = {"accumulator": Slot(1, 0.5), "moment": Slot(0, 0.0)}

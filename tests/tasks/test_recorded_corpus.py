@@ -7,24 +7,26 @@ import pytest
 
 from app.checkpoints.workdir import Workdir
 from app.errors import UsageError
-from app.settings import Config
+from app.settings import CorpusConfig
 from app.settings.checks import make_config
 from app.tasks import recorded_corpus
 from app.tasks.classify import classify_data, text_features
 from app.tasks.words import words_data
 from app.text import corpus, unicode_rules
 
+WHERE = CorpusConfig(), Workdir("run")
+
 
 def test_only_the_recorded_text_is_recognized(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("a b")
     recorded = corpus.fingerprint((str(path),))
-    assert recorded_corpus.recognize((str(path),), recorded, Config(), False) == recorded
-    assert recorded_corpus.recognize((str(path),), None, Config(), False) is None
+    assert recorded_corpus.recognize((str(path),), recorded, *WHERE, False) == recorded
+    assert recorded_corpus.recognize((str(path),), None, *WHERE, False) is None
     path.write_text("a c")
-    assert recorded_corpus.recognize((str(path),), recorded, Config(), True) is None
-    with pytest.raises(UsageError, match="^--corpus=docstrings is not what --workdir= was made"):
-        recorded_corpus.recognize((str(path),), recorded, Config(), False)
+    assert recorded_corpus.recognize((str(path),), recorded, *WHERE, True) is None
+    with pytest.raises(UsageError, match="^--corpus=docstrings is not what --workdir=run was made"):
+        recorded_corpus.recognize((str(path),), recorded, *WHERE, False)
 
 
 def warnings_of(caplog, load):
@@ -51,7 +53,8 @@ def test_a_workdir_with_words_of_earlier_rules_is_reported(tmp_path, caplog, tas
 
     def load(config=config):
         if task == "words":
-            return words_data.load_text(config, place, finished=False)
+            how = config.corpus, config.input, config.vocabulary, place
+            return words_data.load_text(*how, finished=False)
         return classify_data.load_data(config, place, finished=False)
 
     def record():

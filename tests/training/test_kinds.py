@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.optimizers.adam import lazy_adam
-from app.tables.cache_map import CacheMap
-from app.tables.cached import CachedTable
+from app.tables.cached import CachedTable, CacheMap
 from app.tables.device import DeviceTable
 from app.training.step import train_function
 from tests.reference import tables

@@ -16,9 +16,9 @@ from app.errors import RunError
 from app.optimizers.adagrad import adagrad
 from app.optimizers.schedules import factor
 from app.settings import RunConfig
+from app.system.python_functions import call_python
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
-from app.tables.python_calls import call_python
 from app.training import loop
 from app.training.job import Evaluator, Job, PlacedTables, TrainingData
 from app.training.runner import Runner

@@ -16,11 +16,8 @@ from ...errors import RunError
 from ...system.checked_files import read_json
 from ...tables import arrays
 from ...tables.dynamic.dynamic import DynamicTable
-from ...tables.dynamic.key_files import FILES, SHAPE, STATE
-from ...tables.dynamic.key_index import LFU, LRU
-from ...tables.dynamic.key_memory import key_bytes
-from ...tables.dynamic.keys import KeyMap
-from ...tables.dynamic.sketch import MAX_COUNT
+from ...tables.dynamic.key_index import LFU, LRU, MAX_COUNT
+from ...tables.dynamic.keys import FILES, SHAPE, STATE, KeyMap, key_bytes
 from ..backend import check_xla, is_dtype_guessed, refuse_strategy, require_tensorflow
 from ..saving import StoreByPart
 from ..tables.initial_rows import by_id
@@ -38,6 +35,7 @@ _BOUNDS = {
     "capacity": (1, _MOST),
     "max_bytes": (1, 2**63 - 1),
 }
+_PREFIX = "key_map."  # begins the names of the files of the key map in a weights file
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -252,9 +250,6 @@ def _check_numbers(layer: DynamicEmbedding) -> None:
             raise ValueError(
                 f"{layer.name}: {name}={value!r}; give an integer from {least:,} to {greatest:,}"
             )
-
-
-_PREFIX = "key_map."  # begins the names of the files of the key map in a weights file
 
 
 class KeysOfRows(HandleVariable):

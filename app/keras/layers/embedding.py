@@ -25,6 +25,8 @@ from ..tables.table_memory import memory_of, require_room
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import StockOptimizerWarning
 
+_MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
+
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class RowEmbedding(keras.layers.Embedding):
@@ -291,9 +293,6 @@ def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
     # The value is as stored: `autocast` is off in keras.layers.Embedding. tf.gather would read a
     # whole variable of tf.distribute; its part in this replica is gathered.
     return tf.gather(in_replica(variable.value), ids)
-
-
-_MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
 
 
 def to_integers(inputs: tf.Tensor, rows: int, name: str) -> tf.Tensor:

@@ -16,6 +16,8 @@ from ..tables.table_memory import require_room_for_slots
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import variable_name
 
+_SAVED = "gradient_accumulator_{}_{}"
+
 
 class Merged(tf.IndexedSlices):
     """A row-sparse gradient with each row once: float32 values (U, D) at U unique indices."""
@@ -75,9 +77,6 @@ def add_gradients(first: Any, second: Any) -> Any:
         tf.concat(indices, axis=0),
         first.dense_shape,
     )
-
-
-_SAVED = "gradient_accumulator_{}_{}"
 
 
 class RowAccumulator(tf.Module):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ...tables.base import Table
 from ...tables.device import DeviceTable
 from ...tables.dynamic.dynamic import DynamicTable, replace_lacking
-from ...tables.dynamic.key_files import STRING
+from ...tables.dynamic.keys import STRING
 from ...tables.initial import fingerprints
 from ...tables.row_reads import row_slices
 from ...tables.variable import VariableRows

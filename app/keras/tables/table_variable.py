@@ -20,13 +20,13 @@ from tensorflow.python.checkpoint import tensor_callable  # no public module has
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from ...system.gradients import custom_gradient
+from ...system.python_functions import under_vectorized_map
 from ...tables.base import Slot, Table
+from ...tables.cached import ReadThroughTable
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
-from ...tables.python_calls import under_vectorized_map
-from ...tables.read_through import ReadThroughTable
 from ...tables.row_reads import row_slices, rows_to_read
 from ..backend import callers, module_of
 from .exported_rows import current_export, export_rows, keep_with_graph

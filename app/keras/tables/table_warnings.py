@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from ...system.xla import under_xla
-from ...tables.read_through import ReadThroughTable
+from ...tables.cached import ReadThroughTable
 from ..backend import callers, row_constraint
 from .table_variable import TableVariable
 

@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import RunError
+from ...system.python_functions import call_python
 from .. import arrays
 from ..base import Ids, Layout, LocatedIds, Slot
 from ..id_checks import check_ids
 from ..initial import Initial
-from ..python_calls import call_python
-from ..rounded import RoundedTable
+from ..rounding import RoundedTable
 from .journal import generation_of, list_journals, list_journals_to_undo, records
 from .sections import Header, Section, read_header, unreadable
 from .table_file import TableFile
@@ -29,19 +29,14 @@ class FileTable(RoundedTable):
     """A `tables.base.Table` whose rows and slots are stored in a file.
 
     `assign` raises RunError if the disk is full, and `gather` if the file was cut short; inside a
-    tf.function the error is a tf.errors.OpError (see `tables.python_calls`). Rows are read and
+    tf.function the error is a tf.errors.OpError (see `system.python_functions`). Rows are read and
     written by Python, so XLA cannot compile a step.
 
     Args:
         file: The file, which may hold other tables, too.
         name: The name of this table in the file, unique there.
-        rows: The number of rows, V.
-        columns: The number of columns, D.
         initial: The initial values. Initial values without a method `rows` (see `tables.initial`)
             are made as a whole in memory.
-        dtype: The dtype in which rows are stored.
-        slots: The optimizer state of each row, by name.
-        **options: Further arguments of `RoundedTable`.
 
     Raises:
         UsageError: The file to resume has no such table or slot.
@@ -68,9 +63,6 @@ class FileTable(RoundedTable):
 
     def locate(self, ids_U: Ids) -> LocatedIds:
         """Check ids and return them; see `Table.locate`. `gather` and `assign` check ids, too.
-
-        Args:
-            ids_U: Ids (U,). A result of this method is returned unchecked.
 
         Raises:
             tf.errors.InvalidArgumentError: An id is out of range.
@@ -161,10 +153,6 @@ class FileTable(RoundedTable):
 def count_rows(path: Path, name: str) -> int:
     """Return the number of rows of a table in a file.
 
-    Args:
-        path: The file of rows.
-        name: The name of the table in the file.
-
     Raises:
         RunError: The file is missing, is truncated or lacks the table.
     """
@@ -187,11 +175,6 @@ def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
     """Return the rows of a table in a file at the moment of a snapshot.
 
     The file does not change, and the result is right even while the run that owns it is training.
-
-    Args:
-        path: The file of rows.
-        folder: The folder of the snapshot.
-        name: The name of the table in the file.
 
     Returns:
         Rows (V, D), float32, in memory or in a temporary file (see `arrays.make_buffer`).

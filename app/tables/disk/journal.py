@@ -30,10 +30,7 @@ class Record(NamedTuple):
     """The old content of some rows.
 
     Attributes:
-        section: The number of the section that has the rows.
         ids_U: The ids of the rows, (U,) int64.
-        rows_U: The old rows as items of bytes, (U,).
-        end: The position in the file where the record ends.
     """
 
     section: int
@@ -46,11 +43,7 @@ class Journal:
     """A file to append records to.
 
     Args:
-        path: The file, which is made if it is not there.
         end: The number of bytes to keep; all bytes after them are removed at once.
-
-    Raises:
-        RunError: The file cannot be written.
     """
 
     def __init__(self, path: Path, end: int = 0):
@@ -61,11 +54,6 @@ class Journal:
 
     def append(self, section: int, ids_U: np.ndarray, rows_U: np.ndarray) -> None:
         """Append a record, and wait until the disk has it.
-
-        Args:
-            section: The number of the section that has the rows.
-            ids_U: The ids of the rows, (U,) int64.
-            rows_U: The old rows (U,), of any dtype.
 
         Raises:
             RunError: The record cannot be written, and the file has no part of it; or another
@@ -98,15 +86,10 @@ def records(path: Path, header: Header | None = None) -> Iterator[Record]:
     were not overwritten.
 
     Args:
-        path: The journal.
         header: The header of the file, which must have the rows of the records; None for no check.
-
-    Yields:
-        The records, in the order in which they were appended.
 
     Raises:
         DamagedError: A record before the last is damaged, or has rows that the file has not.
-        OSError: The file is missing or cannot be read.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -141,12 +124,7 @@ def _has_rows(header: Header, number: int, row_bytes: int, ids_U: np.ndarray) ->
 
 
 def journal_path(path: Path, generation: int) -> Path:
-    """Return the path of the journal of a generation, whether or not there is one.
-
-    Args:
-        path: The file of rows.
-        generation: The number of the generation.
-    """
+    """Return the path of the journal of a generation, whether or not there is one."""
     return path.with_name(f"{path.name}.undo-{generation}")
 
 
@@ -154,7 +132,6 @@ def list_journals(path: Path, first: int = 0) -> dict[int, Path]:
     """Return the paths of the journals that a file has, by generation, newest first.
 
     Args:
-        path: The file of rows.
         first: The oldest generation to return.
     """
     prefix = f"{path.name}.undo-"
@@ -170,10 +147,6 @@ def list_journals_to_undo(path: Path, generation: int) -> dict[int, Path]:
     These are the journals of this generation and of all later ones. There is none if the run was
     killed before the generation began; then the journal of the generation before must be there.
 
-    Args:
-        path: The file of rows.
-        generation: The number of the generation.
-
     Raises:
         DamagedError: One of the journals is missing.
     """
@@ -187,14 +160,7 @@ def list_journals_to_undo(path: Path, generation: int) -> dict[int, Path]:
 
 @contextlib.contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Convert an OSError in the block to a RunError that names the file and the remedy.
-
-    Args:
-        path: The file that the block writes.
-
-    Raises:
-        RunError: The block raised an OSError.
-    """
+    """Convert an OSError in the block to a RunError that names the file and the remedy."""
     try:
         yield
     except OSError as error:
@@ -212,10 +178,6 @@ def _write(descriptor: int, part: memoryview) -> None:
 
 def generation_of(folder: Path, header: Header) -> int:
     """Return the number of the generation that begins at a snapshot.
-
-    Args:
-        folder: The folder of the snapshot.
-        header: The header of the file.
 
     Raises:
         DamagedError: The snapshot is damaged or missing.

@@ -39,8 +39,7 @@ from .journal import (
     records,
     write_errors,
 )
-from .mapped_rows import MappedRows
-from .sections import Header, Section, fill, read_own_header, reserve
+from .sections import Header, MappedRows, Section, fill, read_own_header, reserve
 
 # The files of this process, by their run and path.
 _locked: weakref.WeakValueDictionary[tuple[str, str], TableFile] = weakref.WeakValueDictionary()
@@ -52,7 +51,6 @@ class TableFile:
     The file is locked until this object is deleted, or `release` is called.
 
     Args:
-        path: The file.
         owner: The id of the run (see `checkpoints.workdir.owner_id`).
         resume: Whether a checkpoint needs the rows in the file. Then `restore` must be called
             before a row is written. If not, a file of this run and its journals are replaced.
@@ -105,13 +103,6 @@ class TableFile:
 
         Call this for all sections before any row is written.
 
-        Args:
-            name: The name of the section.
-            rows: The number of rows, V.
-            columns: The number of columns, D.
-            initial: The initial values of a new section.
-            dtype: The dtype of the numbers.
-
         Raises:
             UsageError: The file to resume has no such section, or one of another shape or dtype.
             RunError: The disk is too small, and the new file is removed; or the file was replaced.
@@ -131,40 +122,17 @@ class TableFile:
         return self._header.sections.index(held)
 
     def read(self, number: int, ids_U: np.ndarray) -> np.ndarray:
-        """Return rows of a section.
-
-        Args:
-            number: The number of the section.
-            ids_U: Ids (U,) in range.
-
-        Returns:
-            Rows (U, D) of the dtype of the section.
-
-        Raises:
-            RunError: The file was cut short.
-        """
+        """Return rows of a section."""
         self._check_size(number)
         return self._header.sections[number].numbers(self._mapped[number].take(ids_U))
 
     def checked_section(self, number: int) -> Section:
-        """Return a section, or raise RunError if the file was replaced or cut short.
-
-        Args:
-            number: The number of the section.
-
-        Raises:
-            RunError: The file was replaced or cut short.
-        """
+        """Return a section, or raise RunError if the file was replaced or cut short."""
         self._check_file()
         return self._header.sections[number]
 
     def write(self, number: int, ids_U: np.ndarray, rows_UD: np.ndarray) -> None:
         """Replace rows of a section; journal a row before its first change after a snapshot.
-
-        Args:
-            number: The number of the section.
-            ids_U: Unique ids (U,) in range.
-            rows_UD: The new rows (U, D).
 
         Raises:
             RunError: The journal cannot be written, or the file was cut short. No row is replaced.
@@ -183,15 +151,7 @@ class TableFile:
             self._mapped[number].put(ids_U, rows_U)
 
     def snapshot(self, folder: Path) -> None:
-        """Wait until the disk has all rows, and write the file that `restore` needs.
-
-        Args:
-            folder: The folder of the snapshot.
-
-        Raises:
-            OSError: The folder cannot be written.
-            RunError: The file is no longer there, or it was cut short.
-        """
+        """Wait until the disk has all rows, and write the file that `restore` needs."""
         with self._lock:
             self._check_file()
             for mapped in self._mapped:
@@ -228,11 +188,7 @@ class TableFile:
     def restore(self, folder: Path) -> None:
         """Bring the file back to a snapshot, begin its generation again, remove later journals.
 
-        Args:
-            folder: The folder of the snapshot.
-
         Raises:
-            DamagedError: The snapshot or a journal is damaged or missing.
             RunError: The snapshot is of another file, or the file was replaced or cut short.
         """
         generation = generation_of(folder, self._header)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...system.python_functions import call_python, under_vectorized_map
 from ...types import HOST
 from ..base import Ids, Layout, LocatedIds, Slot
 from ..initial import Initial, fingerprints
-from ..python_calls import call_python, under_vectorized_map
 from .keys import KeyMap
 from .row_store import RowStore
 
@@ -25,7 +25,6 @@ class RowsByKey:
     A key without a row reads as its initial row. Rows written to such a key are dropped.
 
     Args:
-        row_store: The rows.
         rows_of: A function from keys (U,) to their row numbers, int64, or -1 for a key without one.
         may_lack_rows: Whether `rows_of` can return -1.
     """
@@ -96,16 +95,14 @@ class DynamicTable(RowsByKey, tf.Module):
     because these can evict its rows.
 
     In a tf.function, keys are looked up by Python, on the CPU. An error of `KeyMap.see` arrives
-    there as a tf.errors.OpError (see `tables.python_calls`), and XLA cannot compile the function.
+    there as a tf.errors.OpError (see `call_python`), and XLA cannot compile the function.
     Steps that train on `row_store` by the row numbers of `see` need no look-up (see
     `training.key_locator`).
 
     Args:
         key_map: A map that no other table uses.
-        columns: The number of columns, D.
         initial: The initial values. A row is a function of its key, or of the fingerprint of a
             string.
-        **options: Further options of `DeviceTable`.
     """
 
     def __init__(self, key_map: KeyMap, columns: int, initial: Initial, **options: Any):
@@ -131,9 +128,6 @@ class DynamicTable(RowsByKey, tf.Module):
         them. The rows belong to these keys until the next call.
 
         Args:
-            keys_U: Unique keys (U,).
-            sightings_U: How often each key occurs in these steps, (U,).
-            steps: The number of steps of the map.
             step_U: The last of these steps in which each key occurs, from 0; by default the last.
 
         Returns:
@@ -174,9 +168,6 @@ class DynamicTable(RowsByKey, tf.Module):
     def restore(self, folder: Path) -> None:
         """Read the files that `snapshot` wrote.
 
-        Args:
-            folder: The folder of the snapshot.
-
         Raises:
             DamagedError: A file is missing or damaged.
             RunError: The snapshot does not fit (see `KeyMap.load` and `RowStore.restore`).
@@ -215,7 +206,6 @@ def replace_lacking(
     Initial rows are computed for these keys only: for 4,096 keys and 64 columns they take 2 ms.
 
     Args:
-        rows_UD: Rows (U, D), arbitrary for a key that has none.
         lacking_U: Whether each key has no row, (U,).
         hashes_U: The hashes of the keys, (U,) int64 (see `KeyMap.hashes`).
         initial_rows: Returns the initial rows (M, D) of hashes (M,).

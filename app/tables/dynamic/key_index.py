@@ -14,6 +14,9 @@ _LAST_SHIFT = 31
 _CELLS_PER_ROW = 2
 _MAX_REMOVED = 8  # the index is rebuilt when one cell in 8 is marked as removed
 _BLOCK = 1 << 20
+DEPTH = 4  # counters of a key (Cormode & Muthukrishnan 2005: an error has chance e^-4 = 2 %)
+_STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64: gives each counter another hash function
+MAX_COUNT = np.iinfo(np.uint8).max
 _FREE, _REMOVED = 0, -1
 # Rules of eviction: first the rows seen the fewest times, or first those not seen for longest.
 LFU, LRU = "lfu", "lru"
@@ -24,9 +27,6 @@ class KeyIndex:
 
     A cell holds a row number + 1, and hashes are compared by row. So a row takes 16 bytes in all.
     The system commits memory when it is first written, so the table never has to grow.
-
-    Args:
-        rows: The number of rows, V, below 2^31.
 
     Attributes:
         hashes_V: The hash of the key of each row, (V,) int64.
@@ -45,7 +45,6 @@ class KeyIndex:
         """Return the row of each hash, (U,) int64, or -1 for a hash that is not there.
 
         Args:
-            hashes_U: Hashes (U,), int64.
             same: A function that takes indices into the hashes and rows with equal hashes, and
                 returns whether their keys are equal, too. None if the hashes are the keys.
         """
@@ -84,9 +83,6 @@ class KeyIndex:
         """Remove rows from the index, and rebuild it if many cells are marked as removed.
 
         `hashes_V` keeps their hashes.
-
-        Args:
-            rows_U: Rows (U,) that are there.
         """
         self._removed += len(rows_U)
         cells = self._first_cell(self.hashes_V[rows_U])
@@ -130,7 +126,6 @@ def select_least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> 
     """Return the rows with the least values, sorted by row number.
 
     Args:
-        rows: Rows to choose from, in rising order.
         values: Arrays by row, (V,). Each decides between rows that are equal in all arrays before
             it. Of rows that are equal in all arrays, the lower are chosen.
         count: The number of rows to return, from 1 to the number of `rows`.
@@ -145,12 +140,53 @@ def select_least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> 
 
 
 def mixed(hashes_U: np.ndarray) -> np.ndarray:
-    """Return the SplitMix64 hash of each number, uint64; different numbers have different hashes.
-
-    Args:
-        hashes_U: Any numbers (U,), int64.
-    """
+    """Return the SplitMix64 hash of each number, uint64; hashes of different numbers differ."""
     values = hashes_U.view(np.uint64)
     for shift, factor in _ROUNDS:
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
     return values ^ (values >> np.uint64(_LAST_SHIFT))
+
+
+class Sketch:
+    """A count-min sketch (Cormode & Muthukrishnan 2005) with conservative update.
+
+    A count is never too low, and by chance too high (Estan & Varghese 2002, section 3.3.3).
+    Counters have 8 bits and stop at 255. When the sightings added are twice the width, all counters
+    are halved, so that keys seen long ago are forgotten (Einziger et al. 2017, "TinyLFU", section
+    3.3). A count can then be too low.
+    """
+
+    def __init__(self, width: int):
+        self.counts_HW = np.zeros((DEPTH, width), np.uint8)
+        self.added = 0
+
+    def look_up(
+        self, hashes_U: np.ndarray, sightings_U: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return an estimate of how often keys were seen; change nothing (see `store`).
+
+        Returns:
+            How often each key was seen, this time included, (U,) int64, and the indices of its
+            counters, an array (U,) int64 for each hash function.
+        """
+        steps = (np.arange(1, DEPTH + 1, dtype=np.uint64) * _STEP).view(np.int64)
+        width = np.uint64(self.counts_HW.shape[1])
+        counters_HU = [(mixed(hashes_U + step) % width).view(np.int64) for step in steps]
+        pairs = zip(self.counts_HW, counters_HU, strict=True)
+        before_U = np.min([counts.take(counters) for counts, counters in pairs], axis=0)
+        return before_U + sightings_U, counters_HU
+
+    def store(
+        self, counters_HU: list[np.ndarray], seen_U: np.ndarray, sightings_U: np.ndarray
+    ) -> None:
+        """Write the counts that `look_up` returned; a count above 255 is stored as 255.
+
+        When the sightings added are twice the width, they and all counters are halved.
+        """
+        stored_U = np.minimum(seen_U, MAX_COUNT).astype(np.uint8)
+        for counts, counters in zip(self.counts_HW, counters_HU, strict=True):
+            np.maximum.at(counts, counters, stored_U)
+        self.added += int(sightings_U.sum())
+        if self.added >= 2 * self.counts_HW.shape[1]:
+            self.counts_HW >>= 1
+            self.added //= 2

@@ -16,7 +16,7 @@ import tensorflow as tf
 from ...errors import RunError
 from ...types import HOST, LocatedData
 from ..base import Table
-from ..in_place import InPlace
+from ..prefetch import InPlace
 from .dynamic import DynamicTable
 
 

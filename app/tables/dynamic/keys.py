@@ -9,18 +9,74 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import RunError
-from ...system.checked_files import damaged, read_json
+from ...system.checked_files import COUNT, damaged, read_json
 from .. import arrays
 from ..initial import fingerprints
-from .key_files import INT64, SHAPE, STATE, STRING, read_arrays
-from .key_index import LFU, KeyIndex, select_least
-from .key_memory import COUNTERS_PER_ROW, STRING_BYTES
-from .sketch import MAX_COUNT, Sketch
+from .key_index import DEPTH, LFU, MAX_COUNT, KeyIndex, Sketch, select_least
 
+INT64, STRING = "int64", "string"
+STATE = "keys.json"
+SHAPE = {
+    "capacity": COUNT,
+    "kind": frozenset([INT64, STRING]),
+    "admits": bool,
+    "step": COUNT,
+    "used": COUNT,
+    "swept": COUNT,
+    "added": (COUNT, None),
+}
+_DTYPES = {"counts": [np.int64], "last": [np.int64], "free": [np.int64], "keys": [np.int64, object]}
+# All files of a map.
+FILES = (STATE, *_DTYPES, arrays.lengths_name("keys"), "sketch")
+COUNTERS_PER_ROW = 4  # counters of the sketch, for each hash function
+# CPython's header of a bytes object with its final 0, and the pointer to it.
+STRING_BYTES = 33 + 8
+_EXPECTED_LENGTH = 12  # an estimate of the length of a string that is yet to come
+# A key takes 8 bytes, two positions in the index of 4 (see `KeyIndex`), the number of its sightings
+# and its last step. While rows are chosen for eviction, it takes their row numbers, and the
+# sightings twice.
+_KEY_BYTES = 8 + 2 * 4 + 8 + 8
+_EVICTION_BYTES = 3 * 8
 # An eviction reads the sightings of all rows, so it frees this share of them at once: 1 / 16.
 _EVICTED_SHARE = 16
 _SWEEPS = 8  # searches for rows that are too old, within `max_age` steps
 _PART = 1 << 20  # keys put into the index at a time
+
+
+def read_keys(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the keys of a saved map, with their rows and counts, in the order of their rows.
+
+    Returns:
+        Keys (N,), int64 or bytes, their rows (N,), and how often each was seen, (N,), int64.
+    """
+    _, parts = read_arrays(folder / STATE, {})
+    rows = np.flatnonzero(parts["counts"])
+    return parts["keys"], rows, parts["counts"][rows]
+
+
+def read_arrays(path: Path, dtypes: dict) -> tuple[dict, dict[str, np.ndarray]]:
+    """Read the files of a saved map, and check that they agree.
+
+    Args:
+        dtypes: The possible dtypes of further arrays to read, by name.
+
+    Raises:
+        DamagedError: A file is missing or damaged, or the arrays do not agree.
+    """
+    state, parts = arrays.load(path, SHAPE, {**_DTYPES, **dtypes})
+    used, free = state["used"], parts["free"]
+    fits = used <= state["capacity"] and len(parts["counts"]) == len(parts["last"]) == used
+    fits = fits and len(parts["keys"]) == np.count_nonzero(parts["counts"]) == used - len(free)
+    if not fits or not np.all((free >= 0) & (free < used)):
+        raise damaged(path, "its arrays do not fit together")
+    return state, parts
+
+
+def key_bytes(kind: str, min_sightings: int) -> int:
+    """Return about how many bytes a key map takes for a row, if strings have 12 bytes each."""
+    strings = STRING_BYTES + _EXPECTED_LENGTH if kind == STRING else 0
+    sketch = COUNTERS_PER_ROW * DEPTH if min_sightings > 1 else 0
+    return _KEY_BYTES + _EVICTION_BYTES + strings + sketch
 
 
 class Seen(NamedTuple):
@@ -108,7 +164,6 @@ class KeyMap:
         """Count unique keys, give rows to new ones that are admitted, and evict others if needed.
 
         Args:
-            keys_U: Unique keys, seen in the current step or in some steps up to it.
             sightings_U: How often each key was seen, at least 1.
             step: The current step, not lower than in the call before.
             last_U: The step in which each key was last seen, (U,); by default the current one.
@@ -161,22 +216,11 @@ class KeyMap:
         return self._index.bytes() + 2 * self.counts_V.nbytes + sketch + strings
 
     def hashes(self, keys: np.ndarray) -> np.ndarray:
-        """Return int64 keys as they are, or fingerprints of strings; initial rows depend on them.
-
-        Args:
-            keys: Keys (N,), int64 or bytes.
-        """
+        """Return int64 keys as they are, or fingerprints of strings, for initial rows."""
         return keys if self.kind == INT64 else fingerprints(tf.constant(keys, tf.string)).numpy()
 
     def save(self, folder: Path) -> None:
-        """Write the map to a new folder.
-
-        Args:
-            folder: The folder to make.
-
-        Raises:
-            OSError: The folder cannot be written.
-        """
+        """Write the map to a new folder."""
         folder.mkdir(parents=True)
         state = {"capacity": self.capacity, "kind": self.kind, "admits": self.min_sightings > 1}
         state |= {"step": self.step, "used": self.used, "swept": self._swept}
@@ -189,11 +233,7 @@ class KeyMap:
     def load(self, folder: Path) -> None:
         """Replace the content by a map that `save` wrote.
 
-        Args:
-            folder: The folder of the map.
-
         Raises:
-            DamagedError: A file is missing or damaged.
             RunError: It has another kind or capacity, or only one of both admits keys at once.
         """
         path = folder / STATE

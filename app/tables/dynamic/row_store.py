@@ -34,13 +34,6 @@ class RowStore(DeviceTable):
 
     On a CPU the system commits memory when a row is first written, so a growing table copies
     nothing. A GPU allocates all of it at once. A row has no value before it is admitted.
-
-    Args:
-        key_map: The map from keys to row numbers.
-        columns: The number of columns, D.
-        initial: The initial values (see `tables.initial`).
-        slots: As for `DeviceTable`.
-        **options: Further options of `DeviceTable`.
     """
 
     def __init__(
@@ -61,7 +54,6 @@ class RowStore(DeviceTable):
         """Write the initial values of rows, and of their slots, for new keys.
 
         Args:
-            rows: Row numbers (N,).
             hashes: The hashes of the keys that have these rows from now on, (N,) int64 (see
                 `KeyMap.hashes`).
         """
@@ -72,9 +64,6 @@ class RowStore(DeviceTable):
 
     def initial_rows(self, hashes_U: tf.Tensor) -> tf.Tensor:
         """Return the initial rows of keys.
-
-        Args:
-            hashes_U: The hashes of the keys, (U,) int64 (see `KeyMap.hashes`).
 
         Returns:
             Rows (U, D), float32.
@@ -111,11 +100,7 @@ class RowStore(DeviceTable):
     def restore(self, folder: Path) -> None:
         """Read the files that `snapshot` wrote; slots that this table does not have are left out.
 
-        Args:
-            folder: The folder of the snapshot.
-
         Raises:
-            DamagedError: A file is missing or damaged.
             RunError: The snapshot lacks a slot, or has another number of columns.
         """
         for name, store in self.stores().items():
@@ -173,14 +158,8 @@ class RowStore(DeviceTable):
 def read_rows(folder: Path) -> np.ndarray:
     """Return the rows in a snapshot of a store, also rows without a key; slots are left out.
 
-    Args:
-        folder: The folder of the snapshot.
-
     Returns:
         Rows (N, D) by row number, float32.
-
-    Raises:
-        DamagedError: A file is missing or damaged.
     """
     manifest = _read_manifest(folder / _VALUES)
     rows_ND = np.empty((manifest["rows"], manifest["columns"]), np.float32)

@@ -15,7 +15,7 @@ from ...input import labelled_files
 from ...settings import Config
 from ...text.fasttext import line_features
 from ...types import WordVectors
-from . import fasttext_export, quantized_export
+from . import fasttext_export
 from .classify_model import TrainedClassifier, load_trained
 
 
@@ -118,6 +118,6 @@ EXPORTS: dict[str, Callable[..., str]] = {
     "word2vec": _word2vec,
     "word2vec_binary": lambda config, workdir, path: _word2vec(config, workdir, path, binary=True),
     "fasttext": fasttext_export.write,
-    "fasttext_quantized": quantized_export.write,
+    "fasttext_quantized": fasttext_export.write_quantized,
     "saved_model": _saved_model,
 }

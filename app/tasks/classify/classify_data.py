@@ -63,11 +63,11 @@ def load_data(config: Config, workdir: Workdir, finished: bool, team: Team = ALO
         UsageError: The texts cannot be used, or the corpus changed during a run.
         RunError: A file cannot be read.
     """
-    sources = corpus.resolve(config.corpus)
-    known = recorded_corpus.read(workdir, {"fingerprint": dict})
-    corpus.check_same(sources, known, team)
+    sources, known = recorded_corpus.open_corpus(
+        config.corpus, workdir, {"fingerprint": dict}, team
+    )
     recorded = known.get("fingerprint")
-    fingerprint = recorded_corpus.recognize(sources, recorded, config, may_change=finished)
+    fingerprint = recorded_corpus.recognize(sources, recorded, config.corpus, workdir, finished)
     if recorded is None:
         warn_about_missing_spaces(sources, f"--corpus={config.corpus.corpus}")
     grows = bool(recorded) and fingerprint is None and config.vocabulary.grow_vocab
@@ -80,7 +80,7 @@ def load_data(config: Config, workdir: Workdir, finished: bool, team: Team = ALO
         examples, heldout = _split_heldout(examples, config)
     words, labels = _load_or_count_names(examples, config, workdir)
     if recorded is not None:
-        recorded_corpus.warn_about_old_words(workdir, words.tokens, config)
+        recorded_corpus.warn_about_old_words(workdir, words.tokens, config.corpus.tokenizer)
     new_ids = None
     if grows:
         words, labels, new_ids = grown_names.grow(words, labels, examples, config)

@@ -1,4 +1,4 @@
-"""Export a classifier as a file of fastText."""
+"""Export a classifier as a file of fastText: `.bin`, or quantised and many times smaller `.ftz`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from absl import logging
 from ...assembly.learning import ROW_PER_WORD
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...exporting import fasttext_bin, fasttext_tree
+from ...exporting import fasttext_bin
+from ...exporting.product_quantization import quantize
 from ...input.features import Features
 from ...losses.tree.huffman import canonical_code
 from ...settings import Config
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
-from ...text.fasttext.file_format import LINE_END, Args, Dictionary
+from ...text.fasttext.file_format import CENTROIDS, LINE_END, Args, Dictionary
 from ...text.vocabulary import Vocabulary
 from ...types import WordVectors
+from . import fasttext_start
 from .classify_model import load_trained
 
 _TREE = "hierarchical_softmax"
@@ -30,6 +32,9 @@ _LOSSES = {
     "one_vs_all": "one_vs_all",
     _TREE: _TREE,
 }
+# Columns that share a centroid: the default of fastText for the input (-dsub), and its constant for
+# the output (FastText::quantize).
+_COLUMNS = 2
 
 
 class FastTextModel(NamedTuple):
@@ -84,11 +89,7 @@ def convert(config: Config, workdir: Workdir) -> tuple[FastTextModel, Vocabulary
     """Return a trained classifier as one of fastText, and its words.
 
     Labels get --label_prefix. For the loss `hierarchical_softmax` their counts are those that give
-    our tree (see `fasttext_tree`), not those of the corpus.
-
-    Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
+    our tree (see `fasttext_start.make_counts`), not those of the corpus.
 
     Raises:
         UsageError: fastText has no such loss or features.
@@ -103,14 +104,14 @@ def convert(config: Config, workdir: Workdir) -> tuple[FastTextModel, Vocabulary
     counts_C, outputs_R, sign = labels.counts, np.arange(len(labels.tokens)), 1
     if config.model.loss == _TREE:
         code = canonical_code(labels.counts)
-        if not fasttext_tree.has_tree(code):
+        if not fasttext_start.has_tree(code):
             raise UsageError(
                 f"--format=fasttext: the tree of --loss={_TREE} is {code.depth} turns deep, more "
                 "than fastText can read; train with --loss=softmax"
             )
         counts_C, outputs_R, sign = (
-            fasttext_tree.make_counts(code),
-            fasttext_tree.order_rows(code),
+            fasttext_start.make_counts(code),
+            fasttext_start.order_rows(code),
             -1,
         )
     names = [settings.label_prefix + label for label in labels.tokens]
@@ -168,3 +169,61 @@ def _blocks(table: Table, ids: np.ndarray, sign: int = 1) -> Iterator[np.ndarray
         has_row_N = ids[part] >= 0
         rows_ND[has_row_N] = sign * table.gather(tf.constant(ids[part][has_row_N], tf.int32))
         yield rows_ND
+
+
+def write_quantized(config: Config, workdir: Workdir, path: str, cutoff: int, qout: bool) -> str:
+    """Write a trained classifier as `fasttext quantize -qnorm` does, and return a message.
+
+    With a cutoff, the model is not trained again (fastText's `-retrain`). N-grams whose bucket has
+    no row are left out, as those below a cutoff are; fastText then ignores them.
+
+    Args:
+        path: The file; `.ftz` is added to another name.
+        cutoff: The rows of words and n-grams to keep, those of the largest norms; 0 for all.
+        qout: Whether to quantise the output rows, too.
+
+    Raises:
+        UsageError: fastText has no such loss or features, there are fewer than 256 rows to
+            quantise, Faiss is not installed, or --output is no regular file.
+        RunError: No checkpoint can be read, or the file cannot be written.
+    """
+    model, _ = convert(config, workdir)
+    # As many as there are centroids at least, so that a small model can be written, too.
+    rows = max(int((model.ids_N >= 0).sum()), min(CENTROIDS, len(model.ids_N)))
+    kept = min(cutoff or rows, rows)
+    if kept < len(model.ids_N):
+        model = prune(model, kept)
+    inputs = quantize(model.input_blocks, len(model.ids_N), _COLUMNS)
+    outputs = (
+        quantize(model.output_blocks, len(model.ids_R), _COLUMNS) if qout else model.output_blocks()
+    )
+    target = path if path.endswith(".ftz") else f"{path}.ftz"
+    fasttext_bin.write_model(target, model.args, model.dictionary, inputs, outputs)
+    words, ngrams = len(model.dictionary.words), len(model.ids_N) - len(model.dictionary.words)
+    labels = len(model.dictionary.labels)
+    return f"{target}: {labels:,} labels of texts, {words:,} words, {ngrams:,} rows of n-grams"
+
+
+def prune(model: FastTextModel, cutoff: int) -> FastTextModel:
+    """Return a model with the rows of largest norms only, and with the row of `</s>`.
+
+    Words stay in order; buckets are in the order of their norms (FastText::selectEmbeddings and
+    Dictionary::prune).
+
+    Args:
+        cutoff: The number of rows to keep; those of zeros are kept last.
+    """
+    words, counts_V = model.dictionary.words, model.dictionary.counts_V
+    norms_N = np.concatenate([np.linalg.norm(block, axis=1) for block in model.input_blocks()])
+    norms_N[model.ids_N < 0] = -1
+    if LINE_END.encode() in words:
+        norms_N[words.index(LINE_END.encode())] = np.inf
+    kept_K = np.argsort(-norms_N, kind="stable")[:cutoff]
+    words_K, buckets_K = np.sort(kept_K[kept_K < len(words)]), kept_K[kept_K >= len(words)]
+    dictionary = model.dictionary._replace(
+        words=[words[row] for row in words_K],
+        counts_V=counts_V[words_K],
+        kept_buckets_K=buckets_K - len(words),
+    )
+    ids_N = model.ids_N[np.concatenate([words_K, buckets_K])]
+    return model._replace(dictionary=dictionary, ids_N=ids_N)

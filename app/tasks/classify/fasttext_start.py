@@ -10,8 +10,7 @@ from absl import logging
 
 from ...assembly.learning import ROW_PER_WORD
 from ...errors import UsageError
-from ...exporting import fasttext_tree
-from ...losses.tree.huffman import canonical_code
+from ...losses.tree.huffman import Code, canonical_code
 from ...settings import Config
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
@@ -20,6 +19,8 @@ from ...text.fasttext.file_format import Matrix
 from ...text.fasttext.model_file import Model
 from ...text.vocabulary import Vocabulary
 
+# Sums of counts must stay below those of nodes that are not made (buildTree, src/loss.cc).
+_DEEPEST = 49
 _TREE = "hierarchical_softmax"
 
 
@@ -60,8 +61,8 @@ def assign_rows(config: Config, tables: Mapping[str, Table]) -> None:
     loss, run_loss = file_format.LOSSES[model.args.loss], config.model.loss
     if loss != _TREE and run_loss in ROW_PER_WORD:
         _assign(tables["output"], model.output, np.arange(model.output.shape[0]))
-    elif loss == run_loss == _TREE and fasttext_tree.is_canonical(model.dictionary.counts_C):
-        rows = np.argsort(fasttext_tree.order_rows(canonical_code(model.dictionary.counts_C)))
+    elif loss == run_loss == _TREE and is_canonical(model.dictionary.counts_C):
+        rows = np.argsort(order_rows(canonical_code(model.dictionary.counts_C)))
         _assign(tables["output"], model.output, rows, sign=-1)
     else:
         logging.warning(
@@ -123,3 +124,34 @@ def _assign(table: Table, matrix: Matrix, rows_V: np.ndarray, sign: int = 1) -> 
     for part in row_slices(min(table.rows, len(rows_V)), table.columns):
         ids = np.arange(part.start, part.stop, dtype=np.int32)
         table.assign(tf.constant(ids), tf.constant(sign * matrix.take(rows_V[part])))
+
+
+def has_tree(code: Code) -> bool:
+    """Return whether fastText can have the tree: no path is longer than 49 turns."""
+    return code.depth <= _DEEPEST
+
+
+def make_counts(code: Code) -> np.ndarray:
+    """Return the counts of the labels from which fastText builds the tree, (C,) int64.
+
+    fastText makes its tree when it loads a file, from the counts of the labels there. With the
+    count 2 ** (longest path - path) for each label it makes our canonical tree: every depth has the
+    same nodes in the same order. Only the rows are numbered from the deepest nodes up, and a score
+    is for the right child instead of the left one.
+    """
+    return np.repeat(2 ** (code.depth - np.arange(code.depth + 1)), code.words_E)
+
+
+def order_rows(code: Code) -> np.ndarray:
+    """Return our row of each inner node in the order of fastText, (C - 1,) int64.
+
+    The rows have the opposite sign there.
+    """
+    depths = reversed(range(code.depth))
+    return np.concatenate([code.rows_E[d] + np.arange(code.inner_E[d]) for d in depths])
+
+
+def is_canonical(counts_C: np.ndarray) -> bool:
+    """Return whether fastText builds our canonical tree from some counts."""
+    code = canonical_code(counts_C)
+    return has_tree(code) and np.array_equal(make_counts(code), counts_C)

@@ -25,7 +25,7 @@ from ...input.token_rows import decode
 from ...losses import inference
 from ...losses.base import gather_from
 from ...models.language_model import LanguageModel
-from ...settings import Config
+from ...settings import CorpusConfig, InputConfig
 from ...tables.base import Table
 from ...tables.row_reads import gather_unique
 from ...text import corpus
@@ -33,8 +33,8 @@ from ...text.meter import show_progress
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import Batches
-from ..words.counted_text import Text
-from ..words.words_data import cache_blocks, make_batches_from_rows
+from ..text_tasks import cache_blocks, make_batches_from_rows
+from ..words.words_data import Text
 
 # Scoring uses fewer and longer streams than training, as the first tokens of a stream have little
 # context: 16 per block, each of 1,000 tokens or more if 5 % of a block is held out.
@@ -55,33 +55,36 @@ class Score(NamedTuple):
     words: int
 
 
-def make_batches(text: Text, config: Config, workdir: Workdir) -> Batches:
+def make_batches(text: Text, settings: InputConfig, workdir: Workdir, epochs: int) -> Batches:
     """Return the function that yields the batches of a run, (S, B, T + 1) int32.
 
     See `types.Batches` and `input.sequences`. Nothing is read before it yields the first batch.
 
     Args:
         text: The corpus.
-        config: The configuration of the run.
+        settings: How text becomes batches.
         workdir: The workdir of the run, which has the cache of --cache=disk.
+        epochs: In how many epochs the text is read; 0 for --plan_only, which keeps no tokens.
 
     Raises:
         RunError: While iterating, if the corpus cannot be read.
     """
-    progress, settings = Progress.make(text.sources), config.input
+    progress = Progress.make(text.sources)
     share_out, end = sequences.heldout_share(settings), text.vocabulary.tokens.index(EOS)
 
     def rows(share: Share) -> EpochRows:
         """Return a function from an epoch to the rows of a share of the text, (R, T + 1) int32."""
-        tokenize = sequences.make_block_tokenizer(config.corpus, text.vocabulary)
-        blocks = map_blocks(text.sources, config.corpus, settings, progress, tokenize, share)
-        blocks = cache_blocks(blocks, text, config, workdir, progress, share)
+        tokenize = sequences.make_block_tokenizer(text.split, text.vocabulary)
+        blocks = map_blocks(text.sources, text.split, settings, progress, tokenize, share)
+        blocks = cache_blocks(blocks, text, settings, epochs, workdir, progress, share)
         return sequences.make_epoch_rows(blocks, share_out, end, settings)
 
     return make_batches_from_rows(rows, progress, 1, settings)
 
 
-def make_heldout_pass(text: Text, config: Config) -> Callable[[], Iterator[tf.Tensor]] | None:
+def make_heldout_pass(
+    text: Text, settings: InputConfig
+) -> Callable[[], Iterator[tf.Tensor]] | None:
     """Return a function that iterates over the held-out text, or None if there is none.
 
     A text with nothing to score is refused here. So a --heldout text is read up to its first word
@@ -89,7 +92,7 @@ def make_heldout_pass(text: Text, config: Config) -> Callable[[], Iterator[tf.Te
 
     Args:
         text: The corpus.
-        config: The configuration of the run.
+        settings: Names the held-out text, and how text becomes batches.
 
     Returns:
         Function without arguments. It yields batches (B, T + 1) int32, and raises the errors below
@@ -100,16 +103,17 @@ def make_heldout_pass(text: Text, config: Config) -> Callable[[], Iterator[tf.Te
             of --heldout_share has no token.
         RunError: A file cannot be read.
     """
-    settings = config.input
     if settings.heldout:
-        make_pass = functools.partial(read_files, settings.heldout, text.vocabulary, config)
+        make_pass = functools.partial(
+            read_files, settings.heldout, text.vocabulary, text.split, settings
+        )
         if not any(_count_words(tokens_BL, text.vocabulary) for tokens_BL in make_pass()):
             raise UsageError(explain_no_known_words(settings.heldout))
         return make_pass
     if not settings.heldout_share:
         return None
     make_pass = functools.partial(
-        _read_heldout, text.sources, text.vocabulary, config, settings.heldout_share
+        _read_heldout, text.sources, text.vocabulary, text.split, settings, settings.heldout_share
     )
     if next(make_pass(), None) is None:
         raise UsageError(
@@ -119,7 +123,9 @@ def make_heldout_pass(text: Text, config: Config) -> Callable[[], Iterator[tf.Te
     return make_pass
 
 
-def read_files(files: str, vocabulary: Vocabulary, config: Config) -> Iterator[tf.Tensor]:
+def read_files(
+    files: str, vocabulary: Vocabulary, split: CorpusConfig, settings: InputConfig
+) -> Iterator[tf.Tensor]:
     """Return an iterator over batches (B, T + 1) int32 of all text of some files.
 
     The files are looked for at once, and read while iterating.
@@ -127,13 +133,14 @@ def read_files(files: str, vocabulary: Vocabulary, config: Config) -> Iterator[t
     Args:
         files: The files, named as by --corpus.
         vocabulary: The vocabulary of the run.
-        config: The configuration of the run.
+        split: How text is split into tokens.
+        settings: How text becomes batches.
 
     Raises:
         UsageError: A file cannot be used.
         RunError: While iterating, if a file cannot be read.
     """
-    return _read_heldout(corpus.resolve_heldout(config.corpus, files), vocabulary, config, 1.0)
+    return _read_heldout(corpus.resolve_heldout(split, files), vocabulary, split, settings, 1.0)
 
 
 def explain_no_known_words(files: str) -> str:
@@ -224,18 +231,22 @@ def heldout_metrics(score: Score) -> dict[str, float]:
 
 
 def _read_heldout(
-    sources: tuple[str, ...], vocabulary: Vocabulary, config: Config, share: float
+    sources: tuple[str, ...],
+    vocabulary: Vocabulary,
+    split: CorpusConfig,
+    settings: InputConfig,
+    share: float,
 ) -> Iterator[tf.Tensor]:
     """Yield batches (B, T + 1) int32 of the last share of the tokens of every block.
 
     B is at most 16 and T as long as --batch_tokens allows: longer rows than in training.
     """
     progress = Progress.make(sources)
-    tokenize = sequences.make_block_tokenizer(config.corpus, vocabulary)
-    blocks = map_blocks(sources, config.corpus, config.input, progress, tokenize)
-    streams = min(_STREAMS, config.input.batch_tokens)
-    length = config.input.batch_tokens // streams
-    settings = dataclasses.replace(config.input, row_tokens=length, batch_tokens=streams * length)
+    tokenize = sequences.make_block_tokenizer(split, vocabulary)
+    blocks = map_blocks(sources, split, settings, progress, tokenize)
+    streams = min(_STREAMS, settings.batch_tokens)
+    length = settings.batch_tokens // streams
+    settings = dataclasses.replace(settings, row_tokens=length, batch_tokens=streams * length)
     settings = dataclasses.replace(settings, steps_per_call=1, micro_batches=1)
     rows = sequences.make_heldout_rows(blocks, share, vocabulary.tokens.index(EOS), settings)
     batches = make_batches_from_rows(lambda share: rows, progress, 1, settings)

@@ -41,18 +41,23 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         UsageError: The flags do not fit together, or the held-out text has nothing to score.
         RunError: The corpus cannot be read.
     """
-    text = words_data.load_text(config, workdir, finished, ends_documents=True, team=team)
-    heldout = language_model_data.make_heldout_pass(text, config)
+    text = words_data.load_text(
+        *(config.corpus, config.input, config.vocabulary, workdir, finished, team),
+        ends_documents=True,
+    )
+    heldout = language_model_data.make_heldout_pass(text, config.input)
     model = make_model(config, text.vocabulary)
-    batches = language_model_data.make_batches(text, config, workdir)
-    micro_batch = text_tasks.micro_batch_spec(config, 1)
+    batches = language_model_data.make_batches(
+        text, config.input, workdir, 0 if config.run.plan_only else config.run.epochs
+    )
+    micro_batch = text_tasks.micro_batch_spec(config.input, 1)
     placed = placing.place_tables(config, model, batches, micro_batch, workdir)
     score = language_model_data.make_scorer(
         model, placed.tables, text.vocabulary, devices.name(config.run)
     )
     data = text_tasks.make_data(
         text,
-        config,
+        config.input,
         workdir,
         batches,
         epoch_size=round(text.words * (1 - sequences.heldout_share(config.input))),
@@ -87,7 +92,7 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
     """
     words = vocabulary.load(str(workdir.vocabulary))
     score, step = load_scorer(config, words, workdir)
-    result = score(language_model_data.read_files(heldout, words, config))
+    result = score(language_model_data.read_files(heldout, words, config.corpus, config.input))
     if not result.words:
         raise UsageError(language_model_data.explain_no_known_words(heldout))
     perplexity = language_model_data.loss_metrics(result.loss)["perplexity"]

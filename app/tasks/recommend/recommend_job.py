@@ -58,11 +58,9 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     tops = parse_top(config)
     if config.corpus.corpus == CorpusConfig().corpus:
         raise UsageError(f"--corpus={config.corpus.corpus}: name files of users and their items")
-    sources = corpus.resolve(config.corpus)
-    known = recorded_corpus.read(workdir, CORPUS_SHAPE)
-    corpus.check_same(sources, known, team)
+    sources, known = recorded_corpus.open_corpus(config.corpus, workdir, CORPUS_SHAPE, team)
     recorded = known.get("fingerprint")
-    fingerprint = recorded_corpus.recognize(sources, recorded, config, may_change=False)
+    fingerprint = recorded_corpus.recognize(sources, recorded, config.corpus, workdir, False)
     fingerprint = fingerprint or corpus.fingerprint(sources, team)
     split = recommend_data.load_split(sources, config)
     recommend_data.check_names(split, config, workdir)

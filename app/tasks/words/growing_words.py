@@ -14,12 +14,11 @@ from ...errors import RunError, UsageError
 from ...input import pipeline, token_rows
 from ...input.blocks import raise_read_errors
 from ...input.token_rows import PAD
-from ...settings import Config
+from ...settings import CorpusConfig, InputConfig
 from ...system.checked_files import COUNT, damaged
 from ...tables import arrays
 from ...tables.base import Layout
-from ...tables.dynamic import key_files
-from ...tables.dynamic.keys import KeyMap
+from ...tables.dynamic.keys import KeyMap, read_keys
 from ...tables.dynamic.row_store import RowStore, read_rows
 from ...text import columns
 from ...text import vocabulary as files
@@ -47,7 +46,10 @@ class WordStream:
 
     Args:
         sources: Paths of the text files.
-        config: The configuration of the run.
+        split: How they are split into tokens.
+        settings: How text becomes batches.
+        window: The most tokens on each side of a word.
+        seed: The seed of the run.
         keys: Key map of strings.
         stores: Row stores of the map, which initialize the rows of admitted words.
         reweigh: Called after each block with the sightings of all rows that were ever used.
@@ -57,19 +59,20 @@ class WordStream:
     def __init__(
         self,
         sources: tuple[str, ...],
-        config: Config,
+        split: CorpusConfig,
+        settings: InputConfig,
+        window: int,
+        seed: int,
         keys: KeyMap,
         stores: Sequence[RowStore],
         reweigh: Callable[[np.ndarray], None],
         words: Path,
     ):
-        self._sources, self._config, self._words = sources, config, words
-        self._keys, self._stores, self._reweigh = keys, stores, reweigh
-        self._rows_of = pipeline.make_parsed_rows(
-            config.model.window, config.input, config.run.seed
-        )
-        self._count = config.input.batch_tokens // config.input.row_tokens
-        length = config.input.row_tokens + 2 * config.model.window
+        self._sources, self._split, self._settings = sources, split, settings
+        self._keys, self._stores, self._reweigh, self._words = keys, stores, reweigh, words
+        self._rows_of = pipeline.make_parsed_rows(window, settings, seed)
+        self._count = settings.batch_tokens // settings.row_tokens
+        length = settings.row_tokens + 2 * window
         # Rows of the blocks taken so far, from the batch in training on.
         self._waiting_RL = np.zeros((0, length), np.int32)
         # Current epoch; blocks taken and batches trained in it; the key map's current step.
@@ -91,14 +94,13 @@ class WordStream:
         for epoch in epochs:
             assert (self._epoch, self._batch) == (epoch, first if epoch == epochs.start else 0)
             progress = Progress.make(self._sources)
-            settings = self._config.corpus, self._config.input
             dropped = 0
             with raise_read_errors(progress):
-                parse = pipeline.make_block_parser(self._config.corpus)
+                parse = pipeline.make_block_parser(self._split)
                 blocks = pipeline.map_blocks(
-                    self._sources, *settings, progress, parse, first=self._block
+                    self._sources, self._split, self._settings, progress, parse, first=self._block
                 )
-                for block in blocks.prefetch(self._config.input.prefetch):
+                for block in blocks.prefetch(self._settings.prefetch):
                     yield from self._whole_batches()
                     self._take(block)
                     dropped += int(block.dropped)
@@ -172,7 +174,7 @@ class WordStream:
         When the next batch is asked for, the rows of the last one are dropped, and it counts as
         made. A checkpoint before that still has its rows.
         """
-        size = self._config.input.steps_per_call * self._count
+        size = self._settings.steps_per_call * self._count
         while len(self._waiting_RL) >= size:
             yield self._epoch, self._make_batch(self._waiting_RL[:size])
             self._waiting_RL = self._waiting_RL[size:]
@@ -180,7 +182,7 @@ class WordStream:
 
     def _make_batch(self, rows_RL: np.ndarray) -> tf.Tensor:
         """Return rows as a batch (S, B, L) int32, filled up with rows of `PAD`."""
-        steps, length = self._config.input.steps_per_call, rows_RL.shape[1]
+        steps, length = self._settings.steps_per_call, rows_RL.shape[1]
         missing = steps * self._count - len(rows_RL)
         filled = np.pad(rows_RL, ((0, missing), (0, 0)), constant_values=PAD)
         return tf.constant(filled.reshape(steps, self._count, length))
@@ -198,7 +200,7 @@ class WordStream:
         counts_V, has_row_U = self._keys.counts_V, seen.rows_U >= 0
         chances_U = token_rows.keep_probability(
             np.where(has_row_U, counts_V[seen.rows_U], 1),
-            self._config.input.subsample,
+            self._settings.subsample,
             counts_V.sum(),
         )
         rows_RL = self._rows_of(
@@ -211,7 +213,7 @@ class WordStream:
         )
         self._block += 1
         self._waiting_RL = np.concatenate([self._waiting_RL, rows_RL])
-        if len(self._waiting_RL) >= self._config.input.steps_per_call * self._count:
+        if len(self._waiting_RL) >= self._settings.steps_per_call * self._count:
             self._step += 1
 
     def _weigh(self, rows: int) -> None:
@@ -220,14 +222,17 @@ class WordStream:
             self._reweigh(self._keys.counts_V[:rows])
 
 
-def estimate_size(sources: tuple[str, ...], config: Config, min_sightings: int) -> tuple[int, int]:
+def estimate_size(
+    sources: tuple[str, ...], split: CorpusConfig, settings: InputConfig, min_sightings: int
+) -> tuple[int, int]:
     """Return the approximate number of words and of batches of an epoch.
 
     They are extrapolated from the first blocks of up to 8 files; nothing else is read.
 
     Args:
         sources: Paths of the text files.
-        config: The configuration of the run.
+        split: How they are split into tokens.
+        settings: How text becomes batches.
         min_sightings: Occurrences that a word needs to get a row.
 
     Raises:
@@ -235,16 +240,16 @@ def estimate_size(sources: tuple[str, ...], config: Config, min_sightings: int) 
         RunError: A file cannot be read.
     """
     sample = sources[:: -(-len(sources) // _SAMPLES)]
-    progress, settings = Progress.make(sample), config.input
+    progress = Progress.make(sample)
     counter: dict[bytes, int] = collections.Counter()
-    parse_block = pipeline.make_block_parser(config.corpus)
+    parse_block = pipeline.make_block_parser(split)
     for index, path in enumerate(sample):
-        texts = columns.read_text(path, config.corpus, settings.block_bytes, progress, index)
+        texts = columns.read_text(path, split, settings.block_bytes, progress, index)
         block = parse_block(tf.constant(next(texts, b"")))
         words, counts = block.words_U.numpy().tolist(), block.counts_U.numpy().tolist()
         counter.update(dict(zip(words, counts, strict=True)))
     if not counter:
-        raise UsageError(f"--corpus={config.corpus.corpus}: there is no word at its beginning")
+        raise UsageError(f"--corpus={split.corpus}: there is no word at its beginning")
     sizes = [os.path.getsize(path) for path in sources]
     counts = np.array(list(counter.values())) * max(sum(sizes) / sum(progress.positions), 1.0)
     keep = token_rows.keep_probability(counts, settings.subsample)
@@ -269,7 +274,7 @@ def load(checkpoint: Path) -> WordVectors:
 
 def _read_words(folder: Path) -> tuple[Vocabulary, np.ndarray]:
     """Read the words of a snapshot by descending count, then by their bytes, and row numbers."""
-    words, rows, counts = key_files.read(folder / _KEYS)
+    words, rows, counts = read_keys(folder / _KEYS)
     order = np.argsort(words, kind="stable")
     order = order[np.argsort(-counts[order], kind="stable")]
     tokens = [word.decode() for word in words[order]]

@@ -1,113 +1,149 @@
-"""Load the corpus and vocabulary of a text task, and make its batches."""
+"""Load the text of a run: its words, phrases, size and fingerprint."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
+import os
 import zlib
-from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
-from ...assembly.memory_plan import free_memory
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
-from ...input import device_batches, pipeline, token_cache, token_rows
-from ...input.blocks import ALL, Share, raise_read_errors
-from ...input.pipeline import EpochRows
-from ...settings import Config, InputConfig
+from ...errors import UsageError
+from ...input import counting, phrase_counts, pipeline, sequences, token_cache, token_rows
+from ...input.blocks import check_blocks, find_blocks, share_of
+from ...input.token_cache import KeptTokens
+from ...settings import CorpusConfig, InputConfig, VocabularyConfig
 from ...system.checked_files import COUNT
-from ...tables import memory
-from ...tables.memory import Item
 from ...text import corpus, phrase_table, vocabulary
+from ...text.columns import is_cuttable
 from ...text.phrase_table import Phrases
 from ...text.reading import Progress
 from ...text.tokenize import warn_about_missing_spaces
-from ...training.job import PlacedTables
-from ...types import ALONE, Batches, Team
+from ...text.vocabulary import EOS, UNK, Vocabulary
+from ...types import ALONE, Team
 from .. import recorded_corpus
-from . import counted_text, growing_words
-from .counted_text import NO_VOCABULARY, Text
+from . import growing_words
 
-# The most bytes that a device needs for each token of a block while it makes the rows, by XLA's
-# report for an H100: 13.4 for temporary values and 5.9 for the rows, which are there twice.
-_BLOCK_BYTES = 26
+# Stands for the vocabulary of --table=dynamic, which grows while training.
+NO_VOCABULARY = Vocabulary([], np.zeros(0, np.int64), 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """The corpus of a run.
+
+    Attributes:
+        sources: Paths of its files.
+        vocabulary: Tokens with an id; `NO_VOCABULARY` for --table=dynamic.
+        words: Tokens of the corpus, including unknown ones. For a language model the ends of
+            documents count too.
+        split: How the text is split into tokens.
+        batches: Approximate number of batches of an epoch.
+        fingerprint: The fingerprint of the files (see `corpus.fingerprint`).
+        phrases: Phrases that are joined to a token (--phrases).
+        new_ids_V: The new id of each word of the vocabulary before it grew (--grow_vocab); None if
+            it has not grown.
+        is_counted_here: Whether the vocabulary has the counts of this text, not of --vocab.
+        kept: The tokens that this process counted, if they were kept in memory; else None.
+    """
+
+    sources: tuple[str, ...]
+    vocabulary: Vocabulary
+    words: int
+    split: CorpusConfig
+    batches: int
+    fingerprint: dict[str, Any]
+    phrases: Phrases = ()
+    new_ids_V: np.ndarray | None = None
+    is_counted_here: bool = True
+    kept: KeptTokens | None = None
+
+    @property
+    def contents(self) -> list[str]:
+        """The hashes of the files; they depend only on the names and the text of the files."""
+        return [self.fingerprint[name] for name in ("sha256", "contents")]
 
 
 def load_text(
-    config: Config,
+    split: CorpusConfig,
+    settings: InputConfig,
+    rules: VocabularyConfig,
     workdir: Workdir,
     finished: bool,
-    ends_documents: bool = False,
     team: Team = ALONE,
+    ends_documents: bool = False,
+    is_dynamic: bool = False,
+    is_trained: bool = True,
 ) -> Text:
     """Load the corpus of a run with its vocabulary, its size and its fingerprint.
 
-    The vocabulary comes from the workdir, else from --vocab, else it is counted. With
-    --table=dynamic it is `NO_VOCABULARY` and --vocab is not read; the size of a text that the
-    workdir does not know is then estimated from samples. A text is read whole if the workdir does
-    not know it, or if its files have other modification times than recorded. Nothing is written to
-    the workdir.
+    The vocabulary comes from the workdir, else from --vocab, else it is counted. A text is read
+    whole if the workdir does not know it, or if its files have other modification times than
+    recorded. Nothing is written to the workdir.
 
     Args:
-        config: The configuration of the run.
+        split: The files of the text, and how they are split into tokens.
+        settings: How the text is read.
+        rules: Which tokens get an id.
         workdir: The workdir of the run.
         finished: Whether the run has completed all its epochs. Only then may the corpus change; the
             vocabulary stays.
-        ends_documents: Whether each document ends with `<eos>`, as language models need it. The
-            vocabulary then has `<unk>` and `<eos>`, and a --vocab without them is refused. It has
-            no effect with --table=dynamic.
         team: The processes that train together and call this together; they count the text
             together.
+        ends_documents: Whether each document ends with `<eos>`, as language models need it. The
+            vocabulary then has `<unk>` and `<eos>`, and a --vocab without them is refused.
+        is_dynamic: Whether words get rows while training. The vocabulary is then `NO_VOCABULARY`,
+            --vocab is not read, and the size of an unknown text is estimated from samples.
+        is_trained: Whether the text is read again after it was counted.
 
     Raises:
         UsageError: The corpus or the vocabulary cannot be used, or the corpus changed during a run.
         DamagedError: A file of the workdir is damaged, or missing beside a checkpoint.
         RunError: The corpus cannot be read, or a process of the team has another one.
     """
-    sources = corpus.resolve(config.corpus)
     shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT, "phrases": (str, None)}
-    known = recorded_corpus.read(workdir, shape)
-    corpus.check_same(sources, known, team)
-    counted_text.check_shares(sources, config, team)
-    grows = config.table.is_dynamic
-    words, phrases = NO_VOCABULARY if grows else None, None
-    if known and (grows or workdir.has(workdir.vocabulary)):
+    sources, known = recorded_corpus.open_corpus(split, workdir, shape, team)
+    _check_shares(sources, split, settings, team)
+    count = functools.partial(
+        count_text, sources, split, settings, rules, ends_documents, team, is_trained
+    )
+    words, phrases = NO_VOCABULARY if is_dynamic else None, None
+    if known and (is_dynamic or workdir.has(workdir.vocabulary)):
         words = words or vocabulary.load(str(workdir.vocabulary))
         phrases = _load_phrases(workdir, known.get("phrases"))
-        recorded_corpus.warn_about_old_words(workdir, words.tokens, config)
-        fingerprint = recorded_corpus.recognize(sources, known["fingerprint"], config, finished)
+        recorded_corpus.warn_about_old_words(workdir, words.tokens, split.tokenizer)
+        recorded = known["fingerprint"]
+        fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, finished)
         if fingerprint is not None:
-            return Text(sources, words, known["words"], known["batches"], fingerprint, phrases)
-        if config.vocabulary.grow_vocab:
-            return counted_text.count_text(
-                sources, words, config, ends_documents, phrases, grows=True, team=team
-            )
-        if not grows:
-            logging.warning(
-                "--corpus=%s: other text than before; the vocabulary of --workdir is kept",
-                config.corpus.corpus,
-            )
-    elif config.vocabulary.vocab and not grows:
-        words = counted_text.load_given_vocabulary(config, ends_documents)
-    warn_about_missing_spaces(sources, f"--corpus={config.corpus.corpus}")
-    if grows:
-        size = growing_words.estimate_size(sources, config, config.vocabulary.min_count)
-        return Text(sources, words, *size, corpus.fingerprint(sources))
-    return counted_text.count_text(sources, words, config, ends_documents, phrases, team=team)
+            size = known["words"], split, known["batches"]
+            text = Text(sources, words, *size, fingerprint, phrases)
+        elif rules.grow_vocab:
+            text = count(words, phrases, grows=True)
+        else:
+            if not is_dynamic:
+                logging.warning(
+                    "--corpus=%s: other text than before; the vocabulary of --workdir is kept",
+                    split.corpus,
+                )
+            text = None
+        if text is not None:
+            return dataclasses.replace(text, is_counted_here=not rules.vocab)
+    elif rules.vocab and not is_dynamic:
+        words = _load_given_vocabulary(rules.vocab, ends_documents)
+    warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
+    if is_dynamic:
+        total, batches = growing_words.estimate_size(sources, split, settings, rules.min_count)
+        return Text(sources, words, total, split, batches, corpus.fingerprint(sources))
+    return dataclasses.replace(count(words, phrases), is_counted_here=not rules.vocab)
 
 
 def record(text: Text, workdir: Workdir) -> None:
-    """Write corpus.json, the phrases if there are any and, unless --table=dynamic, the vocabulary.
-
-    Args:
-        text: The corpus.
-        workdir: The workdir of the run.
-    """
+    """Write corpus.json, the phrases if any and, unless --table=dynamic, the vocabulary."""
     if text.vocabulary is not NO_VOCABULARY:  # the checkpoints have the words of --table=dynamic
         vocabulary.save(text.vocabulary, str(workdir.vocabulary))
     known = {"fingerprint": text.fingerprint, "words": text.words, "batches": text.batches}
@@ -119,153 +155,10 @@ def record(text: Text, workdir: Workdir) -> None:
 
 
 def compute_digest(text: Text) -> int:
-    """Return a 32-bit checksum of the corpus and of the ids of its words.
-
-    Args:
-        text: The corpus.
-    """
+    """Return a 32-bit checksum of the corpus and of the ids of its words."""
     parts = [*text.contents, *text.vocabulary.tokens]
     parts += [phrase_table.compute_digest(text.phrases)] if text.phrases else []
     return zlib.crc32("\0".join(parts).encode())
-
-
-def make_batches(text: Text, config: Config, workdir: Workdir, device: str = "") -> Batches:
-    """Return the function that yields the batches of a run, (S, B, L) int32 (see `types.Batches`).
-
-    Nothing is read before it yields the first batch.
-
-    Args:
-        text: The corpus.
-        config: The configuration of the run.
-        workdir: The workdir of the run, which has the cache of --cache=disk.
-        device: The device that keeps the token ids and makes the same batches, all micro-batches
-            one; by default, tf.data makes them on the host.
-
-    Raises:
-        RunError: While iterating, if the corpus cannot be read.
-    """
-    settings, window = config.input, config.model.window
-    keep_V = token_rows.keep_probability(text.vocabulary.counts, settings.subsample)
-    progress = Progress.make(text.sources)
-
-    def blocks(share: Share, is_cached: bool = True) -> tf.data.Dataset:
-        """Return the tokens of each block of a share; keep them for later epochs if `is_cached`."""
-        if text.kept is not None and text.kept.covers(share):
-            return token_cache.read_kept(text.kept, share)
-        tokenize = pipeline.make_block_tokenizer(config.corpus, text.vocabulary, text.phrases)
-        source = text.sources, config.corpus, settings
-        found = pipeline.map_blocks(*source, progress, tokenize, share)
-        return cache_blocks(found, text, config, workdir, progress, share) if is_cached else found
-
-    def rows(share: Share) -> EpochRows:
-        """Return a function from an epoch to the rows of a share."""
-        how = keep_V, window, settings, config.run.seed
-        return pipeline.make_epoch_rows(blocks(share), *how, share)
-
-    def read_blocks() -> Iterator[np.ndarray]:
-        """Yield the tokens of each block of the text."""
-        with raise_read_errors(progress):
-            yield from blocks(ALL, is_cached=False).as_numpy_iterator()
-
-    if device:
-        how = keep_V, window, settings, config.run.seed
-        return device_batches.make_batches(read_blocks, *how, device)
-    return make_batches_from_rows(rows, progress, 2 * window, settings)
-
-
-def plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[Item], str]:
-    """Plan whether the device keeps the token ids of a text and makes the batches.
-
-    Args:
-        words: The number of words of the text.
-        config: The configuration of the run.
-        placed: The tables, with the memory that is planned without the ids.
-
-    Returns:
-        The memory that this takes, nothing if the ids stay on the host; and a line for the banner.
-    """
-    settings, place, size = config.input, placed.device, memory.shown(4 * words)
-    most = min(words, settings.block_bytes // 2)  # tokens of a block, each with a space
-    items = [
-        Item("token ids", f"{words:,}", place, 4 * words),
-        Item("rows of a block", f"{most:,} tokens", place, _BLOCK_BYTES * most),
-    ]
-    # The text is read twice: to count its words, and to train on them.
-    is_kept = token_cache.choose(settings.cache, 2, words) == "memory"
-    reasons = {
-        f"--strategy={config.run.strategy}": config.run.strategy != "none",
-        f"--table={config.table.table}": config.table.table != "device",
-        f"--micro_batches={settings.micro_batches}": settings.micro_batches > 1,
-        f"they take {size}, and --cache={settings.cache} does not keep them": not is_kept,
-        f"they take {size}, which {place} does not have beside the tables": (
-            place in memory.too_much([*placed.memory, *items], free_memory(config.table, [place]))
-        ),
-    }
-    for reason, applies in reasons.items():
-        if applies:
-            return [], f"token ids stay on the host: {reason}"
-    return items, f"token ids: {size} on {place}, which makes the batches"
-
-
-def make_batches_from_rows(
-    make_rows: Callable[[Share], EpochRows], progress: Progress, halo: int, settings: InputConfig
-) -> Batches:
-    """Return the function that yields batches of rows (see `types.Batches`); it reads nothing yet.
-
-    Args:
-        make_rows: Function from a share of the text to its rows in each epoch; called once a share.
-        progress: The progress in the files that the rows are read from.
-        halo: The number of tokens of a row beside its T tokens, L - T.
-        settings: Batch size and the number of micro-batches.
-
-    Raises:
-        RunError: While iterating, if a file cannot be read.
-    """
-    micro = settings.micro_batches or 1
-    # Cached, so that all epochs share the rows and nothing is read before the first epoch.
-    share_rows = functools.cache(lambda number: make_rows(Share(number, micro)))
-
-    def epoch_batches(
-        epochs: range, first: int, mine: range | None = None
-    ) -> Iterator[tuple[int, tf.Tensor]]:
-        """Yield (epoch, batch) as in `types.Batches`; `mine` are its `parts`, None for all."""
-        streams = [share_rows(number) for number in mine or range(micro)]
-        dataset = pipeline.make_batches(streams, epochs, first, halo, settings)
-        with raise_read_errors(progress):
-            for epoch, tokens in dataset:
-                if progress.error is not None:  # rows may be missing from this batch
-                    break
-                yield int(epoch), tokens
-
-    return epoch_batches
-
-
-def cache_blocks(
-    blocks: tf.data.Dataset,
-    text: Text,
-    config: Config,
-    workdir: Workdir,
-    progress: Progress,
-    share: Share,
-) -> tf.data.Dataset:
-    """Return the blocks of tokens with the cache of --cache, which keeps them between epochs.
-
-    With --cache=none or --plan_only they are returned as they are.
-
-    Args:
-        blocks: Dataset of tokens (M,) int32, a share of the text.
-        text: The corpus.
-        config: The configuration of the run.
-        workdir: The workdir of the run.
-        progress: The progress in the files that are read.
-        share: The share of the corpus that the blocks have.
-    """
-    if config.run.plan_only:  # writes nothing and reads no whole epoch
-        return blocks
-    kind = token_cache.choose(config.input.cache, config.run.epochs, text.words)
-    return token_cache.CACHES[kind](
-        blocks, progress, lambda: workdir.cache / f"{_cache_key(text, config, share)}.int32"
-    )
 
 
 def _load_phrases(workdir: Workdir, digest: str | None) -> Phrases:
@@ -276,15 +169,141 @@ def _load_phrases(workdir: Workdir, digest: str | None) -> Phrases:
     return () if digest is None else phrase_table.load(workdir.phrases, digest)
 
 
-def _cache_key(text: Text, config: Config, share: Share) -> str:
-    """Return a name of 16 hex digits that changes with everything the token ids depend on."""
-    parts = [
-        text.contents,
-        dataclasses.asdict(config.corpus),
-        config.input.block_bytes,
-        config.input.readers,
-        text.vocabulary.tokens,
-        *([] if share == ALL else [share]),
-        *([phrase_table.compute_digest(text.phrases)] if text.phrases else []),
-    ]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+def count_text(
+    sources: tuple[str, ...],
+    split: CorpusConfig,
+    settings: InputConfig,
+    rules: VocabularyConfig,
+    ends_documents: bool,
+    team: Team,
+    is_trained: bool,
+    words: Vocabulary | None,
+    phrases: Phrases | None = None,
+    grows: bool = False,
+) -> Text:
+    """Read the whole text, and return it with its size, fingerprint and vocabulary.
+
+    It is read once, and once more for each pass of --phrases that is left to make. The processes
+    of a team count a share of it each, and all get the result of one process.
+
+    Args:
+        sources: Paths of the files.
+        split: How they are split into tokens.
+        settings: How the text is read.
+        rules: Which tokens get an id.
+        ends_documents: Whether each document ends with `<eos>`.
+        team: The processes that read the text together.
+        is_trained: Whether the text is read again.
+        words: The vocabulary, which is not changed unless `grows`; None to count it.
+        phrases: The phrases to join; None to count them.
+        grows: Whether the counts and the new words of the text are added to the vocabulary.
+
+    Raises:
+        UsageError: The vocabulary would be empty or, without `ends_documents`, a single word; no
+            word of `words` is in the text; or there is no text for a process of the team.
+        RunError: A file cannot be read.
+    """
+    sample, is_alone = corpus.sample_fingerprint(sources), team is ALONE
+    progress = Progress.make(sources, hashed=is_alone)
+    how = split, settings
+    if phrases is None:
+        phrases = phrase_counts.find_phrases(sources, *how, rules, team)
+    limit = rules.vocab_memory_entries
+    kept = None
+    if is_trained and not ends_documents:  # a language model needs unknown words, which are dropped
+        kept = token_cache.make_kept(settings.cache, share_of(team))
+    tally, total = counting.count_tokens(
+        sources, *how, limit, ends_documents, progress, phrases, team, kept
+    )
+    words, counts, new_ids_V = _choose_words(
+        tally, total, words, split, rules, ends_documents, grows
+    )
+    if kept is not None and kept.is_complete:
+        kept.identify(words)
+    else:
+        kept = None
+    blocks = _count_blocks(sources, settings)
+    if ends_documents:
+        batches = sequences.estimate_batches(total, settings, blocks)
+    else:
+        keep_V = token_rows.keep_probability(words.counts, settings.subsample)
+        batches = pipeline.estimate_batches(counts, keep_V, settings, blocks)
+    contents = corpus.hash_contents(progress) if is_alone else corpus.read_contents(sources, team)
+    fingerprint = {**sample, "contents": contents}
+    return Text(sources, words, total, split, batches, fingerprint, phrases, new_ids_V, kept=kept)
+
+
+def _choose_words(
+    tally: dict[bytes, int],
+    total: int,
+    words: Vocabulary | None,
+    split: CorpusConfig,
+    rules: VocabularyConfig,
+    ends_documents: bool,
+    grows: bool,
+) -> tuple[Vocabulary, np.ndarray, np.ndarray | None]:
+    """Return the vocabulary, the count of each of its words in the text, and new ids if it grew.
+
+    For the arguments, the new ids and the errors see `count_text` and `Text`.
+    """
+    new_ids_V = None
+    if words is not None and grows:
+        counted = {token.decode(): count for token, count in tally.items()}
+        limits = rules.min_count, rules.max_vocab_size
+        words, new_ids_V = vocabulary.grow(words, counted, total, *limits)
+    if words is None:
+        words = counting.select_tokens(tally, total, rules, ends_documents)
+        counts = words.counts
+    else:
+        counts = counting.look_up_counts(tally, total, words, split, ends_documents)
+    if len(words.tokens) == 1 and not ends_documents:
+        lower = f"give more text, or lower --min_count={rules.min_count}"
+        remedy = "raise --max_vocab_size=1" if rules.max_vocab_size == 1 else lower
+        raise UsageError(
+            f"--corpus={split.corpus}: the vocabulary has a single word, "
+            f"{words.tokens[0]!r}, so no word has another one in its context, and there is nothing "
+            f"to learn; {remedy}"
+        )
+    return words, counts, new_ids_V
+
+
+def _load_given_vocabulary(path: str, ends_documents: bool) -> Vocabulary:
+    """Load --vocab; raise UsageError if it cannot be used, or lacks `<unk>` and `<eos>`."""
+    words = vocabulary.load(path)
+    for token in (UNK, EOS):
+        if ends_documents and token not in words.tokens:
+            raise UsageError(
+                f"--vocab={path}: has no {token}, which --task=language_model needs; take "
+                "vocab.tsv of such a run, or add the token by its count"
+            )
+    return words
+
+
+def _check_shares(
+    sources: tuple[str, ...], split: CorpusConfig, settings: InputConfig, team: Team
+) -> None:
+    """Raise UsageError if files have too few blocks of text for the processes of a team.
+
+    For files that are no plain text, this is known only when they are counted (see
+    `counting.count_tokens`).
+    """
+    workers = len(team.names)
+    least = sum(-(-os.path.getsize(path) // settings.block_bytes) for path in sources)
+    column = split.text_column
+    if least >= workers or not all(is_cuttable(path, column) for path in sources):
+        return
+    blocks = len(find_blocks(sources, split.documents, settings))
+    of_workers = [len(range(number, blocks, workers)) for number in range(workers)]
+    check_blocks(of_workers, split, settings, team)
+
+
+def _count_blocks(sources: tuple[str, ...], settings: InputConfig) -> int:
+    """Return the number of blocks of the files; warn if there are fewer than micro-batches."""
+    blocks = sum(-(-os.path.getsize(path) // settings.block_bytes) for path in sources)
+    if blocks < settings.micro_batches:
+        logging.warning(
+            "--block_bytes=%d: the text has %d blocks for %d micro-batches of a step, so some stay "
+            "empty; lower it",
+            *(settings.block_bytes, blocks, settings.micro_batches),
+        )
+    return blocks

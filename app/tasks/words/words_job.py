@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from ...assembly import learning, memory_plan, placing
 from ...assembly.learning import OutputSpec
+from ...assembly.memory_plan import free_memory
 from ...checkpoints.growth import Growth, RowMap
 from ...checkpoints.workdir import Workdir
+from ...input import device_batches, pipeline, token_cache, token_rows
+from ...input.blocks import ALL, Share, raise_read_errors
+from ...input.pipeline import EpochRows
 from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
 from ...models.subword_rows import SubwordRows
 from ...models.word_model import WordModel
-from ...settings import Config
+from ...settings import Config, InputConfig
 from ...system import devices
+from ...tables import memory
 from ...tables.dynamic.keys import STRING, KeyMap
-from ...training.job import Evaluator, Job
-from ...types import ALONE, NgramRule, Team
+from ...tables.memory import Item
+from ...text.reading import Progress
+from ...training.job import Evaluator, Job, PlacedTables
+from ...types import ALONE, Batches, NgramRule, Team
 from .. import text_tasks
 from . import growing_words, words_data
-from .counted_text import Text
 from .subword_vectors import make_rows, make_rule
+from .words_data import Text
 
+# The most bytes that a device needs for each token of a block while it makes the rows, by XLA's
+# report for an H100: 13.4 for temporary values and 5.9 for the rows, which are there twice.
+_BLOCK_BYTES = 26
 _BATCH_UNIT = "words after subsampling"
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
 
@@ -44,7 +54,11 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         UsageError: The flags, the corpus or the vocabulary do not fit together.
         RunError: The corpus cannot be read.
     """
-    text = words_data.load_text(config, workdir, finished, team=team)
+    text = words_data.load_text(
+        *(config.corpus, config.input, config.vocabulary, workdir, finished, team),
+        is_dynamic=config.table.is_dynamic,
+        is_trained=not config.run.plan_only,
+    )
     if config.table.is_dynamic:
         return _make_growing_job(config, text, workdir)
     rule, subwords, tokens = make_rule(config.model), None, text.vocabulary.tokens
@@ -52,16 +66,18 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         grown = text.new_ids_V is not None
         subwords = make_rows(tokens, rule, workdir, len(text.new_ids_V if grown else tokens))
     model = make_model(config, text.vocabulary.counts, subwords)
-    batches = words_data.make_batches(text, config, workdir)
-    spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
+    epochs = 0 if config.run.plan_only else config.run.epochs
+    how = text, config.input, config.model.window, config.run.seed, workdir, epochs
+    batches = make_batches(*how)
+    spec = text_tasks.micro_batch_spec(config.input, 2 * config.model.window)
     placed, lines = placing.place_tables(config, model, batches, spec, workdir), []
     if placed.device.startswith("GPU"):
-        items, line = words_data.plan_input(text.words, config, placed)
+        items, line = _plan_input(text.words, config, placed)
         lines.append(("input", line))
         if items:
-            batches = words_data.make_batches(text, config, workdir, placed.device)
+            batches = make_batches(*how, placed.device)
             placed = dataclasses.replace(placed, memory=[*placed.memory, *items])
-    data = text_tasks.make_data(text, config, workdir, batches, text.words, _BATCH_UNIT, spec)
+    data = text_tasks.make_data(text, config.input, workdir, batches, text.words, _BATCH_UNIT, spec)
     data = dataclasses.replace(data, summary=[*data.summary, *lines])
     evaluator = None
     if placed.tables:  # --plan_only makes none
@@ -111,13 +127,16 @@ def _make_growing_job(config: Config, text: Text, workdir: Workdir) -> Job:
     min_count, pinned = config.vocabulary.min_count, growing_words.PINNED_STEPS
     key_map = KeyMap(rows, STRING, min_count, config.table.max_age, pinned)
     model = make_model(config, np.arange(key_map.capacity) == 0)
-    spec = text_tasks.micro_batch_spec(config, 2 * config.model.window)
+    spec = text_tasks.micro_batch_spec(config.input, 2 * config.model.window)
     placed = placing.place_tables(config, model, lambda *_: iter(()), spec, workdir, keys=key_map)
     stores, reweigh = list(placed.tables.values()), model.output.reweigh
     stream = growing_words.WordStream(
-        text.sources, config, key_map, stores, reweigh, workdir.vocabulary
+        *(text.sources, config.corpus, config.input, config.model.window, config.run.seed),
+        *(key_map, stores, reweigh, workdir.vocabulary),
     )
-    data = text_tasks.make_data(text, config, workdir, stream.batches, text.words, _BATCH_UNIT)
+    data = text_tasks.make_data(
+        text, config.input, workdir, stream.batches, text.words, _BATCH_UNIT
+    )
     state, finish = {growing_words.STREAM_FOLDER: stream}, text_tasks.write_and_score
     return placing.make_job(config, model, placed, data, extra_state=state, finish=finish)
 
@@ -149,3 +168,88 @@ def make_model(
             subwords=subwords,
             **options,
         )
+
+
+def make_batches(
+    text: Text,
+    settings: InputConfig,
+    window: int,
+    seed: int,
+    workdir: Workdir,
+    epochs: int,
+    device: str = "",
+) -> Batches:
+    """Return the function that yields the batches of a run, (S, B, L) int32 (see `types.Batches`).
+
+    Nothing is read before it yields the first batch.
+
+    Args:
+        text: The corpus.
+        settings: How text becomes batches.
+        window: The most tokens on each side of a word.
+        seed: The seed of the run.
+        workdir: The workdir of the run, which has the cache of --cache=disk.
+        epochs: In how many epochs the text is read; 0 for --plan_only, which keeps no tokens.
+        device: The device that keeps the token ids and makes the same batches, all micro-batches
+            one; by default, tf.data makes them on the host.
+
+    Raises:
+        RunError: While iterating, if the corpus cannot be read.
+    """
+    keep_V = token_rows.keep_probability(text.vocabulary.counts, settings.subsample)
+    progress = Progress.make(text.sources)
+
+    def blocks(share: Share, is_cached: bool = True) -> tf.data.Dataset:
+        """Return the tokens of each block of a share; keep them for later epochs if `is_cached`."""
+        if text.kept is not None and text.kept.covers(share):
+            return token_cache.read_kept(text.kept, share)
+        tokenize = pipeline.make_block_tokenizer(text.split, text.vocabulary, text.phrases)
+        source = text.sources, text.split, settings
+        found = pipeline.map_blocks(*source, progress, tokenize, share)
+        if is_cached:
+            found = text_tasks.cache_blocks(found, text, settings, epochs, workdir, progress, share)
+        return found
+
+    def rows(share: Share) -> EpochRows:
+        """Return a function from an epoch to the rows of a share."""
+        how = keep_V, window, settings, seed
+        return pipeline.make_epoch_rows(blocks(share), *how, share)
+
+    def read_blocks() -> Iterator[np.ndarray]:
+        """Yield the tokens of each block of the text."""
+        with raise_read_errors(progress):
+            yield from blocks(ALL, is_cached=False).as_numpy_iterator()
+
+    if device:
+        how = keep_V, window, settings, seed
+        return device_batches.make_batches(read_blocks, *how, device)
+    return text_tasks.make_batches_from_rows(rows, progress, 2 * window, settings)
+
+
+def _plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[Item], str]:
+    """Plan whether the device keeps the token ids of a text and makes the batches.
+
+    Returns:
+        The memory that this takes, nothing if the ids stay on the host; and a line for the banner.
+    """
+    settings, place, size = config.input, placed.device, memory.shown(4 * words)
+    most = min(words, settings.block_bytes // 2)  # tokens of a block, each with a space
+    items = [
+        Item("token ids", f"{words:,}", place, 4 * words),
+        Item("rows of a block", f"{most:,} tokens", place, _BLOCK_BYTES * most),
+    ]
+    # The text is read twice: to count its words, and to train on them.
+    is_kept = token_cache.choose(settings.cache, 2, words) == "memory"
+    reasons = {
+        f"--strategy={config.run.strategy}": config.run.strategy != "none",
+        f"--table={config.table.table}": config.table.table != "device",
+        f"--micro_batches={settings.micro_batches}": settings.micro_batches > 1,
+        f"they take {size}, and --cache={settings.cache} does not keep them": not is_kept,
+        f"they take {size}, which {place} does not have beside the tables": (
+            place in memory.too_much([*placed.memory, *items], free_memory(config.table, [place]))
+        ),
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            return [], f"token ids stay on the host: {reason}"
+    return items, f"token ids: {size} on {place}, which makes the batches"

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.errors import RunError, UsageError
-from app.system import host_memory
+from app.system import machine
 from app.tables.base import Slot
 from app.tables.device import DeviceTable, make_cache
 from app.tables.disk.file import FileTable, read_rows
@@ -183,7 +183,7 @@ def test_rows_of_a_snapshot_are_read_while_training_goes_on(table, tmp_path, mon
         other.assign(tf.constant([step]), tf.constant([[1.0]]))
         np.testing.assert_array_equal(read_rows(tmp_path / "rows", folders[0], "words"), expected)
     for free in (1 << 30, 0):  # in memory, and in a file where that is short
-        monkeypatch.setattr(host_memory, "free_bytes", lambda free=free: free)
+        monkeypatch.setattr(machine, "free_bytes", lambda free=free: free)
         found = read_rows(tmp_path / "rows", folders[-1], "words")
         assert isinstance(found, np.memmap) == (not free)
         np.testing.assert_array_equal(found, ROWS)

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from app.errors import RunError
-from app.tables.dynamic.key_index import LRU, KeyIndex
-from app.tables.dynamic.key_memory import key_bytes
-from app.tables.dynamic.keys import INT64, STRING, KeyMap
-from app.tables.dynamic.sketch import Sketch
+from app.tables.dynamic.key_index import LRU, KeyIndex, Sketch
+from app.tables.dynamic.keys import INT64, STRING, KeyMap, key_bytes
 
 
 def see(keys, names, step, sightings=None):

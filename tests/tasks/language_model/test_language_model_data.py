@@ -69,7 +69,8 @@ def config(corpus, workdir, loss="softmax", epochs=3, vocab="", **given):
 
 
 def load_text(config, place):
-    return words_data.load_text(config, place, finished=False, ends_documents=True)
+    how = config.corpus, config.input, config.vocabulary, place
+    return words_data.load_text(*how, finished=False, ends_documents=True)
 
 
 class Run:
@@ -82,9 +83,7 @@ class Run:
         self.job = task.make_job(self.config, self.place, is_finished(self.place))
         check_flags(self.job, self.config.run)
         self.job.data.record()
-        self.text = words_data.load_text(
-            self.config, self.place, finished=False, ends_documents=True
-        )
+        self.text = load_text(self.config, self.place)
         made = self.job.data.batches
 
         def batches(epochs, first):
@@ -170,7 +169,7 @@ def by_hand(run):
     """-log P of what is held out and its tokens, read one after the other."""
     values = {name: table.values.numpy() for name, table in run.job.placed.tables.items()}
     total, tokens, states = 0.0, 0, {}
-    for tokens_BL in language_model_data.make_heldout_pass(run.text, run.config)():
+    for tokens_BL in language_model_data.make_heldout_pass(run.text, run.config.input)():
         for stream, line in enumerate(tokens_BL.numpy()):
             if line[0] < 0:
                 states[stream] = np.zeros(run.job.model.hidden)
@@ -217,7 +216,11 @@ def test_a_trained_model_scores_other_text(tmp_path, corpus):
     # Nothing of the corpus is left out then.
     assert len(run.rows()) - 1 >= 60 * 51 / 80
     score, step = task.load_scorer(run.config, run.text.vocabulary, run.place)
-    again = score(language_model_data.read_files(str(other), run.text.vocabulary, run.config))
+    again = score(
+        language_model_data.read_files(
+            str(other), run.text.vocabulary, run.config.corpus, run.config.input
+        )
+    )
     assert step == run.rows()[-1]["step"]
     assert again.loss == pytest.approx(found["heldout_loss"], rel=1e-6)
     assert (again.tokens, again.words) == (8 * 51 + 3, 8 * 50 + 1)
@@ -236,9 +239,7 @@ def test_to_score_needs_no_file_of_rows(tmp_path, whole):
 def test_nothing_to_score(tmp_path, whole):
     def heldout(**given):
         settings = dataclasses.replace(whole.config.input, **given)
-        return language_model_data.make_heldout_pass(
-            whole.text, dataclasses.replace(whole.config, input=settings)
-        )
+        return language_model_data.make_heldout_pass(whole.text, settings)
 
     strange = tmp_path / "strange.txt"
     strange.write_text("x y z\n" * 9)

@@ -15,7 +15,7 @@ from app.assembly import placing
 from app.checkpoints.workdir import Workdir
 from app.settings import checks
 from app.settings.settings import fields
-from app.system import host_memory
+from app.system import machine
 from app.tables import memory
 from app.tables.disk.file import FileTable
 from app.tasks import text_tasks
@@ -43,7 +43,7 @@ def peak_memory():
 
     def watch():
         while not done.is_set():
-            found[0] = max(found[0], host_memory.resident_bytes())
+            found[0] = max(found[0], machine.resident_bytes())
             time.sleep(0.002)
 
     thread = threading.Thread(target=watch)
@@ -81,9 +81,9 @@ def place(config, model, words):
         for epoch in epochs:
             yield epoch, tf.constant(draw.integers(0, words, shape), tf.int32)
 
-    micro_batch = text_tasks.micro_batch_spec(config, 1)
+    micro_batch = text_tasks.micro_batch_spec(config.input, 1)
     workdir = Workdir(config.run.workdir)
-    placed = placing.place_tables(model, batches, micro_batch, config, workdir)
+    placed = placing.place_tables(config, model, batches, micro_batch, workdir)
     return placed, memory.totals(placed.memory)
 
 
@@ -92,7 +92,7 @@ def check_memory(folder, words):
     config = make_config(folder, table="host", table_file=str(folder / "rows"), hot_rows="100")
     model = make_model(config, words)
     size = 4 * words * (config.model.hidden + 1)
-    before = host_memory.resident_bytes()
+    before = machine.resident_bytes()
     with peak_memory() as peak:
         placed, planned = place(config, model, words)
     assert planned[memory.FILE] > size

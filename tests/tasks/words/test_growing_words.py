@@ -60,7 +60,8 @@ class Run:
         ]
         self.weights, self.vocab = [], path / "vocab.tsv"
         self.stream = WordStream(
-            self.sources, self.config, self.keys, self.stores, self._reweigh, self.vocab
+            *(self.sources, self.config.corpus, self.config.input, WINDOW, self.config.run.seed),
+            *(self.keys, self.stores, self._reweigh, self.vocab),
         )
 
     def _reweigh(self, counts_V):
@@ -230,12 +231,14 @@ def test_the_words_are_kept_with_a_checkpoint(tmp_path, text):
 @pytest.mark.slow
 def test_how_long_the_text_is_is_guessed_by_its_beginning(tmp_path, text):
     run = Run(tmp_path, text * 5, shuffle=True)
-    words, batches = growing_words.estimate_size(run.sources, run.config, 1)
+    words, batches = growing_words.estimate_size(
+        run.sources, run.config.corpus, run.config.input, 1
+    )
     assert words == pytest.approx(5 * len(text.split()), rel=0.05)
     assert batches == pytest.approx(len(list(run.batches())), rel=0.15)
     empty = Run(tmp_path, "\n \n")
     with pytest.raises(UsageError, match="--corpus=.* there is no word"):
-        growing_words.estimate_size(empty.sources, empty.config, 1)
+        growing_words.estimate_size(empty.sources, empty.config.corpus, empty.config.input, 1)
     rare = Run(tmp_path, "a b c\n", sightings=2)
     with pytest.raises(RunError, match="no word was seen 2 times; lower --min_count"):
         list(rare.batches())

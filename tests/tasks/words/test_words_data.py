@@ -15,7 +15,7 @@ from app.input.token_rows import PAD
 from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.settings.settings import from_names
 from app.tables.memory import Item
-from app.tasks.words import words_data
+from app.tasks.words import words_data, words_job
 from app.text import vocabulary
 from app.training.job import PlacedTables
 from tests.teams import together
@@ -28,6 +28,17 @@ def of_epoch(batches, epoch, first=0):
     pairs = list(batches(range(epoch, epoch + 1), first))
     assert {number for number, _ in pairs} <= {epoch}
     return [batch.numpy() for _, batch in pairs]
+
+
+def load_text(config, place, finished, **others):
+    how = config.corpus, config.input, config.vocabulary, place, finished
+    return words_data.load_text(*how, is_trained=not config.run.plan_only, **others)
+
+
+def make_batches(text, config, place, device=""):
+    epochs = 0 if config.run.plan_only else config.run.epochs
+    how = config.input, config.model.window, config.run.seed, place, epochs
+    return words_job.make_batches(text, *how, device)
 
 
 @pytest.fixture
@@ -53,7 +64,7 @@ def config(corpus, vocab="", cache="none", subsample=0.0, **changes):
 
 
 def test_a_corpus_is_counted_once(place, corpus):
-    found = words_data.load_text(config(corpus), place, finished=False)
+    found = load_text(config(corpus), place, finished=False)
     assert found.sources == (corpus,)
     assert (found.vocabulary.tokens, found.vocabulary.counts.tolist()) == (
         list("abc"),
@@ -63,7 +74,7 @@ def test_a_corpus_is_counted_once(place, corpus):
     assert not place.path.exists()
     words_data.record(found, place)
     place.vocabulary.write_text("b\t9\na\t1\n")  # as if counted so: it is not counted again
-    again = words_data.load_text(config(corpus), place, finished=False)
+    again = load_text(config(corpus), place, finished=False)
     assert again.vocabulary.tokens == ["b", "a"]
     assert (again.words, again.batches) == (found.words, found.batches)
 
@@ -72,8 +83,8 @@ def test_a_corpus_is_counted_once(place, corpus):
 def test_batches_are_about_as_many_as_expected(place, corpus):
     for subsample in (0.0, 0.05):
         settings = config(corpus, subsample=subsample)
-        found = words_data.load_text(settings, place, finished=False)
-        batches = words_data.make_batches(found, settings, place)
+        found = load_text(settings, place, finished=False)
+        batches = make_batches(found, settings, place)
         assert len(of_epoch(batches, 0)) == pytest.approx(found.batches, abs=1)
 
 
@@ -111,11 +122,11 @@ def test_a_device_makes_the_batches_of_the_pipeline(place, sentences, values):
     values = {"cache": "memory", "subsample": 0.0, "block_bytes": 1024, "batch_tokens": 16} | values
     values = {"corpus": sentences, "row_tokens": 4, "steps_per_call": 2} | values
     settings = from_names({"min_count": 1, "max_vocab_size": 30} | values)
-    found = words_data.load_text(settings, place, finished=False)
+    found = load_text(settings, place, finished=False)
     sizes = [len(block) for block in found.kept.blocks(blocks.ALL)]
     assert settings.input.block_bytes > 1024 or (len(sizes) > 10 and 0 in sizes)
-    by_pipeline = words_data.make_batches(found, settings, place)
-    by_device = words_data.make_batches(found, settings, place, "CPU:0")
+    by_pipeline = make_batches(found, settings, place)
+    by_device = make_batches(found, settings, place, "CPU:0")
     for epochs, first in ((range(3), 0), (range(1, 3), 1), (range(2, 4), 3), (range(1), 10**6)):
         expected = [(epoch, batch.numpy()) for epoch, batch in by_pipeline(epochs, first)]
         made = [(epoch, batch.numpy()) for epoch, batch in by_device(epochs, first)]
@@ -126,11 +137,11 @@ def test_a_device_makes_the_batches_of_the_pipeline(place, sentences, values):
 
 def test_a_device_reads_the_text_of_a_run_that_goes_on(place, sentences):
     settings = from_names({"corpus": sentences, "block_bytes": 4096, "batch_tokens": 512})
-    words_data.record(words_data.load_text(settings, place, finished=False), place)
-    found = words_data.load_text(settings, place, finished=False)
+    words_data.record(load_text(settings, place, finished=False), place)
+    found = load_text(settings, place, finished=False)
     assert found.kept is None
-    expected = of_epoch(words_data.make_batches(found, settings, place), 1)
-    made = of_epoch(words_data.make_batches(found, settings, place, "CPU:0"), 1)
+    expected = of_epoch(make_batches(found, settings, place), 1)
+    made = of_epoch(make_batches(found, settings, place, "CPU:0"), 1)
     np.testing.assert_array_equal(made, expected)
 
 
@@ -139,7 +150,7 @@ PLACED = PlacedTables({}, "CPU:0", 1, None, [Item("input", "2 x 100", "CPU:0", 9
 
 def test_the_memory_of_token_ids_is_planned():
     settings = from_names({"device_memory": 0.001, "block_bytes": 1024})
-    items, line = words_data.plan_input(20_000, settings, PLACED)
+    items, line = words_job._plan_input(20_000, settings, PLACED)
     assert [(item.place, item.bytes) for item in items] == [("CPU:0", 80_000), ("CPU:0", 512 * 26)]
     assert line == "token ids: 0.1 MB on CPU:0, which makes the batches"
 
@@ -155,7 +166,7 @@ def test_the_memory_of_token_ids_is_planned():
     ],
 )
 def test_why_token_ids_stay_on_the_host(values, reason):
-    found = words_data.plan_input(50_000, from_names(values), PLACED)
+    found = words_job._plan_input(50_000, from_names(values), PLACED)
     assert found == ([], f"token ids stay on the host: {reason}")
 
 
@@ -163,23 +174,23 @@ def test_why_token_ids_stay_on_the_host(values, reason):
 def test_a_vocabulary_of_other_text(place, corpus, tmp_path):
     other = tmp_path / "words.tsv"
     other.write_text("b\t9000\nc\t5000\nz\t4000\n")
-    found = words_data.load_text(config(corpus, vocab=str(other)), place, finished=False)
+    found = load_text(config(corpus, vocab=str(other)), place, finished=False)
     assert found.vocabulary.tokens == ["b", "c", "z"]
     assert found.vocabulary.counts.tolist() == [9000, 5000, 4000]
     assert found.words == 300
-    counted = words_data.load_text(config(corpus), place, finished=False)
+    counted = load_text(config(corpus), place, finished=False)
     assert found.batches == pytest.approx(counted.batches / 2, abs=1)
 
 
 @pytest.mark.slow
 def test_other_text_for_a_finished_run_only(place, corpus, tmp_path, caplog):
-    words_data.record(words_data.load_text(config(corpus), place, finished=False), place)
+    words_data.record(load_text(config(corpus), place, finished=False), place)
     longer = tmp_path / "b.txt"
     longer.write_text("c b c b x\n" * 400)
     with pytest.raises(UsageError, match=f"^--corpus={longer} is not what --workdir="):
-        words_data.load_text(config(str(longer)), place, finished=False)
+        load_text(config(str(longer)), place, finished=False)
     with caplog.at_level(logging.WARNING, logger="absl"):
-        found = words_data.load_text(config(str(longer)), place, finished=True)
+        found = load_text(config(str(longer)), place, finished=True)
     assert "other text than before; the vocabulary of --workdir is kept" in caplog.text
     assert found.vocabulary.tokens == list("abc")
     assert found.words == 2000
@@ -187,10 +198,10 @@ def test_other_text_for_a_finished_run_only(place, corpus, tmp_path, caplog):
 
 
 def test_a_corpus_that_was_moved_is_the_same(place, corpus, tmp_path):
-    words_data.record(words_data.load_text(config(corpus), place, finished=False), place)
+    words_data.record(load_text(config(corpus), place, finished=False), place)
     (tmp_path / "deep").mkdir()
     moved = (tmp_path / "a.txt").rename(tmp_path / "deep" / "a.txt")
-    assert words_data.load_text(config(str(moved)), place, finished=False).words == 300
+    assert load_text(config(str(moved)), place, finished=False).words == 300
 
 
 def edit(path, old, new):
@@ -211,31 +222,31 @@ def long_corpus(tmp_path):
 
 def test_a_corpus_edited_in_place_is_refused_in_the_middle_of_a_run(place, long_corpus):
     settings = config(str(long_corpus), block_bytes=1 << 20)
-    words_data.record(words_data.load_text(settings, place, finished=False), place)
+    words_data.record(load_text(settings, place, finished=False), place)
     edit(long_corpus, "a a a a a a\n", "c c c c c c\n")
     with pytest.raises(UsageError, match=f"^--corpus={long_corpus} is not what --workdir"):
-        words_data.load_text(settings, place, finished=False)
+        load_text(settings, place, finished=False)
 
 
 @pytest.mark.slow
 def test_a_corpus_edited_in_place_gets_a_new_cache(place, long_corpus):
     settings = config(str(long_corpus), cache="disk", block_bytes=1 << 20, batch_tokens=4096)
-    found = words_data.load_text(settings, place, finished=False)
-    before = np.concatenate(of_epoch(words_data.make_batches(found, settings, place), 0))
+    found = load_text(settings, place, finished=False)
+    before = np.concatenate(of_epoch(make_batches(found, settings, place), 0))
     edit(long_corpus, "a a a a a a\n", "c c c c c c\n")
-    found = words_data.load_text(settings, place, finished=False)
-    after = np.concatenate(of_epoch(words_data.make_batches(found, settings, place), 0))
+    found = load_text(settings, place, finished=False)
+    after = np.concatenate(of_epoch(make_batches(found, settings, place), 0))
     # The id of `a`, with its complement for the first one of a document.
     assert np.isin(after, (0, ~0)).sum() < np.isin(before, (0, ~0)).sum()
 
 
 @pytest.mark.slow
 def test_copies_of_a_corpus_have_one_digest(place, corpus, tmp_path):
-    found = words_data.load_text(config(corpus), place, finished=False)
+    found = load_text(config(corpus), place, finished=False)
     (tmp_path / "copy").mkdir()
     copy = shutil.copy(corpus, tmp_path / "copy")
     os.utime(copy, ns=(1, 1))
-    copied = words_data.load_text(config(str(copy)), place, finished=False)
+    copied = load_text(config(str(copy)), place, finished=False)
     assert copied.fingerprint["modified"] != found.fingerprint["modified"]
     assert words_data.compute_digest(copied) == words_data.compute_digest(found)
 
@@ -247,11 +258,11 @@ def test_copies_of_a_corpus_have_one_digest(place, corpus, tmp_path):
 )
 def test_an_epoch_can_be_entered_anywhere(place, corpus, cache):
     settings = config(corpus, cache=cache, subsample=0.05)
-    found = words_data.load_text(settings, place, finished=False)
-    plain = words_data.make_batches(found, config(corpus, subsample=0.05), place)
+    found = load_text(settings, place, finished=False)
+    plain = make_batches(found, config(corpus, subsample=0.05), place)
     expected = [of_epoch(plain, epoch) for epoch in range(2)]
     assert not np.array_equal(expected[0][0], expected[1][0])
-    batches = words_data.make_batches(found, settings, place)
+    batches = make_batches(found, settings, place)
     for epoch, first in ((0, 3), (0, 0), (1, 0), (1, 2)):
         np.testing.assert_array_equal(of_epoch(batches, epoch, first), expected[epoch][first:])
     several = list(batches(range(2), 1))
@@ -260,15 +271,15 @@ def test_an_epoch_can_be_entered_anywhere(place, corpus, cache):
 
 @pytest.mark.slow
 def test_the_digest_tells_texts_and_vocabularies_apart(place, corpus, tmp_path):
-    found = words_data.load_text(config(corpus), place, finished=False)
+    found = load_text(config(corpus), place, finished=False)
     assert words_data.compute_digest(found) == words_data.compute_digest(
-        words_data.load_text(config(corpus), place, finished=False)
+        load_text(config(corpus), place, finished=False)
     )
     (tmp_path / "other").mkdir()
     other = tmp_path / "other" / "a.txt"
     other.write_text(LINES.replace("a", "x").replace("b", "a").replace("x", "b"))
     assert words_data.compute_digest(
-        words_data.load_text(config(str(other)), place, False)
+        load_text(config(str(other)), place, False)
     ) != words_data.compute_digest(found)
     swapped = vocabulary.Vocabulary(list("bac"), found.vocabulary.counts, 300)
     changed = dataclasses.replace(found, vocabulary=swapped)
@@ -300,19 +311,19 @@ def test_micro_batches_share_the_blocks_of_the_text(place, tmp_path, cache, micr
     path.write_text("\n".join(" ".join(random.choice(list("abcd"), 20)) for _ in range(300)))
     options = {"subsample": 0.05, "cache": cache}
     one = config(str(path), **options)
-    found = words_data.load_text(one, place, finished=False)
+    found = load_text(one, place, finished=False)
     whole = np.concatenate([batch.reshape(-1, batch.shape[-1]) for batch in
-                            of_epoch(words_data.make_batches(found, one, place), 1)])  # fmt: skip
+                            of_epoch(make_batches(found, one, place), 1)])  # fmt: skip
     settings = config(str(path), **options, micro_batches=micro, batch_tokens=16 * micro)
-    expected = words_data.load_text(settings, place, finished=False).batches
-    batches = words_data.make_batches(found, settings, place)
+    expected = load_text(settings, place, finished=False).batches
+    batches = make_batches(found, settings, place)
     assert of_epoch(batches, 0)  # as a cache of an epoch before has it
     together = of_epoch(batches, 1)
     assert len(together) == pytest.approx(expected, rel=0.15)
     parts = [rows_of(together, part, micro) for part in range(micro)]
     assert of_text(np.concatenate(parts)) == of_text(whole)
     for part in range(micro):
-        alone = words_data.make_batches(found, settings, place)
+        alone = make_batches(found, settings, place)
         mine = [tokens.numpy() for _, tokens in alone(range(1, 2), 2, range(part, part + 1))]
         assert {tokens.shape[1] for tokens in mine} == {together[0].shape[1] // micro}
         assert of_text(rows_of(mine, 0, 1)) == of_text(rows_of(together[2:], part, micro))
@@ -321,23 +332,23 @@ def test_micro_batches_share_the_blocks_of_the_text(place, tmp_path, cache, micr
 @pytest.mark.slow
 def test_the_disk_cache_is_that_of_the_text_and_its_vocabulary(place, corpus):
     settings = config(corpus, cache="disk")
-    found = words_data.load_text(settings, place, finished=False)
+    found = load_text(settings, place, finished=False)
     for _ in range(2):
-        of_epoch(words_data.make_batches(found, settings, place), 0)
+        of_epoch(make_batches(found, settings, place), 0)
         assert len(list(place.cache.glob("*.int32"))) == 1
     fewer = vocabulary.Vocabulary(["a"], np.array([150]), 150)
     other = dataclasses.replace(found, vocabulary=fewer)
-    assert len(of_epoch(words_data.make_batches(other, settings, place), 0)) < found.batches
+    assert len(of_epoch(make_batches(other, settings, place), 0)) < found.batches
     assert len(list(place.cache.glob("*.int32"))) == 2
 
 
 @pytest.mark.slow
 def test_a_team_loads_what_one_process_does(place, corpus):
     settings = config(corpus, block_bytes=100)
-    expected = words_data.load_text(settings, place, finished=False)
+    expected = load_text(settings, place, finished=False)
 
     def load(team):
-        return words_data.load_text(settings, place, finished=False, team=team)
+        return load_text(settings, place, finished=False, team=team)
 
     for found in together(2, load):
         assert found.vocabulary.tokens == expected.vocabulary.tokens
@@ -358,21 +369,21 @@ def test_a_vocabulary_of_a_single_word_has_nothing_to_learn(place, tmp_path):
     path.write_text("one " * 12)
     message = f"^--corpus={path}: the vocabulary has a single word, 'one', so .*; give more text"
     with pytest.raises(UsageError, match=message):
-        words_data.load_text(config(str(path)), place, finished=False)
-    found = words_data.load_text(config(str(path)), place, finished=False, ends_documents=True)
+        load_text(config(str(path)), place, finished=False)
+    found = load_text(config(str(path)), place, finished=False, ends_documents=True)
     assert set(found.vocabulary.tokens) == {"one", "<unk>", "<eos>"}
     path.write_text("one two")
-    assert words_data.load_text(config(str(path)), place, finished=False).words == 2
+    assert load_text(config(str(path)), place, finished=False).words == 2
 
 
 def test_words_that_are_not_separated_are_reported_once(place, tmp_path, caplog):
     path = tmp_path / "a.txt"
     path.write_text("这是一个没有空格的句子\n我们不知道词在哪里\n" * 9, encoding="utf-8")
-    found = words_data.load_text(config(str(path)), place, finished=False)
+    found = load_text(config(str(path)), place, finished=False)
     (record,) = caplog.records
     message = f"--corpus={path}: {path} has Chinese or Japanese without spaces between words"
     assert message in record.getMessage() and "--tokenizer=whitespace" in record.getMessage()
     caplog.clear()
     words_data.record(found, place)
-    words_data.load_text(config(str(path)), place, finished=False)
+    load_text(config(str(path)), place, finished=False)
     assert not caplog.records

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.errors import DamagedError, RunError
-from app.tables.python_calls import call_python, table_errors
+from app.system.python_functions import call_python, table_errors
 
 
 def calling(function):

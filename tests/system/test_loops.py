@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.system.unrolled import creation_stack, unroll
+from app.system.loops import creation_stack, unroll
 
 CALLS = 4
 
