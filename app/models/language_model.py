@@ -138,7 +138,7 @@ class LanguageModel:
         vectors_ND = take(rows["input"], self.dtype)
         inputs_NG = tf.cast(tf.matmul(vectors_ND, kernel_DG), tf.float32) + biases[0]
         inputs_TBG = tf.reshape(inputs_NG, (length - 1, streams, columns))
-        # A stream begins at a token that is the complement of an id (see `input.tokens`).
+        # A stream begins at a token that is the complement of an id (see `input.token_rows`).
         starts_B1 = tokens_BL[:, :1] < 0
         hidden_TBH, state_BS = recurrent.run(
             self.cell,
