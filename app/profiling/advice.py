@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..settings import Config, OptimizerConfig
-from ..settings.settings import by_name, fields
+from ..settings.flag_values import by_name, fields
 from ..system.machine import has_fast_bfloat16
 from .division import Division
 from .operations import INPUT, Operation, Run, Work
