@@ -80,7 +80,7 @@ class Features(NamedTuple):
             tokens_M: Word ids, int32, one text after the other. With hashes, an id from `words` on
                 is an unknown word, which is part of n-grams only.
             owners_M: Text number of each word, int32, not descending. N-grams do not cross texts.
-            hashes_M: The hash of each word (see `text.fasttext.line_features`), int32; not used unless
+            hashes_M: The hash of each word (see `line_features.hash_words`), int32; not used unless
                 `needs_hashes`.
         """
         if self.ngrams == 1:
