@@ -20,7 +20,7 @@ from absl import flags as absl_flags
 from .cli import flags
 from .distributed import local_cluster
 from .errors import UsageError
-from .settings import settings
+from .settings import flag_values
 
 _MOST_PROCESSES = 1000  # of one kind; a larger number is taken for a typing error
 _OWN_FLAGS = ("workers", "ps", "port")
@@ -45,12 +45,12 @@ def main(arguments: Sequence[str]) -> None:
 
 def define() -> None:
     """Define the flags of this command and of a training run."""
-    flags.define()
-    workers, servers = flags.Integer(1, _MOST_PROCESSES), flags.Integer(0, _MOST_PROCESSES)
-    absl_flags.DEFINE(workers, "workers", 2, "The number of workers, which train.")
-    absl_flags.DEFINE(servers, "ps", 0, "The number of parameter servers.")
+    flags.define_settings()
+    bounds = 1, _MOST_PROCESSES
+    flags.define("workers", 2, "The number of workers, which train.", bounds=bounds)
+    flags.define("ps", 0, "The number of parameter servers.", bounds=(0, _MOST_PROCESSES))
     text = "The first port of the processes; 0 takes free ports."
-    absl_flags.DEFINE(flags.Integer(0, 2**16 - 1), "port", 0, text)
+    flags.define("port", 0, text, bounds=(0, 2**16 - 1))
 
 
 def _check(arguments: Sequence[str]) -> None:
@@ -59,7 +59,7 @@ def _check(arguments: Sequence[str]) -> None:
     Flags of `lexrow train` come after the `--`.
     """
     values = absl_flags.FLAGS
-    for name in settings.fields():
+    for name in flag_values.fields():
         if values[name].present:
             flag = f"--{name}={values[name].value}"
             where = "write it after the others and a --"

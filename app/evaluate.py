@@ -13,11 +13,12 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from .checkpoints.workdir import write_json
+from .checkpoints.workdir import read_settings, write_json
 from .cli import flags, startup
 from .errors import UsageError
 from .evaluation import score_report
-from .settings import checks, settings
+from .settings import flag_values
+from .settings.recommend_config import check_score_users
 from .settings.setting import fault
 
 _OF_RECOMMENDERS = ("top", "score_users")
@@ -54,7 +55,7 @@ def define() -> None:
     """Define the flags of this command."""
     flags.define_vectors()
     text = "Files to score the run on, in the format of --corpus."
-    absl_flags.DEFINE(flags.Paths(), "heldout", "", text)
+    flags.define("heldout", "", text, path=True)
     names, parser = ",".join(score_report.benchmarks), flags.Names()
     text = f"Benchmarks to run, of {names}, which come with gensim; empty for none."
     absl_flags.DEFINE(parser, "benchmarks", names, text)
@@ -63,10 +64,10 @@ def define() -> None:
     text = "Your own files of analogies; a line has four words."
     absl_flags.DEFINE(parser, "analogies", "", text)
     text = "For a recommender: lengths of the lists of items to score, as --top of lexrow train."
-    absl_flags.DEFINE(flags.Text(), "top", "", text)
+    flags.define("top", "", text)
     text = "For a recommender: how many users to rank items for, drawn by its --seed; or `all`."
-    absl_flags.DEFINE(flags.Text(), "score_users", "all", text)
-    absl_flags.DEFINE(flags.Paths(), "json", "", "A file to write the scores to.")
+    flags.define("score_users", "all", text)
+    flags.define("json", "", "A file to write the scores to.", path=True)
 
 
 def _check_vector_flags() -> None:
@@ -83,7 +84,7 @@ def _check_vector_flags() -> None:
             "--benchmarks= leaves nothing to score on; give --pairs=FILE or --analogies=FILE, or "
             f"name benchmarks, of {','.join(score_report.benchmarks)}"
         )
-    is_recommender = flags.stored_in(values.workdir).get("task") == "recommend"
+    is_recommender = read_settings(values.workdir).get("task") == "recommend"
     if is_recommender and not values["benchmarks"].present:
         raise UsageError(
             f"--workdir={values.workdir} holds a run of --task=recommend, which has no words; "
@@ -104,7 +105,7 @@ def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
     for name in _OF_VECTORS:
         if absl_flags.FLAGS[name].present:
             raise UsageError(f"--{name} means nothing to --heldout={heldout}; leave it out")
-    stored = flags.stored_in(folder)
+    stored = read_settings(folder)
     top, task = absl_flags.FLAGS.top, stored.get("task")
     for name in _OF_RECOMMENDERS if task and task != "recommend" else ():
         if absl_flags.FLAGS[name].present:
@@ -112,9 +113,9 @@ def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
             raise UsageError(f"{given} means nothing to --task={task}; leave it out")
     if task == "recommend":
         stored["score_users"] = absl_flags.FLAGS.score_users
-        checks.check_score_users(stored["score_users"])
+        check_score_users(stored["score_users"])
     if top:
-        wrong = fault(settings.fields()["top"], top)
+        wrong = fault(flag_values.fields()["top"], top)
         if wrong:
             raise UsageError(f"--top={top}: {wrong}")
         stored["top"] = top

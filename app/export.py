@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import flags as absl_flags
 
-from .checkpoints.workdir import Workdir
+from .checkpoints.workdir import Workdir, read_settings
 from .cli import flags, startup
 from .errors import UsageError
 from .exporting import (
@@ -22,7 +22,8 @@ from .exporting import (
     static_embedding,
     word2vec,
 )
-from .settings import settings
+from .settings import flag_values
+from .settings.setting import MOST_ROWS
 from .types import WordVectors
 
 
@@ -40,7 +41,7 @@ def _static_embedding(vectors: WordVectors, path: str) -> None:
     It splits texts as the run of --workdir does, or at white space for vectors of a file.
     """
     values = absl_flags.FLAGS
-    config = settings.from_names(flags.stored_in(values.workdir))
+    config = flag_values.from_names(read_settings(values.workdir))
     static_embedding.write(vectors, path, config.corpus, values.sif)
 
 
@@ -80,7 +81,7 @@ def main(_: Sequence[str]) -> None:
         raise UsageError("--output= is empty; name the file or folder to write")
     if values.workdir:
         Workdir(values.workdir).check_output(values.output)
-    stored = flags.stored_in(values.workdir)
+    stored = read_settings(values.workdir)
     task = stored.get("task", "words")
     formats = _formats_of_task(task) if stored else {}
     known = dict.fromkeys((*formats, *SHARED.get(task, FORMATS)) if stored else FORMATS)
@@ -133,8 +134,7 @@ def _formats_of_task(task: str) -> Mapping[str, Callable[..., str]]:
 def define() -> None:
     """Define the flags of this command."""
     flags.define_vectors(compares=False)
-    absl_flags.DEFINE(
-        flags.Text(),
+    flags.define(
         "format",
         "word2vec",
         f"The format to write. Words: {', '.join(FORMATS)}. A classifier: fasttext, "
@@ -142,18 +142,18 @@ def define() -> None:
         f"A recommender: vectors, faiss, word2vec, {', '.join(SHARED['recommend'])}.",
     )
     text = "The file to write; a folder for saved_model, projector and static_embedding."
-    absl_flags.DEFINE(flags.Paths(), "output", "", text)
+    flags.define("output", "", text, path=True)
     text = "The number of words to write for the projector."
-    absl_flags.DEFINE(flags.count(1), "limit", 10_000, text)
+    flags.define("limit", 10_000, text, bounds=(1, MOST_ROWS))
     text = (
         "For static_embedding: each word has the weight sif / (sif + p), where p is its share of "
         "the text. 0: no weights. Usual: 1e-3."
     )
-    absl_flags.DEFINE(flags.Float(0, 1e6), "sif", 0.0, text)
+    flags.define("sif", 0.0, text, bounds=(0, 1e6))
     text = "The rows of words and n-grams that fasttext_quantized keeps, the longest. 0: all."
-    absl_flags.DEFINE(flags.count(0), "cutoff", 0, text)
+    flags.define("cutoff", 0, text, bounds=(0, MOST_ROWS))
     text = "Whether fasttext_quantized also quantises the rows of labels."
-    absl_flags.DEFINE_bool("qout", False, text)
+    flags.define("qout", False, text)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from .cli import flags
 from .errors import UsageError
 from .evaluation import nearest_words
 from .evaluation.lexicon import make_lexicon
+from .settings.setting import MOST_ROWS
 
 _SHOWN = 5  # of the words that are not known
 
@@ -54,9 +55,10 @@ def main(words: Sequence[str]) -> None:
 def define() -> None:
     """Define the flags of this command."""
     flags.define_vectors()
-    absl_flags.DEFINE(flags.count(1), "k", 10, "The number of words to print for each word.")
+    text = "The number of words to print for each word."
+    flags.define("k", 10, text, bounds=(1, MOST_ROWS))
     text = "An analogy to solve instead, such as `paris - france + italy`."
-    absl_flags.DEFINE(flags.Text(), "analogy", "", text)
+    flags.define("analogy", "", text)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,10 @@ from typing import Any
 from absl import flags as absl_flags
 from absl import logging
 
+from .checkpoints.workdir import read_settings
 from .cli import flags, startup
 from .errors import UsageError
+from .settings.setting import MOST_ROWS
 from .system.files import BYTE_ORDER_MARK, LONGEST_LINE
 from .tasks.classify import fasttext_prediction
 from .text.fasttext import model_file
@@ -51,14 +53,15 @@ def main(_: Sequence[str]) -> None:
 
 def define() -> None:
     """Define the flags of this command."""
-    absl_flags.DEFINE(flags.Paths(), "workdir", "", "The folder of a trained classifier.")
+    flags.define("workdir", "", "The folder of a trained classifier.", path=True)
     text = "A classifier of fastText, .bin or .ftz, instead of --workdir."
-    absl_flags.DEFINE(flags.Paths(), "model", "", text)
-    absl_flags.DEFINE(flags.count(1), "k", 1, "The number of labels to print for each text.")
+    flags.define("model", "", text, path=True)
+    text = "The number of labels to print for each text."
+    flags.define("k", 1, text, bounds=(1, MOST_ROWS))
     text = "The least probability of a label that is printed."
-    absl_flags.DEFINE(flags.Float(0.0, 1.0), "threshold", 0.0, text)
+    flags.define("threshold", 0.0, text, bounds=(0, 1))
     text = "Print a JSON object of labels and probabilities a line."
-    absl_flags.DEFINE_bool("json", False, text)
+    flags.define("json", False, text)
 
 
 def _load_predictor(
@@ -75,7 +78,7 @@ def _load_predictor(
         if loaded.args.max_ngram > 0:
             startup.start_tensorflow()  # which hashes n-grams of characters
         return fasttext_prediction.make_predictor(loaded)
-    run = startup.start_run(workdir, flags.stored_in(workdir), "classify")
+    run = startup.start_run(workdir, read_settings(workdir), "classify")
     from .tasks.classify import classify_model
 
     return classify_model.make_predictor(*run)

@@ -21,7 +21,7 @@ from .checkpoints import workdir
 from .cli import flags, startup
 from .errors import UsageError
 from .profiling import profile_picture, profile_report, profiles
-from .settings import TableConfig, settings
+from .settings import TableConfig, flag_values
 
 
 def main(_: Sequence[str]) -> None:
@@ -46,12 +46,12 @@ def main(_: Sequence[str]) -> None:
 
 def define() -> None:
     """Define the flags of a training run and of this command."""
-    flags.define()
-    absl_flags.DEFINE(flags.Paths(), "before", "", "The folder of another run to compare with.")
-    absl_flags.DEFINE_bool("live", False, "Measure now, without a profile and without training.")
-    absl_flags.DEFINE(flags.Float(0.1, 86_400.0), "seconds", 5.0, "Seconds of each part of --live.")
-    absl_flags.DEFINE(flags.Paths(), "json", "", "Write every number to this file.")
-    absl_flags.DEFINE(flags.Paths(), "plot", "", "Draw the parts of a step (.png, .svg or .pdf).")
+    flags.define_settings()
+    flags.define("before", "", "The folder of another run to compare with.", path=True)
+    flags.define("live", False, "Measure now, without a profile and without training.")
+    flags.define("seconds", 5.0, "Seconds of each part of --live.", bounds=(0.1, 86_400))
+    flags.define("json", "", "Write every number to this file.", path=True)
+    flags.define("plot", "", "Draw the parts of a step (.png, .svg or .pdf).", path=True)
 
 
 def _read_recorded() -> tuple[str, dict[str, Any]]:
@@ -97,8 +97,8 @@ def _diagnose(flag: str, path: str) -> profile_report.Diagnosis:
     """
     profile = profiles.find_newest(Path(path), flag)
     # A run's workdir is three folders above a profile in its tensorboard/plugins/profile.
-    stored = flags.stored_in(profile.resolve().parents[3])
-    config = settings.from_names(stored) if stored else None
+    stored = workdir.read_settings(profile.resolve().parents[3])
+    config = flag_values.from_names(stored) if stored else None
     return profile_report.diagnose(profile, config)
 
 

@@ -19,8 +19,10 @@ from typing import BinaryIO
 import numpy as np
 from absl import flags as absl_flags
 
+from .checkpoints.workdir import read_settings
 from .cli import flags, startup
 from .errors import UsageError
+from .settings.setting import MOST_ROWS
 from .system.files import bounded_lines
 
 _USERS = 1 << 16  # that are answered at a time, so that a list without an end takes no more memory
@@ -43,7 +45,7 @@ def main(users: Sequence[str]) -> None:
     """
     values = absl_flags.FLAGS
     new_items = _new_items(users)
-    run = startup.start_run(values.workdir, flags.stored_in(values.workdir), "recommend")
+    run = startup.start_run(values.workdir, read_settings(values.workdir), "recommend")
     from .tasks.recommend import new_users, recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
     from .text.names import whole
@@ -146,16 +148,17 @@ def _print(user: str | None, items: list[str], scores: list[float]) -> None:
 
 def define() -> None:
     """Define the flags of this command."""
-    absl_flags.DEFINE(flags.Paths(), "workdir", "", "The folder of a run of --task=recommend.")
-    absl_flags.DEFINE(flags.count(1), "k", 10, "The number of items to print for each user.")
+    flags.define("workdir", "", "The folder of a run of --task=recommend.", path=True)
+    text = "The number of items to print for each user."
+    flags.define("k", 10, text, bounds=(1, MOST_ROWS))
     absl_flags.DEFINE_string(
         "items", None, "Items, with commas between them, of a user who was not in training."
     )
     text = "The file of the items of a user who was not in training, one in each line."
-    absl_flags.DEFINE(flags.Paths(), "items_file", "", text)
+    flags.define("items_file", "", text, path=True)
     text = "Print items that the user has in the training pairs as well."
-    absl_flags.DEFINE_bool("include_known", False, text)
-    absl_flags.DEFINE_bool("json", False, "Print a JSON object a line instead of text.")
+    flags.define("include_known", False, text)
+    flags.define("json", False, "Print a JSON object a line instead of text.")
 
 
 if __name__ == "__main__":

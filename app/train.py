@@ -34,5 +34,5 @@ def main(_: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    flags.define()
+    flags.define_settings()
     flags.run(main)

@@ -27,7 +27,7 @@ from ..losses.user_item_losses import Bpr, SquaredError, UserItemLoss
 from ..optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
 from ..optimizers.base import Gradients, Optimizer
 from ..settings import ModelConfig, OptimizerConfig, RatingsConfig
-from ..settings.settings import numbers
+from ..settings.setting import numbers
 from ..system import devices
 
 

@@ -35,8 +35,6 @@ from ..types import Batch
 from .learning import make_optimizer
 from .storage import dtypes
 
-# The share of the free memory that a plan may use. The rest is for memory that no plan counts.
-_SHARE = 0.95
 # Bytes of compiled steps, their executors and the text in the pipeline. Measured with skip-gram,
 # 4,096 tokens a step, and blocks of 0.25 and 2 MB of text: 0.09 GB.
 _RUN = 90_000_000
@@ -243,12 +241,12 @@ def free_memory(settings: TableConfig, devices: list[str]) -> dict[str, int]:
     Returns:
         Bytes by place: the host, each GPU or limited device, and the file of --table_file.
     """
-    free = {memory.HOST: int(_SHARE * machine.free_bytes()) + machine.resident_bytes()}
+    free = {memory.HOST: int(memory.SHARE * machine.free_bytes()) + machine.resident_bytes()}
     for name in devices:
         if settings.device_memory:
             free[name] = int(settings.device_memory * 1e9)
         elif name.startswith("GPU"):
-            free[name] = int(_SHARE * _gpu_bytes(name))
+            free[name] = int(memory.SHARE * _gpu_bytes(name))
     if settings.table_file:
         path = Path(settings.table_file)
         file_bytes = path.stat().st_size if path.is_file() else 0

@@ -24,7 +24,7 @@ from ..tables.base import Checkpointable, Table
 from ..tables.variable import named_variables
 from . import bundle, stored
 from .bundle import Bundle
-from .workdir import Workdir, read_flags
+from .workdir import Workdir, read_settings
 
 T = TypeVar("T")
 
@@ -364,8 +364,8 @@ def is_finished(workdir: Workdir, asked: RunConfig | None = None) -> bool:
         UsageError: The flags cannot be read.
     """
     position = newest_position(workdir.checkpoints)
-    flags = read_flags(workdir.flags)
-    limits = tuple(int(flags.get(name, 0)) for name in ("epochs", "patience"))
+    flags = read_settings(workdir.path)
+    limits = tuple(flags.get(name, 0) for name in ("epochs", "patience"))
     is_other = asked is not None and limits != (asked.epochs, asked.patience)
     return position is not None and position.is_at_end(*limits) and not is_other
 

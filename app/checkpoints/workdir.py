@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DamagedError, RunError, UsageError
-from ..settings import flagfiles
-from ..settings.settings import as_text
+from ..settings import flag_values, flagfiles
+from ..settings.effects import BEFORE, GONE
+from ..settings.setting import as_text, fault, parse
 from ..system import checked_files
 from ..system.checked_files import list_folder
 from ..system.files import remove_folder, replacing, replacing_folder, sweep
@@ -212,6 +213,37 @@ def read_flags(path: Path) -> dict[str, str]:
         raise UsageError(
             f"cannot read {path}: {error}; mend it, or choose a new --workdir"
         ) from error
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """Return the settings of the run in a workdir, without --workdir and unknown flags.
+
+    Args:
+        path: The workdir; empty for none.
+
+    Returns:
+        Flag name -> value, for flags of the task only, also of those that are newer than the
+        workdir and changed what it did; empty if there is no run.
+
+    Raises:
+        UsageError: The flags cannot be read, or a value is not allowed for its flag.
+    """
+    texts = read_flags(Workdir(path).flags) if path else {}
+    for name in GONE.keys() & texts.keys():
+        if texts[name]:
+            raise UsageError(f"{path}/flags.cfg: --{name}={texts[name]}: {GONE[name]}")
+    fields, stored = flag_values.fields_of(flag_values.task_of(texts)), {}
+    for name in [name for name in fields if name in texts and name != "workdir"]:
+        try:
+            stored[name] = parse(fields[name], texts[name])
+            wrong = fault(fields[name], stored[name])
+        except ValueError as error:
+            wrong = str(error)
+        if wrong:
+            where = f"{path}/flags.cfg: --{name}={texts[name]}: {wrong}"
+            raise UsageError(f"{where}; mend it, or choose a new --workdir")
+    older = {name: value for name, value in BEFORE.items() if name in fields and stored}
+    return older | stored
 
 
 def write_flags(path: Path, settings: dict[str, Any]) -> None:

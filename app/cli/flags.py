@@ -9,98 +9,93 @@ import contextlib
 import copy
 import dataclasses
 import itertools
-import os
-import re
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from absl import flags, logging
 
 from ..checkpoints import workdir
-from ..errors import RunError, StoppedError, UsageError
-from ..settings import Config, checks, flagfiles, settings
+from ..errors import NoEffectError, RunError, StoppedError, UsageError
+from ..settings import Config, checks, flag_values, flagfiles, setting
+from ..settings.effects import GONE, has_effect
 from ..settings.foreign_names import meant
-from ..settings.setting import fault
 from ..text import vector_files
 from ..types import WordVectors
 from . import help_text, messages, startup
-from .number_parsers import Float, Integer, count
 
 _HELP = {"--help", "-help", "-h"}
-# A home folder, at the start or after a comma or a colon, where a value names several files.
-_HOME = re.compile(r"(?:^|(?<=[,:]))\s*~[^/,:]*")
-# Flags of earlier versions that are gone: an empty value had no effect, and is ignored.
-_GONE = {
-    "data_service": "the tf.data service is gone, and each process reads its text itself; write "
-    "the flag without a value, or leave it out"
-}
-_NAME_BYTES = 255  # NAME_MAX of Linux: no file system there takes a longer name of a file
 
 
-class Text(flags.ArgumentParser):
-    """A parser of text that can be written to a file."""
+class Parser(flags.ArgumentParser):
+    """A parser of the value of a flag.
 
-    def parse(self, argument: str) -> str:
-        """Return the text as it is; raise ValueError for a NUL character or text not in UTF-8."""
-        if "\0" in argument:
-            raise ValueError("a NUL character is in it; leave it out")
-        try:
-            argument.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError("it is not UTF-8; give other text, or rename the file") from error
-        return argument
+    Args:
+        field: The rules of the value, from `setting`.
+        checks: Whether to refuse a value that the rules do not allow.
+    """
 
+    def __init__(self, field: dataclasses.Field, checks: bool = True):
+        self.field, self._checks = field, checks
 
-class Paths(Text):
-    """A parser of file names, which expands `~` like a shell."""
+    def __deepcopy__(self, memo: Any) -> Parser:
+        return self  # with its field, which cannot be copied
 
-    def parse(self, argument: str) -> str:
-        """Return the text with `~` expanded at its start and after a comma or a colon.
-
-        Raise ValueError for text that `Text` refuses, or with a name of more than 255 bytes.
-        """
-        path = _HOME.sub(lambda home: os.path.expanduser(home[0].strip()), super().parse(argument))
-        if any(len(name.encode()) > _NAME_BYTES for name in re.split("[/,]", path)):
-            raise ValueError(f"a name in it is longer than {_NAME_BYTES} bytes; shorten it")
-        return path
+    def parse(self, argument: Any) -> Any:
+        """Return the value of a text; raise ValueError, with the remedy, if it is none."""
+        if not isinstance(argument, str):  # a default
+            return argument
+        value = setting.parse(self.field, argument)
+        wrong = setting.fault(self.field, value) if self._checks else None
+        if wrong:
+            raise ValueError(wrong)
+        return value
 
 
 class Names(flags.ListParser):
     """A parser of file names with commas between them; one with a comma is in double quotes."""
 
     def parse(self, argument: str | list[str]) -> list[str]:
-        """Return the names, parsed like `Paths`; raise ValueError if one is no file name."""
-        return [Paths().parse(name) for name in super().parse(argument)]
+        """Return the names; raise ValueError if one is no file name."""
+        return [setting.expand_home(name) for name in super().parse(argument)]
 
 
-_PARSERS = {
-    bool: flags.BooleanParser(),
-    int: Integer(),
-    float: Float(),
-    str: Text(),
-    Path: Paths(),
-}
-
-
-def parser(field: dataclasses.Field) -> flags.ArgumentParser:
-    """Return the parser of the flag of a field, by the type of its default or its metadata `path`.
+def make_parser(default: Any, help: str = "", **rules: Any) -> Parser:
+    """Return the parser of values of the type of a default.
 
     Args:
-        field: A dataclass field from `setting`.
+        default: The value of the flag when it is not given.
+        help: The help of the flag.
+        rules: See `setting.setting`.
     """
-    return _PARSERS[Path if field.metadata["path"] else type(field.default)]
+    field = setting.setting(default, help, **rules)
+    field.type = type(default).__name__
+    return Parser(field)
 
 
-def define() -> None:
-    """Define a global flag for every setting of a training run."""
-    for name, field in settings.fields().items():
-        text = field.metadata["help"]
-        if isinstance(field.default, bool):  # DEFINE_bool also defines --noNAME
-            flags.DEFINE_bool(name, field.default, text, flag_values=flags.FLAGS)
-        else:
-            flags.DEFINE(parser(field), name, field.default, text, flag_values=flags.FLAGS)
+def define(name: str, default: Any, help: str, **rules: Any) -> None:
+    """Define a global flag, whose type is that of its default.
+
+    Args:
+        name: The name.
+        default: The value when it is not given.
+        help: The help.
+        rules: See `setting.setting`.
+    """
+    _add(name, default, make_parser(default, help, **rules))
+
+
+def define_settings() -> None:
+    """Define a global flag for every setting of a training run, of any task."""
+    for name, field in flag_values.fields().items():
+        _add(name, field.default, Parser(field, checks=False))
+
+
+def _add(name: str, default: Any, parser: Parser) -> None:
+    """Add a global flag; that of a bool also has the form --noNAME."""
+    flag: flags.Flag = flags.Flag(parser, None, name, default, parser.field.metadata["help"])
+    flag.boolean = parser.field.type == "bool"
+    flags.FLAGS[name] = flag
 
 
 def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
@@ -132,14 +127,14 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
 
 
 def _without_gone(arguments: Sequence[str]) -> list[str]:
-    """Return a command line without empty values of `_GONE`; raise UsageError for others."""
+    """Return a command line without empty values of `GONE`; raise UsageError for others."""
     left = []
     for argument in arguments:
         name, _, value = argument.lstrip("-").partition("=")
-        if name not in _GONE or not argument.startswith("-"):
+        if name not in GONE or not argument.startswith("-"):
             left.append(argument)
         elif value:
-            raise UsageError(f"{argument}: {_GONE[name]}")
+            raise UsageError(f"{argument}: {GONE[name]}")
     return left
 
 
@@ -158,7 +153,8 @@ def parsed(needs_workdir: bool = True) -> Config:
 
     A flag that is not given takes its value from the workdir's `flags.cfg`, if there is one and if
     the value has an effect beside the given flags, else the default of the task. A value from a
-    flagfile that has no effect beside the typed flags is left out, with a log message.
+    flagfile that has no effect beside a value that is not from a flagfile, such as a typed one, is
+    left out, with a log message. Beside another flagfile value it is an error.
 
     Args:
         needs_workdir: Whether an empty `--workdir` is an error.
@@ -166,84 +162,33 @@ def parsed(needs_workdir: bool = True) -> Config:
     Raises:
         UsageError: A value is not allowed, or does not fit the data in the workdir.
     """
-    values = {name: flags.FLAGS[name].value for name in settings.fields()}
-    stored = stored_in(values["workdir"])
-    given = {name for name in values if flags.FLAGS[name].present}
-    task = values["task"] if "task" in given else stored.get("task", values["task"])
+    known = (name for name in flag_values.fields() if flags.FLAGS[name].present)
+    given = {name: flags.FLAGS[name].value for name in known}
+    typed = {name for name in given if flags.FLAGS[name].is_typed}
+    stored = workdir.read_settings(given.get("workdir", ""))
+    task = given.get("task", stored.get("task", "words"))
     # Settings of another task may not be allowed; `check_fixed` then names the task.
     kept = stored if stored.get("task", task) == task else {}
-    values = {"task": task} | kept | {name: values[name] for name in given}
-    values = settings.defaults(values) | values
-    for name, field in settings.fields().items():
-        other, *known = field.metadata["only"] or (name, values[name])
-        if name not in given and values[other] not in known:
-            values[name] = settings.default(field, values)
-    from_files = {name for name in given if not flags.FLAGS[name].is_typed}
-    config = _checked(values, from_files, needs_workdir)
-    checks.check_fixed(stored, config)
-    return config
-
-
-def _checked(values: dict[str, Any], from_files: set[str], needs_workdir: bool) -> Config:
-    """Return the checked settings, with defaults for some flagfile values that have no effect.
-
-    A flagfile value is replaced if it has no effect beside a value that is not from a flagfile,
-    such as a typed one. It is logged. Beside another flagfile value it is an error.
-
-    Args:
-        values: Flag name -> value; not changed.
-        from_files: The names of the flags that only a flagfile gives; not changed.
-        needs_workdir: Whether an empty `--workdir` is an error.
-
-    Raises:
-        UsageError: Any other value is not allowed, or the values do not fit together.
-    """
-    values, from_files = dict(values), set(from_files)
     while True:
-        config = settings.from_names(values)
+        values = {"task": task} | kept | given
+        values = flag_values.defaults(values) | values
+        unused = {name for name in kept if name not in given and not has_effect(name, values)}
+        usual = flag_values.defaults(values)
+        config = flag_values.from_names(values | {name: usual[name] for name in unused})
         try:
+            checks.check_names(given | {"task": task}, typed)
             checks.check(config, needs_workdir)
-            return config
-        except checks.NoEffectError as error:
+            break
+        except NoEffectError as error:
+            from_files = given.keys() - typed
             if error.flag not in from_files or error.beside in from_files:
                 raise
             logging.info(
                 "--%s=%s of a flagfile is ignored: it has no effect with --%s=%s",
-                *(error.flag, values[error.flag], error.beside, values[error.beside]),
+                *(error.flag, given.pop(error.flag), error.beside, values[error.beside]),
             )
-            from_files.remove(error.flag)
-            field = settings.fields()[error.flag]
-            values[error.flag] = settings.default(field, values)
-
-
-def stored_in(path: str | Path) -> dict[str, Any]:
-    """Return the settings in the `flags.cfg` of a workdir, without --workdir and unknown flags.
-
-    Args:
-        path: The folder; empty for none.
-
-    Returns:
-        Flag name -> value, also of newer settings (`before`); empty if the file does not exist.
-
-    Raises:
-        UsageError: A value is not allowed for its flag.
-    """
-    fields, stored = settings.fields(), {}
-    texts = workdir.read_flags(workdir.Workdir(path).flags) if path else {}
-    for name, text in texts.items():
-        if text and name in _GONE:
-            raise UsageError(f"{path}/flags.cfg: --{name}={text}: {_GONE[name]}")
-        if name in fields and name != "workdir":
-            try:
-                stored[name] = parser(fields[name]).parse(text)
-                wrong = fault(fields[name], stored[name])
-            except ValueError as error:
-                wrong = str(error)
-            if wrong:
-                where = f"{path}/flags.cfg: --{name}={text}: {wrong}"
-                raise UsageError(f"{where}; mend it, or choose a new --workdir")
-    older = {name: field.metadata["before"] for name, field in fields.items()}
-    return {name: value for name, value in older.items() if value and stored} | stored
+    checks.check_fixed(stored, config)
+    return config
 
 
 def define_vectors(compares: bool = True) -> None:
@@ -252,12 +197,13 @@ def define_vectors(compares: bool = True) -> None:
     Args:
         compares: Whether the command compares words, so that it has --case.
     """
-    flags.DEFINE(Paths(), "workdir", "", "The workdir of a trained run.")
-    flags.DEFINE(Paths(), "vectors", "", "A file of word2vec or fastText instead of --workdir.")
+    define("workdir", "", "The workdir of a trained run.", path=True)
+    define("vectors", "", "A file of word2vec or fastText instead of --workdir.", path=True)
     if compares:
-        cases = ["fold", "exact"]
-        flags.DEFINE_enum("case", "fold", cases, "How words are compared: `fold` ignores case.")
-    flags.DEFINE(count(0), "restrict", 0, "Use only the first N words. 0 uses all.")
+        cases = ("fold", "exact")
+        define("case", "fold", "How words are compared: `fold` ignores case.", choices=cases)
+    bounds = 0, setting.MOST_ROWS
+    define("restrict", 0, "Use only the first N words. 0 uses all.", bounds=bounds)
 
 
 def vectors() -> WordVectors:
@@ -294,7 +240,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     try:
         with messages.checked_output():
             if _HELP & set(itertools.takewhile(lambda text: text != "--", sys.argv[1:])):
-                print(help_text.command(_task_of_help(), __name__), flush=True)
+                print(help_text.command(_task_of_help()), flush=True)
                 return
             others = parse(sys.argv, arguments)
             if others and not arguments:
@@ -317,15 +263,15 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
 
 
 def _task_of_help() -> str:
-    """Return the --task given beside `--help`, else ""; raise UsageError only for a wrong task.
+    """Return the --task beside `--help`, "" if there is none; raise UsageError for a wrong one.
 
     The global flags are set from the command line as far as it can be read.
     """
-    if not help_text.has_training_flags():
+    if "task" not in flags.FLAGS:
         return ""
     with contextlib.suppress(UsageError):  # a wrong command line gets its help, too
         parse([argument for argument in sys.argv if argument not in _HELP])
-    task = flags.FLAGS["task"].value if flags.FLAGS["task"].present else ""
-    if task and (wrong := fault(settings.fields()["task"], task)):
-        raise UsageError(f"--task={task}: {wrong}")
+    task = flags.FLAGS["task"].value
+    if task not in flag_values.TASKS:
+        raise UsageError(f"--task={task}: not one of {', '.join(flag_values.TASKS)}")
     return task

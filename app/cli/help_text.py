@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -10,7 +9,8 @@ from typing import Any
 
 from absl import flags
 
-from ..settings import settings
+from ..settings import Config, effects, flag_values
+from ..settings.setting import as_text
 
 _WIDTH = 88
 _FORMAT: dict[str, Any] = {
@@ -20,108 +20,57 @@ _FORMAT: dict[str, Any] = {
 }
 
 
-def has_training_flags() -> bool:
-    """Return whether the command takes the flags of a training run."""
-    return settings.fields().keys() <= set(flags.FLAGS)
-
-
-def command(task: str, shared: str) -> str:
-    """Return the help of the running command: its docstring, its own flags, and shared flags.
+def command(task: str) -> str:
+    """Return the help of the running command: its docstring, its own flags, and those of a run.
 
     Args:
-        task: A value of `--task`; see `training_flags`.
-        shared: The name of the module with the flags that several commands have. Its help is left
-            out where the flags of a training run are shown.
+        task: The value of `--task`; empty for a command without the flags of a training run.
     """
-    own = _without_title(flags.FLAGS.main_module_help())
-    if has_training_flags():
-        others = training_flags(task)
-    else:
-        others = _without_title(flags.FLAGS.module_help(shared))
-    texts = [str(sys.modules["__main__"].__doc__), own and f"Flags:\n{own}", others]
-    return "\n\n".join(text.strip("\n") for text in texts if text)
+    hidden = set(flag_values.fields()) if task else set()
+    for module, known in flags.FLAGS.flags_by_module_dict().items():
+        hidden |= {flag.name for flag in known if module.startswith(("absl.", "tensorflow."))}
+    shown = [flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].name not in hidden]
+    own = ["\n".join(["Flags:", *map(_own_flag, shown)])] if shown else []
+    texts = [str(sys.modules["__main__"].__doc__), *own, *([training_flags(task)] if task else [])]
+    return "\n\n".join(text.strip("\n") for text in texts)
 
 
-def _without_title(text: str) -> str:
-    """Return the help of a module's flags without its first line, the path of the module."""
-    return text.strip("\n").partition("\n")[2]
+def training_flags(task: str) -> str:
+    """Return the help of the flags of a task, grouped by the dataclasses that define them."""
+    kind, groups = flag_values.TASKS[task], {}
+    fields, usual = flag_values.fields_of(kind), flag_values.defaults({"task": task})
+    for section in vars(kind()).values():
+        for group in reversed(type(section).__mro__):
+            names = [name for name in vars(group).get("__annotations__", ()) if name in fields]
+            title = group.__name__.removesuffix("Config")
+            shown = [_flag(name, usual[name], fields[name].metadata, kind) for name in names]
+            groups[title] = "\n".join([f"{title}:", *shown]) if shown else ""
+    for title in ("Distribution", "Profile"):  # few runs need them
+        groups[title] = groups.pop(title)
+    others = ", ".join(other for other in flag_values.TASKS if other != task)
+    last = f"These are the flags of --task={task}. Others: {others}; give one beside --help."
+    return "\n\n".join([*filter(None, groups.values()), textwrap.fill(last, _WIDTH)])
 
 
-def training_flags(task: str = "") -> str:
-    """Return the help of the flags of a training run, grouped by subject.
-
-    Args:
-        task: A value of `--task`, to show only the flags, choices and defaults of that task; empty
-            for all tasks.
-    """
-    groups = []
-    for subject, fields in settings.by_subject().items():
-        shown = [field for field in fields if not task or task in settings.tasks_of(field)]
-        shown.sort(key=lambda field: field.name != subject)  # --model first among "Model"
-        if shown:
-            groups.append("\n".join([f"{subject.capitalize()}:", *(_flag(f, task) for f in shown)]))
-    if not task:
-        groups.append("Give --task=NAME beside --help to see only the flags of that task.")
-    return "\n\n".join(groups)
+def _own_flag(flag: flags.Flag) -> str:
+    """Return the lines of a flag of the command itself."""
+    field = getattr(flag.parser, "field", None)
+    return _flag(flag.name, flag.default, field.metadata if field else {"help": flag.help})
 
 
-def _flag(field: dataclasses.Field, task: str) -> str:
-    """Return the wrapped lines of one flag: name, help, choices, default and scope."""
-    name = f"[no]{field.name}" if isinstance(field.default, bool) else field.name
-    choices = field.metadata["of_task"].get(task) or field.metadata["choices"]
-    lines = [field.metadata["help"], f"One of: {', '.join(choices)}." if choices else ""]
-    lines += [_default(field, task), _scope(field, task)]
+def _flag(
+    name: str, default: Any, rules: Mapping[str, Any], task: type[Config] | None = None
+) -> str:
+    """Return the wrapped lines of one flag: name, help, choices, default, and what it needs."""
+    lines, choices = [rules["help"]], rules.get("choices")
+    if choices:
+        lines.append(f"One of: {', '.join(choices)}.")
+    shown = ",".join(default) if isinstance(default, list) else as_text(default)
+    lines.append(f"Default: {'empty' if shown in ('', 'None') else shown}.")
+    if task and name in effects.NEEDS:
+        other, values = effects.NEEDS[name]
+        known = flag_values.fields_of(task)[other].metadata["choices"] or values
+        needed = " or ".join(f"--{other}={value}" for value in values if value in known)
+        lines.append(f"Only with {needed}.")
     wrapped = [line for text in lines for line in textwrap.wrap(text, _WIDTH, **_FORMAT)]
-    return "\n".join([f"  --{name}", *wrapped])
-
-
-def _default(field: dataclasses.Field, task: str) -> str:
-    """Return the line with the default of a task, or of all tasks if `task` is empty."""
-    usual = field.default
-    others = []
-    for beside, value in field.metadata["beside"]:
-        needed = [f"--{name}={_value(needs)}" for name, needs in beside.items() if name != "task"]
-        if not needed and beside["task"] == task:
-            usual = value
-        elif needed and (not task or _is_possible(beside, task)):
-            others.append(f"{_value(value)} with {' and '.join(needed)}")
-        elif not task:
-            others.append(f"{beside['task']}: {_value(value)}")
-    # Where choices depend on the task, every task has its own default.
-    has_usual = task or not field.metadata["of_task"]
-    return f"Default: {'; '.join(([_value(usual)] if has_usual else []) + others)}."
-
-
-def _is_possible(values: Mapping[str, Any], task: str) -> bool:
-    """Return whether a task allows values of settings, by name."""
-    known = settings.fields()
-    return all(
-        value in known[name].metadata["of_task"].get(task, ())
-        if known[name].metadata["of_task"]
-        else task in settings.tasks_of(known[name])
-        for name, value in values.items()
-    )
-
-
-def _scope(field: dataclasses.Field, task: str) -> str:
-    """Return the line with the tasks, and the values of another flag, that give a flag an effect.
-
-    It is empty for a flag that always has an effect.
-    """
-    sentences = []
-    tasks = settings.tasks_of(field)
-    if not task and len(tasks) < len(settings.fields()["task"].metadata["choices"]):
-        sentences.append(f"Tasks: {', '.join(tasks)}.")
-    other, *values = field.metadata["only"] or ("task",)
-    if other != "task":
-        known = settings.fields()[other].metadata["of_task"].get(task, values)
-        others = [f"--{other}={value}" for value in values if value in known]
-        sentences.append(f"Only with {' or '.join(others)}.")
-    return " ".join(sentences)
-
-
-def _value(value: Any) -> str:
-    """Return a default as it is written on the command line; for empty text the word `empty`."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if value != "" else "empty"
+    return "\n".join([f"  --{'[no]' if isinstance(default, bool) else ''}{name}", *wrapped])

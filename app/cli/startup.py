@@ -13,7 +13,7 @@ from absl import logging
 
 from ..checkpoints import workdir
 from ..errors import UsageError
-from ..settings import Config, settings
+from ..settings import flag_values
 from ..system import machine, program_cache
 from ..system.console import hide_stderr, size_text
 
@@ -95,14 +95,14 @@ def _refuse_import(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
-def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config, workdir.Workdir]:
+def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Any, workdir.Workdir]:
     """Start TensorFlow as the run of a workdir does; return its configuration and the workdir.
 
     TensorFlow gets the threads of the run (see `devices.use_machine`). No file is read.
 
     Args:
         path: The workdir.
-        stored: The result of `flags.stored_in`; a setting that is missing has its default.
+        stored: The result of `workdir.read_settings`; a setting that is missing has its default.
         task: The task that the run must have; empty for any, or no run.
 
     Raises:
@@ -118,6 +118,6 @@ def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Config
     start_tensorflow()
     from ..system import devices
 
-    config = settings.from_names(stored)
+    config = flag_values.from_names(stored)
     devices.use_machine(config.run)
     return config, workdir.Workdir(path)

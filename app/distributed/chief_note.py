@@ -20,7 +20,8 @@ from typing import Any
 from ..checkpoints.workdir import read_json, write_json
 from ..errors import RunError, UsageError
 from ..settings import Config
-from ..settings.settings import as_text, by_name
+from ..settings.flag_values import by_name
+from ..settings.setting import as_text
 from .cluster_spec import Hosts
 
 # Flags that may differ: paths and speed of a machine, and flags that only the chief uses.

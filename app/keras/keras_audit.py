@@ -21,6 +21,34 @@ from .step_parts import StepParts, find_parts, parts_of
 from .tables.table_variable import TableVariable
 from .tables.table_warnings import variable_bytes
 
+_OPTIMIZERS = {
+    "Adam": "LazyAdam",
+    "AdamW": "LazyAdamW",
+    "Adagrad": "Adagrad or RowwiseAdagrad",
+    "Ftrl": "Ftrl",
+    "SGD": "SGD",
+}
+# What to use instead of a constraint, a regularizer, and a sum of gradients of a whole table.
+_BY_ROW = (
+    "an embeddings_constraint by row of lexrow.keras.RowEmbedding, "
+    "with an optimizer of lexrow.keras"
+)
+_REGULARIZED = (
+    "weight_decay of lexrow.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
+)
+_SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
+_BEFORE_LOOP = (
+    "look up the rows of all passes before the loop or RNN, and pass them to it: inside a loop, "
+    "the gradient of a look-up is dense"
+)
+# Operations made in these files of Keras have a known cause.
+_KERAS = pathlib.PurePath(keras.__file__).parent
+_CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
+_REGULARIZERS = str(_KERAS / "src/regularizers/regularizers.py")
+_LOSS_SCALE = str(_KERAS / "src/optimizers/loss_scale_optimizer.py")
+_AUDIT = str(pathlib.PurePath(__file__).with_name("keras_audit.py"))
+_GRADIENT = str(pathlib.PurePath(tf.__file__).parent / "python/eager/backprop.py")
+
 
 def audit(
     model: keras.Model | Callable[..., Any], data: Any = None, least_bytes: int = whole.LEAST_BYTES
@@ -73,7 +101,8 @@ def audit(
         parts = parts_of([model])
     else:
         arguments = _arguments(model, data)
-        function = _trace_function(model, arguments)
+        traced = model if hasattr(model, "get_concrete_function") else tf.function(model)
+        function = traced.get_concrete_function(*arguments)
         parts = find_parts(model, arguments)
     variables = _variables(parts, function)
     tables = whole.taken_by_row(function, variables, least_bytes)
@@ -115,13 +144,6 @@ def _arguments(function: Any, data: Any) -> tuple[Any, ...]:
     return arguments
 
 
-def _trace_function(function: Any, arguments: tuple[Any, ...]) -> Any:
-    """Return the ConcreteFunction of a step function for these arguments."""
-    if not hasattr(function, "get_concrete_function"):
-        function = tf.function(function)
-    return function.get_concrete_function(*arguments)
-
-
 def _trace_step(model: keras.Model, data: Any) -> Any:
     """Trace one training step, compiled as `fit` would, without running it; return the function.
 
@@ -154,16 +176,13 @@ def _input_specs(model: keras.Model) -> Any:
     if not getattr(model, "inputs", None):
         raise ValueError(f"{model.name} has no known inputs; pass data, a batch (x, y)")
     inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
-    return tf.nest.map_structure(_input_spec, inputs)
 
+    def spec(value: keras.KerasTensor) -> tf.TypeSpec:
+        sparse, ragged = tf.SparseTensorSpec, tf.RaggedTensorSpec
+        kind = sparse if value.sparse else ragged if value.ragged else tf.TensorSpec
+        return kind(value.shape, value.dtype)
 
-def _input_spec(value: keras.KerasTensor) -> tf.TypeSpec:
-    """Return the spec of one input: sparse, ragged or dense."""
-    if value.sparse:
-        return tf.SparseTensorSpec(value.shape, value.dtype)
-    if value.ragged:
-        return tf.RaggedTensorSpec(value.shape, value.dtype)
-    return tf.TensorSpec(value.shape, value.dtype)
+    return tf.nest.map_structure(spec, inputs)
 
 
 def _data_specs(data: Any) -> Any:
@@ -253,35 +272,6 @@ def _notes(parts: StepParts, causes: Causes) -> list[str]:
     ]
 
 
-_OPTIMIZERS = {
-    "Adam": "LazyAdam",
-    "AdamW": "LazyAdamW",
-    "Adagrad": "Adagrad or RowwiseAdagrad",
-    "Ftrl": "Ftrl",
-    "SGD": "SGD",
-}
-# What to use instead of a constraint, a regularizer, and a sum of gradients of a whole table.
-_BY_ROW = (
-    "an embeddings_constraint by row of lexrow.keras.RowEmbedding, "
-    "with an optimizer of lexrow.keras"
-)
-_REGULARIZED = (
-    "weight_decay of lexrow.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
-)
-_SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
-_BEFORE_LOOP = (
-    "look up the rows of all passes before the loop or RNN, and pass them to it: inside a loop, "
-    "the gradient of a look-up is dense"
-)
-# Operations made in these files of Keras have a known cause.
-_KERAS = pathlib.PurePath(keras.__file__).parent
-_CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
-_REGULARIZERS = str(_KERAS / "src/regularizers/regularizers.py")
-_LOSS_SCALE = str(_KERAS / "src/optimizers/loss_scale_optimizer.py")
-_AUDIT = str(pathlib.PurePath(__file__).with_name("keras_audit.py"))
-_GRADIENT = str(pathlib.PurePath(tf.__file__).parent / "python/eager/backprop.py")
-
-
 class Causes:
     """Finds the part of a step that made an operation, by its name scope and call stack.
 
@@ -299,7 +289,7 @@ class Causes:
     def explain(self, touch: Touch) -> tuple[str, str]:
         """Return the layer, optimizer or line that made an operation, and what to use instead."""
         owner, variable = self._owner(touch.variable)
-        table = f"{type(owner).__name__} {owner.name!r}" if owner else touch.variable
+        table = _label(owner) if owner else touch.variable
         files = {frame.filename for frame in touch.frames}
         if _CONSTRAINTS in files:
             return f"the constraint of {table}", _BY_ROW
@@ -314,18 +304,21 @@ class Causes:
         if in_loop:
             return f"the look-up in {table} inside a loop", _BEFORE_LOOP
         layer = owner if owner and _has_scope(owner, scopes) else self._innermost(scopes)
+        if isinstance(layer, keras.layers.Embedding):
+            return _label(layer), "lexrow.keras.RowEmbedding"
         if layer is not None:
-            return _explain_layer(layer, touch)
+            return _label(layer), instead(touch.operation)
         if _GRADIENT in files and getattr(variable, "regularizer", None):
             return f"the regularizer of {table}", _REGULARIZED
         if _GRADIENT in files:  # a sum of gradients that made one dense
             return f"the gradient of {table}", _SUMMED
-        return source_line(_frames_in_step(touch.frames), _is_keras), instead(touch.operation)
+        line = source_line(_frames_in_step(touch.frames), lambda p: p.startswith(str(_KERAS)))
+        return line, instead(touch.operation)
 
     def describe(self, variable: keras.Variable) -> str:
         """Return the layer of a variable in words, or the path of the variable if it has none."""
         layer, _ = self._owners.get(variable.path, (None, None))
-        return f"{type(layer).__name__} {layer.name!r}" if layer else variable.path
+        return _label(layer) if layer else variable.path
 
     def _optimizer(self, scopes: Sequence[str], files: set[str]) -> Any:
         """Return the optimizer that made an operation, by its name scopes and files, or None."""
@@ -373,15 +366,9 @@ def _frames_in_step(frames: list[Any]) -> list[Any]:
     return frames[way[-1] + 1 :] if way else frames
 
 
-def _is_keras(path: str) -> bool:
-    """Return whether a file of source belongs to Keras."""
-    return path.startswith(str(_KERAS))
-
-
 def _explain_optimizer(optimizer: Any) -> tuple[str, str]:
     """Return an optimizer as a cause, and what to use instead: for one of ours, another layer."""
-    kind = type(optimizer)
-    cause = f"{kind.__name__} {optimizer.name!r}"
+    kind, cause = type(optimizer), _label(optimizer)
     if is_ours(kind):
         return cause, "a layer with a row-sparse gradient, such as lexrow.keras.RowEmbedding"
     if kind.__name__ == "LossScaleOptimizer":
@@ -390,11 +377,9 @@ def _explain_optimizer(optimizer: Any) -> tuple[str, str]:
     return cause, f"lexrow.keras.{ours}, with lexrow.keras.RowEmbedding"
 
 
-def _explain_layer(layer: keras.layers.Layer, touch: Touch) -> tuple[str, str]:
-    """Return a layer as a cause, and what to use instead: `RowEmbedding`, or advice by row."""
-    stock = isinstance(layer, keras.layers.Embedding)
-    remedy = "lexrow.keras.RowEmbedding" if stock else instead(touch.operation)
-    return f"{type(layer).__name__} {layer.name!r}", remedy
+def _label(named: Any) -> str:
+    """Return the class and the name of a layer or an optimizer."""
+    return f"{type(named).__name__} {named.name!r}"
 
 
 def is_slot(name: str, table: str) -> bool:

@@ -54,8 +54,7 @@ def prefetch_rows(
     """
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(f"steps={steps!r}; give a positive number of batches")
-    spec = batch_spec(dataset)
-    build_model(spec, model, inputs)
+    spec = _build_model(dataset, model, inputs)
     look_up, tables = _trace(spec, model, inputs)
     if not tables:
         return dataset
@@ -127,7 +126,7 @@ def _trace(
     def look_up(batch: Any) -> dict[str, tf.Tensor]:
         """Return the ids of each cached table; the trace adds the tables to `tables`."""
         with record_ids() as recorded:
-            call_model(model, batch, inputs)
+            _call_model(model, batch, inputs)
         ids_by_table: dict[str, list[tf.Tensor]] = {}
         for variable, ids_N in recorded:
             if not isinstance(variable.table, ReadThroughTable):
@@ -150,47 +149,27 @@ def _trace(
     return look_up, tables
 
 
-def batch_spec(dataset: tf.data.Dataset) -> Any:
-    """Return the spec of the batches of a dataset.
+def _build_model(
+    dataset: tf.data.Dataset, model: keras.Model, inputs: Callable[[Any], Any] | None
+) -> Any:
+    """Return the spec of the batches of a dataset, by which a model is built if it is not yet.
 
-    Raises:
-        ValueError: It is no `tf.data.Dataset`.
+    Keras calls a model that is not built in a graph of its own first, where no look-up would be
+    seen.
     """
     if not isinstance(dataset, tf.data.Dataset):
         raise ValueError(
             f"dataset is a {type(dataset).__name__}; make it a tf.data.Dataset of batches, as by "
             "tf.data.Dataset.from_tensor_slices((x, y)).batch(128)"
         )
+    if not all(layer.built for layer in model._flatten_layers()):
+        call = tf.function(lambda batch: _call_model(model, batch, inputs), autograph=False)
+        call.get_concrete_function(dataset.element_spec)
     return dataset.element_spec
 
 
-def build_model(spec: Any, model: keras.Model, inputs: Callable[[Any], Any] | None) -> None:
-    """Build a model that is not built yet, from the spec of its batches, as `fit` does.
-
-    Keras calls such a model in a graph of its own first, where no look-up would be seen.
-
-    Args:
-        model: The model. If all its layers are built, it is not called.
-        inputs: A function from a batch to the inputs of the model, for batches of another form.
-
-    Raises:
-        ValueError: The model cannot be called on the batches.
-    """
-    if not all(layer.built for layer in model._flatten_layers()):
-        call = tf.function(lambda batch: call_model(model, batch, inputs), autograph=False)
-        call.get_concrete_function(spec)
-
-
-def call_model(model: keras.Model, batch: Any, inputs: Callable[[Any], Any] | None) -> None:
-    """Call a model for inference on the inputs of a batch, without a result.
-
-    Args:
-        batch: A batch x, (x, y) or (x, y, sample_weight).
-        inputs: A function from a batch to the inputs, for batches of another form.
-
-    Raises:
-        ValueError: The inputs do not fit the model.
-    """
+def _call_model(model: keras.Model, batch: Any, inputs: Callable[[Any], Any] | None) -> None:
+    """Call a model for inference on the inputs of a batch; raise ValueError if they do not fit."""
     x = inputs(batch) if inputs else keras.utils.unpack_x_y_sample_weight(batch)[0]
     try:
         _check_strings(x, model)
@@ -246,14 +225,12 @@ def check_inputs(
     Raises:
         ValueError: The model cannot be called on the batches.
     """
-    spec = batch_spec(dataset)
-    is_tuple = isinstance(spec, tuple)
-    build_model(spec, model, inputs)
+    is_tuple = isinstance(_build_model(dataset, model, inputs), tuple)
 
     def check(*parts: Any) -> Any:
         batch = parts if is_tuple else parts[0]
         with record_ids():  # TensorFlow runs the checks in the call, and no table is read
-            call_model(model, batch, inputs)
+            _call_model(model, batch, inputs)
         return batch
 
     return dataset.map(tf.autograph.experimental.do_not_convert(check))

@@ -29,6 +29,7 @@ from .tables.table_variable import TableVariable
 from .tables.table_warnings import variable_bytes
 
 _MODEL, _WEIGHTS = ".keras", ".weights.h5"
+HEAD_BYTES = 1 << 16  # more than the header of an HDF5 file, or that of a variable in it, takes
 
 
 def save_model(model: keras.Model, filepath: str | os.PathLike) -> None:
@@ -122,9 +123,6 @@ def _zip(folder: Path, path: Path) -> None:
                 archive.write(file, file.relative_to(folder))
 
 
-HEAD_BYTES = 1 << 16  # more than the header of an HDF5 file, or that of a variable in it, takes
-
-
 class StoreByPart:
     """The variables in a store of Keras, in which those of tables are not copied into memory.
 
@@ -145,12 +143,7 @@ class StoreByPart:
         return list(filter(str.isdigit, self._store.keys()))
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Write a variable.
-
-        Raises:
-            OSError: The disk has no room for the rows of a table, or the memory if Keras builds the
-                file there.
-        """
+        """Write a variable."""
         if self._is_file and isinstance(value, TableVariable):
             _require_room(self._store.h5_file, value)
             _write(self._store, name, value)
@@ -173,11 +166,7 @@ class StateByPart:
     """Mixin for a Keras optimizer: slots of tables are written and read part by part."""
 
     def save_own_variables(self, store: Any) -> None:
-        """Write the state of the optimizer.
-
-        Raises:
-            OSError: The disk has no room for the slots of a table.
-        """
+        """Write the state of the optimizer."""
         parts = StoreByPart(store)
         for number, variable in enumerate(self.variables):
             is_table = isinstance(variable, TableVariable)

@@ -37,7 +37,7 @@ _WAITING_KIND = "IteratorGetNext"
 # Prefixes of events that start operations: TensorFlow's executor, CUDA's calls, and XLA's program.
 _STARTING = ("ExecutorState::", "cuLaunch", "cudaLaunch", "cuGraphLaunch", "GpuExecutable::Execute")
 _COPY = "memcpyh2d"  # CUPTI's name of a copy from the host, in lower case
-_TRACING = "traced-"  # begins `tf_function_call` of a call that traces its function
+_CALL, _TRACING = "tf_function_call", "traced-"  # the latter begins that of a call that traces
 # Threads that take parts of an operation of the CPU, and the event of such a part.
 _HELPERS, _HELP = "tf_numa_", "ThreadpoolListener::Region"
 # What a second hardware thread adds to the speed of a core, which is 1.2 to 1.3 times that of one.
@@ -131,8 +131,6 @@ def divide(
 
     Args:
         events: The events of the profile. A marked step has the argument `step_num`.
-        runs: The runs of operations of the profile.
-        cores: The cores of the machine.
 
     Returns:
         The division, with 0 calls and shares of 0 if the profile has no marked step; and the steps
@@ -168,8 +166,6 @@ def divide_steps(
     traces a function.
 
     Args:
-        events: The events of the profile.
-        runs: The runs of operations of the profile.
         cpu_only: Whether operations of the CPU are `device_compute`.
 
     Returns:
@@ -184,7 +180,7 @@ def divide_steps(
         "host_to_device": _spans([event for event in on_device if _copies(event)]),
         "input": _spans([event for event in events if event.name == _WAITING]),
         "launch": _spans([event for event in events if event.name.startswith(_STARTING)]),
-        "tracing": _spans([event for event in events if _traces(event)]),
+        "tracing": _spans([e for e in events if e.args.get(_CALL, "").startswith(_TRACING)]),
     }
     earlier: list[tuple[float, float]] = []
     covers = {}
@@ -247,10 +243,7 @@ def _compete(
     as they may wait.
 
     Args:
-        events: The events of the profile.
-        runs: The runs of operations of the profile.
         waiting: The share of the time in which steps wait for input.
-        cores: The cores of the machine.
     """
     marked = _active_until([(start, end) for _, start, end in _marks(events)])
     waits = _active_until(_spans([event for event in events if event.name == _WAITING]))
@@ -287,11 +280,6 @@ def _speed(threads: float, cores: int) -> float:
 def _of_step(run: Run) -> bool:
     """Return whether a run of an operation is work of a step, and no wait for input."""
     return run.part != INPUT and not run.kind.startswith(_WAITING_KIND)
-
-
-def _traces(event: Event) -> bool:
-    """Return whether an event is a call that traces a function."""
-    return event.args.get("tf_function_call", "").startswith(_TRACING)
 
 
 def _copies(event: Event) -> bool:

@@ -50,13 +50,8 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
     The steps use the learning rate of the start of the training.
 
     Args:
-        job: The job.
-        seed: The seed of the run.
         seconds: The time of each of three measurements. The input alone may take six times as long,
             to reach the second epoch.
-
-    Returns:
-        The speeds.
 
     Raises:
         RunError: The corpus gives no batch.
@@ -98,30 +93,21 @@ def measure(job: Job, seed: int, seconds: float) -> Live:
         both, spent = _measure_rate(train_next, seconds)
     speeds = {"input": later * words, "step": alone * words}
     bound, faster = sorted(speeds, key=lambda name: speeds[name])
+    sent = sum(part.dtype.size * int(tf.size(part)) for part in tf.nest.flatten(kept[0]))
     return Live(
         first_epoch=first * words,
         input=later * words,
         step=alone * words,
         both=both * words,
         waiting=waited / spent,
-        bytes_per_word=sum(_bytes(tensor) for tensor in tf.nest.flatten(kept[0])) / words,
+        bytes_per_word=sent / words,
         bound=bound,
         ratio=speeds[faster] / speeds[bound],
     )
 
 
-def _bytes(tensor: tf.Tensor) -> int:
-    """Return the bytes of all elements of a tensor."""
-    return tensor.dtype.size * int(tf.size(tensor))
-
-
 def text(rates: Live, unit: str) -> str:
-    """Return the speeds and a verdict, the slower one of input and step, as five lines of text.
-
-    Args:
-        rates: The speeds.
-        unit: The unit of the job, such as `words`.
-    """
+    """Return the speeds and a verdict, the slower one of input and step, as five lines of text."""
     names = {"input": "the input", "step": "the step"}
     faster = "step" if rates.bound == "input" else "input"
     verdict = f"{names[rates.bound]} bounds the run: "

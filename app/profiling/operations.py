@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..types import PHASES
-from .profiles import Event, on_stream
-from .programs import NO_PROGRAMS, Kernel, Programs
+from .profiles import NO_PROGRAMS, Event, Kernel, Programs, on_stream
 
 INPUT = "input"
 
@@ -105,7 +104,6 @@ def collect_runs(events: Sequence[Event], programs: Programs = NO_PROGRAMS) -> l
     """Return the runs of operations of a profile, of the host and of devices, in no order.
 
     Args:
-        events: The events of the profile.
         programs: Its compiled programs, whose kernels count as operations.
     """
     runs = []
@@ -119,7 +117,7 @@ def collect_runs(events: Sequence[Event], programs: Programs = NO_PROGRAMS) -> l
                 key = _key(event, programs)
                 assert key is not None
                 is_input = any(other.name.startswith(_ITERATOR) for other in outer)
-                found[id(event)] = event, key, is_input or _is_input(event)
+                found[id(event)] = event, key, is_input or event.thread.startswith(_INPUT_THREADS)
             if operation is not None:
                 seconds[id(operation)] += own_time / 1e6
             elif event.name == _AFTERWARDS and outer:
@@ -173,11 +171,6 @@ def _innermost(stack: Sequence[Event], programs: Programs) -> Event | None:
     return None
 
 
-def _is_input(event: Event) -> bool:
-    """Return whether an event ran on a thread of tf.data."""
-    return event.thread.startswith(_INPUT_THREADS)
-
-
 def _kernel(event: Event, programs: Programs) -> Kernel | None:
     """Return the kernel of a compiled program that an event ran, or None if it ran none.
 
@@ -223,14 +216,7 @@ def _phase(name: str) -> str:
 
 
 def by_thread(events: Sequence[Event]) -> list[list[Event]]:
-    """Group events by process and thread, and sort each group by time.
-
-    Args:
-        events: Events in any order.
-
-    Returns:
-        The events of each thread; an outer event comes before the events within it.
-    """
+    """Group events by process and thread, each sorted by time: an outer event comes first."""
     threads: dict[tuple[str, str], list[Event]] = collections.defaultdict(list)
     for event in events:
         threads[event.process, event.thread].append(event)
@@ -241,14 +227,10 @@ def by_thread(events: Sequence[Event]) -> list[list[Event]]:
 
 
 def nested(events: Sequence[Event]) -> Iterator[tuple[Event, tuple[Event, ...], float]]:
-    """Yield each event of a thread, with the events that enclose it and its own time.
+    """Yield each event of a thread, the events that enclose it (outermost first), and its own time.
 
-    Args:
-        events: The events of a thread, in the order of `by_thread`.
-
-    Yields:
-        The event, the events that enclose it (outermost first), and the microseconds of the event
-        without the events within it.
+    The latter are the microseconds without the events within it. The events are in the order of
+    `by_thread`.
     """
     own_times = [event.length for event in events]
     outer: list[int] = []  # numbers of the events around the current one, outermost first

@@ -24,10 +24,7 @@ _INK = "#333333"
 
 
 def check(path: str) -> None:
-    """Check the suffix of a picture's file, and that matplotlib is installed.
-
-    Args:
-        path: The value of --plot.
+    """Check the suffix of the file of --plot, and that matplotlib is installed.
 
     Raises:
         UsageError: The file name has another suffix, or matplotlib is missing.
@@ -48,8 +45,6 @@ def draw(bars: Sequence[tuple[str, Diagnosis]], path: str) -> None:
         path: The file to write or replace; its suffix names the format.
 
     Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: matplotlib does not know the format.
         UsageError: The path is a folder or a device.
         RunError: The file cannot be written.
     """

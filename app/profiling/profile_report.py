@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 
 from ..errors import RunError
 from ..settings import Config
-from .advice import advise
-from .changes import Change
+from .advice import Change, advise
 from .division import TRUSTED_CALLS, Division, LongWaits, divide
 from .operations import Run, Work, collect_runs, collect_work
-from .profiles import Event, file_of, read
-from .programs import NO_PROGRAMS, Programs, read_programs
+from .profiles import NO_PROGRAMS, Event, Programs, file_of, read, read_programs
 from .stages import Stage, find_pipeline
 
 _HEAVIEST = 5  # operations in the report
@@ -80,11 +78,7 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
     The advice depends on the number of cores of this machine.
 
     Args:
-        profile: The folder of the profile.
         config: The settings of the run; None if it was not a run of `lexrow train`.
-
-    Returns:
-        The diagnosis.
 
     Raises:
         RunError: The profile is damaged, or has no complete call.
@@ -103,10 +97,7 @@ def diagnose_events(
 
     Args:
         profile: The folder of the profile, for the report.
-        events: The events.
-        programs: The compiled programs.
         config: The settings of the run; None if it was not a run of `lexrow train`.
-        cores: The cores of the machine.
     """
     runs = collect_runs(events, programs)
     work = collect_work(runs)
@@ -128,15 +119,7 @@ def diagnose_events(
 def _count_kernels(
     events: Sequence[Event], runs: Sequence[Run], division: Division, steps: int, bandwidth: float
 ) -> Kernels | None:
-    """Return the kernels of a step, or None if no step is compiled.
-
-    Args:
-        events: The events of the profile.
-        runs: The runs of operations of the profile.
-        division: The parts of a step.
-        steps: The steps of a call.
-        bandwidth: The bytes a second that the memory of the GPU can move; 0 without a GPU.
-    """
+    """Return the kernels of a step, or None if no step is compiled; a call has so many steps."""
     marks = [event for event in events if "step_num" in event.args]
     end = max(event.start + event.length for event in marks)
     begin = min(event.start for event in marks)
@@ -213,12 +196,7 @@ def _kernels_line(kernels: Kernels) -> str:
 
 
 def compare(before: Diagnosis, now: Diagnosis) -> str:
-    """Return a line about an earlier profile, and how many times as fast, by tokens, it is now.
-
-    Args:
-        before: The earlier diagnosis.
-        now: The later diagnosis.
-    """
+    """Return a line about an earlier profile, and how many times as fast, by tokens, it is now."""
     ratio = before.milliseconds * now.tokens / (now.milliseconds * before.tokens)
     return (
         f"before     {before.milliseconds:.3g} ms a step, {before.division.verdict}, waiting for "

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..errors import NoEffectError, UsageError
 from . import Config, RunConfig
-from .foreign_names import meant
-from .labelled_checks import check_labelled
-from .setting import fault, same
-from .settings import (
-    as_text,
+from .effects import FORMER, NEEDS, has_effect
+from .flag_values import (
+    TASKS,
     by_name,
-    default,
     defaults,
     fields,
+    fields_of,
     from_names,
-    is_whole_number,
-    tasks_of,
+    task_of,
     typed_value,
-    windows,
 )
-from .subword_checks import check_subwords
-from .vocabulary_checks import check_vocabulary
+from .foreign_names import meant
+from .run_config import windows
+from .setting import as_text, fault, is_whole_number
 
 # Losses whose gradients are computed and applied block by block.
 _STREAMED = (
@@ -44,23 +41,15 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         NoEffectError: A value has no effect beside another one.
     """
     values = by_name(config)
-    for name, field in fields().items():
-        _check_setting(name, field, values)
+    for name, field in fields_of(type(config)).items():
+        _check_setting(name, field, values, type(config))
     _check_batch(config)
     if config.run.strategy != "none":
         _check_strategy(config)
-    if config.table.is_dynamic and config.run.task in ("words", "language_model"):
-        _check_dynamic(values)
-    if config.run.task == "words":
-        check_subwords(config.model)
-    if config.run.task == "classify":
-        check_labelled(config.labelled, config.corpus.text_column)
-    if config.run.task == "recommend":
-        temperature = fields()["temperature"]
-        usual = temperature.default, *temperature.metadata["former"]
-        _check_recommend(config, values["temperature"] not in usual)
-    _check_table_and_input(config)
-    check_vocabulary(config)
+    _check_table(config)
+    config.check()
+    if config.input.map_parallelism == 0:
+        raise UsageError("--map_parallelism=0: give at least 1, or -1")
     windows(config.run.profile_steps)
     if 0 < config.run.profile_on_slow <= 1:
         raise UsageError(
@@ -71,11 +60,7 @@ def check(config: Config, needs_workdir: bool = True) -> None:
 
 
 def check_workdir(settings: RunConfig) -> None:
-    """Raise UsageError if `--workdir` is empty, unless `--plan_only` is given.
-
-    Args:
-        settings: How to run.
-    """
+    """Raise UsageError if `--workdir` is empty, unless `--plan_only` is given."""
     if not (settings.workdir or settings.plan_only):
         raise UsageError("--workdir= is empty; name a folder for the run, such as data/runs/words")
 
@@ -84,20 +69,20 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
     """Raise UsageError if a setting has changed that is fixed for a workdir.
 
     Args:
-        stored: Flag name -> value in the workdir, also as text. A missing flag had its default.
+        stored: Flag name -> value in the workdir; empty for a new one. A missing flag had its
+            default.
         config: The settings of this run.
 
     Raises:
         UsageError: A fixed setting has changed that has an effect beside the others.
     """
     values = by_name(config)
-    for name, field in fields().items():
-        other, *known = field.metadata["only"] or (name, values[name])
-        has_effect = field.metadata["fixed"] and values[other] in known
-        former = stored.get(name, default(field, values) if stored else values[name])
-        if has_effect and not same(field, as_text(former), as_text(values[name])):
-            made = f"with {former}; give that, or"
-            if not as_text(former):
+    former = {**defaults(values), **stored} if stored else values
+    for name, field in fields_of(type(config)).items():
+        is_same = former[name] == values[name] or not field.metadata["fixed"]
+        if not is_same and has_effect(name, values):
+            made = f"with {as_text(former[name])}; give that, or"
+            if former[name] == "":
                 made = "without it; leave it out, or give"
             run = f"--workdir={values['workdir']} was made {made} a new --workdir"
             raise UsageError(f"--{name}={values[name]}: {run}")
@@ -120,14 +105,58 @@ def make_config(values: Mapping[str, Any]) -> Config:
         remedy = remedy or "`lexrow train --help` lists them"
         raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
     given = {name: typed_value(name, value) for name, value in values.items()}
+    check_names(given, given)
     config = from_names(defaults(given) | given)
     check(config, needs_workdir=False)
     return config
 
 
+def check_names(values: Mapping[str, Any], strict: Collection[str] = ()) -> None:
+    """Raise NoEffectError if the task does not have one of the flags that are given.
+
+    A flag of another task is allowed with a default, also an earlier one, as the flags of older
+    workdirs have all flags.
+
+    Args:
+        values: Flag name -> value.
+        strict: The flags that are refused with any value.
+    """
+    task, flags = values.get("task", "words"), fields_of(task_of(values))
+    for name in values.keys() - flags.keys():
+        others = [other for other in TASKS if name in fields_of(TASKS[other])]
+        usual = {fields_of(TASKS[other])[name].default for other in others} | {FORMER.get(name)}
+        if name in strict or values[name] not in usual:
+            remedy = meant(name, flags) or "leave it out"
+            given, only = f"--{name}={as_text(values[name])}", f"only {', '.join(others)}"
+            message = f"{given}: --task={task} has no such flag, {only} has; {remedy}"
+            raise NoEffectError(name, "task", message)
+
+
+def _check_setting(
+    name: str, field: dataclasses.Field, values: Mapping[str, Any], task: type[Config]
+) -> None:
+    """Raise UsageError if a value is not allowed, NoEffectError if it has no effect here.
+
+    Defaults, also earlier ones, are allowed without an effect.
+    """
+    value = values[name]
+    wrong = fault(field, value)
+    if wrong and name in task.choices:  # another task may have it
+        message = f"--{name}={value}: {wrong} for --task={values['task']}"
+        raise NoEffectError(name, "task", message)
+    if wrong:
+        raise UsageError(f"--{name}={value}: {wrong}")
+    if not has_effect(name, values) and value not in (defaults(values)[name], FORMER.get(name)):
+        other, known = NEEDS[name]
+        choices = fields_of(task)[other].metadata["choices"] or known
+        possible = ", ".join(as_text(one) for one in known if one in choices)
+        message = f"means nothing to --{other}={values[other]}, only to {possible}"
+        raise NoEffectError(name, other, f"--{name}={value} {message}; leave it out")
+
+
 def _has_token_rows(config: Config) -> bool:
     """Return whether the task makes batches of rows of `--row_tokens` tokens."""
-    return config.run.task in fields()["row_tokens"].metadata["only"]
+    return "row_tokens" in fields_of(type(config))
 
 
 def _check_batch(config: Config) -> None:
@@ -146,56 +175,20 @@ def _check_batch(config: Config) -> None:
         )
 
 
-def _check_table_and_input(config: Config) -> None:
-    """Raise UsageError if a flag of the tables, the vocabulary or the input is not possible."""
-    hot_rows = config.table.hot_rows
+def _check_table(config: Config) -> None:
+    """Raise UsageError if a flag of the tables, or of a vocabulary that grows, is not possible."""
+    hot_rows, table = config.table.hot_rows, config.table
     if hot_rows != "auto" and not is_whole_number(hot_rows):
         raise UsageError(f"--hot_rows={hot_rows}: give a number of rows, or `auto`")
-    check_score_users(config.ratings.score_users)
-    if config.run.task == "language_model" and config.vocabulary.max_vocab_size in (1, 2):
-        raise UsageError(
-            f"--max_vocab_size={config.vocabulary.max_vocab_size}: a language model has <unk> and "
-            "<eos> among them; give at least 3"
-        )
-    if config.input.map_parallelism == 0:
-        raise UsageError("--map_parallelism=0: give at least 1, or -1")
-
-
-def check_score_users(text: str) -> None:
-    """Raise UsageError if a value of --score_users is not allowed.
-
-    Args:
-        text: The value.
-
-    Raises:
-        UsageError: It is no number above 0, `all` or `auto`.
-    """
-    if text not in ("auto", "all") and (not is_whole_number(text) or not int(text)):
-        raise UsageError(f"--score_users={text}: give a number of users, `all` or `auto`")
-
-
-def _check_setting(name: str, field: dataclasses.Field, values: dict[str, Any]) -> None:
-    """Raise UsageError if a value is not allowed, NoEffectError if it has no effect here.
-
-    Defaults, also earlier ones, are always allowed. A choice of another task raises NoEffectError.
-    """
-    value, task = values[name], values["task"]
-    usual = default(field, values)
-    wrong = None if value == usual else fault(field, value)
-    if wrong:
-        raise UsageError(f"--{name}={value}: {wrong}")
-    known = field.metadata["of_task"].get(task, ())
-    if known and value not in known:
-        message = f"--{name}={value}: not one of {', '.join(known)} for --task={task}"
-        raise NoEffectError(name, "task", message)
-    if field.metadata["only"] and value not in (usual, *field.metadata["former"]):
-        other, *known = field.metadata["only"]
-        if task not in tasks_of(field):  # although the other flag may have its default there
-            other, known = "task", tasks_of(field)
-        if values[other] not in known:
-            possible = ", ".join(map(as_text, known))
-            message = f"means nothing to --{other}={values[other]}, only to {possible}"
-            raise NoEffectError(name, other, f"--{name}={value} {message}; leave it out")
+    if not config.vocabulary.grow_vocab:
+        return
+    remedy = "cannot grow by more text; give --nogrow_vocab, or train in a new workdir"
+    if table.table_file:
+        raise UsageError(f"--table_file={table.table_file}: a table in a file {remedy}")
+    if table.is_dynamic:
+        raise UsageError(f"--table={table.table}: a table that gets rows as keys come {remedy}")
+    if config.run.strategy != "none":
+        raise UsageError(f"--strategy={config.run.strategy}: tables of several processes {remedy}")
 
 
 def check_micro_batches(config: Config) -> None:
@@ -259,41 +252,4 @@ def _check_strategy(config: Config) -> None:
             "strategy",
             f"--device={config.run.device}: --strategy=mirrored trains on all local devices; "
             "leave it out (CUDA_VISIBLE_DEVICES=0,1 names the GPUs to use)",
-        )
-
-
-def _check_recommend(config: Config, has_temperature: bool) -> None:
-    """Raise NoEffectError if a --temperature is given but the model has no cosines."""
-    if has_temperature and not (config.ratings.cosine and config.model.model == "mf"):
-        raise NoEffectError(
-            "temperature",
-            "cosine" if config.model.model == "mf" else "model",
-            f"--temperature={config.ratings.temperature} divides cosines, which only "
-            "--model=mf with --cosine computes; leave it out",
-        )
-
-
-def _check_dynamic(values: dict[str, Any]) -> None:
-    """Raise UsageError for a flag that needs a counted vocabulary, or a --min_count above 255."""
-    for name, allowed, *also in (
-        ("task", "words"),
-        ("loss", "negative_sampling"),
-        ("max_ngram", 0),
-        ("vocab", ""),
-        ("cache", "none", "auto"),
-        ("phrases", 0),
-    ):
-        if values[name] not in (allowed, *also):
-            message = (
-                f"--{name}={values[name]} needs a vocabulary, and --table=dynamic has none; "
-                f"give --{name}={allowed}, or another --table"
-            )
-            # With another task or loss, a flagfile would describe another model.
-            if name in ("task", "loss", "max_ngram"):
-                raise UsageError(message)
-            raise NoEffectError(name, "table", message)
-    if values["min_count"] > 255:
-        raise UsageError(
-            f"--min_count={values['min_count']}: --table=dynamic counts words without a row up to "
-            "255; give at most 255"
         )

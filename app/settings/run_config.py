@@ -3,82 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
-from .setting import setting
-
-_distribution = functools.partial(setting, subject="distribution")
-_profile = functools.partial(setting, subject="profile")
+from ..errors import UsageError
+from .setting import fixed_setting, is_whole_number, setting
 
 
 @dataclasses.dataclass(frozen=True)
-class RunConfig:
-    """The settings of the run itself, its processes and its profile."""
+class TrainingConfig:
+    """The settings of the training itself."""
 
     workdir: str = setting(
         "",
         "The folder for everything that the run writes. Run the same command again to resume.",
         path=True,
     )
-    task: str = setting(
+    task: str = fixed_setting(
         "words",
         "What to train. `words`: word vectors. `language_model`: a recurrent network that predicts "
         "the next word. `classify`: a classifier of texts. `recommend`: items for users.",
         choices=("words", "language_model", "classify", "recommend"),
-        fixed=True,
     )
-    epochs: int = setting(
-        5, "Passes over the training data.", bounds=(1, 1_000_000), by_task={"recommend": 4}
-    )
+    epochs: int = setting(5, "Passes over the training data.", bounds=(1, 1_000_000))
     patience: int = setting(
         0,
         "Stop after this many epochs without a better score on the held-out data, and keep the "
         "best epoch. 0 trains all epochs.",
         bounds=(0, 1_000_000),
-        only=("task", "language_model", "classify", "recommend"),
     )
-    seed: int = setting(
+    seed: int = fixed_setting(
         1,
         "The seed of all random numbers. They depend on this seed and on the step only.",
-        fixed=True,
         bounds=(0, 2**31 - 1),
     )
     device: str = setting(
         "", "The device to train on, such as `GPU:0` or `CPU:0`. Empty: the first GPU, or the CPU."
-    )
-    strategy: str = _distribution(
-        "none",
-        "How the run is distributed. `none`: one device. `mirrored`: all local devices in step, "
-        "with a copy of the tables on each. `multi_worker`: the same on several machines "
-        "(TF_CONFIG). `parameter_server`: workers that each train at their own pace, with the "
-        "tables sharded over servers (TF_CONFIG).",
-        choices=("none", "mirrored", "multi_worker", "parameter_server"),
-    )
-    exchange: str = _distribution(
-        "step",
-        "When a worker of --strategy=parameter_server reads rows and sends changes. `step`: rows "
-        "before each step, gradients after it. `call`: the rows of all --steps_per_call at once, "
-        "before the call, and what the call has changed after it: fewer bytes, but rows are as old "
-        "as a call. Only for optimizers whose state is a sum.",
-        choices=("step", "call"),
-        only=("strategy", "parameter_server"),
-    )
-    sync_steps: int = _distribution(
-        1,
-        "Steps that each replica trains on its own share before all exchange the changes of their "
-        "rows, a multiple of --steps_per_call. 1: all gradients of every step, for the same "
-        "vectors as on one device.",
-        bounds=(1, 1_000_000),
-        only=("strategy", "mirrored", "multi_worker"),
-    )
-    sync_dtype: str = _distribution(
-        "bfloat16",
-        "The dtype in which changes of rows are exchanged with --sync_steps above 1.",
-        choices=("bfloat16", "float32"),
-        only=("strategy", "mirrored", "multi_worker"),
-    )
-    cluster_timeout: float = _distribution(
-        120.0, "Seconds to wait for the other processes of a cluster.", bounds=(1, 604_800)
     )
     intra_op_threads: int = setting(
         0, "Threads within one operation. 0 chooses by the number of cores.", bounds=(0, 1024)
@@ -90,17 +48,85 @@ class RunConfig:
     keep_checkpoints: int = setting(
         3, "How many of the newest checkpoints to keep.", bounds=(1, 1_000_000)
     )
-    profile_steps: str = _profile(
+    plan_only: bool = setting(
+        False, "Print what would be trained, with the memory it needs, and stop."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributionConfig:
+    """The settings of a run of several devices or processes."""
+
+    strategy: str = setting(
+        "none",
+        "How the run is distributed. `none`: one device. `mirrored`: all local devices in step, "
+        "with a copy of the tables on each. `multi_worker`: the same on several machines "
+        "(TF_CONFIG). `parameter_server`: workers that each train at their own pace, with the "
+        "tables sharded over servers (TF_CONFIG).",
+        choices=("none", "mirrored", "multi_worker", "parameter_server"),
+    )
+    exchange: str = setting(
+        "step",
+        "When a worker of --strategy=parameter_server reads rows and sends changes. `step`: rows "
+        "before each step, gradients after it. `call`: the rows of all --steps_per_call at once, "
+        "before the call, and what the call has changed after it: fewer bytes, but rows are as old "
+        "as a call. Only for optimizers whose state is a sum.",
+        choices=("step", "call"),
+    )
+    sync_steps: int = setting(
+        1,
+        "Steps that each replica trains on its own share before all exchange the changes of their "
+        "rows, a multiple of --steps_per_call. 1: all gradients of every step, for the same "
+        "vectors as on one device.",
+        bounds=(1, 1_000_000),
+    )
+    sync_dtype: str = setting(
+        "bfloat16",
+        "The dtype in which changes of rows are exchanged with --sync_steps above 1.",
+        choices=("bfloat16", "float32"),
+    )
+    cluster_timeout: float = setting(
+        120.0, "Seconds to wait for the other processes of a cluster.", bounds=(1, 604_800)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ProfileConfig:
+    """The settings of the profile that a run records, and of the audit of its step."""
+
+    profile_steps: str = setting(
         "", "Record a profile between these steps: START,STOP or START,STOP,START,STOP and so on."
     )
-    profile_on_slow: float = _profile(
+    profile_on_slow: float = setting(
         0.0,
         "Record a profile when calls take this many times their running median. 0 never does.",
         bounds=(0, 1e6),
     )
-    audit: bool = _profile(
+    audit: bool = setting(
         True, "At the start, check the training step for operations on a whole table, and warn."
     )
-    plan_only: bool = setting(
-        False, "Print what would be trained, with the memory it needs, and stop."
-    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig(ProfileConfig, DistributionConfig, TrainingConfig):
+    """The settings of the run: of its training, its processes and its profile."""
+
+
+def windows(profile_steps: str) -> list[tuple[int, int]]:
+    """Return the windows of steps that `--profile_steps` asks to record in a profile.
+
+    Returns:
+        The first step of each window, and the step after its last.
+
+    Raises:
+        UsageError: The value is not a list of windows in rising order.
+    """
+    steps = profile_steps.split(",") if profile_steps else []
+    numbers = [int(step) for step in steps if is_whole_number(step.strip())]
+    rising = all(low < high for low, high in zip(numbers, numbers[1:], strict=False))
+    if len(numbers) < len(steps) or len(steps) % 2 or not rising:
+        raise UsageError(
+            f"--profile_steps={profile_steps}: give START,STOP such as 100,200, or several in "
+            "rising order, such as 100,200,900,1000"
+        )
+    return list(zip(numbers[::2], numbers[1::2], strict=True))

@@ -1,14 +1,23 @@
-"""A field of a configuration dataclass that is also a command-line flag."""
+"""A field of a settings dataclass that is also a command-line flag."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
-from collections.abc import Mapping
+import re
 from numbers import Integral, Real
 from typing import Any
 
+# Ids are 32-bit integers, in files and in tensors.
+MOST_ROWS = 2**31 - 1
+# Far more than anybody lists; a graph with a part for each of thousands takes minutes to trace.
+_MOST_NUMBERS = 100
+_NAME_BYTES = 255  # NAME_MAX of Linux: no file system there takes a longer name of a file
+# A home folder, at the start or after a comma or a colon, where a value names several files.
+_HOME = re.compile(r"(?:^|(?<=[,:]))\s*~[^/,:]*")
+_BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 # What to give for a setting, by the annotation of its dataclass field.
 _REMEDIES = {
     "bool": "give True or False",
@@ -16,8 +25,6 @@ _REMEDIES = {
     "float": "give a number",
     "str": "give text",
 }
-# Far more than anybody lists; a graph with a part for each of thousands takes minutes to trace.
-_MOST_NUMBERS = 100
 
 
 def setting(
@@ -27,20 +34,13 @@ def setting(
     bounds: tuple[float, float] | None = None,
     half_open: bool = False,
     fixed: bool = False,
-    only: tuple[Any, ...] = (),
-    by_task: Mapping[str, Any] | None = None,
-    beside: tuple[tuple[Mapping[str, Any], Any], ...] = (),
-    of_task: Mapping[str, tuple[str, ...]] | None = None,
     path: bool = False,
     numbers: type | None = None,
-    subject: str = "",
-    former: tuple[Any, ...] = (),
-    before: Any = None,
 ) -> Any:
     """Return a dataclass field that is also a flag, with the rules of its value as metadata.
 
     Args:
-        default: The value of the flag when it is not given.
+        default: The value of the flag when it is not given; a task may have another one.
         help: The text that `--help` shows, in full sentences.
         choices: The allowed values; empty allows any.
         bounds: The smallest and the largest allowed number, also of each one of `numbers`. Every
@@ -49,40 +49,60 @@ def setting(
         half_open: Whether the value must be less than the upper bound.
         fixed: Whether a run cannot be resumed with another value, because the stored data
             depends on it.
-        only: The name of another setting, followed by its values for which this setting has an
-            effect.
-        by_task: The defaults of the tasks that do not use `default`.
-        beside: Defaults beside certain values of other settings: pairs of those values by name, and
-            the default. The first pair whose values all hold is used, before `by_task`.
-        of_task: The choices of each task for which this setting has an effect. The first choice is
-            the default of the task.
         path: Whether the value names files or folders, in which `~` is the home folder.
         numbers: `int` or `float` if the text lists such numbers between commas, at most 100 of
             them. The list may be empty if it is by default.
-        subject: The group of the flag in `--help`; empty for the group of its section.
-        former: Earlier defaults, which the flags of older workdirs have. They are allowed where
-            they have no effect.
-        before: The value of workdirs that are older than the setting, if it is not the default.
     """
-    if of_task:
-        choices = tuple(dict.fromkeys(choice for known in of_task.values() for choice in known))
-        by_task = {task: known[0] for task, known in of_task.items()}
     metadata = {
         "help": help,
         "choices": choices,
         "bounds": bounds,
         "half_open": half_open,
         "fixed": fixed,
-        "only": ("task", *of_task) if of_task else only,
-        "beside": (*beside, *(({"task": task}, value) for task, value in (by_task or {}).items())),
-        "of_task": of_task or {},
         "path": path,
         "numbers": numbers,
-        "subject": subject,
-        "former": former,
-        "before": before,
     }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+# A setting with which a run cannot be resumed if it has another value.
+fixed_setting = functools.partial(setting, fixed=True)
+
+
+def parse(field: dataclasses.Field, text: str) -> bool | int | float | str:
+    """Return the value that a text of the command line or of a flagfile stands for.
+
+    Raises:
+        ValueError: The text stands for no value of the field's type; the message is the remedy.
+    """
+    kind = str(field.type)
+    if "\0" in text:
+        raise ValueError("a NUL character is in it; leave it out")
+    try:
+        if kind == "bool":
+            return _BOOLS[text.lower()]
+        if kind != "str":
+            return int(text) if kind == "int" else float(text)
+    except (KeyError, ValueError):  # Python reads at most 4,300 digits
+        is_long = kind == "int" and text.strip().lstrip("+-").isdecimal()
+        raise ValueError("give a smaller number" if is_long else _REMEDIES[kind]) from None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("it is not UTF-8; give other text, or rename the file") from error
+    return expand_home(text) if field.metadata["path"] else text
+
+
+def expand_home(text: str) -> str:
+    """Return names of files with `~` expanded at the start and after a comma or a colon.
+
+    Raises:
+        ValueError: A name has more than 255 bytes.
+    """
+    path = _HOME.sub(lambda home: os.path.expanduser(home[0].strip()), text)
+    if any(len(name.encode()) > _NAME_BYTES for name in re.split("[/,]", path)):
+        raise ValueError(f"a name in it is longer than {_NAME_BYTES} bytes; shorten it")
+    return path
 
 
 def typed(field: dataclasses.Field, value: Any) -> bool | int | float | str:
@@ -90,10 +110,6 @@ def typed(field: dataclasses.Field, value: Any) -> bool | int | float | str:
 
     A float may be given as an integer, and names of files as a path. A number, a bool or a text of
     numpy is as good as one of Python.
-
-    Args:
-        field: The dataclass field of the setting.
-        value: The value.
 
     Raises:
         ValueError: The value has another type; the message is the remedy.
@@ -122,25 +138,8 @@ def typed(field: dataclasses.Field, value: Any) -> bool | int | float | str:
     raise ValueError("give text or a path" if field.metadata["path"] else _REMEDIES[kind])
 
 
-def same(field: dataclasses.Field, text: str, other: str) -> bool:
-    """Return whether two texts are the same value of a setting, such as `1` and `1.0` of a float.
-
-    Args:
-        field: The dataclass field of the setting.
-        text: A value, as text.
-        other: Another value, as text.
-    """
-    number = _number(text, float) if field.type == "float" else None
-    return text == other or (number is not None and number == _number(other, float))
-
-
 def fault(field: dataclasses.Field, value: Any) -> str | None:
-    """Return an error message if a value is not allowed for a setting, or None.
-
-    Args:
-        field: The dataclass field of the setting.
-        value: The value to check.
-    """
+    """Return an error message if a value is not allowed for a setting, or None."""
     choices = field.metadata["choices"]
     if choices and value not in choices:
         return f"not one of {', '.join(choices)}"
@@ -162,6 +161,21 @@ def fault(field: dataclasses.Field, value: Any) -> str | None:
     return None
 
 
+def is_whole_number(text: str, largest: int = MOST_ROWS) -> bool:
+    """Return whether a text is a whole number from 0 to `largest`, in digits without a sign."""
+    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= largest
+
+
+def numbers(text: str) -> list[int]:
+    """Return the whole numbers that a checked text of `numbers=int` lists between commas."""
+    return [int(item) for item in text.split(",") if item.strip()]
+
+
+def as_text(value: Any) -> str:
+    """Return the value of a setting as text for a flagfile; booleans are `true` and `false`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _outside(field: dataclasses.Field, value: Any) -> str | None:
     """Return an error message that names the bound that a value is beyond, or None."""
     least, most = field.metadata["bounds"] or (value, value)
@@ -173,12 +187,9 @@ def _outside(field: dataclasses.Field, value: Any) -> str | None:
 
 
 def _number(text: str, kind: type) -> float | None:
-    """Return the number that a text is written as; None if it is no number, or NaN.
-
-    A whole number (kind int) has at most 19 digits, and no sign or underscore.
-    """
+    """Return the number that a text is written as; None if it is no number, or NaN."""
     if kind is int:
-        return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
+        return int(text) if is_whole_number(text, 10**19) else None
     try:
         number = float(text)
     except ValueError:

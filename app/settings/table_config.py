@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from .setting import setting
+from .setting import fixed_setting, setting
 
-_HOST = ("table", "host")
 _number_format = functools.partial(setting, choices=("float32", "bfloat16", "float16"), fixed=True)
-_dynamic = functools.partial(setting, fixed=True, only=("table", "dynamic"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +39,12 @@ class TableConfig:
         "auto",
         "How many rows of each table always stay on the device, the most frequent first. `auto`: "
         "as many as fit in --device_memory.",
-        only=_HOST,
     )
     stage_steps: int = setting(
         100,
         "The number of steps for which the other rows are loaded to the device at once. It is "
         "rounded up to whole calls.",
         bounds=(1, 100_000),
-        only=_HOST,
     )
     device_memory: float = setting(
         0.0, "GB of device memory that a run may use. 0: all free memory.", bounds=(0, 1e6)
@@ -56,17 +52,16 @@ class TableConfig:
     table_file: str = setting(
         "",
         "A file to store the rows in, for tables larger than the memory of the machine.",
-        only=_HOST,
         path=True,
     )
-    table_gb: float = _dynamic(
+    table_gb: float = fixed_setting(
         2.0,
         "GB that the rows of a dynamic table may use, with their slots and their keys. It limits "
         "how many words, users or items have a row at the same time; --max_vocab_size limits the "
         "words further.",
         bounds=(1e-6, 1e6),
     )
-    max_age: int = _dynamic(
+    max_age: int = fixed_setting(
         0,
         "A word loses its row when it was not seen in this many blocks of text (--block_bytes, "
         "or enough text for one call of steps). A user or an item loses its row after this many "
@@ -78,7 +73,6 @@ class TableConfig:
         "How rows are divided into shards. `mod`: in turn, which spreads the frequent rows. "
         "`block`: in contiguous parts.",
         choices=("mod", "block"),
-        only=("table", "sharded"),
     )
 
     @property

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
-from .setting import setting
+from .setting import fixed_setting, setting
 
-_WORDS, _TEXT = ("task", "words"), ("task", "words", "language_model")
-_words = functools.partial(setting, fixed=True, only=_WORDS)
-_text = functools.partial(setting, fixed=True, only=_TEXT)
-_tokens = functools.partial(setting, fixed=True, only=(*_TEXT, "classify"))
+# Flags that some tasks do not have.
+HELDOUT = frozenset({"heldout", "heldout_share", "patience"})
+PHRASES = frozenset({"phrases", "phrase_score", "phrase_threshold", "phrase_min_count"})
+
 _PASSES = 4  # the most passes of --phrases: phrases of up to 16 words
-_phrases = functools.partial(setting, fixed=True, only=("phrases", *range(1, _PASSES + 1)))
-_scored = functools.partial(
-    setting, fixed=True, only=("task", "language_model", "classify", "recommend")
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,33 +23,31 @@ class CorpusConfig:
         "`docstrings` (of all installed packages), `docstrings:package,package`, or `text8`.",
         path=True,
     )
-    text_column: str = _tokens(
+    text_column: str = fixed_setting(
         "",
         "The column of the texts, in CSV or TSV files with a header line, JSON lines or Parquet; a "
         "row is a line of text. Empty: the files are the text.",
     )
-    documents: str = _text(
+    documents: str = fixed_setting(
         "line",
         "Where a document ends. No window crosses the end of a document; a language model has "
         "<eos> there. `line`: every line is a document. `file` and `none`: windows cross line ends "
         "and stop at the end of a file. A block of text (--block_bytes) always ends a document.",
         choices=("line", "file", "none"),
     )
-    tokenizer: str = _tokens(
+    tokenizer: str = fixed_setting(
         "whitespace",
         "How text is split into tokens. `whitespace`: at white space. `unicode`: normalise (NFKC), "
         "then split at white space and punctuation, between letters and digits, and where text of "
         "a script without spaces begins or ends. A token of more than 1,000 bytes is dropped.",
         choices=("whitespace", "unicode"),
     )
-    fold_case: bool = _tokens(True, "Fold case (with --tokenizer=unicode).")
-    drop_punctuation: bool = _tokens(True, "Drop punctuation tokens (with --tokenizer=unicode).")
-    drop_numbers: bool = _tokens(
-        False,
-        "Drop tokens of digits (with --tokenizer=unicode).",
-        only=("tokenizer", "unicode"),
+    fold_case: bool = fixed_setting(True, "Fold case (with --tokenizer=unicode).")
+    drop_punctuation: bool = fixed_setting(
+        True, "Drop punctuation tokens (with --tokenizer=unicode)."
     )
-    invalid_utf8: str = _tokens(
+    drop_numbers: bool = fixed_setting(False, "Drop tokens of digits (with --tokenizer=unicode).")
+    invalid_utf8: str = fixed_setting(
         "replace",
         "What to do with bytes that are not UTF-8. `replace`: replace them by U+FFFD and report "
         "their number. `error`: stop.",
@@ -69,19 +62,17 @@ class CorpusConfig:
 class VocabularyConfig:
     """The settings of the vocabulary: which tokens get a row."""
 
-    vocab: str = _tokens(
+    vocab: str = fixed_setting(
         "",
         "A vocab.tsv file to use as the vocabulary. Empty: count the tokens of the corpus.",
         path=True,
     )
-    min_count: int = setting(
+    min_count: int = fixed_setting(
         5,
         "Drop tokens that occur fewer times than this, or users and items with fewer pairs.",
         bounds=(1, 10**9),
-        fixed=True,
-        by_task={"classify": 1, "recommend": 1},
     )
-    max_vocab_size: int = _tokens(
+    max_vocab_size: int = fixed_setting(
         0,
         "Keep at most this many tokens, the most frequent. 0 keeps all. For a language model, "
         "<unk> and <eos> are among them.",
@@ -92,33 +83,31 @@ class VocabularyConfig:
         "The most distinct tokens to hold while counting. The rarest are dropped when there are "
         "more. A dynamic table needs no counting.",
         bounds=(1000, 10**12),
-        only=_TEXT,
     )
     grow_vocab: bool = setting(
         False,
         "Let the vocabulary of a finished run grow by the words (and labels) of another --corpus. "
         "Words that the run has keep their rows, and counts are added up. Train for more --epochs.",
-        only=("task", "words", "classify"),
     )
-    phrases: int = _words(
+    phrases: int = fixed_setting(
         0,
         "Passes over the text that find phrases: words that follow each other often, such as `new "
         "york`, become one token, `new_york`. A further pass finds longer ones. 0: none.",
         bounds=(0, _PASSES),
     )
-    phrase_score: str = _phrases(
+    phrase_score: str = fixed_setting(
         "word2phrase",
         "The score of a pair of words. `word2phrase`: (count - phrase_min_count) x words of the "
         "text / (count of the first x count of the second). `npmi`: normalised pointwise mutual "
         "information, at most 1.",
         choices=("word2phrase", "npmi"),
     )
-    phrase_threshold: float = _phrases(
+    phrase_threshold: float = fixed_setting(
         0.0,
         "Join pairs whose score is above this. 0: 100 for word2phrase, 0.5 for npmi.",
         bounds=(0, 10**12),
     )
-    phrase_min_count: int = _phrases(
+    phrase_min_count: int = fixed_setting(
         5, "Join only pairs that occur at least so many times.", bounds=(1, 10**9)
     )
 
@@ -133,12 +122,12 @@ class VocabularyConfig:
 class InputConfig:
     """The settings of the input: how data becomes batches of ids."""
 
-    subsample: float = _words(
+    subsample: float = fixed_setting(
         1e-3,
         "Tokens with a larger share of the corpus than this are dropped at random. 0 keeps all.",
         bounds=(0, 1),
     )
-    batch_tokens: int = setting(
+    batch_tokens: int = fixed_setting(
         4096,
         "The size of a batch. words: centre tokens. language_model: tokens to predict. classify: "
         "words and n-grams. It is reduced for few texts, so that an epoch has at least 13 steps "
@@ -146,8 +135,6 @@ class InputConfig:
         "reduced if many steps at the end of an epoch would be empty. recommend: pairs of a user "
         "and an item.",
         bounds=(1, 2**24),
-        fixed=True,
-        by_task={"recommend": 2048, "classify": 16384},
     )
     micro_batches: int = setting(
         0,
@@ -156,33 +143,30 @@ class InputConfig:
         "replica.",
         bounds=(0, 4096),
     )
-    row_tokens: int = _text(
+    row_tokens: int = fixed_setting(
         32,
         "Tokens in one row of a batch. Gradients of a language model go back this many tokens.",
         bounds=(1, 2**16),
     )
-    steps_per_call: int = setting(
+    steps_per_call: int = fixed_setting(
         16,
         "Training steps in one call of the compiled function.",
         bounds=(1, 1024),  # each is traced by itself: a call of 2,048 takes minutes until it runs
-        fixed=True,
-        by_task={"classify": 8, "recommend": 2},
     )
-    shuffle: bool = _words(
+    shuffle: bool = fixed_setting(
         True, "Shuffle the rows of a block of text, so that a batch mixes several documents."
     )
-    heldout: str = _scored(
+    heldout: str = fixed_setting(
         "",
         "Files in the format of --corpus that the run is scored on after every epoch.",
         path=True,
     )
-    heldout_share: float = _scored(
+    heldout_share: float = fixed_setting(
         0.05,
         "The share of the text, examples or pairs that is held out for scoring when --heldout is "
         "empty. 0: none. A language model holds out the end of every block of text.",
         bounds=(0, 1),
         half_open=True,
-        by_task={"classify": 0.1, "recommend": 0.1},
     )
     cache: str = setting(
         "auto",
@@ -190,15 +174,13 @@ class InputConfig:
         "workdir) or `none`. `auto`: in memory if they take at most 1 GiB. Word vectors keep them "
         "from the pass that counts the words; other tasks from the first of several epochs.",
         choices=("auto", "none", "memory", "disk"),
-        only=_TEXT,
-        former=("none",),
     )
-    block_bytes: int = _tokens(
+    block_bytes: int = fixed_setting(
         2 << 20,
         "Bytes of a block. Text is read, tokenised and shuffled in blocks.",
         bounds=(1024, 2**30),
     )
-    readers: int = _tokens(4, "Files read at the same time.", bounds=(1, 1024))
+    readers: int = fixed_setting(4, "Files read at the same time.", bounds=(1, 1024))
     map_parallelism: int = setting(
         -1, "Blocks tokenised at the same time. -1: automatic.", bounds=(-1, 1024)
     )

@@ -32,7 +32,7 @@ class TextEstimator(BaseEstimator):
         tags.input_tags.two_d_array = False
         return tags
 
-    def _config(self, task: str, corpus: Path, **values: Any) -> Config:
+    def _config(self, task: str, corpus: Path, **values: Any) -> Any:
         """Return the configuration of a run on a file, by the parameters and other settings.
 
         Raises ValueError if a setting is one that the estimator sets, and UsageError for others.

@@ -13,8 +13,8 @@ import tensorflow as tf
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..cli import flags
-from ..settings import Config, settings
+from ..checkpoints.workdir import read_settings
+from ..settings import Config, flag_values
 from ..settings.checks import make_config
 from ..tasks import trained_vectors
 from ..text import vector_files
@@ -105,7 +105,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         with argument_names({f"workdir={self.vectors}": f"vectors={self.vectors}"}):
             if not Path(self.vectors).is_dir():
                 return make_config({"tokenizer": self.tokenizer}), vector_files.read(self.vectors)
-            config = settings.from_names(flags.stored_in(self.vectors))
+            config = flag_values.from_names(read_settings(self.vectors))
             found = trained_vectors.load(self.vectors)
         if config.run.task == "recommend":
             raise ValueError(f"vectors={self.vectors}: a recommender, which has no words")

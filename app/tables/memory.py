@@ -15,6 +15,8 @@ from .cached import CacheSize
 
 # Places besides the devices: the memory of the machine, which CPU devices share, and --table_file.
 HOST, FILE = "host", "file"
+# The share of the free memory that a plan may use. The rest is for memory that no plan counts.
+SHARE = 0.95
 # By part of a row: its columns and its bytes.
 Parts = dict[str, tuple[int, int]]
 Dtypes = tuple[tf.DType, tf.DType]

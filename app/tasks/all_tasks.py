@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..checkpoints.workdir import Workdir
-from ..settings import Config
 from ..training.job import Job
 from .classify import classifier_export, classify_job
 from .language_model import language_model_job
@@ -21,7 +19,7 @@ JOBS: dict[str, Callable[..., Job]] = {
 }
 
 # Functions that score a trained run on files. They return text for people and values for JSON.
-SCORES: dict[str, Callable[[Config, Workdir, str], tuple[str, dict[str, Any]]]] = {
+SCORES: dict[str, Callable[..., tuple[str, dict[str, Any]]]] = {
     "language_model": language_model_job.evaluate,
     "classify": classify_job.evaluate,
     "recommend": recommend_job.evaluate,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from ..checkpoints import checkpoint
 from ..checkpoints.stored import read_ids, read_layout
-from ..checkpoints.workdir import Workdir, read_flags
+from ..checkpoints.workdir import Workdir, read_settings
 from ..errors import DamagedError, RunError, UsageError
-from ..settings import CorpusConfig
-from ..settings.labelled_config import LabelledConfig
+from ..settings import ClassifyConfig, Config, flag_values
 from ..text import names, unicode_rules, vocabulary
 from ..text.vocabulary import Vocabulary
 from ..types import WordVectors
@@ -38,16 +36,11 @@ def load(path: str | Path) -> WordVectors:
         map(Path.exists, _name_files(workdir).values())
     ):
         raise UsageError(f"--workdir={path}: no trained run there; name the folder of one")
-    vectors = checkpoint.read_newest(trained, lambda folder: _load_checkpoint(folder, workdir))
-    return vectors._replace(form=_read_form(workdir))
-
-
-def _read_form(workdir: Workdir) -> str:
-    """Return the form in which the tokenizer of a run writes words."""
-    flags = read_flags(workdir.flags)
-    folds = flags.get("fold_case", "true") == "true"
-    tokenizer = flags.get("tokenizer", CorpusConfig.tokenizer)
-    return unicode_rules.normal_form(CorpusConfig(tokenizer=tokenizer, fold_case=folds))
+    config = flag_values.from_names(read_settings(path))
+    vectors = checkpoint.read_newest(
+        trained, lambda folder: _load_checkpoint(folder, workdir, config)
+    )
+    return vectors._replace(form=unicode_rules.normal_form(config.corpus))
 
 
 def _name_files(workdir: Workdir) -> dict[str, Path]:
@@ -55,7 +48,7 @@ def _name_files(workdir: Workdir) -> dict[str, Path]:
     return {"input": workdir.vocabulary, "items": workdir.items}
 
 
-def _load_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
+def _load_checkpoint(folder: Path, workdir: Workdir, config: Config) -> WordVectors:
     """Load the vectors in the folder of a checkpoint, without a bias and without word n-grams.
 
     Of a dynamic table only words or items that have a row are returned. Names of ids are read from
@@ -63,15 +56,14 @@ def _load_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
     """
     if (folder / growing_words.STREAM_FOLDER).is_dir():
         return growing_words.load(folder)
-    flags = read_flags(workdir.flags)
-    table = "items" if flags.get("task") == "recommend" else "input"
+    table = "items" if config.run.task == "recommend" else "input"
     path = _name_files(workdir)[table]
     named_rows = _load_names(workdir, path)
     is_dynamic = read_layout(folder, table)["kind"] == "dynamic"
     ids_N, rows_ND = read_ids(folder, table)
-    if table == "items" and flags.get("model") == "mf":
+    if table == "items" and config.model.model == "mf":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
-    rule = subword_vectors.read_rule(flags)
+    rule = subword_vectors.make_rule(config.model)
     count = len(named_rows.tokens)
     if rule is not None:
         try:
@@ -79,7 +71,7 @@ def _load_checkpoint(folder: Path, workdir: Workdir) -> WordVectors:
         except DamagedError as error:  # of the names, as the checkpoint could be read
             raise misfit(path, count, folder, len(rows_ND)) from error
     last = ids_N[-1] + 1 if len(ids_N) else 0
-    expected = count + _count_ngram_rows(flags, workdir)
+    expected = count + _count_ngram_rows(config, workdir)
     # A dynamic table may lack rows.
     if last > expected or (last < expected and not is_dynamic):
         raise misfit(path, count, folder, last)
@@ -104,12 +96,12 @@ def misfit(path: Path, names: int, folder: Path, rows: int) -> RunError:
     )
 
 
-def _count_ngram_rows(flags: Mapping[str, str], workdir: Workdir) -> int:
+def _count_ngram_rows(config: Config, workdir: Workdir) -> int:
     """Return the rows for n-grams of a classifier's table; 0 for other tasks.
 
     Raise RunError if the record of the workdir cannot be read.
     """
-    if flags.get("task") != "classify":
+    if not isinstance(config, ClassifyConfig):
         return 0
     try:
         recorded = text_features.count_ngram_rows(workdir)
@@ -117,11 +109,7 @@ def _count_ngram_rows(flags: Mapping[str, str], workdir: Workdir) -> int:
         raise RunError(str(error)) from error
     if recorded is not None:
         return recorded
-    defaults = LabelledConfig()
-    ngrams, buckets = (
-        int(flags.get(name, getattr(defaults, name))) for name in ("word_ngrams", "buckets")
-    )
-    return buckets if ngrams > 1 else 0
+    return config.labelled.buckets if config.labelled.word_ngrams > 1 else 0
 
 
 def _load_names(workdir: Workdir, path: Path) -> Vocabulary:

@@ -17,7 +17,7 @@ from absl import logging
 from ..checkpoints.checkpoint import Position
 from ..errors import UsageError
 from ..settings import RunConfig
-from ..settings.settings import windows
+from ..settings.run_config import windows
 
 # The name of a call in a profile; `_r` marks it as a step for xprof, as `Trace`'s own example does.
 STEP = "train"

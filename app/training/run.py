@@ -26,12 +26,12 @@ from absl import logging
 from ..assembly import strategies
 from ..checkpoints import growth
 from ..checkpoints.checkpoint import Position, is_finished, newest_position
-from ..checkpoints.workdir import Workdir, read_flags
+from ..checkpoints.workdir import Workdir, read_settings
 from ..distributed import tensorflow_server
 from ..distributed.cluster_spec import Hosts, parse_tf_config
 from ..errors import RunError, StoppedError, UsageError
 from ..settings import Config, RunConfig, checks
-from ..settings.settings import by_name, defaults, typed_value
+from ..settings.flag_values import by_name, defaults, typed_value
 from ..system import devices, program_cache
 from ..system.signals import stoppable
 from ..tables import memory
@@ -106,7 +106,7 @@ def _train_and_finish(
     Return None if training was stopped early, "" for --plan_only and in processes that are not the
     chief; these wait until the chief has finished.
     """
-    settings, stored = config.run, read_flags(place.flags)
+    settings, stored = config.run, read_settings(place.path)
     position = newest_position(place.checkpoints)
     checks.check_fixed(stored, config)
     job_config = strategies.with_micro_batches(config, runner.replicas, position)

@@ -28,10 +28,9 @@ from absl import flags
 
 from app.cli import flags as command_flags
 from app.cli import startup
-from app.cli.number_parsers import Float, Integer
 from app.errors import RunError, UsageError
 from app.profiling import profile_picture
-from app.settings.settings import MOST_ROWS
+from app.settings.setting import MOST_ROWS
 from app.system.console import aligned
 from app.system.files import replacing
 
@@ -176,14 +175,15 @@ def define(
     parser, serializer = flags.ArgumentParser(), None
     if names or numbers is not None:
         default = ",".join(names) if default is None else default
-        one = flags.EnumParser(list(names)) if names else Integer(numbers, MOST_ROWS)
+        one: flags.ArgumentParser = command_flags.make_parser(0, bounds=(numbers, MOST_ROWS))
+        one = flags.EnumParser(list(names)) if names else one
         parser, serializer = _Items(one), flags.CsvListSerializer(",")
         help += f" Comma-separated{', of ' * bool(names)}{', '.join(names or ())}; empty for none."
     elif choices:
         parser = flags.EnumParser(choices)
         help += f" One of: {', '.join(choices)}."
     elif not isinstance(default, str):
-        parser = (Float if isinstance(default, float) else Integer)(least, MOST_ROWS)
+        parser = command_flags.make_parser(default, bounds=(least, MOST_ROWS))
     flags.DEFINE(parser, name, default, help, flag_values=values, serializer=serializer)
     values[name].is_of_case = True
 

@@ -12,8 +12,8 @@ from absl import flags as absl_flags
 from app.checkpoints import workdir
 from app.cli import flags, help_text
 from app.errors import RunError, UsageError
+from app.settings import flag_values as names
 from app.settings import foreign_names
-from app.settings import settings as names
 
 MISSING = 'is not installed; pip install "lexrow[train]", which has all that the commands need'
 LESS = "end other programs, or train with a lower --dim or --batch_tokens"
@@ -24,7 +24,7 @@ def parse(monkeypatch):
     """Defines the flags of training afresh; call it with arguments for the settings they make."""
     given = absl_flags.FlagValues()
     monkeypatch.setattr(absl_flags, "FLAGS", given)
-    flags.define()
+    flags.define_settings()
 
     def parsed(*arguments):
         for name in given:
@@ -56,15 +56,38 @@ def test_every_setting_is_a_flag(parse):
 
 
 def test_the_help_of_a_task_has_its_flags_and_no_others():
-    everything = help_text.training_flags()
-    assert all(re.search(rf"^  --(\[no\])?{name}$", everything, re.M) for name in names.fields())
-    assert "One of: constant, linear, cosine." in everything
-    assert "Tasks: words, language_model." in everything and "Distribution:" in everything
+    for task, kind in names.TASKS.items():
+        text = help_text.training_flags(task)
+        shown = re.findall(r"^  --(?:\[no\])?(\w+)$", text, re.M)
+        assert sorted(shown) == sorted(names.fields_of(kind))
+        assert "One of: constant, linear, cosine." in text and "Distribution:" in text
+        assert f"flags of --task={task}." in text and max(map(len, text.splitlines())) <= 88
     text = help_text.training_flags("classify")
-    assert "Labelled text:" in text and "Ratings:" not in text
-    assert "--samples\n" in text and "--window\n" not in text and "--pair_negatives\n" not in text
+    assert "Labelled:" in text and "Ratings:" not in text
     assert "One of: softmax, one_vs_all" in text and "in_batch_softmax" not in text
-    assert "Tasks:" not in text and max(map(len, everything.splitlines())) <= 88
+    assert "Default: 16384." in text and "Only with --loss=sampled_softmax." in text
+
+
+def test_a_flag_of_another_task_is_refused_with_the_nearest(parse):
+    message = "--{}: --task={} has no such flag, only {}"
+    for task, flag, remedy in (
+        ("words", "cell=gru", "language_model has; leave it out"),
+        ("classify", "ngram_buckets=9", "words has; did you mean --buckets?"),
+        ("recommend", "negatives=5", "words has; did you mean --pair_negatives?"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            parse(f"--task={task}", f"--{flag}", "--workdir=x")
+        assert str(refused.value) == message.format(flag, task, remedy)
+
+
+def test_the_flags_of_an_older_workdir_are_a_flagfile(parse, tmp_path):
+    """They have the flags of all tasks, with the defaults of then."""
+    path = tmp_path / "a.cfg"
+    path.write_text("--dim=7\n--layers=64,32\n--model=cbow\n--contexts=drawn\n--cell=gru\n")
+    assert parse(f"--flagfile={path}", "--workdir=x").model.dim == 7
+    path.write_text("--task=words\n--layers=3\n")
+    with pytest.raises(UsageError, match="^--layers=3: --task=words has no such flag, only recom"):
+        parse(f"--flagfile={path}", "--workdir=x")
 
 
 @pytest.mark.parametrize("value", ["-1", "-1e-9", "nan"])

@@ -12,7 +12,7 @@ from app.distributed import parameter_server
 from app.distributed.cluster_spec import Hosts
 from app.errors import RunError, UsageError
 from app.optimizers.adam import lazy_adam
-from app.settings import Config, checks, settings
+from app.settings import Config, checks, flag_values
 from app.system import ports
 from tests.processes import listening
 
@@ -27,9 +27,9 @@ from tests.processes import listening
 )
 def test_what_servers_cannot_carry_is_refused_by_name(flags, message):
     values = {"workdir": "run", "strategy": "parameter_server"}
-    checks.check(settings.from_names(values))
+    checks.check(flag_values.from_names(values))
     with pytest.raises(UsageError, match=f"^{message}"):
-        checks.check(settings.from_names({**values, **flags}))
+        checks.check(flag_values.from_names({**values, **flags}))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def coordinator(hosts, monkeypatch):
 
 def test_only_state_that_is_a_sum_is_exchanged_by_call(coordinator, hosts):
     flags = {"exchange": "call", "optimizer": "lazy_adam", "strategy": "parameter_server"}
-    asked = parameter_server.Coordinator(settings.from_names(flags), hosts)
+    asked = parameter_server.Coordinator(flag_values.from_names(flags), hosts)
     job = mock.Mock(optimizer=lazy_adam())
     with pytest.raises(UsageError, match="^--exchange=call adds .* --optimizer=lazy_adam does not"):
         asked.open(job, {}, 1)

@@ -10,7 +10,7 @@ import pytest
 
 from app.errors import UsageError
 from app.input import labelled_files
-from app.settings import settings
+from app.settings import flag_values
 from app.text import columns
 from app.text.reading import Progress
 
@@ -18,7 +18,7 @@ LINES = "__label__a one two\n\n  __label__b __label__a\ttwo two three\n__label__
 
 
 def config(**values):
-    found = settings.from_names({"task": "classify"} | values)
+    found = flag_values.from_names({"task": "classify"} | values)
     return found.corpus, found.labelled, found.input
 
 

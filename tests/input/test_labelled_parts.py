@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import UsageError
 from app.input import labelled_files
-from app.settings import settings
+from app.settings import flag_values
 from tests.teams import together
 
 LINES = [
@@ -22,7 +22,7 @@ LINES = [
 def read(path, team=None, **values):
     names = {"task": "classify", "min_count": 1, "block_bytes": 1024, **values}
     arguments = () if team is None else (team,)
-    config = settings.from_names(names)
+    config = flag_values.from_names(names)
     sections = config.corpus, config.labelled, config.input
     return labelled_files.read((str(path),), *sections, *arguments)
 

@@ -7,11 +7,11 @@ import pytest
 
 from app.errors import UsageError
 from app.input import labelled_files
-from app.settings import settings
+from app.settings import flag_values
 
 
 def config(**values):
-    found = settings.from_names({"task": "classify"} | values)
+    found = flag_values.from_names({"task": "classify"} | values)
     return found.corpus, found.labelled, found.input
 
 

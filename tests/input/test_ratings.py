@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import RunError, UsageError
 from app.input import layouts, ratings
-from app.settings.ratings_config import RatingsConfig
+from app.settings import RatingsConfig
 from app.text import columns
 
 NAMED = {"user_column": "who", "item_column": "what"}

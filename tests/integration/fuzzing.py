@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 import time
@@ -9,7 +10,8 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from app.settings import settings
+from app.settings import flag_values
+from app.settings.effects import NEEDS
 from tests.integration.commands import SECONDS, Command, Ended
 
 # Of memory of its own: several times what a command on the small files of these tests takes.
@@ -103,12 +105,11 @@ class Case(NamedTuple):
     damage: tuple[str, int, float] | None = None
 
 
-def value(name: str, is_small: bool = False) -> st.SearchStrategy[str]:
+def value(field: dataclasses.Field, is_small: bool = False) -> st.SearchStrategy[str]:
     """Draw a value of a flag of training: as it should be, at its bounds, or absurd.
 
     is_small: only numbers with which a run ends soon.
     """
-    field = settings.fields()[name]
     minimum, *most = field.metadata["bounds"] or [0]
     if isinstance(field.default, bool):
         return st.sampled_from(["true", "false", "1", "", "maybe"])
@@ -129,15 +130,19 @@ def value(name: str, is_small: bool = False) -> st.SearchStrategy[str]:
 
 @st.composite
 def training(draw: st.DrawFn, is_small: bool = False, tasks: tuple[str, ...] = TASKS) -> Case:
-    """Draw a run of one or two flags that mean something to its task, or a plan of it."""
+    """Draw a run of one or two flags of its task, or a plan with flags of any task."""
     task = draw(st.sampled_from(tasks))
-    names = [name for name in settings.fields() if name not in UNDRAWN and _is_of(name, task)]
+    fields, every = flag_values.fields_of(flag_values.TASKS[task]), flag_values.fields()
+    names = [name for name in (fields if is_small else every) if name not in UNDRAWN]
     flags = []
     for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True)):
-        other, *known = settings.fields()[name].metadata["only"] or ("task", task)
-        if other != "task":
-            flags.append(f"--{other}={draw(st.sampled_from(known))}")
-        flags.append(f"--{name}={draw(value(name, is_small))}")
+        if name in NEEDS and name in fields:
+            other, known = NEEDS[name]
+            possible = fields[other].metadata["choices"] or known
+            drawn = draw(st.sampled_from([one for one in known if one in possible]))
+            flags.append(f"--{other}={drawn}")
+        drawn = draw(value(fields.get(name, every[name]), is_small))
+        flags.append(f"--{name}={drawn}")
     return Case(task, train(task, *flags, *(() if is_small else ("--plan_only",))))
 
 
@@ -203,13 +208,6 @@ def texts(draw: st.DrawFn) -> Case:
         )
     )
     return Case(task, argv, content, suffix)
-
-
-def _is_of(name: str, task: str) -> bool:
-    other, *known = settings.fields()[name].metadata["only"] or ("task", task)
-    if other != "task":
-        return _is_of(other, task)
-    return task in known
 
 
 def _commands(task: str) -> list[tuple[str, tuple[str, ...], list[str]]]:

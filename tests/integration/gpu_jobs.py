@@ -10,7 +10,8 @@ from tensorflow.python.eager import context
 
 from app.assembly import memory_plan
 from app.checkpoints.workdir import Workdir
-from app.settings import Config, checks, settings
+from app.settings import Config, checks, flag_values
+from app.settings.effects import has_effect
 from app.system import devices
 from app.tables import sharded
 from app.tasks import all_tasks
@@ -76,13 +77,10 @@ def config_of(data, folder, values) -> Config:
         "corpus": str(data / FILES.get(values.get("task", "words"), "text.txt")),
     }
     values = USUAL | files | values
-    usual = settings.defaults(values)
+    usual = flag_values.defaults(values)
     values = usual | values
-    for name, field in settings.fields().items():
-        other, *known = field.metadata["only"] or (name, values[name])
-        if values[other] not in known:
-            values[name] = usual[name]
-    config = settings.from_names(values)
+    unused = {name: default for name, default in usual.items() if not has_effect(name, values)}
+    config = flag_values.from_names(values | unused)
     checks.check(config)
     return config
 

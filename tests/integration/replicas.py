@@ -21,7 +21,7 @@ from app.checkpoints import checkpoint
 from app.checkpoints.checkpoint import is_finished
 from app.checkpoints.workdir import Workdir
 from app.distributed.cluster_spec import parse_tf_config
-from app.settings import Config, checks, settings
+from app.settings import Config, checks, flag_values
 from app.system import devices, ports
 from app.tasks import all_tasks
 from app.training import loop
@@ -107,7 +107,7 @@ def train(config: Config, runner: Runner) -> None:
     with runner.scope():
         job = all_tasks.JOBS[config.run.task](config, workdir, finished, runner.team)
         check_flags(job, config.run)
-    assert loop.train(job, config.run, workdir, runner, settings.by_name(config))
+    assert loop.train(job, config.run, workdir, runner, flag_values.by_name(config))
 
 
 def write_data(folder: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from app.assembly import learning
 from app.optimizers.row_updates import update_rows
-from app.settings import settings
+from app.settings import flag_values
 from app.tables import sharded
 from app.tables.device import DeviceTable
 from app.tables.dynamic.keys import KeyMap
@@ -153,9 +153,9 @@ SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("device", "shard
 @pytest.mark.parametrize("kind", ["slots of a map", *SLOW])
 def test_every_rule_on_every_table_of_every_dtype(kind):
     # A step reads and writes its rows in the same way, whatever task, model and loss need them.
-    for name in settings.fields()["optimizer"].metadata["choices"]:
+    for name in flag_values.fields()["optimizer"].metadata["choices"]:
         values = {"optimizer": name, "clip_row_norm": 1.0, "clip_global_norm": 1.0}
-        optimizer = learning.make_optimizer(settings.from_names(values).optimizer)
+        optimizer = learning.make_optimizer(flag_values.from_names(values).optimizer)
         for dtype, rounding in DTYPES:
             options = {"dtype": dtype, "slot_dtype": dtype, "rounding": rounding, "seed": 1}
             table = TABLES[kind](40, 8, Uniform(0.1, 1), slots=optimizer.slots, **options)

@@ -12,9 +12,8 @@ import pytest
 
 from app.checkpoints import growth
 from app.checkpoints.stored import read_rows
-from app.checkpoints.workdir import Workdir
-from app.cli.flags import stored_in
-from app.settings import settings
+from app.checkpoints.workdir import Workdir, read_settings
+from app.settings import flag_values
 from app.settings.checks import make_config
 from app.system.files import remove_folder
 from app.tasks import all_tasks, trained_vectors
@@ -60,13 +59,13 @@ def make_third(folder):
 
 def grow(workdir, **flags):
     """Let a workdir grow, but train no step; return the place."""
-    values = {**stored_in(workdir), "grow_vocab": True, "epochs": 4, **flags}
+    values = {**read_settings(workdir), "grow_vocab": True, "epochs": 4, **flags}
     config, place = make_config(values), Workdir(workdir)
     with place.lock():
         job = all_tasks.JOBS[config.run.task](config, place, True)
         growth.check_growth(job.growth, job.model.tables(), config.run, config.model.loss, place)
         grown = job.growth, job.model.tables(), job.placed.tables
-        growth.grow_workdir(*grown, settings.by_name(config), place)
+        growth.grow_workdir(*grown, flag_values.by_name(config), place)
     return place
 
 
@@ -113,7 +112,7 @@ def test_rows_and_slots_go_on_and_counts_are_merged(tmp_path, trained, more, fla
 
 @pytest.mark.slow
 def test_new_words_start_unlike_any_word_before(tmp_path, trained, more):
-    workdir, corpus = tmp_path / "run", stored_in(trained)["corpus"]
+    workdir, corpus = tmp_path / "run", read_settings(trained)["corpus"]
     first = {}
     # The learning rate is too small to change the initial rows.
     done(tmp_path, *train(workdir, corpus, "--epochs=1", "--learning_rate=1e-30"))
@@ -172,7 +171,7 @@ def test_a_kill_leaves_the_old_or_the_new_workdir(tmp_path, trained, more, numbe
     np.testing.assert_array_equal(found.matrix, expected.matrix)
     np.testing.assert_array_equal(found.counts, expected.counts)
     epochs = 4 if is_new else 2
-    assert stored_in(workdir)["epochs"] == epochs
+    assert read_settings(workdir)["epochs"] == epochs
     neighbors = done(tmp_path, "app.neighbors", f"--workdir={workdir}", found.tokens[0], "--k=1")
     assert len(neighbors.out.splitlines()) == 2
     again = ("app.train", f"--workdir={workdir}") if is_new else ("app.train", *flags)
@@ -254,4 +253,4 @@ def test_rows_without_a_name_stay_the_tail():
     assert found.tolist() == [2, 0, 3, 5, 6, 7, 8]
     assert growth._new_ids(7, row_map, 8) is None
     assert growth._new_ids(2, row_map, 4) is None
-    assert settings.fields()["grow_vocab"].default is False
+    assert flag_values.fields()["grow_vocab"].default is False

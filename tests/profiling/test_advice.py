@@ -14,7 +14,7 @@ from app.settings import (
     OptimizerConfig,
     RunConfig,
     checks,
-    settings,
+    flag_values,
 )
 
 SHARES = dict.fromkeys(("input", "host_to_device", "host_compute", "launch", "device_compute"), 0.0)
@@ -169,6 +169,6 @@ def test_no_advice_is_refused_by_the_flags(cache, name, verdict):
         if change.what.startswith("--"):
             words = change.what.replace("START,STOP", "20,40").split()
             given = dict(word[2:].split("=") for word in words)
-            values = settings.by_name(config)
+            values = flag_values.by_name(config)
             typed = {flag: type(values[flag])(value) for flag, value in given.items()}
-            checks.check(settings.from_names(values | typed))
+            checks.check(flag_values.from_names(values | typed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.profiling import profile_report
-from app.profiling.programs import kernels_of, read_programs
+from app.profiling.profiles import kernels_of, read_programs
 from app.settings import Config, InputConfig
 from tests.profiling import gpu_traces
 from tests.profiling.gpu_traces import BANDWIDTH, DIM, IDS, STEPS

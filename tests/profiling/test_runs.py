@@ -18,7 +18,7 @@ from app.settings import (
     ModelConfig,
     RunConfig,
     VocabularyConfig,
-    settings,
+    flag_values,
 )
 from app.tasks.words import words_job
 from app.training import loop, runner, step
@@ -81,9 +81,9 @@ def diagnosed(config):
 def following(change, config):
     """The settings once the advice is followed, in a workdir of their own."""
     name, _, value = change.what.removeprefix("--").partition("=")
-    values = settings.by_name(config)
+    values = flag_values.by_name(config)
     changed = {name: type(values[name])(value), "workdir": f"{config.run.workdir}-changed"}
-    return settings.from_names(values | changed)
+    return flag_values.from_names(values | changed)
 
 
 @pytest.mark.slow

@@ -1,58 +1,78 @@
 from __future__ import annotations
 
-import dataclasses
 import re
 
 import pytest
 
 from app.errors import UsageError
-from app.settings import Config, checks, settings
+from app.settings import checks, effects, flag_values, run_config, setting
 
-DEFAULTS = {name: field.default for name, field in settings.fields().items()}
+TASKS = flag_values.TASKS
+FIELDS = flag_values.fields()
+DEFAULTS = flag_values.defaults({"task": "words"})
 GIVEN = DEFAULTS | {"workdir": "run"}
 LANGUAGE_MODEL = {"task": "language_model", "loss": "softmax"}
 
 
-def test_every_setting_has_a_name_of_its_own():
-    parts = vars(Config()).values()
-    assert len(settings.fields()) == sum(len(dataclasses.fields(part)) for part in parts)
+def with_task(name):
+    """Return the first task that has a flag."""
+    return {"task": next(n for n, kind in TASKS.items() if name in flag_values.fields_of(kind))}
+
+
+def check(values):
+    """Check settings that a person gives, beside the defaults of their task."""
+    checks.check_names(values)
+    config = flag_values.from_names(flag_values.defaults(values) | {"workdir": "run"} | values)
+    checks.check(config)
+
+
+@pytest.mark.parametrize("task", TASKS.values())
+def test_every_flag_of_a_task_has_a_name_of_its_own(task):
+    names = [name for section in vars(task()).values() for name in vars(section)]
+    assert len(names) == len(set(names))
+    assert task.unused | task.choices.keys() <= set(names)
 
 
 def test_settings_and_back():
     values = DEFAULTS | {"dim": 7, "corpus": "a.txt", "shuffle": False}
-    made = settings.from_names(values)
+    made = flag_values.from_names(values)
     assert (made.model.dim, made.corpus.corpus, made.input.shuffle) == (7, "a.txt", False)
-    assert settings.by_name(made) == values
-    assert settings.from_names({}) == Config()
+    assert flag_values.by_name(made) == values
+    for name, task in TASKS.items():
+        assert flag_values.from_names({"task": name}) == task()
 
 
-def test_every_setting_is_explained_and_its_default_passes():
-    checks.check(settings.from_names(GIVEN))
-    for name, field in settings.fields().items():
+@pytest.mark.parametrize("task", TASKS)
+def test_every_setting_is_explained_and_its_default_passes(task):
+    check({"task": task})
+    for name, field in flag_values.fields_of(TASKS[task]).items():
         assert field.metadata["help"].endswith("."), name
-        assert type(field.default) in (bool, int, float, str), name
+        assert type(field.default).__name__ == field.type, name
+        assert setting.fault(field, field.default) is None, name
+        if field.type in ("int", "float"):
+            assert field.metadata["bounds"], name
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, field in settings.fields().items() if field.metadata["choices"]]
+    "name", [name for name, field in FIELDS.items() if field.metadata["choices"]]
 )
 def test_a_choice_that_does_not_exist(name):
     with pytest.raises(UsageError, match=f"^--{name}=other: not one of "):
-        checks.check(settings.from_names(GIVEN | {name: "other"}))
+        check(with_task(name) | {name: "other"})
 
 
 @pytest.mark.parametrize(
     ("name", "least"),
     [
         (name, field.metadata["bounds"][0])
-        for name, field in settings.fields().items()
+        for name, field in FIELDS.items()
         if field.metadata["bounds"] and not field.metadata["numbers"]
     ],
 )
 def test_a_number_that_is_too_small(name, least):
     for value in (least - 1, float("nan")):
         with pytest.raises(UsageError, match=f"^--{name}={value}: give at least "):
-            checks.check(settings.from_names(GIVEN | {name: value}))
+            check(with_task(name) | {name: value})
 
 
 @pytest.mark.parametrize(
@@ -69,22 +89,28 @@ def test_a_number_that_is_too_small(name, least):
             {"tokenizer": "whitespace", "drop_numbers": True},
             "--drop_numbers=True means nothing to --tokenizer=whitespace, only to unicode",
         ),
-        ({"heldout_share": 0.1}, "--heldout_share=0.1 means nothing to --task=words, only to lan"),
+        ({"heldout_share": 0.3}, "--heldout_share=0.3: --task=words has no such flag, only lang"),
         (LANGUAGE_MODEL | {"heldout_share": 1.0}, "--heldout_share=1.0: give less than 1"),
         (
             LANGUAGE_MODEL | {"loss": "negative_sampling"},
             "--loss=negative_sampling: not one of auto, class_.* for --task=language_model",
         ),
         (LANGUAGE_MODEL | {"max_vocab_size": 2}, "--max_vocab_size=2: a language model has <unk>"),
-        ({"task": "classify", "layers": "3"}, "--layers=3 means nothing to --task=classify"),
-        (LANGUAGE_MODEL | {"model": "cbow"}, "--model=cbow means nothing to --task=language_model"),
-        (LANGUAGE_MODEL | {"subsample": 0.1}, "--subsample=0.1 means nothing to --task=language_"),
+        (
+            {"task": "classify", "layers": "3"},
+            "--layers=3: --task=classify has no such flag, only recommend",
+        ),
+        (
+            LANGUAGE_MODEL | {"model": "cbow"},
+            "--model=cbow: --task=language_model has no such flag",
+        ),
+        (LANGUAGE_MODEL | {"subsample": 0.1}, "--subsample=0.1: --task=language_model has no "),
         ({"map_parallelism": 0}, "--map_parallelism=0: give at least 1, or -1"),
         ({"warmup": 1.0}, "--warmup=1.0: give less than 1"),
         ({"optimizer": "momentum", "momentum": 1.0}, "--momentum=1.0: give less than 1"),
         ({"optimizer": "lazy_adam", "beta_1": 1.0}, "--beta_1=1.0: give less than 1"),
         ({"optimizer": "lazy_adam", "beta_2": 1.5}, "--beta_2=1.5: give less than 1"),
-        ({"epsilon": 0.0}, "--epsilon=0.0: give at least 1e-30"),
+        ({"optimizer": "lazy_adam", "epsilon": 0.0}, "--epsilon=0.0: give at least 1e-30"),
         ({"seed": 2**31}, "--seed=2147483648: give at most 2147483647"),
         ({"profile_steps": "5"}, "--profile_steps=5: give START,STOP such as 100,200"),
         ({"profile_steps": "5,5"}, "--profile_steps=5,5: give START,STOP"),
@@ -95,11 +121,11 @@ def test_a_number_that_is_too_small(name, least):
 )
 def test_a_combination_that_cannot_be(values, message):
     with pytest.raises(UsageError, match=f"^{message}"):
-        checks.check(settings.from_names(GIVEN | values))
+        check(values)
 
 
 def test_a_plan_needs_no_workdir():
-    checks.check(settings.from_names(DEFAULTS | {"plan_only": True}))
+    checks.check(flag_values.from_names(DEFAULTS | {"plan_only": True}))
 
 
 def test_what_may_change_in_a_workdir():
@@ -120,7 +146,7 @@ def test_what_may_change_in_a_workdir():
         "keep_checkpoints",
     }
     for name in free:
-        checks.check_fixed(GIVEN, settings.from_names(GIVEN | {name: "other"}))
+        checks.check_fixed(GIVEN, flag_values.from_names(GIVEN | {name: "other"}))
     fixed = {
         "dim",
         "tokenizer",
@@ -132,49 +158,41 @@ def test_what_may_change_in_a_workdir():
         "initial_accumulator",
         "table_dtype",
     }
-    checks.check_fixed(GIVEN, settings.from_names(GIVEN | {"correct_skipped": True}))  # no effect
+    made = flag_values.from_names(GIVEN | {"correct_skipped": True})
+    checks.check_fixed(GIVEN, made)  # it has no effect
     adam = GIVEN | {"optimizer": "lazy_adam"}
     with pytest.raises(UsageError, match="^--correct_skipped=True: --workdir=run was made with"):
-        checks.check_fixed(adam, settings.from_names(adam | {"correct_skipped": True}))
+        checks.check_fixed(adam, flag_values.from_names(adam | {"correct_skipped": True}))
     for name in fixed:
         with pytest.raises(UsageError, match=f"^--{name}=other: --workdir=run was made with"):
-            checks.check_fixed(GIVEN, settings.from_names(GIVEN | {name: "other"}))
-    checks.check_fixed({}, settings.from_names(GIVEN))
-    as_text = {name: settings.as_text(value) for name, value in GIVEN.items()}
-    checks.check_fixed(as_text, settings.from_names(GIVEN))
+            checks.check_fixed(GIVEN, flag_values.from_names(GIVEN | {name: "other"}))
+    checks.check_fixed({}, flag_values.from_names(GIVEN))
 
 
 def test_a_setting_of_another_optimizer_is_refused():
     given = GIVEN | {"optimizer": "lazy_adam", "nesterov": True}
     message = "^--nesterov=True means nothing to --optimizer=lazy_adam, only to momentum; leave it"
     with pytest.raises(UsageError, match=message):
-        checks.check(settings.from_names(given))
-    checks.check(settings.from_names(given | {"optimizer": "momentum"}))
+        checks.check(flag_values.from_names(given))
+    checks.check(flag_values.from_names(given | {"optimizer": "momentum"}))
 
 
-def test_what_a_setting_belongs_to_exists():
-    fields = settings.fields()
-    for field in fields.values():
-        if field.metadata["only"]:
-            other, *known = field.metadata["only"]
-            least, most = fields[other].metadata["bounds"] or (0, -1)
-            possible = fields[other].metadata["choices"] or range(least, most + 1)
-            assert known and set(known) <= set(possible)
-
-
-def test_every_number_has_both_bounds():
-    for name, field in settings.fields().items():
-        if type(field.default) in (int, float):
-            least, most = field.metadata["bounds"]
-            defaults = field.default, *(value for _, value in field.metadata["beside"])
-            assert all(least <= value <= most for value in defaults), name
+def test_flags_that_others_need_exist_with_their_values():
+    for name, (other, values) in effects.NEEDS.items():
+        least, most = FIELDS[other].metadata["bounds"] or (0, -1)
+        tasks = [task for task in TASKS.values() if name in flag_values.fields_of(task)]
+        choices = [flag_values.fields_of(task)[other].metadata["choices"] for task in tasks]
+        possible = set().union(*choices) or range(least, most + 1)
+        assert values and set(values) <= set(possible), name
+    for name, value in (effects.FORMER | effects.BEFORE).items():
+        assert setting.fault(FIELDS[name], value) is None
 
 
 @pytest.mark.parametrize(
     ("name", "most"),
     [
         (name, field.metadata["bounds"][1])
-        for name, field in settings.fields().items()
+        for name, field in FIELDS.items()
         if field.metadata["bounds"]
         and not (field.metadata["half_open"] or field.metadata["numbers"])
     ],
@@ -182,7 +200,7 @@ def test_every_number_has_both_bounds():
 def test_a_number_that_is_too_large(name, most):
     for value in (most + 1 if most < 2**53 else 2 * most, 10**400, float("inf")):
         with pytest.raises(UsageError, match="^" + re.escape(f"--{name}={value}: give at most ")):
-            checks.check(settings.from_names(GIVEN | {name: value}))
+            check(with_task(name) | {name: value})
 
 
 RECOMMEND = {"task": "recommend", "model": "mlp", "loss": "bpr", "optimizer": "lazy_adam"}
@@ -209,7 +227,7 @@ ADAPTIVE = {"loss": "adaptive_softmax"}
 )
 def test_numbers_in_a_text_are_bounded(values, message):
     with pytest.raises(UsageError, match=f"^{message}$"):
-        checks.check(settings.from_names(GIVEN | values))
+        check(values)
 
 
 def test_numbers_in_a_text():
@@ -218,28 +236,28 @@ def test_numbers_in_a_text():
         ADAPTIVE | {"cutoffs": "10,20"},
         ADAPTIVE | {"cutoffs": ""},
     ):
-        checks.check(settings.from_names(GIVEN | values))
-    assert settings.numbers("1, 1000000,") == [1, 1_000_000]
+        check(values)
+    assert setting.numbers("1, 1000000,") == [1, 1_000_000]
 
 
 @pytest.mark.parametrize("hot_rows", ["-1", "9" * 5000, str(2**31), "\u00b2", "", "x"])
 def test_hot_rows_that_cannot_be(hot_rows):
     given = GIVEN | {"table": "host", "hot_rows": hot_rows}
     with pytest.raises(UsageError, match=f"^--hot_rows={hot_rows}: give a number of rows, or `aut"):
-        checks.check(settings.from_names(given))
+        checks.check(flag_values.from_names(given))
 
 
 def test_steps_of_a_profile_that_no_run_has():
     with pytest.raises(UsageError, match="^--profile_steps=5,9+: give START,STOP"):
-        settings.windows("5," + "9" * 5000)
+        run_config.windows("5," + "9" * 5000)
 
 
 def test_an_earlier_default_is_allowed_where_it_has_no_effect():
     """The flags of an older workdir have it."""
     given = RECOMMEND | {"loss": "bpr"}
-    checks.check(settings.from_names(GIVEN | given | {"temperature": 0.15}))
+    check(given | {"temperature": 0.15})
     with pytest.raises(UsageError, match="^--temperature=0.3 means nothing to --loss=bpr"):
-        checks.check(settings.from_names(GIVEN | given | {"temperature": 0.3}))
+        check(given | {"temperature": 0.3})
 
 
 @pytest.mark.parametrize(
@@ -257,21 +275,8 @@ def test_an_earlier_default_is_allowed_where_it_has_no_effect():
     ],
 )
 def test_defaults_beside_other_values(values, power, rate, accumulator):
-    defaults = settings.defaults(values)
+    defaults = flag_values.defaults(values)
     names = "learning_rate_power", "learning_rate", "initial_accumulator"
     assert tuple(defaults[name] for name in names) == (power, rate, accumulator)
-    made = settings.by_name(checks.make_config(values))
+    made = flag_values.by_name(checks.make_config(values))
     assert made == {**defaults, **values}
-
-
-def test_defaults_name_settings_and_values_that_exist():
-    fields = settings.fields()
-    for field in fields.values():
-        for others, value in field.metadata["beside"]:
-            assert type(value) is type(field.default)
-            for name, needed in others.items():
-                possible = {
-                    fields[name].default,
-                    *(one for _, one in fields[name].metadata["beside"]),
-                }
-                assert needed in possible | set(fields[name].metadata["choices"])

@@ -13,7 +13,7 @@ from app.optimizers.adam import lazy_adam, lazy_adamw
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.settings import OptimizerConfig
-from app.settings.settings import fields
+from app.settings.flag_values import TASKS, fields
 from app.tasks import all_tasks
 from app.tasks.language_model import language_model_job
 from app.tasks.words import words_job
@@ -42,7 +42,7 @@ def test_every_choice_has_a_class(name, classes):
     ],
 )
 def test_every_choice_of_a_task_has_a_class(name, task, classes):
-    assert set(fields()[name].metadata["of_task"][task]) <= set(classes)
+    assert set(TASKS[task].choices[name]) <= set(classes)
 
 
 RULES = [

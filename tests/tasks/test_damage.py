@@ -14,7 +14,7 @@ from app.checkpoints import workdir
 from app.checkpoints.checkpoint import Checkpoints, Position
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
-from app.settings import Config, settings
+from app.settings import Config, flag_values
 from app.tasks import all_tasks, trained_vectors
 from app.tasks.classify import classify_model
 from app.tasks.recommend import recommend_model
@@ -91,15 +91,15 @@ def make(folder, text: str, flags: dict) -> Run:
     (folder / "text").write_text(text)
     task = flags.get("task", "words")
     values = {**COMMON, "corpus": str(folder / "text"), **flags, "task": task}
-    values = settings.defaults(values) | values
+    values = flag_values.defaults(values) | values
     values["workdir"] = str(folder / "run")
     if flags.get("table") == "host":
         values["table_file"] = str(folder / "rows")
-    run = Run(Workdir(folder / "run"), settings.from_names(values))
+    run = Run(Workdir(folder / "run"), flag_values.from_names(values))
     with run.place.lock():
         job = jobs(run)
         check_flags(job, run.config.run)
-        workdir.write_flags(run.place.flags, settings.by_name(run.config))
+        workdir.write_flags(run.place.flags, flag_values.by_name(run.config))
         job.data.record()
         if flags.get("table") == "dynamic":  # some rows
             next(iter(job.data.batches(range(1), 0)))

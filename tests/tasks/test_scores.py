@@ -11,7 +11,7 @@ import pytest
 from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
 from app.errors import StoppedError, UsageError
-from app.settings import checks, settings
+from app.settings import checks, flag_values
 from app.tasks import all_tasks, text_tasks
 from app.tasks.recommend import recommend_job
 from app.training.run import train_and_evaluate
@@ -83,7 +83,7 @@ def test_a_stop_after_the_last_epoch_says_how_to_score_what_is_saved(tmp_path, m
     ],
 )
 def test_for_how_many_users_items_are_ranked(asked, items, pairs, inner, expected):
-    config = settings.from_names({"task": "recommend", "score_users": asked})
+    config = flag_values.from_names({"task": "recommend", "score_users": asked})
     assert recommend_job.count_ranked_users(config, 90_000, items, pairs, inner) == expected
 
 

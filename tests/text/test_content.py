@@ -16,8 +16,7 @@ import pytest
 
 from app.errors import RunError, UsageError
 from app.input import ratings
-from app.settings import CorpusConfig
-from app.settings.ratings_config import RatingsConfig
+from app.settings import CorpusConfig, RatingsConfig
 from app.text import columns, corpus, reading
 
 pyarrow = pytest.importorskip("pyarrow")

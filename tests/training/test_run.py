@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
-from app.cli import flags
 from app.errors import UsageError
-from app.settings import checks, flagfiles, settings
+from app.settings import checks, flag_values, flagfiles, setting
 from app.training import run
 from app.training.run import train_and_evaluate
 from app.training.runner import Runner
@@ -35,8 +34,8 @@ SMALL = {
 def small_config(corpus: pathlib.Path, **values):
     """The configuration of `make train`, with a small model and another corpus."""
     lines, _ = flagfiles.expand([f"--flagfile={ROOT / 'configs/words.cfg'}"])
-    texts, fields = flagfiles.values(lines), settings.fields()
-    parsed = {name: flags.parser(fields[name]).parse(text) for name, text in texts.items()}
+    texts, fields = flagfiles.values(lines), flag_values.fields()
+    parsed = {name: setting.parse(fields[name], text) for name, text in texts.items()}
     return checks.make_config(parsed | SMALL | {"corpus": str(corpus)} | values)
 
 
@@ -92,7 +91,7 @@ def test_a_plan_needs_no_workdir_and_makes_none(corpus, tmp_path, capsys, monkey
     [
         ({"dims": 8}, r"^'dims' is no setting; did you mean dim\?$"),
         ({"dim": 0}, "^--dim=0"),
-        ({"task": "classify", "window": 3}, "^--window=3 means nothing to --task=classify"),
+        ({"task": "classify", "window": 3}, "^--window=3: --task=classify has no such flag"),
         ({"epochs": "5"}, "^--epochs='5': give a whole number$"),
         ({"dim": None}, "^--dim=None: give a whole number$"),
         ({"dim": 5.5}, "^--dim=5.5: give a whole number$"),
@@ -116,7 +115,7 @@ def test_settings_that_cannot_be(values, message):
 def test_types_that_are_as_good_as_those_of_the_settings(corpus):
     values = {"dim": np.int64(5), "learning_rate": 1, "subsample": np.float32(0.5)}
     values |= {"shuffle": np.False_, "documents": np.str_("file"), "corpus": corpus}
-    made = settings.by_name(checks.make_config(values))
+    made = flag_values.by_name(checks.make_config(values))
     found = {name: made[name] for name in values}
     assert found == values | {"corpus": str(corpus)}
     assert [type(value) for value in found.values()] == [int, float, float, bool, str, str]
@@ -124,9 +123,9 @@ def test_types_that_are_as_good_as_those_of_the_settings(corpus):
 
 def test_a_float_may_be_recorded_as_an_integer():
     config = checks.make_config({"negative_power": 1})
-    checks.check_fixed({"negative_power": "1"}, config)
+    checks.check_fixed({"negative_power": 1}, config)
     with pytest.raises(UsageError, match="^--negative_power=1.0: .* was made with 2; give that"):
-        checks.check_fixed({"negative_power": "2"}, config)
+        checks.check_fixed({"negative_power": 2}, config)
 
 
 @pytest.mark.parametrize("workdir", [None, False, b"run", ""])

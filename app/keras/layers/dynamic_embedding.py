@@ -35,6 +35,7 @@ _BOUNDS = {
     "capacity": (1, _MOST),
     "max_bytes": (1, 2**63 - 1),
 }
+_PREFIX = "key_map."  # begins the names of the files of the key map in a weights file
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -150,11 +151,7 @@ class DynamicEmbedding(keras.layers.Layer):
         return (*input_shape, self.output_dim)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
-        """Return the shape and dtype of the result of `call`, as a symbolic tensor.
-
-        Raises:
-            ValueError: The keys are of another dtype than those of the layer.
-        """
+        """Return the shape and dtype of the result of `call`, as a symbolic tensor."""
         self._check_dtype(tf.as_dtype(inputs.dtype))
         return super().compute_output_spec(inputs)
 
@@ -251,9 +248,6 @@ def _check_numbers(layer: DynamicEmbedding) -> None:
             )
 
 
-_PREFIX = "key_map."  # begins the names of the files of the key map in a weights file
-
-
 class KeysOfRows(HandleVariable):
     """The hashes of the keys of all rows, (V,) int64, as a weight beside the rows.
 
@@ -283,9 +277,6 @@ class KeysOfRows(HandleVariable):
 
         Args:
             value: An array (V,) that `numpy` returned, or a copy of one.
-
-        Raises:
-            ValueError: They are other keys.
         """
         value = np.asarray(value)
         if value.dtype != np.int64 or not np.array_equal(value, self.numpy()):

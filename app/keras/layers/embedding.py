@@ -25,6 +25,8 @@ from ..tables.table_memory import memory_of, require_room
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import StockOptimizerWarning
 
+_MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
+
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class RowEmbedding(keras.layers.Embedding):
@@ -159,11 +161,7 @@ class RowEmbedding(keras.layers.Embedding):
         return super().from_config(with_new_file(config))
 
     def save_own_variables(self, store: Any) -> None:
-        """Write the rows; those of a table that is not on the device part by part.
-
-        Raises:
-            OSError: The disk is full.
-        """
+        """Write the rows; those of a table that is not on the device part by part."""
         super().save_own_variables(StoreByPart(store))
 
     def load_own_variables(self, store: Any) -> None:
@@ -204,11 +202,7 @@ class RowEmbedding(keras.layers.Embedding):
         return tf.ragged.map_flat_values(self._look_up, inputs)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
-        """Return the shape and dtype of the result of `call`, as a symbolic tensor.
-
-        Raises:
-            ValueError: The ids are no numbers.
-        """
+        """Return the shape and dtype of the result of `call`, as a symbolic tensor."""
         self._check_dtype(tf.as_dtype(inputs.dtype))
         return super().compute_output_spec(inputs)
 
@@ -291,9 +285,6 @@ def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
     # The value is as stored: `autocast` is off in keras.layers.Embedding. tf.gather would read a
     # whole variable of tf.distribute; its part in this replica is gathered.
     return tf.gather(in_replica(variable.value), ids)
-
-
-_MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
 
 
 def to_integers(inputs: tf.Tensor, rows: int, name: str) -> tf.Tensor:

@@ -117,11 +117,7 @@ class RowEmbeddingReduce(RowEmbedding):
         """Return no mask: the masked axis is gone."""
 
     def compute_output_shape(self, input_shape: Any, *_: Any) -> tuple:
-        """Return the shape of the result: columns in place of the last axis, but after a batch.
-
-        Args:
-            input_shape: The shape of the ids.
-        """
+        """Return the shape of the result: columns in place of the last axis, but after a batch."""
         batch = input_shape if len(input_shape) == 1 else input_shape[:-1]
         return (*batch, self.output_dim)
 
@@ -178,25 +174,20 @@ class RowEmbeddingReduce(RowEmbedding):
         Weights are float32, 1 by default and 0 where the mask is False. Groups are int64.
         """
         if isinstance(inputs, tf.SparseTensor):
-            ids_N, groups_N = inputs.values, inputs.indices[:, 0]
-            weights_N = None if weights is None else weights.values
-            shape = inputs.dense_shape[:1]
+            groups_N, shape = inputs.indices[:, 0], inputs.dense_shape[:1]
         elif isinstance(inputs, tf.RaggedTensor):
-            ids_N, groups_N = inputs.values, inputs.value_rowids()
-            weights_N = None if weights is None else weights.values
-            shape = inputs.nrows()[tf.newaxis]
+            groups_N, shape = inputs.value_rowids(), inputs.nrows()[tf.newaxis]
         else:
             shape = tf.shape(inputs, out_type=tf.int64)[:-1]
-            ids_N = tf.reshape(inputs, [-1])
             length = tf.shape(inputs, out_type=tf.int64)[-1]
             groups_N = tf.repeat(tf.range(tf.reduce_prod(shape)), length)
-            weights_N = None if weights is None else tf.reshape(weights, [-1])
-        if weights_N is None:
+        ids_N = _values(inputs)
+        if weights is None:
             weights_N = tf.ones_like(ids_N, tf.float32)
-        weights_N = tf.cast(weights_N, tf.float32)
+        else:
+            weights_N = tf.cast(_values(weights), tf.float32)
         if mask is not None:
-            mask_N = tf.reshape(mask, [-1]) if _form(mask) == "dense" else mask.values
-            weights_N = tf.where(mask_N, weights_N, 0.0)
+            weights_N = tf.where(_values(mask), weights_N, 0.0)
         return ids_N, weights_N, groups_N, shape
 
 
@@ -208,6 +199,11 @@ def _form(tensor: Any) -> str:
     if isinstance(tensor, tf.SparseTensor):
         return "sparse"
     return "ragged" if isinstance(tensor, tf.RaggedTensor) else "dense"
+
+
+def _values(tensor: Any) -> tf.Tensor:
+    """Return the values of a dense, ragged or sparse tensor, flat."""
+    return tf.reshape(tensor, [-1]) if _form(tensor) == "dense" else tensor.values
 
 
 def _is_vector(inputs: Any) -> bool:

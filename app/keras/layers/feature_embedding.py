@@ -1,4 +1,4 @@
-"""A layer with the tables of many features."""
+"""A layer with the tables of many features, described as in keras_rs."""
 
 from __future__ import annotations
 
@@ -11,212 +11,6 @@ import tensorflow as tf
 from ..tables.table_kinds import with_new_file
 from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
-
-
-@keras.saving.register_keras_serializable(package="lexrow")
-class FeatureEmbedding(keras.layers.Layer):
-    """Embedding layer for many features, some of which share a table.
-
-    It takes the place of `keras_rs.layers.DistributedEmbedding`, and accepts its configurations.
-    Each table is a `RowEmbeddingReduce`, or a `RowEmbedding` if it has no combiner.
-
-    Example:
-        words = lexrow.keras.TableConfig("words", 10_000_000, 64, table="host")
-        users = lexrow.keras.TableConfig("users", 1_000_000, 32)
-        layer = lexrow.keras.FeatureEmbedding({
-            "title": lexrow.keras.FeatureConfig("title", words, (None, 20)),
-            "query": lexrow.keras.FeatureConfig("query", words, (None, None)),
-            "user": lexrow.keras.FeatureConfig("user", users, (None,)),
-        })
-        vectors = layer({"title": titles, "query": queries, "user": user_ids})
-
-    Args:
-        feature_configs: A nested structure of `FeatureConfig`, or of `keras_rs.layers`'. Of a table
-            of keras_rs, the limits of ids in a partition have no effect, as in keras_rs itself on a
-            CPU or GPU.
-        **kwargs: As for `keras.layers.Layer`.
-
-    Attributes:
-        tables: The layers of the tables by name, each of them once.
-
-    Raises:
-        ValueError: There is no feature, two tables have one name, or a configuration has a value
-            that cannot be honoured, such as an optimizer of a table or a placement "sparsecore".
-    """
-
-    def __init__(self, feature_configs: Any, **kwargs: Any):
-        super().__init__(**kwargs)
-        configs: dict[int, TableConfig] = {}
-        features = keras.tree.map_structure(
-            lambda feature: read_feature(feature, configs), feature_configs
-        )
-        # Keras would track the containers of the structure, and replace them by its own.
-        object.__setattr__(self, "_features", features)
-        if not configs:
-            raise ValueError(f"{self.name}: feature_configs={feature_configs!r} has no feature")
-        self.tables: dict[str, RowEmbedding] = {}
-        for config in configs.values():
-            if config.name in self.tables:
-                raise ValueError(
-                    f"{self.name}: two tables are named {config.name!r}; give features that share "
-                    "a table the same TableConfig object, or the tables different names"
-                )
-            self.tables[config.name] = self._make_table(config)
-        self.supports_masking = True
-
-    def build(self, input_shapes: Any = None) -> None:
-        """Create all tables."""
-        for table in self.tables.values():
-            if not table.built:
-                table.build()
-        self.built = True
-
-    def call(self, inputs: Any, weights: Any = None) -> Any:
-        """Return the vectors of all features.
-
-        Args:
-            inputs: The ids of each feature, in the structure of `feature_configs`: (B,) or (B, L),
-                dense, ragged or sparse (see `RowEmbeddingReduce`).
-            weights: The weights of the ids in the same structure; None for a feature without
-                weights, or for all.
-
-        Returns:
-            The vectors in the same structure: (B, D), or with a further axis of D columns if the
-            table has no combiner.
-
-        Raises:
-            ValueError: The structure is another one, the shape of a feature is not its
-                `input_shape`, or weights are given where there is no combiner.
-        """
-
-        def look_up(feature: FeatureConfig, ids: Any, own_weights: Any) -> Any:
-            """Return the vectors of one feature; raise ValueError for weights without combiner."""
-            table = self.tables[feature.table.name]
-            if own_weights is None:
-                return table(ids)
-            if feature.table.combiner is None:
-                raise ValueError(
-                    f"{self.name}: feature {feature.name!r} has weights, and table {table.name!r} "
-                    "has no combiner; give it one, or None as the weights"
-                )
-            return table(ids, own_weights)
-
-        return self._map(look_up, inputs, weights)
-
-    def compute_output_spec(self, inputs: Any, weights: Any = None) -> Any:
-        """Return the shapes and dtypes of the results, as symbolic tensors in their structure."""
-
-        def spec(feature: FeatureConfig, ids: Any, _: Any) -> keras.KerasTensor:
-            """Return the shape and dtype of the result of one feature."""
-            return self.tables[feature.table.name].compute_output_spec(ids)
-
-        return self._map(spec, inputs, weights)
-
-    def compute_output_shape(self, input_shapes: Any) -> Any:
-        """Return the shapes of the results, in their structure.
-
-        Args:
-            input_shapes: The shapes of the ids of each feature.
-        """
-        return keras.tree.map_structure_up_to(
-            self._features,
-            lambda feature, shape: self.tables[feature.table.name].compute_output_shape(shape),
-            self._features,
-            input_shapes,
-        )
-
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
-        """Return no mask: a table without a combiner gives its results a mask by itself."""
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the layer, each table once."""
-        names = list(self.tables)
-
-        def describe(feature: FeatureConfig) -> dict[str, Any]:
-            """Return the fields of a feature, with the position of its table in `names`."""
-            config = dataclasses.asdict(dataclasses.replace(feature, table=None))
-            return config | {"table": names.index(feature.table.name)}
-
-        configs = {f.table.name: f.table for f in keras.tree.flatten(self._features)}
-        return super().get_config() | {
-            "feature_configs": keras.tree.map_structure(describe, self._features),
-            "tables": [configs[name].get_config() for name in names],
-            "frozen": [name for name in names if not self.tables[name].trainable],
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> FeatureEmbedding:
-        """Make a layer from the result of `get_config`."""
-        config = dict(config)
-        tables = [TableConfig.from_config(table) for table in config.pop("tables")]
-        frozen = config.pop("frozen", ())  # a model of an earlier version has none
-
-        def read(node: Any) -> FeatureConfig | None:
-            if not isinstance(node, dict) or "input_shape" not in node:
-                return None  # no feature: its parts are read
-            return FeatureConfig(**node | {"table": tables[node["table"]]})
-
-        structure = keras.saving.deserialize_keras_object(config["feature_configs"])
-        config["feature_configs"] = keras.tree.traverse(read, structure)
-        layer = super().from_config(config)
-        for name in frozen:
-            layer.tables[name].trainable = False
-        return layer
-
-    def _make_table(self, config: TableConfig) -> RowEmbedding:
-        """Return the layer of a table."""
-        options = {
-            "embeddings_initializer": config.initializer,
-            "name": config.name,
-            "dtype": config.dtype or self.dtype_policy,
-            "trainable": self.trainable,
-        }
-        for name in ("table", "table_file", "hot_rows", "mask_zero"):
-            options[name] = getattr(config, name)
-        if config.combiner is None:
-            return RowEmbedding(config.vocabulary_size, config.embedding_dim, **options)
-        return RowEmbeddingReduce(
-            config.vocabulary_size, config.embedding_dim, combiner=config.combiner, **options
-        )
-
-    def _map(self, function: Any, inputs: Any, weights: Any) -> Any:
-        """Return the results of a function of each feature, its ids and its weights or None."""
-        features = keras.tree.flatten(self._features)
-        for given, kind in ((inputs, "ids"), (weights, "weights")):
-            if given is not None:
-                self._check_structure(given, kind)
-        ids = keras.tree.flatten(inputs)
-        for feature, own_ids in zip(features, ids, strict=True):
-            shape = tuple(own_ids.shape) if _is_dense(own_ids) else (None,) * len(own_ids.shape)
-            if not fits(shape, feature.input_shape):
-                raise ValueError(
-                    f"{self.name}: the ids of feature {feature.name!r} have shape "
-                    f"{tuple(own_ids.shape)}, and its input_shape is {feature.input_shape}, "
-                    "where the first is the batch"
-                )
-        own_weights = keras.tree.flatten(weights) if weights is not None else [None] * len(ids)
-        results = map(function, features, ids, own_weights)
-        return keras.tree.pack_sequence_as(self._features, list(results))
-
-    def _check_structure(self, given: Any, kind: str) -> None:
-        """Raise ValueError if inputs or weights have another structure than the features."""
-        try:
-            keras.tree.assert_same_structure(self._features, given)
-        except (ValueError, TypeError) as error:
-            names = keras.tree.map_structure(lambda feature: feature.name, self._features)
-            remedy = "give None for a feature without weights" if kind == "weights" else "give all"
-            raise ValueError(
-                f"{self.name}: the {kind} do not have the structure of the features, {names}; "
-                f"{remedy} ({error})"
-            ) from error
-
-
-def _is_dense(ids: Any) -> bool:
-    """Return whether ids are neither ragged nor sparse; they can be symbolic."""
-    if isinstance(ids, tf.RaggedTensor | tf.SparseTensor):
-        return False
-    return not (getattr(ids, "ragged", False) or getattr(ids, "sparse", False))
-
 
 # The values of keras_rs that leave the choice to the layer and to the optimizer of the model.
 _PLACEMENTS = ("auto", "default_device")
@@ -298,15 +92,12 @@ class FeatureConfig:
     output_shape: tuple[int | None, ...] | None = None
 
 
-def read_feature(feature: Any, tables: dict[int, TableConfig]) -> FeatureConfig:
+def _read_feature(feature: Any, tables: dict[int, TableConfig]) -> FeatureConfig:
     """Return a feature configuration of this package or of keras_rs as one of this package.
 
     Args:
         tables: The tables of features that were read before, by the `id` of their configuration;
             a new table is added to them.
-
-    Raises:
-        ValueError: It is no configuration, or it has a value that cannot be honoured.
     """
     try:
         name, table = feature.name, feature.table
@@ -324,13 +115,8 @@ def read_feature(feature: Any, tables: dict[int, TableConfig]) -> FeatureConfig:
     return result
 
 
-def fits(shape: Any, expected: Any) -> bool:
-    """Return whether two shapes agree in rank, and beyond the batch where both have a number.
-
-    Args:
-        shape: A shape. Its first number, the size of the batch, is not compared.
-        expected: Another shape, which begins with the batch as well.
-    """
+def _fits(shape: Any, expected: Any) -> bool:
+    """Return whether two shapes agree in rank, and beyond the batch where both have a number."""
     if len(shape) != len(expected):
         return False
     pairs = zip(shape[1:], expected[1:], strict=True)
@@ -367,8 +153,209 @@ def _check_shapes(feature: FeatureConfig) -> None:
         raise ValueError(f"feature {feature.name!r}: input_shape=() lacks the batch; give (None,)")
     is_combined = feature.table.combiner is not None and len(shape) > 1
     expected = (*(shape[:-1] if is_combined else shape), feature.table.embedding_dim)
-    if output_shape is not None and not fits(output_shape, expected):
+    if output_shape is not None and not _fits(output_shape, expected):
         raise ValueError(
             f"feature {feature.name!r}: output_shape={output_shape}, where ids of "
             f"shape {shape} from table {feature.table.name!r} give {expected}"
         )
+
+
+@keras.saving.register_keras_serializable(package="lexrow")
+class FeatureEmbedding(keras.layers.Layer):
+    """Embedding layer for many features, some of which share a table.
+
+    It takes the place of `keras_rs.layers.DistributedEmbedding`, and accepts its configurations.
+    Each table is a `RowEmbeddingReduce`, or a `RowEmbedding` if it has no combiner.
+
+    Example:
+        words = lexrow.keras.TableConfig("words", 10_000_000, 64, table="host")
+        users = lexrow.keras.TableConfig("users", 1_000_000, 32)
+        layer = lexrow.keras.FeatureEmbedding({
+            "title": lexrow.keras.FeatureConfig("title", words, (None, 20)),
+            "query": lexrow.keras.FeatureConfig("query", words, (None, None)),
+            "user": lexrow.keras.FeatureConfig("user", users, (None,)),
+        })
+        vectors = layer({"title": titles, "query": queries, "user": user_ids})
+
+    Args:
+        feature_configs: A nested structure of `FeatureConfig`, or of `keras_rs.layers`'. Of a table
+            of keras_rs, the limits of ids in a partition have no effect, as in keras_rs itself on a
+            CPU or GPU.
+        **kwargs: As for `keras.layers.Layer`.
+
+    Attributes:
+        tables: The layers of the tables by name, each of them once.
+
+    Raises:
+        ValueError: There is no feature, two tables have one name, or a configuration has a value
+            that cannot be honoured, such as an optimizer of a table or a placement "sparsecore".
+    """
+
+    def __init__(self, feature_configs: Any, **kwargs: Any):
+        super().__init__(**kwargs)
+        configs: dict[int, TableConfig] = {}
+        features = keras.tree.map_structure(
+            lambda feature: _read_feature(feature, configs), feature_configs
+        )
+        # Keras would track the containers of the structure, and replace them by its own.
+        object.__setattr__(self, "_features", features)
+        if not configs:
+            raise ValueError(f"{self.name}: feature_configs={feature_configs!r} has no feature")
+        self.tables: dict[str, RowEmbedding] = {}
+        for config in configs.values():
+            if config.name in self.tables:
+                raise ValueError(
+                    f"{self.name}: two tables are named {config.name!r}; give features that share "
+                    "a table the same TableConfig object, or the tables different names"
+                )
+            self.tables[config.name] = self._make_table(config)
+        self.supports_masking = True
+
+    def build(self, input_shapes: Any = None) -> None:
+        """Create all tables."""
+        for table in self.tables.values():
+            if not table.built:
+                table.build()
+        self.built = True
+
+    def call(self, inputs: Any, weights: Any = None) -> Any:
+        """Return the vectors of all features.
+
+        Args:
+            inputs: The ids of each feature, in the structure of `feature_configs`: (B,) or (B, L),
+                dense, ragged or sparse (see `RowEmbeddingReduce`).
+            weights: The weights of the ids in the same structure; None for a feature without
+                weights, or for all.
+
+        Returns:
+            The vectors in the same structure: (B, D), or with a further axis of D columns if the
+            table has no combiner.
+
+        Raises:
+            ValueError: The structure is another one, the shape of a feature is not its
+                `input_shape`, or weights are given where there is no combiner.
+        """
+
+        def look_up(feature: FeatureConfig, ids: Any, own_weights: Any) -> Any:
+            """Return the vectors of one feature; raise ValueError for weights without combiner."""
+            table = self.tables[feature.table.name]
+            if own_weights is None:
+                return table(ids)
+            if feature.table.combiner is None:
+                raise ValueError(
+                    f"{self.name}: feature {feature.name!r} has weights, and table {table.name!r} "
+                    "has no combiner; give it one, or None as the weights"
+                )
+            return table(ids, own_weights)
+
+        return self._map(look_up, inputs, weights)
+
+    def compute_output_spec(self, inputs: Any, weights: Any = None) -> Any:
+        """Return the shapes and dtypes of the results, as symbolic tensors in their structure."""
+
+        def spec(feature: FeatureConfig, ids: Any, _: Any) -> keras.KerasTensor:
+            """Return the shape and dtype of the result of one feature."""
+            return self.tables[feature.table.name].compute_output_spec(ids)
+
+        return self._map(spec, inputs, weights)
+
+    def compute_output_shape(self, input_shapes: Any) -> Any:
+        """Return the shapes of the results, in their structure."""
+        return keras.tree.map_structure_up_to(
+            self._features,
+            lambda feature, shape: self.tables[feature.table.name].compute_output_shape(shape),
+            self._features,
+            input_shapes,
+        )
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        """Return no mask: a table without a combiner gives its results a mask by itself."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the layer, each table once."""
+        names = list(self.tables)
+
+        def describe(feature: FeatureConfig) -> dict[str, Any]:
+            """Return the fields of a feature, with the position of its table in `names`."""
+            config = dataclasses.asdict(dataclasses.replace(feature, table=None))
+            return config | {"table": names.index(feature.table.name)}
+
+        configs = {f.table.name: f.table for f in keras.tree.flatten(self._features)}
+        return super().get_config() | {
+            "feature_configs": keras.tree.map_structure(describe, self._features),
+            "tables": [configs[name].get_config() for name in names],
+            "frozen": [name for name in names if not self.tables[name].trainable],
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> FeatureEmbedding:
+        """Make a layer from the result of `get_config`."""
+        config = dict(config)
+        tables = [TableConfig.from_config(table) for table in config.pop("tables")]
+        frozen = config.pop("frozen", ())  # a model of an earlier version has none
+
+        def read(node: Any) -> FeatureConfig | None:
+            if not isinstance(node, dict) or "input_shape" not in node:
+                return None  # no feature: its parts are read
+            return FeatureConfig(**node | {"table": tables[node["table"]]})
+
+        structure = keras.saving.deserialize_keras_object(config["feature_configs"])
+        config["feature_configs"] = keras.tree.traverse(read, structure)
+        layer = super().from_config(config)
+        for name in frozen:
+            layer.tables[name].trainable = False
+        return layer
+
+    def _make_table(self, config: TableConfig) -> RowEmbedding:
+        """Return the layer of a table."""
+        options = {
+            "embeddings_initializer": config.initializer,
+            "name": config.name,
+            "dtype": config.dtype or self.dtype_policy,
+            "trainable": self.trainable,
+        }
+        for name in ("table", "table_file", "hot_rows", "mask_zero"):
+            options[name] = getattr(config, name)
+        if config.combiner is None:
+            return RowEmbedding(config.vocabulary_size, config.embedding_dim, **options)
+        return RowEmbeddingReduce(
+            config.vocabulary_size, config.embedding_dim, combiner=config.combiner, **options
+        )
+
+    def _map(self, function: Any, inputs: Any, weights: Any) -> Any:
+        """Return the results of a function of each feature, its ids and its weights or None."""
+        features = keras.tree.flatten(self._features)
+        for given, kind in ((inputs, "ids"), (weights, "weights")):
+            if given is not None:
+                self._check_structure(given, kind)
+        ids = keras.tree.flatten(inputs)
+        for feature, own_ids in zip(features, ids, strict=True):
+            shape = tuple(own_ids.shape) if _is_dense(own_ids) else (None,) * len(own_ids.shape)
+            if not _fits(shape, feature.input_shape):
+                raise ValueError(
+                    f"{self.name}: the ids of feature {feature.name!r} have shape "
+                    f"{tuple(own_ids.shape)}, and its input_shape is {feature.input_shape}, "
+                    "where the first is the batch"
+                )
+        own_weights = keras.tree.flatten(weights) if weights is not None else [None] * len(ids)
+        results = map(function, features, ids, own_weights)
+        return keras.tree.pack_sequence_as(self._features, list(results))
+
+    def _check_structure(self, given: Any, kind: str) -> None:
+        """Raise ValueError if inputs or weights have another structure than the features."""
+        try:
+            keras.tree.assert_same_structure(self._features, given)
+        except (ValueError, TypeError) as error:
+            names = keras.tree.map_structure(lambda feature: feature.name, self._features)
+            remedy = "give None for a feature without weights" if kind == "weights" else "give all"
+            raise ValueError(
+                f"{self.name}: the {kind} do not have the structure of the features, {names}; "
+                f"{remedy} ({error})"
+            ) from error
+
+
+def _is_dense(ids: Any) -> bool:
+    """Return whether ids are neither ragged nor sparse; they can be symbolic."""
+    if isinstance(ids, tf.RaggedTensor | tf.SparseTensor):
+        return False
+    return not (getattr(ids, "ragged", False) or getattr(ids, "sparse", False))

@@ -16,6 +16,8 @@ from ..tables.table_memory import require_room_for_slots
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import variable_name
 
+_SAVED = "gradient_accumulator_{}_{}"
+
 
 class Merged(tf.IndexedSlices):
     """A row-sparse gradient with each row once: float32 values (U, D) at U unique indices."""
@@ -77,9 +79,6 @@ def add_gradients(first: Any, second: Any) -> Any:
     )
 
 
-_SAVED = "gradient_accumulator_{}_{}"
-
-
 class RowAccumulator(tf.Module):
     """The sum of row-sparse gradients of a table. It stores the rows that had a gradient."""
 
@@ -126,11 +125,7 @@ class RowAccumulation(StateByPart):
     """
 
     def build(self, var_list: Iterable[Any]) -> None:
-        """Create the state of the optimizer as Keras does, with the sums of tables' gradients.
-
-        Raises:
-            ValueError: The slots of the tables need more memory, or disk, than is free.
-        """
+        """Create the state of the optimizer as Keras does, with the sums of tables' gradients."""
         var_list = list(var_list)
         if not self.built:
             require_room_for_slots(self, var_list)

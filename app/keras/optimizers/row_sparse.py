@@ -44,8 +44,6 @@ def arguments_of(stock: Callable[_P, None], base: type, **own: Any) -> Callable[
     """Return a constructor that `help` and editors show with the arguments of one of Keras.
 
     Args:
-        stock: The constructor of Keras.
-        base: The class whose constructor is called.
         **own: Further arguments by name, with their defaults.
     """
 
@@ -79,10 +77,6 @@ class RowSparse(RowAccumulation):
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
             row of such a table is then updated by the rule, even if its gradient is dense.
         updates_rows: True: no warning that the optimizer writes whole tables.
-
-    Raises:
-        ValueError: Keras runs on another backend, an argument is out of range, or there is no such
-            rounding.
     """
 
     has_row_state = False
@@ -427,9 +421,6 @@ def _constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
     """Return a rule that also applies a constraint to the rows that have a gradient.
 
     A row whose gradient is all zeros stays as it is, even if it violates the constraint.
-
-    Args:
-        constraint: A constraint by row (see `by_row`).
     """
 
     def constrained(

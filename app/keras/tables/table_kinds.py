@@ -9,7 +9,7 @@ import os
 import secrets
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +31,13 @@ from ..backend import in_place, named_files
 from .initial_rows import StoredRows, by_id
 
 _OWNER = "a layer of Keras"  # of a file; it is no id of a run (see `checkpoints.workdir.owner_id`)
+KINDS = ("device", "host", "file", "sharded")  # "device" is a variable of Keras
 # The files that `with_new_file` made up for layers that are not built yet.
 _new_files: set[str] = set()
 _folder: contextvars.ContextVar[Path | None] = contextvars.ContextVar("folder", default=None)
 
 
-def _on_host(layer: Any) -> Table:
-    """Make the table of a layer in host memory."""
-    with tf.device(HOST):
-        return DeviceTable(layer.input_dim, layer.output_dim, _whole(layer), _dtype(layer))
-
-
-def _sharded(layer: Any) -> Table:
-    """Make the table of a layer with a shard on each GPU, or on each CPU if there is no GPU."""
-    devices = sharded.local_devices()
-    shape = layer.input_dim, layer.output_dim
-    return sharded.make(*shape, _whole(layer), devices, dtype=_dtype(layer))
-
-
-def _in_file(layer: Any) -> Table:
+def _in_file(layer: Any, shape: tuple[int, int], dtype: tf.DType) -> Table:
     """Make the table of a layer in a new file, which is locked until the layer is deleted.
 
     A file of an earlier layer that is no longer in use is replaced. Raises ValueError if the file
@@ -58,7 +46,6 @@ def _in_file(layer: Any) -> Table:
     path = Path(layer.table_file)
     if path.exists() and not path.is_file():
         raise ValueError(f"{layer.name}: table_file={path} is no file; give the name of a new file")
-    shape = layer.input_dim, layer.output_dim
     initial = _by_id(layer)
     try:
         file = _new_file(path)
@@ -79,7 +66,7 @@ def _in_file(layer: Any) -> Table:
     file.label = f"{layer.name}: table_file="
     file.remedy = "load a saved model, or make the layer again, with a new file"
     try:
-        return FileTable(file, "embeddings", *shape, initial, _dtype(layer))
+        return FileTable(file, "embeddings", *shape, initial, dtype)
     except RunError as error:
         raise ValueError(str(error)) from error
 
@@ -95,39 +82,26 @@ def _new_file(path: Path) -> TableFile:
         return TableFile(path, _OWNER, resume=False, take_over=False)
 
 
-# Makes the table of a `RowEmbedding`. The value "device" of `table` is a variable of Keras.
-TABLES: dict[str, Callable[[Any], Table]] = {
-    "host": _on_host,
-    "file": _in_file,
-    "sharded": _sharded,
-}
-
-
 def check_kind(layer: Any) -> None:
-    """Check the arguments of a layer that belong to its table, and set its `supports_jit`.
-
-    Raises:
-        ValueError: There is no such table, or it cannot have what the layer asks for.
-    """
-    kinds = ["device", *TABLES]
-    if layer.table not in kinds:
-        raise ValueError(f"{layer.name}: table={layer.table!r}; give one of {', '.join(kinds)}")
-    if (layer.table == "file") != (layer.table_file is not None):
+    """Set `supports_jit` of a layer; raise ValueError if arguments of its table cannot be."""
+    if layer.table not in KINDS:
+        raise ValueError(f"{layer.name}: table={layer.table!r}; give one of {', '.join(KINDS)}")
+    is_file = layer.table == "file"
+    if is_file != (layer.table_file is not None):
         raise ValueError(
             f"{layer.name}: table={layer.table!r} and table_file={layer.table_file!r}; name a file "
             "with table='file', and only with it"
         )
     is_name = isinstance(layer.table_file, str | os.PathLike) and layer.table_file
-    if layer.table == "file" and not is_name:
+    if is_file and not is_name:
         raise ValueError(f"{layer.name}: table_file={layer.table_file!r}; give the name of a file")
-    if layer.table == "file":
+    if is_file:
         named_files.add(str(layer.table_file))
+        _by_id(layer)
     if layer.lora_rank:
         check_is_variable(layer, "lora_rank")
     if layer.hot_rows is not None:
         _check_hot_rows(layer)
-    if layer.table == "file":
-        _by_id(layer)
     # XLA cannot call Python, and fails on the dynamic shapes of shards. On a GPU it cannot read
     # host memory, where the rows or the map of their cache are.
     layer.supports_jit = layer.table == "device" or (
@@ -146,10 +120,17 @@ def make_table(layer: Any) -> Table:
     Raises:
         ValueError: The file of the table, or of its initial rows, cannot be used.
     """
+    shape, dtype = (layer.input_dim, layer.output_dim), tf.as_dtype(layer.variable_dtype)
     stored = layer.embeddings_initializer
     if isinstance(stored, StoredRows):
-        stored.check_shape((layer.input_dim, layer.output_dim))
-    table = TABLES[layer.table](layer)
+        stored.check_shape(shape)
+    if layer.table == "file":
+        table: Table = _in_file(layer, shape, dtype)
+    elif layer.table == "sharded":  # over the GPUs, or over the CPUs if there is no GPU
+        table = sharded.make(*shape, _whole(layer), sharded.local_devices(), dtype=dtype)
+    else:
+        with tf.device(HOST):
+            table = DeviceTable(*shape, _whole(layer), dtype)
     if isinstance(stored, StoredRows):
         for part, rows_UD in stored.parts():
             table.assign(tf.range(part.start, part.stop, dtype=tf.int64), rows_UD)
@@ -189,14 +170,7 @@ def _check_hot_rows(layer: Any) -> None:
 
 
 def check_is_variable(layer: Any, feature: str) -> None:
-    """Check that the table of a layer is a variable of the device.
-
-    Args:
-        feature: The feature that needs it, for the message.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Raise ValueError if the table of a layer is not on the device, as a named feature needs."""
     if layer.table != "device":
         raise ValueError(f"{layer.name}: {feature} needs table='device', not {layer.table!r}")
 
@@ -219,11 +193,6 @@ def _whole(layer: Any) -> Initial:
     return lambda shape: initializer(shape, dtype=layer.variable_dtype)
 
 
-def _dtype(layer: Any) -> tf.DType:
-    """Return the dtype in which a layer stores rows."""
-    return tf.as_dtype(layer.variable_dtype)
-
-
 @contextlib.contextmanager
 def new_files_in(folder: Path) -> Iterator[None]:
     """Let layers that are made from a configuration in the block have their files in a folder."""
@@ -240,9 +209,6 @@ def with_new_file(config: Mapping[str, Any]) -> dict[str, Any]:
     The new file is in the folder of `new_files_in`; without one, beside the file of the
     configuration if this process named it, as where a layer is copied; else in the folder for
     temporary files. It is removed with its layer.
-
-    Args:
-        config: The configuration; it is not changed.
     """
     config = dict(config)
     config.pop("table_id", None)  # of earlier versions

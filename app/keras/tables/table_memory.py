@@ -21,6 +21,7 @@ from ...tables.base import Table
 from ...tables.cached import ReadThroughTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.keys import key_bytes
+from ...tables.memory import SHARE, Item, totals
 from ..backend import is_ours
 from .table_kinds import has_cache
 from .table_variable import TableVariable
@@ -28,8 +29,6 @@ from .table_warnings import LARGE
 
 # The places of tables. Without a GPU, the memory of the device is that of the host.
 DEVICE, HOST, FILE = "GPU memory", "host memory", "disk"
-# The share of the free memory that tables may take. The rest is for memory that no plan counts.
-_SHARE = 0.95
 # In host memory, a cache takes two positions (int32) for each id of the table, and for each of its
 # rows two ids and the last chunk that needed it (int64); see `tables.cached`.
 _MAP_BYTES, _CACHED_ID_BYTES = 2 * 4, 3 * 8
@@ -88,11 +87,13 @@ class TableMemory:
     @property
     def by_place(self) -> dict[str, int]:
         """The bytes in each place that is used."""
-        taken: collections.Counter[str] = collections.Counter()
-        taken[self.place] += self.rows_bytes + self.slots_bytes
-        taken[device_place()] += self.cache_bytes
-        taken[HOST] += self.map_bytes
-        return dict(+taken)
+        table, maps = f"{self.rows:,} x {self.columns}", f"{self.rows:,} ids"
+        items = [
+            Item(self.layer, table, self.place, self.rows_bytes + self.slots_bytes),
+            Item(self.layer, f"{self.cached_rows:,} rows", device_place(), self.cache_bytes),
+            Item(self.layer, maps, HOST, self.map_bytes),
+        ]
+        return totals(item for item in items if item.bytes)
 
     @property
     def _row_bytes(self) -> int:
@@ -168,7 +169,7 @@ def require_free(
         if place == DEVICE:
             continue
         if place == HOST:
-            free = int(_SHARE * free_bytes())
+            free = int(SHARE * free_bytes())
         else:
             folder = next(folder for folder in table_file.absolute().parents if folder.exists())
             free = shutil.disk_usage(folder).free
@@ -209,9 +210,6 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
 
     Tables of less than 16 MiB together are not checked, nor those under a `tf.distribute` strategy,
     nor an optimizer of another package, whose configuration need not make it again.
-
-    Args:
-        optimizer: The optimizer, which is not built.
 
     Raises:
         ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.

@@ -12,7 +12,7 @@ from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...exporting import saved_model, word2vec
 from ...input import labelled_files
-from ...settings import Config
+from ...settings import ClassifyConfig
 from ...text.fasttext import line_features
 from ...types import WordVectors
 from . import fasttext_export
@@ -32,7 +32,7 @@ class _Classifier(tf.Module):
     """
 
     def __init__(
-        self, trained: TrainedClassifier, config: Config, words_file: str, labels_file: str
+        self, trained: TrainedClassifier, config: ClassifyConfig, words_file: str, labels_file: str
     ):
         super().__init__()
         self._split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
@@ -79,7 +79,7 @@ class _Classifier(tf.Module):
         return {"labels": labels_EC, "probabilities": chances_EC}
 
 
-def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
+def _saved_model(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     """Write a trained classifier as a SavedModel, and return a message.
 
     The signature `classify`, also the serving default, takes `texts`, (E,) strings in UTF-8. It
@@ -106,7 +106,7 @@ def _saved_model(config: Config, workdir: Workdir, path: str) -> str:
     return f"{path}: {len(trained.labels.tokens):,} labels of texts{needs}"
 
 
-def _word2vec(config: Config, workdir: Workdir, path: str, binary: bool = False) -> str:
+def _word2vec(config: ClassifyConfig, workdir: Workdir, path: str, binary: bool = False) -> str:
     """Write the vectors of a classifier's words to a file, without n-grams; return a message."""
     _, tables, words, *_ = load_trained(config, workdir)
     matrix_VD = tables["input"].gather(tf.range(len(words.tokens))).numpy()

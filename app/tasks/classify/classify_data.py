@@ -13,7 +13,7 @@ from ...errors import UsageError
 from ...input import labelled_files
 from ...input.features import Features
 from ...input.labelled import Examples, list_starts
-from ...settings import Config
+from ...settings import ClassifyConfig
 from ...text import corpus, vocabulary
 from ...text import names as text_names
 from ...text.tokenize import warn_about_missing_spaces
@@ -47,7 +47,7 @@ class Data(NamedTuple):
     new_ids: tuple[np.ndarray, np.ndarray] | None = None
 
 
-def load_data(config: Config, workdir: Workdir, finished: bool, team: Team = ALONE) -> Data:
+def load_data(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Data:
     """Load the texts of a run; the names of ids come from the workdir if it has them.
 
     Without --heldout, a random share of the texts is held out. Warnings are logged for texts that
@@ -151,7 +151,7 @@ def load_names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     return vocabulary.load(str(workdir.vocabulary)), text_names.load(workdir.labels)
 
 
-def read_heldout(files: str, config: Config) -> Examples:
+def read_heldout(files: str, config: ClassifyConfig) -> Examples:
     """Read the labelled texts of files; their ids are not yet the ids of a trained classifier.
 
     Args:
@@ -167,7 +167,7 @@ def read_heldout(files: str, config: Config) -> Examples:
 
 
 def assign_ids(
-    examples: Examples, words: Vocabulary, labels: Vocabulary, config: Config
+    examples: Examples, words: Vocabulary, labels: Vocabulary, config: ClassifyConfig
 ) -> Examples:
     """Return the texts with the ids of a run; unknown words are dropped unless n-grams need them.
 
@@ -237,7 +237,7 @@ def parse_class_weights(value: str, labels: Vocabulary) -> np.ndarray:
     return np.array([*weights.values()], np.float32)
 
 
-def _split_heldout(examples: Examples, config: Config) -> tuple[Examples, Examples]:
+def _split_heldout(examples: Examples, config: ClassifyConfig) -> tuple[Examples, Examples]:
     """Return the examples to train on, and a random share (by the seed) that is held out.
 
     Raise UsageError if one of the two would be empty.
@@ -255,7 +255,7 @@ def _split_heldout(examples: Examples, config: Config) -> tuple[Examples, Exampl
 
 
 def _load_or_count_names(
-    examples: Examples, config: Config, workdir: Workdir
+    examples: Examples, config: ClassifyConfig, workdir: Workdir
 ) -> tuple[Vocabulary, Vocabulary]:
     """Load the words and labels of the workdir, or else count them in the training texts.
 
@@ -281,7 +281,7 @@ def _load_or_count_names(
     return words, labels
 
 
-def _select_usable(training: Examples, words: int, config: Config) -> Examples:
+def _select_usable(training: Examples, words: int, config: ClassifyConfig) -> Examples:
     """Return the examples with a known word and only known labels; warn about the others.
 
     Raise UsageError if there is no such example.

@@ -23,7 +23,7 @@ from ...input import bags
 from ...input.features import Features
 from ...input.labelled import Examples
 from ...models.bag import Bag
-from ...settings import Config
+from ...settings import ClassifyConfig
 from ...tables import memory
 from ...tables.base import Table
 from ...text import subwords, vector_files
@@ -37,7 +37,7 @@ from .label_prediction import Classifier
 from .text_features import fit_features
 
 
-def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
+def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
     """Load the texts and make the job that trains a classifier, with its tables.
 
     --initial_model and --pretrained_vectors are copied to the tables of a run without a
@@ -125,7 +125,7 @@ def _heldout_scores(
     return {f"heldout_{name}": value for name, value in metrics.items()}
 
 
-def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
+def evaluate(config: ClassifyConfig, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
     """Return the scores of a trained classifier on files, as text and as values for JSON.
 
     A warning is logged for labels that training lacks; they count as errors.
@@ -150,7 +150,7 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
 
 
 def _load_pretrained(
-    path: str, tables: Mapping[str, Table], words: Vocabulary, config: Config
+    path: str, tables: Mapping[str, Table], words: Vocabulary, config: ClassifyConfig
 ) -> None:
     """Copy the vectors of a file to the rows of its words, and log their number.
 
@@ -182,7 +182,7 @@ def _load_pretrained(
         tables["input"].assign(tf.constant(ids_U), tf.constant(rows[has_ngrams_U]))
 
 
-def _warn_about_long_texts(examples: Examples, features: Features, config: Config) -> None:
+def _warn_about_long_texts(examples: Examples, features: Features, config: ClassifyConfig) -> None:
     """Log a warning if some texts will be cut because they do not fit into a micro-batch."""
     longest = features.longest(config.input.micro_tokens)
     count = int((examples.lengths_E > longest).sum())
@@ -193,7 +193,7 @@ def _warn_about_long_texts(examples: Examples, features: Features, config: Confi
         )
 
 
-def _closing(config: Config, heldout: Examples | None, workdir: Workdir) -> str:
+def _closing(config: ClassifyConfig, heldout: Examples | None, workdir: Workdir) -> str:
     """Score the held-out texts, if any, by the saved tables; return scores and next commands."""
     path, lines = shlex.quote(str(workdir.path)), []
     if heldout is not None:

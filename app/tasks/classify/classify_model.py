@@ -15,7 +15,7 @@ from ...checkpoints.workdir import Workdir
 from ...input import labelled_files
 from ...input.features import Features
 from ...models.bag import Bag
-from ...settings import Config
+from ...settings import ClassifyConfig
 from ...system import devices
 from ...tables.base import Table
 from ...text import vocabulary
@@ -46,7 +46,9 @@ class TrainedClassifier(NamedTuple):
     features: Features
 
 
-def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocabulary, Vocabulary]:
+def load_classifier(
+    config: ClassifyConfig, workdir: Workdir
+) -> tuple[Classifier, Vocabulary, Vocabulary]:
     """Load the classifier of a workdir, its words and its labels.
 
     Args:
@@ -62,7 +64,7 @@ def load_classifier(config: Config, workdir: Workdir) -> tuple[Classifier, Vocab
 
 
 def make_predictor(
-    config: Config, workdir: Workdir
+    config: ClassifyConfig, workdir: Workdir
 ) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
     """Load the classifier of a workdir, and return a function that predicts the labels of texts.
 
@@ -96,7 +98,7 @@ def make_predictor(
 
 
 def make_scorer(
-    classifier: Classifier, config: Config, words: Vocabulary, labels: int
+    classifier: Classifier, config: ClassifyConfig, words: Vocabulary, labels: int
 ) -> Callable[[list[bytes]], Iterator[np.ndarray]]:
     """Return a function that computes the probabilities of all labels of texts.
 
@@ -137,7 +139,7 @@ def make_scorer(
     return score
 
 
-def make_model(config: Config, features: Features, labels: Vocabulary) -> Bag:
+def make_model(config: ClassifyConfig, features: Features, labels: Vocabulary) -> Bag:
     """Return the model of the configuration, without tables.
 
     Products are in float32 for fewer than 1,000 labels, unless --compute_dtype is given.
@@ -162,7 +164,7 @@ def make_model(config: Config, features: Features, labels: Vocabulary) -> Bag:
         )
 
 
-def load_trained(config: Config, workdir: Workdir) -> TrainedClassifier:
+def load_trained(config: ClassifyConfig, workdir: Workdir) -> TrainedClassifier:
     """Load the model of a workdir, and its tables without their slots.
 
     They are of the best checkpoint if --patience kept one, else of the newest.

@@ -16,7 +16,7 @@ from ...exporting import fasttext_bin
 from ...exporting.product_quantization import quantize
 from ...input.features import Features
 from ...losses.tree.huffman import canonical_code
-from ...settings import Config
+from ...settings import ClassifyConfig
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
 from ...text.fasttext.file_format import CENTROIDS, LINE_END, Args, Dictionary
@@ -67,7 +67,7 @@ class FastTextModel(NamedTuple):
         return _blocks(self.outputs, self.ids_R, self.sign)
 
 
-def write(config: Config, workdir: Workdir, path: str) -> str:
+def write(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     """Write a trained classifier for fastText, and return a message.
 
     Raises:
@@ -85,7 +85,7 @@ def write(config: Config, workdir: Workdir, path: str) -> str:
     return f"{target}: {labels:,} labels of texts, {len(words.tokens):,} words"
 
 
-def convert(config: Config, workdir: Workdir) -> tuple[FastTextModel, Vocabulary]:
+def convert(config: ClassifyConfig, workdir: Workdir) -> tuple[FastTextModel, Vocabulary]:
     """Return a trained classifier as one of fastText, and its words.
 
     Labels get --label_prefix. For the loss `hierarchical_softmax` their counts are those that give
@@ -138,7 +138,7 @@ def _row_ids(features: Features) -> np.ndarray:
     return np.concatenate([words_V, ids_B])
 
 
-def _check(config: Config) -> None:
+def _check(config: ClassifyConfig) -> None:
     """Raise UsageError if fastText cannot have the loss or the features of a run."""
     if config.model.loss not in _LOSSES:
         raise UsageError(
@@ -171,7 +171,9 @@ def _blocks(table: Table, ids: np.ndarray, sign: int = 1) -> Iterator[np.ndarray
         yield rows_ND
 
 
-def write_quantized(config: Config, workdir: Workdir, path: str, cutoff: int, qout: bool) -> str:
+def write_quantized(
+    config: ClassifyConfig, workdir: Workdir, path: str, cutoff: int, qout: bool
+) -> str:
     """Write a trained classifier as `fasttext quantize -qnorm` does, and return a message.
 
     With a cutoff, the model is not trained again (fastText's `-retrain`). N-grams whose bucket has

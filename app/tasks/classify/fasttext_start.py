@@ -11,7 +11,7 @@ from absl import logging
 from ...assembly.learning import ROW_PER_WORD
 from ...errors import UsageError
 from ...losses.tree.huffman import Code, canonical_code
-from ...settings import Config
+from ...settings import ClassifyConfig
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
 from ...text.fasttext import file_format, model_file
@@ -24,7 +24,7 @@ _DEEPEST = 49
 _TREE = "hierarchical_softmax"
 
 
-def load_names(config: Config) -> tuple[Vocabulary, Vocabulary]:
+def load_names(config: ClassifyConfig) -> tuple[Vocabulary, Vocabulary]:
     """Return the words and the labels of the model of --initial_model.
 
     Args:
@@ -41,7 +41,7 @@ def load_names(config: Config) -> tuple[Vocabulary, Vocabulary]:
     return words, Vocabulary(names, labels.counts, labels.total)
 
 
-def assign_rows(config: Config, tables: Mapping[str, Table]) -> None:
+def assign_rows(config: ClassifyConfig, tables: Mapping[str, Table]) -> None:
     """Copy the rows of the model of --initial_model to the tables of a run.
 
     The rows of the output are copied if both models have a row for each label, or the same tree;
@@ -72,7 +72,7 @@ def assign_rows(config: Config, tables: Mapping[str, Table]) -> None:
         )
 
 
-def _load(config: Config) -> Model:
+def _load(config: ClassifyConfig) -> Model:
     """Load the model; raise UsageError if the run cannot have its features."""
     settings = config.labelled
     path = settings.initial_model

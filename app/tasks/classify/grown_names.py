@@ -6,14 +6,14 @@ import numpy as np
 
 from ...errors import UsageError
 from ...input.labelled import Examples
-from ...settings import Config
+from ...settings import ClassifyConfig
 from ...text import names as text_names
 from ...text import vocabulary
 from ...text.vocabulary import Vocabulary
 
 
 def grow(
-    words: Vocabulary, labels: Vocabulary, examples: Examples, config: Config
+    words: Vocabulary, labels: Vocabulary, examples: Examples, config: ClassifyConfig
 ) -> tuple[Vocabulary, Vocabulary, tuple[np.ndarray, np.ndarray]]:
     """Add the words and the labels of more texts.
 

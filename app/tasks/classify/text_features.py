@@ -7,7 +7,7 @@ import numpy as np
 from ...checkpoints.workdir import Workdir
 from ...input.features import EncodedTexts, Features, encode, find_buckets, select_rows
 from ...input.labelled import Examples
-from ...settings import Config
+from ...settings import ClassifyConfig
 from ...system.checked_files import COUNT, damaged
 from ...system.files import replacing
 from ...tables.arrays import read_npz
@@ -18,7 +18,7 @@ _ARRAY = "buckets_N"
 
 
 def make_features(
-    config: Config, words: Vocabulary, buckets_N: np.ndarray | None = None
+    config: ClassifyConfig, words: Vocabulary, buckets_N: np.ndarray | None = None
 ) -> Features:
     """Return the rule that gives a text its feature ids: of known words and hashed n-grams.
 
@@ -36,7 +36,7 @@ def make_features(
 
 
 def fit_features(
-    examples: Examples, most: int, words: Vocabulary, config: Config, workdir: Workdir
+    examples: Examples, most: int, words: Vocabulary, config: ClassifyConfig, workdir: Workdir
 ) -> tuple[Features, EncodedTexts]:
     """Return the features of a run, and those of its texts.
 
@@ -64,7 +64,7 @@ def fit_features(
     return features, texts
 
 
-def load_features(config: Config, words: Vocabulary, workdir: Workdir) -> Features:
+def load_features(config: ClassifyConfig, words: Vocabulary, workdir: Workdir) -> Features:
     """Return the features of a run; each bucket has a row if the workdir lists none.
 
     Args:

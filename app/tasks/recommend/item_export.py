@@ -17,7 +17,7 @@ import numpy as np
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
 from ...exporting import word2vec
-from ...settings import Config
+from ...settings import RecommendConfig
 from ...system.files import replacing, replacing_folder
 from ...tables.row_reads import row_slices
 from ...types import WordVectors
@@ -160,7 +160,7 @@ def _recall(
     return float(np.mean((scores_NK >= (least_N - rounding_N)[:, None]) & (found_NK >= 0)))
 
 
-def export_vectors(config: Config, workdir: Workdir, path: str) -> str:
+def export_vectors(config: RecommendConfig, workdir: Workdir, path: str) -> str:
     """Write the vectors of users and items to a folder, and return a message.
 
     An earlier export in the folder is replaced (see `write_vectors`).
@@ -188,7 +188,7 @@ def export_vectors(config: Config, workdir: Workdir, path: str) -> str:
     return f"{path}: {len(users_UE):,} users and {len(items_VE):,} items"
 
 
-def export_faiss(config: Config, workdir: Workdir, path: str) -> str:
+def export_faiss(config: RecommendConfig, workdir: Workdir, path: str) -> str:
     """Write a Faiss index of the items, and return a message with its recall.
 
     Args:
@@ -206,7 +206,7 @@ def export_faiss(config: Config, workdir: Workdir, path: str) -> str:
     return f"{path}: {len(items_VE):,} items, as items.tsv has them; {about}"
 
 
-def export_word2vec(config: Config, workdir: Workdir, path: str) -> str:
+def export_word2vec(config: RecommendConfig, workdir: Workdir, path: str) -> str:
     """Write the vectors of items, without biases, in word2vec's format, and return a message.
 
     Args:
@@ -224,7 +224,9 @@ def export_word2vec(config: Config, workdir: Workdir, path: str) -> str:
     return f"{path}: {len(items_VD):,} items"
 
 
-def _vectors(config: Config, workdir: Workdir) -> tuple[TrainedRecommender, np.ndarray, np.ndarray]:
+def _vectors(
+    config: RecommendConfig, workdir: Workdir
+) -> tuple[TrainedRecommender, np.ndarray, np.ndarray]:
     """Load a recommender; return it with the vectors of its users and items, float32.
 
     Raise UsageError if its scores are not inner products.
@@ -239,7 +241,7 @@ def _vectors(config: Config, workdir: Workdir) -> tuple[TrainedRecommender, np.n
     return recommender, users_UE, items_VE
 
 
-EXPORTS: dict[str, Callable[[Config, Workdir, str], str]] = {
+EXPORTS: dict[str, Callable[[RecommendConfig, Workdir, str], str]] = {
     "vectors": export_vectors,
     "faiss": export_faiss,
     "word2vec": export_word2vec,

@@ -14,13 +14,13 @@ from ...errors import UsageError
 from ...input import ratings
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import Split, split_pairs
-from ...settings import Config
+from ...settings import RecommendConfig
 from ...system.files import replacing
 from ...tables import memory
 from ...text import corpus, names
 
 
-def load_split(sources: Sequence[str], config: Config) -> Split:
+def load_split(sources: Sequence[str], config: RecommendConfig) -> Split:
     """Read the pairs of a run, and split them into training and held-out pairs.
 
     Args:
@@ -56,7 +56,7 @@ def warn_about_negative_ratings(split: Split, min_rating: str) -> None:
         )
 
 
-def check_names(split: Split, config: Config, workdir: Workdir) -> None:
+def check_names(split: Split, config: RecommendConfig, workdir: Workdir) -> None:
     """Raise UsageError unless the pairs have the users and items of the workdir, in the same order.
 
     A workdir without names passes. Blanks around a name do not count.
@@ -84,7 +84,7 @@ def check_names(split: Split, config: Config, workdir: Workdir) -> None:
             )
 
 
-def read_heldout(files: str, config: Config) -> Ratings:
+def read_heldout(files: str, config: RecommendConfig) -> Ratings:
     """Read the pairs of some files; their ids are not yet the ids of a trained recommender.
 
     Args:

@@ -25,7 +25,7 @@ from ...input.user_item_pairs import (
     make_batches,
     select_scorable,
 )
-from ...settings import Config, CorpusConfig
+from ...settings import CorpusConfig, RecommendConfig
 from ...text import corpus
 from ...training.job import Evaluator, Job, TrainingData
 from ...types import ALONE, Team
@@ -42,7 +42,7 @@ _OF_PAIR, _OF_WAIT, _OF_LAYERS = 200, 20 * 10**9 // 15, 15
 _FEWEST_USERS = 500  # whose mean recall is known to about .01
 
 
-def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
+def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
     """Read the pairs and make the job that trains a recommender, with its tables.
 
     Args:
@@ -111,7 +111,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
 
 
-def _make_start(config: Config, split: Split, workdir: Workdir) -> SpectralStart | None:
+def _make_start(config: RecommendConfig, split: Split, workdir: Workdir) -> SpectralStart | None:
     """Return the vectors to start from, not yet computed; None if the run starts at random.
 
     A resumed run needs none, unless a dynamic table gives rows to ids that are still to come.
@@ -130,7 +130,7 @@ def _make_start(config: Config, split: Split, workdir: Workdir) -> SpectralStart
     )
 
 
-def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
+def evaluate(config: RecommendConfig, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
     """Return the metrics of a trained recommender on files of pairs, as text and values for JSON.
 
     Pairs rated below --min_rating, with unknown users or items, or of the training are left out.
@@ -180,7 +180,9 @@ def _nothing_to_score(heldout: str, left_out: int) -> UsageError:
     )
 
 
-def count_ranked_users(config: Config, users: int, items: int, pairs: int, inner: bool) -> int:
+def count_ranked_users(
+    config: RecommendConfig, users: int, items: int, pairs: int, inner: bool
+) -> int:
     """Return for how many users to rank the items.
 
     Args:
@@ -210,7 +212,7 @@ def heldout_scores(
     ranker: Ranker,
     known: KnownItems,
     heldout: Ratings,
-    config: Config,
+    config: RecommendConfig,
     users: int,
     check: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:

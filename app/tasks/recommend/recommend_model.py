@@ -18,8 +18,8 @@ from ...losses.user_item_losses import UserItemLoss
 from ...models.factorization import ItemBiased, MatrixFactorization, Scorer
 from ...models.neural_filtering import Gmf, Mlp, NeuMf
 from ...models.recommender import Recommender
-from ...settings import Config
-from ...settings.settings import numbers
+from ...settings import RecommendConfig
+from ...settings.setting import numbers
 from ...system import devices
 from ...system.checked_files import damaged
 from ...tables.arrays import read_npz
@@ -48,7 +48,7 @@ class TrainedRecommender(NamedTuple):
     known: KnownItems
 
 
-def load_recommender(config: Config, workdir: Workdir) -> TrainedRecommender:
+def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecommender:
     """Load the recommender of the newest checkpoint, or of the best epoch if it is kept.
 
     Args:
@@ -89,7 +89,7 @@ def _is_consistent(known: KnownItems, users: int, items: int) -> bool:
 
 
 def make_model(
-    config: Config,
+    config: RecommendConfig,
     users: Vocabulary,
     items: Vocabulary,
     mean: float | None,
@@ -126,7 +126,7 @@ def make_model(
     )
 
 
-def _make_scorer(config: Config, loss: UserItemLoss) -> Scorer:
+def _make_scorer(config: RecommendConfig, loss: UserItemLoss) -> Scorer:
     """Return the scorer of --model.
 
     `mf` has biases of users and items. With a softmax over items it has biases of items only, each
@@ -141,7 +141,7 @@ def _make_scorer(config: Config, loss: UserItemLoss) -> Scorer:
     return scorers[config.model.model]
 
 
-def parse_top(config: Config) -> list[int]:
+def parse_top(config: RecommendConfig) -> list[int]:
     """Return the numbers of --top, rising, each once.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -28,22 +28,6 @@ def make_rule(settings: ModelConfig) -> NgramRule | None:
     if not settings.has_subwords:
         return None
     return NgramRule(settings.min_ngram, settings.max_ngram, settings.ngram_buckets)
-
-
-def read_rule(flags: Mapping[str, str]) -> NgramRule | None:
-    """Return the n-grams of a word by the flags of a workdir; None without subwords.
-
-    Args:
-        flags: Flag name -> text. A workdir of an earlier version has no flags of subwords.
-    """
-    if flags.get("task") != "words":
-        return None
-    known = ModelConfig()
-    shortest, longest, buckets = (
-        int(flags.get(name, getattr(known, name)))
-        for name in ("min_ngram", "max_ngram", "ngram_buckets")
-    )
-    return make_rule(ModelConfig(min_ngram=shortest, max_ngram=longest, ngram_buckets=buckets))
 
 
 def make_rows(

@@ -7,7 +7,7 @@ import pytest
 
 from app.checkpoints.workdir import Workdir
 from app.errors import DamagedError
-from app.settings import settings
+from app.settings import flag_values
 from app.tasks.classify import classify_data, text_features
 
 LINES = [f"__label__{'ab'[number % 2]} w{number % 7} the end" for number in range(40)]
@@ -19,7 +19,7 @@ def fitted(tmp_path, lines, finished=False, **values):
     (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in lines))
     names = {"task": "classify", "corpus": str(tmp_path / "a.txt"), "heldout_share": 0.0}
     names |= {"min_count": 1, "word_ngrams": 2, "buckets": 5000} | values
-    config, workdir = settings.from_names(names), Workdir(tmp_path)
+    config, workdir = flag_values.from_names(names), Workdir(tmp_path)
     data = classify_data.load_data(config, workdir, finished)
     found = text_features.fit_features(data.training, 99, data.words, config, workdir)
     return config, data, *found

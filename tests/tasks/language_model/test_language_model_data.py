@@ -22,7 +22,7 @@ from app.settings import (
     RunConfig,
     VocabularyConfig,
 )
-from app.settings.settings import by_name
+from app.settings.flag_values import by_name
 from app.tasks.language_model import language_model_data
 from app.tasks.language_model import language_model_job as task
 from app.tasks.words import words_data

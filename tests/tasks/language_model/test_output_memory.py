@@ -14,7 +14,7 @@ import tensorflow as tf
 from app.assembly import placing
 from app.checkpoints.workdir import Workdir
 from app.settings import checks
-from app.settings.settings import fields
+from app.settings.language_model_config import LanguageModelConfig
 from app.system import machine
 from app.tables import memory
 from app.tables.disk.file import FileTable
@@ -22,7 +22,7 @@ from app.tasks import text_tasks
 from app.tasks.language_model import language_model_job
 from app.text.vocabulary import Vocabulary
 
-LOSSES = fields()["loss"].metadata["of_task"]["language_model"]
+LOSSES = LanguageModelConfig.choices["loss"]
 
 
 def make_config(folder, **values):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import UsageError
-from app.settings import checks, settings
+from app.settings import checks, flag_values
 from app.tasks import trained_vectors
 from app.tasks.recommend import item_export, recommend_job, recommend_model
 from app.tasks.recommend import recommend_data as data
@@ -40,7 +40,7 @@ def config_of(folder, text, **values):
         "top": "9",
         "audit": False,
     }
-    return settings.from_names(usual | values)
+    return flag_values.from_names(usual | values)
 
 
 def trained(config):
@@ -147,7 +147,7 @@ def test_a_bias_is_no_direction(tmp_path):
     config = config_of(tmp_path, blocks(), loss="bpr", epochs=1, dim=3)
     trained(config)
     workdir = Workdir(config.run.workdir)
-    write_flags(workdir.flags, settings.by_name(config))
+    write_flags(workdir.flags, flag_values.by_name(config))
     rows = trained_vectors.load(workdir.path)
     found = recommend_model.load_recommender(config, workdir)
     items = found.tables["items"].gather(tf.range(ITEMS)).numpy()
@@ -166,10 +166,10 @@ def test_a_temperature_without_cosines_is_refused(values):
 
 def test_weights_beside_predicted_ratings_are_refused():
     given = {"task": "recommend", "loss": "squared_error", "weighted": True, "workdir": "run"}
-    defaults = settings.defaults(given)
+    defaults = flag_values.defaults(given)
     with pytest.raises(UsageError, match="^--weighted=True means nothing to --loss=squared_error"):
-        checks.check(settings.from_names(defaults | given))
-    checks.check(settings.from_names(defaults | given | {"loss": "bpr"}))
+        checks.check(flag_values.from_names(defaults | given))
+    checks.check(flag_values.from_names(defaults | given | {"loss": "bpr"}))
 
 
 def test_weights_are_ratings_above_0(tmp_path):

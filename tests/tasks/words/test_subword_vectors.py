@@ -12,7 +12,7 @@ from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import DamagedError
 from app.models.subword_rows import SubwordRows
 from app.settings.checks import make_config
-from app.settings.settings import by_name
+from app.settings.flag_values import by_name
 from app.tasks import trained_vectors
 from app.tasks.words import subword_vectors, words_job
 from app.tasks.words.words_export import EXPORTS

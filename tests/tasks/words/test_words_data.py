@@ -13,7 +13,7 @@ from app.errors import UsageError
 from app.input import blocks
 from app.input.token_rows import PAD
 from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
-from app.settings.settings import from_names
+from app.settings.flag_values import from_names
 from app.tables.memory import Item
 from app.tasks.words import words_data, words_job
 from app.text import vocabulary

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.cli.flags import stored_in
+from app.checkpoints.workdir import read_settings
 from app.settings.checks import make_config
 from app.tasks.words.words_job import make_model
 
@@ -28,9 +28,9 @@ def test_only_a_loss_that_lists_pairs_has_drawn_contexts_by_default(values, expe
 
 @pytest.mark.parametrize(
     ("flags", "expected"),
-    [("--dim=4\n", "drawn"), ("--task=classify\n", "drawn"), ("--contexts=auto\n", "auto")],
+    [("--dim=4\n", "drawn"), ("--task=words\n", "drawn"), ("--contexts=auto\n", "auto")],
 )
 def test_a_workdir_that_is_older_than_the_flag_draws_contexts(tmp_path, flags, expected):
     (tmp_path / "flags.cfg").write_text(flags)
-    assert stored_in(tmp_path)["contexts"] == expected
-    assert stored_in(tmp_path / "new") == {}
+    assert read_settings(tmp_path)["contexts"] == expected
+    assert read_settings(tmp_path / "new") == {}

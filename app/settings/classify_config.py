@@ -1,0 +1,135 @@
+"""The settings of a classifier of texts (`--task=classify`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from ..errors import UsageError
+from .config import Config
+from .model_config import SKIPGRAM, ModelConfig, OptimizerConfig
+from .run_config import RunConfig
+from .setting import fixed_setting
+from .text_config import PHRASES, InputConfig, VocabularyConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledConfig:
+    """The settings of labelled text: how labels are read, and which features a text has."""
+
+    label_prefix: str = fixed_setting(
+        "__label__", "How a label starts, in lines such as `__label__good a fine film`."
+    )
+    label_column: str = fixed_setting("", "The column of the labels, beside --text_column.")
+    label_separator: str = fixed_setting(
+        "",
+        "The separator between several labels in one cell, such as `|`. Empty: a cell is one "
+        "label.",
+    )
+    weight_column: str = fixed_setting(
+        "",
+        "The column of the weights of the texts, beside --text_column. The weight of a text "
+        "multiplies its loss. Empty: all weights are 1.",
+    )
+    weight_prefix: str = fixed_setting(
+        "__weight__",
+        "How the weight of a text starts, in lines such as `__label__good __weight__0.5 a film`. "
+        "Empty: there are no weights, and such a piece is a word.",
+    )
+    label_weights: bool = fixed_setting(
+        False,
+        "Whether a number from 0 to 1 after the last colon of a label is its weight, as in "
+        "`__label__good:0.7 __label__bad:0.3`. A label without a colon has the weight 1.",
+    )
+    word_ngrams: int = fixed_setting(
+        1, "The length in words of the longest n-gram that is a feature.", bounds=(1, 100)
+    )
+    buckets: int = fixed_setting(
+        2_000_000,  # the default of fastText
+        "The number of buckets that n-grams of two or more words are hashed to. In a new run, only "
+        "buckets with an n-gram of the training texts have a row.",
+        bounds=(1, 2**30),
+    )
+    fasttext_features: bool = fixed_setting(
+        False,
+        "Make the features of a text as fastText does: the word `</s>` ends each text, and an "
+        "n-gram is hashed from the spelling of its words, also of unknown ones. Needed to export a "
+        "classifier with n-grams for fastText, and to train one of fastText further.",
+    )
+    class_weights: str = fixed_setting(
+        "none",
+        "The weights of the labels in the loss: `none`, `balanced` (rare labels count more), or "
+        "a list such as `good=1,bad=3`.",
+    )
+    pretrained_vectors: str = fixed_setting(
+        "",
+        "A file of word2vec (text or binary) or fastText (.bin) with the initial vectors of the "
+        "words.",
+        path=True,
+    )
+    initial_model: str = fixed_setting(
+        "",
+        "A classifier of fastText (.bin) to train further: its words and labels, and the initial "
+        "values of their rows. It needs --fasttext_features.",
+        path=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifyConfig(Config):
+    """The settings of a classifier of texts."""
+
+    run: RunConfig = RunConfig(task="classify")
+    vocabulary: VocabularyConfig = VocabularyConfig(min_count=1)
+    input: InputConfig = InputConfig(batch_tokens=16384, steps_per_call=8, heldout_share=0.1)
+    labelled: LabelledConfig = LabelledConfig()
+    model: ModelConfig = ModelConfig(loss="softmax")
+    optimizer: OptimizerConfig = OptimizerConfig(initial_accumulator=0.001)
+
+    unused: ClassVar[frozenset[str]] = (
+        SKIPGRAM
+        | PHRASES
+        | {"documents", "vocab_memory_entries", "row_tokens", "cache"}
+        | {"subsample", "shuffle", "cell", "hidden"}
+    )
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "loss": (
+            "softmax",
+            "one_vs_all",
+            "hierarchical_softmax",
+            "class_softmax",
+            "sampled_softmax",
+        )
+    }
+
+    def check(self) -> None:
+        """Raise UsageError if the columns are not named together, or no label differs from a word.
+
+        Neither column is fine: then each line has labels and text.
+        """
+        settings, text_column = self.labelled, self.corpus.text_column
+        if bool(text_column) != bool(settings.label_column):
+            raise UsageError(
+                f"--text_column={text_column} --label_column={settings.label_column}: name "
+                "both, or neither for lines of labels and text"
+            )
+        if settings.label_separator and not settings.label_column:
+            raise UsageError(
+                f"--label_separator={settings.label_separator} separates the labels in a cell of "
+                "--label_column; name that column, or leave the separator out"
+            )
+        if settings.weight_column and not settings.label_column:
+            raise UsageError(
+                f"--weight_column={settings.weight_column}: name --text_column and --label_column, "
+                "too, or write __weight__0.5 in the lines"
+            )
+        if not (settings.label_prefix or settings.label_column):
+            raise UsageError(
+                "--label_prefix= is empty, so no label differs from a word; give how one starts, "
+                "such as __label__, or name --text_column and --label_column of CSV or TSV files"
+            )
+        if settings.weight_prefix and settings.label_prefix.startswith(settings.weight_prefix):
+            raise UsageError(
+                f"--weight_prefix={settings.weight_prefix}: --label_prefix={settings.label_prefix} "
+                "begins alike; give another one, or an empty --weight_prefix"
+            )

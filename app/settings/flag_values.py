@@ -1,0 +1,122 @@
+"""The settings by the name of their flag: the flags of each task, defaults and conversion."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import UsageError
+from . import Config
+from .classify_config import ClassifyConfig
+from .effects import NEEDS
+from .language_model_config import LanguageModelConfig
+from .recommend_config import RecommendConfig
+from .setting import typed
+from .words_config import WordsConfig
+
+TASKS: dict[str, type[Config]] = {
+    "words": WordsConfig,
+    "language_model": LanguageModelConfig,
+    "classify": ClassifyConfig,
+    "recommend": RecommendConfig,
+}
+Fields = dict[str, dataclasses.Field]
+
+
+def task_of(values: Mapping[str, Any]) -> type[Config]:
+    """Return the settings of the task among these values; by default, of word vectors."""
+    return TASKS.get(values.get("task", ""), WordsConfig)
+
+
+def fields_of(task: type[Config]) -> Fields:
+    """Return the flags of a task by name: dataclass fields, with its own defaults and choices."""
+    key: Any = task
+    return _fields_of(key)
+
+
+@functools.cache
+def _fields_of(task: Any) -> Fields:
+    """Return the flags of a task by name; see `fields_of`."""
+    found = {}
+    for section in vars(task()).values():
+        for shared in dataclasses.fields(section):
+            field = copy.copy(shared)
+            field.default = getattr(section, field.name)
+            choices = task.choices.get(field.name, field.metadata["choices"])
+            field.metadata = {**field.metadata, "choices": choices}  # type: ignore[assignment]
+            found[field.name] = field
+    return {name: field for name, field in found.items() if _is_used(name, task, found)}
+
+
+def _is_used(name: str, task: type[Config], found: Fields) -> bool:
+    """Return whether a task has a flag, and the value of the flag that it needs."""
+    if name in task.unused or name not in NEEDS:
+        return name not in task.unused
+    other, values = NEEDS[name]
+    choices = found[other].metadata["choices"] or values
+    return other not in task.unused and not set(choices).isdisjoint(values)
+
+
+def fields() -> Fields:
+    """Return the flags of all tasks by name, as the first task that has them defines them."""
+    found: Fields = {}
+    for task in TASKS.values():
+        found = {**fields_of(task), **found}
+    return found
+
+
+def by_name(config: Config) -> dict[str, Any]:
+    """Return the value of every flag that the task has, by name."""
+    sections = vars(config).values()
+    values = {name: value for section in sections for name, value in vars(section).items()}
+    return {name: values[name] for name in fields_of(type(config)) if name in values}
+
+
+def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of all flags of a task beside some values, also of the flags in these.
+
+    Args:
+        values: Flag name -> value, with the task.
+    """
+    task = task_of(values)
+    usual: dict[str, Any] = {name: field.default for name, field in fields_of(task).items()}
+    if {**usual, **values}["loss"] == "negative_sampling":
+        usual["learning_rate_power"] = -0.3
+    usual["learning_rate"] = task.learning_rate({**usual, **values})
+    return usual
+
+
+def from_names(values: Mapping[str, Any]) -> Config:
+    """Return the settings of the task among these values; the inverse of `by_name`.
+
+    Args:
+        values: Flag name -> value. A missing flag has its default for the task, whatever the
+            other values are. Names that the task does not have are ignored.
+    """
+    task = task_of(values)
+    known = values.keys() & fields_of(task).keys()
+    sections = {}
+    for name, section in vars(task()).items():
+        given = {setting: values[setting] for setting in vars(section) if setting in known}
+        sections[name] = dataclasses.replace(section, **given)
+    return task(**sections)
+
+
+def typed_value(name: str, value: Any) -> Any:
+    """Return a value of a Python program in the type of its setting.
+
+    Args:
+        name: The name of the flag.
+        value: The value; see `setting.typed` for what is allowed.
+
+    Raises:
+        UsageError: The value has another type.
+    """
+    try:
+        return typed(fields()[name], value)
+    except ValueError as error:
+        shown = " ".join(repr(value).split())[:60]
+        raise UsageError(f"--{name}={shown}: {error}") from None

@@ -1,0 +1,91 @@
+"""The settings of word vectors (`--task=words`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from ..errors import NoEffectError, UsageError
+from .config import Config
+from .model_config import ModelConfig
+from .run_config import RunConfig
+from .text_config import HELDOUT
+
+# The losses that predict a word out of a whole vocabulary, by all of its rows or by samples.
+WORD_LOSSES = (
+    "class_softmax",
+    "sampled_softmax",
+    "nce",
+    "hierarchical_softmax",
+    "adaptive_softmax",
+    "softmax",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class WordsConfig(Config):
+    """The settings of word vectors."""
+
+    run: RunConfig = RunConfig(task="words")
+
+    unused: ClassVar[frozenset[str]] = HELDOUT | {"cell", "hidden"}
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "model": ("skipgram", "cbow"),
+        "loss": ("negative_sampling", *WORD_LOSSES),
+    }
+
+    def check(self) -> None:
+        """Raise UsageError if values of subwords, phrases or the table do not fit."""
+        _check_subwords(self.model)
+        words = self.vocabulary
+        if words.phrases and words.phrase_score == "npmi" and words.score_threshold >= 1:
+            raise UsageError(
+                f"--phrase_threshold={words.phrase_threshold}: give less than 1 for npmi"
+            )
+        if self.table.is_dynamic:
+            _check_dynamic(self)
+
+
+def _check_subwords(settings: ModelConfig) -> None:
+    """Raise UsageError if no subword has an allowed length, or a setting has no effect."""
+    shortest, longest = settings.min_ngram, settings.max_ngram
+    if settings.has_subwords and shortest > longest:
+        raise UsageError(
+            f"--min_ngram={shortest} is above --max_ngram={longest}; exchange them, or give "
+            "--max_ngram=0 for no subwords"
+        )
+    for name in ("min_ngram", "ngram_buckets"):
+        value = getattr(settings, name)
+        if not longest and value not in (0, getattr(ModelConfig, name)):
+            raise NoEffectError(
+                name,
+                "max_ngram",
+                f"--{name}={value} means nothing without subwords; give --max_ngram=6, or leave "
+                "it out",
+            )
+
+
+def _check_dynamic(config: Config) -> None:
+    """Raise UsageError for a flag that needs a counted vocabulary, or a --min_count above 255."""
+    allowed = (
+        ("loss", config.model.loss, ("negative_sampling",)),
+        ("max_ngram", config.model.max_ngram, (0,)),
+        ("vocab", config.vocabulary.vocab, ("",)),
+        ("cache", config.input.cache, ("none", "auto")),
+        ("phrases", config.vocabulary.phrases, (0,)),
+    )
+    for name, value, possible in allowed:
+        if value in possible:
+            continue
+        message = (
+            f"--{name}={value} needs a vocabulary, and --table=dynamic has none; give "
+            f"--{name}={possible[0]}, or another --table"
+        )
+        if name in ("loss", "max_ngram"):  # without it, a flagfile would describe another model
+            raise UsageError(message)
+        raise NoEffectError(name, "table", message)
+    if config.vocabulary.min_count > 255:
+        raise UsageError(
+            f"--min_count={config.vocabulary.min_count}: --table=dynamic counts words without a "
+            "row up to 255; give at most 255"
+        )
