@@ -357,6 +357,7 @@ class ReadThroughTable(CachedTable):
     """
 
     lacks_prefetch = True
+    _writes: tf.Variable
     _flush_table: Callable[[], None] | None = None  # of the table whose slot this is
 
     def __init__(
