@@ -147,7 +147,7 @@ def train_function(
     """Return a compiled function that makes S steps in one call (see `TrainFunction`).
 
     It is traced at its first call. It returns the loss and the examples of the first step only:
-    TensorFlow removes the other losses from the graph (`negative_sampling.logistic`). Empty steps at the
+    TensorFlow removes the other losses from the graph. Empty steps at the
     end of an epoch follow the others in their call, so the first step always has examples.
 
     Args:
