@@ -208,7 +208,7 @@ def banner(config: Config, job: Job, position: Position | None = None, strategy:
         strategy: A description of the processes and replicas, empty for a single device.
     """
     values = by_name(config)
-    usual = defaults(values)
+    usual = defaults(values) | {"task": "words"}
     changed = [f"--{name}={value}" for name, value in values.items() if value != usual[name]]
     tables = ", ".join(
         f"{item.name} {item.size} ({memory.shown(item.bytes)})"
