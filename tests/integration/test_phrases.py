@@ -152,7 +152,7 @@ def test_a_vocabulary_that_grows_keeps_its_phrases(tmp_path, joined, text):
         (["--phrases=1", "--table=dynamic"], "--phrases=1 needs a vocabulary"),
         (
             ["--phrases=1", "--task=classify"],
-            "--phrases=1: --task=classify has no such flag, only words has",
+            "--phrases=1: --task=classify has no such flag, only words",
         ),
         (["--phrases=1", "--phrase_score=likely"], "--phrase_score=likely: not one of"),
     ],
