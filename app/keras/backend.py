@@ -96,11 +96,7 @@ def is_ours(kind: type) -> bool:
 
 
 def require_tensorflow() -> None:
-    """Check that Keras runs on TensorFlow.
-
-    Raises:
-        ValueError: It runs on another backend.
-    """
+    """Raise ValueError if Keras runs on another backend than TensorFlow."""
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"lexrow.keras needs Keras on TensorFlow, not on {keras.backend.backend()}; "
@@ -109,14 +105,7 @@ def require_tensorflow() -> None:
 
 
 def refuse_strategy(table: str) -> None:
-    """Check that no strategy of tf.distribute is in use.
-
-    Args:
-        table: The table that would be used, for the message.
-
-    Raises:
-        ValueError: There is a strategy.
-    """
+    """Raise ValueError if a strategy of tf.distribute is in use, where `table` cannot be."""
     if tf.distribute.has_strategy():
         raise ValueError(
             f"{table} has one copy of its rows, and {type(tf.distribute.get_strategy()).__name__} "
@@ -129,9 +118,6 @@ def check_xla(layer: keras.layers.Layer, *devices: str) -> None:
 
     Args:
         *devices: The TensorFlow names of the devices of its variables; empty if not known.
-
-    Raises:
-        ValueError: XLA cannot compile look-ups in the table, or compiles for another device.
     """
     if not under_xla():
         return
@@ -176,12 +162,6 @@ def in_place(initializer: Any) -> Any:
     """Return an initializer that makes the same values without temporary copies of them.
 
     Only random and constant initializers of Keras are replaced; any other is returned unchanged.
-
-    Args:
-        initializer: An initializer, or its name.
-
-    Raises:
-        ValueError: There is no initializer of this name.
     """
     original = keras.initializers.get(initializer)
     if isinstance(original, _RANDOM):

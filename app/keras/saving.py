@@ -143,12 +143,7 @@ class StoreByPart:
         return list(filter(str.isdigit, self._store.keys()))
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Write a variable.
-
-        Raises:
-            OSError: The disk has no room for the rows of a table, or the memory if Keras builds the
-                file there.
-        """
+        """Write a variable."""
         if self._is_file and isinstance(value, TableVariable):
             _require_room(self._store.h5_file, value)
             _write(self._store, name, value)
@@ -171,11 +166,7 @@ class StateByPart:
     """Mixin for a Keras optimizer: slots of tables are written and read part by part."""
 
     def save_own_variables(self, store: Any) -> None:
-        """Write the state of the optimizer.
-
-        Raises:
-            OSError: The disk has no room for the slots of a table.
-        """
+        """Write the state of the optimizer."""
         parts = StoreByPart(store)
         for number, variable in enumerate(self.variables):
             is_table = isinstance(variable, TableVariable)

@@ -14,7 +14,7 @@ from ..settings import ClassifyConfig, Config, flag_values
 from ..text import names, unicode_rules, vocabulary
 from ..text.vocabulary import Vocabulary
 from ..types import WordVectors
-from .classify import text_features
+from .classify import classify_data
 from .words import growing_words, subword_vectors
 
 
@@ -104,7 +104,7 @@ def _count_ngram_rows(config: Config, workdir: Workdir) -> int:
     if not isinstance(config, ClassifyConfig):
         return 0
     try:
-        recorded = text_features.count_ngram_rows(workdir)
+        recorded = classify_data.count_ngram_rows(workdir)
     except DamagedError as error:  # which would mean that the checkpoint is damaged
         raise RunError(str(error)) from error
     if recorded is not None:

@@ -38,7 +38,6 @@ class TrainingData:
         digest: A checksum of everything that gives the ids their meaning. The workers of
             --strategy=multi_worker compare theirs.
         summary: Lines for the banner: a title and a text each.
-        start_seconds: The seconds in which the values to start training from were computed.
         record: Writes the files to the workdir that give the ids their meaning. Called before
             the first step of a run, also of a resumed one.
     """
@@ -52,7 +51,6 @@ class TrainingData:
     empty: Any = None
     depends_on_micro_batches: bool = True
     digest: int = 0
-    start_seconds: float = 0.0
     summary: Sequence[tuple[str, str]] = ()
     record: Callable[[], None] = lambda: None
 

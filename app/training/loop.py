@@ -76,7 +76,7 @@ def _train(
     best = Checkpoints(workdir.best, state)
     runner.open(job, staging.tables, settings.seed)
     position = checkpoints.restore(rename_damaged=runner.chief)
-    position = position or Position(seconds=job.data.start_seconds)
+    position = position or Position()
     if position.step:
         logging.info("resuming at step %d, epoch %.2f", position.step, position.done)
     if runner.chief:

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from app.keras import LazyAdam, RowEmbedding
+from app.keras import DynamicEmbedding, LazyAdam, RowEmbedding
 
 ROWS, COLUMNS, LENGTH, BATCH, STEPS = 50, 6, 4, 8, 5
 KINDS = ("host", "file", "sharded")
@@ -16,6 +16,11 @@ WEIGHTS = np.random.default_rng(3).normal(size=(ROWS, COLUMNS)).astype(np.float3
 
 
 def make_layer(kind, folder, **options):
+    """A layer with `WEIGHTS`; a dynamic one has no rows yet."""
+    if kind == "dynamic":
+        return DynamicEmbedding(COLUMNS, capacity=ROWS, **options)
+    if kind == "hot":
+        kind, options = "host", {"hot_rows": 40} | options
     if kind == "file":
         options["table_file"] = str(folder / f"rows{len(list(folder.iterdir()))}.bin")
     layer = RowEmbedding(ROWS, COLUMNS, table=kind, **options)

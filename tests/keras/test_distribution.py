@@ -27,8 +27,8 @@ def test_two_replicas_train_as_one_device_and_never_read_a_whole_table():
     )
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout.splitlines()[-1])
-    assert found.keys() == CASES.keys()
+    assert found.keys() == CASES.keys() | {"class_softmax"}
     for name, case in found.items():
-        assert case["apart"] < 1e-6, name
+        assert case["apart"] < (1e-4 if name == "class_softmax" else 1e-6), name
         assert case["replicas"] == [True, True], name
         assert case["whole"] == [], name

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import SGD, LazyAdam, RowEmbedding, Softmax
+from app.keras import SGD, RowEmbedding, Softmax
 from tests.keras.graphs import as_large_as
 from tests.reference.dense_embedding import DenseEmbedding
 
@@ -96,11 +96,6 @@ def test_ids_of_any_dtype(dtype):
     same(ours(tf.cast(IDS, dtype)), theirs(IDS))
 
 
-def test_ids_that_are_all_the_same():
-    ours, theirs = pair()
-    same(ours(np.full([3, 5], 96)), theirs(np.full([3, 5], 96)))
-
-
 def test_ragged_and_sparse_ids():
     ours, theirs = pair()
     ragged = tf.ragged.constant([[3, 0], [], [96, 96, 1]], dtype=tf.int32)
@@ -151,17 +146,6 @@ def test_the_gradient_is_row_sparse_and_that_of_the_dense_layer(policy):
     assert isinstance(gradients[0], tf.IndexedSlices)
     assert gradients[0].values.shape == (IDS.size, COLUMNS)
     near(tf.convert_to_tensor(gradients[0]), gradients[1], 1e-5 if policy == "float32" else 1e-2)
-
-
-def test_a_table_that_is_not_trainable_has_no_gradient():
-    layer = RowEmbedding(ROWS, COLUMNS, trainable=False)
-    model = keras.Sequential([keras.Input((4,), dtype="int32"), layer, keras.layers.Dense(1)])
-    model.compile(LazyAdam(0.1), "mse", run_eagerly=True)
-    before = layer.get_weights()[0]
-    model.train_on_batch(IDS, np.ones([2, 4, 1]))
-    assert [v.name for v in model.trainable_variables] == ["kernel", "bias"]
-    assert layer.get_weights()[0].tobytes() == before.tobytes()
-    assert not any("embeddings" in v.path for v in model.optimizer.variables)
 
 
 def test_activity_is_regularized_as_by_keras():

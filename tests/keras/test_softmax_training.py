@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pathlib
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -26,8 +21,6 @@ from tests.keras.softmax_models import (
     vectors,
     words,
 )
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.slow
@@ -183,20 +176,6 @@ def test_xla_is_declined_in_one_line():
     assert len(told) == 1 and not model.jit_compile
     model, _, _ = make_model("classes", LazyAdam(0.1))
     assert not model.jit_compile
-
-
-@pytest.mark.slow
-def test_two_replicas_train_as_one_device():
-    # The number of devices is fixed for the life of a process.
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.keras.softmax_replicas"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout.splitlines()[-1])
-    assert found["apart"] < 1e-4 and found["whole"] == []
 
 
 def compiled(name, **options):

@@ -13,7 +13,6 @@ import tensorflow as tf
 from app.keras import (
     SGD,
     Adagrad,
-    DynamicEmbedding,
     LazyAdam,
     RowEmbeddingReduce,
 )
@@ -211,11 +210,9 @@ def _operators(table, other):
 
 @pytest.mark.parametrize("kind", [*models.KINDS, "dynamic"])
 def test_arithmetic_on_a_table_is_refused_and_numpy_has_its_rows(kind, tmp_path):
+    layer = models.make_layer(kind, tmp_path)
     if kind == "dynamic":
-        layer = DynamicEmbedding(models.COLUMNS, capacity=models.ROWS)
         models.fit_batches(models.make_model(layer))
-    else:
-        layer = models.make_layer(kind, tmp_path)
     table, (*_, rows) = layer.embeddings, layer.get_weights()
     for each in layer.weights:  # the keys of a dynamic table are one more
         for name, operation in _operators(each, tf.ones(each.shape, each.dtype)):
@@ -229,9 +226,7 @@ def test_arithmetic_on_a_table_is_refused_and_numpy_has_its_rows(kind, tmp_path)
 
 @pytest.mark.parametrize("kind", ["device", "reduce", *models.KINDS, "dynamic"])
 def test_a_vectorized_map_looks_up_and_does_not_train_in_silence(kind, tmp_path):
-    if kind == "dynamic":
-        layer = DynamicEmbedding(models.COLUMNS, capacity=models.ROWS)
-    elif kind == "reduce":
+    if kind == "reduce":
         layer = RowEmbeddingReduce(models.ROWS, models.COLUMNS)
     else:
         layer = models.make_layer(kind, tmp_path)
@@ -255,12 +250,7 @@ def test_a_vectorized_map_looks_up_and_does_not_train_in_silence(kind, tmp_path)
 )
 def test_tensorboard_has_a_histogram_of_rows(kind, tmp_path, monkeypatch, far_host):
     monkeypatch.setattr(table_variable, "_SAMPLE", models.ROWS // 5)
-    if kind == "dynamic":
-        layer = DynamicEmbedding(models.COLUMNS, capacity=models.ROWS, name="words")
-    elif kind == "hot":
-        layer = models.make_layer("host", tmp_path, hot_rows=40, name="words")
-    else:
-        layer = models.make_layer(kind, tmp_path, name="words")
+    layer = models.make_layer(kind, tmp_path, name="words")
     model = models.make_model(layer)
     board = keras.callbacks.TensorBoard(tmp_path / "log", histogram_freq=1, write_images=True)
     model.fit(models.IDS, models.TARGETS, epochs=2, verbose=0, callbacks=[board])

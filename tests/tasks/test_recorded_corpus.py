@@ -10,7 +10,7 @@ from app.errors import UsageError
 from app.settings import CorpusConfig
 from app.settings.checks import make_config
 from app.tasks import recorded_corpus
-from app.tasks.classify import classify_data, text_features
+from app.tasks.classify import classify_data, classify_job
 from app.tasks.words import words_data
 from app.text import corpus, unicode_rules
 
@@ -55,14 +55,14 @@ def test_a_workdir_with_words_of_earlier_rules_is_reported(tmp_path, caplog, tas
         if task == "words":
             how = config.corpus, config.input, config.vocabulary, place
             return words_data.load_text(*how, finished=False)
-        return classify_data.load_data(config, place, finished=False)
+        return classify_job.load_data(config, place, finished=False)
 
     def record():
         if task == "words":
             words_data.record(load(), place)
         else:
             words = load()
-            features = text_features.load_features(config, words.words, place)
+            features = classify_data.load_features(config.labelled, words.words, place)
             classify_data.record(words, features, place)
 
     assert not warnings_of(caplog, record)  # a new workdir

@@ -11,7 +11,7 @@ import pytest
 from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
 from app.errors import StoppedError, UsageError
-from app.settings import checks, flag_values
+from app.settings import checks
 from app.tasks import all_tasks, text_tasks
 from app.tasks.recommend import recommend_job
 from app.training.run import train_and_evaluate
@@ -83,8 +83,7 @@ def test_a_stop_after_the_last_epoch_says_how_to_score_what_is_saved(tmp_path, m
     ],
 )
 def test_for_how_many_users_items_are_ranked(asked, items, pairs, inner, expected):
-    config = flag_values.from_names({"task": "recommend", "score_users": asked})
-    assert recommend_job.count_ranked_users(config, 90_000, items, pairs, inner) == expected
+    assert recommend_job.count_ranked_users(asked, 90_000, items, pairs, inner) == expected
 
 
 def test_a_sample_of_users_is_drawn_by_the_seed(tmp_path, capsys):
@@ -100,10 +99,10 @@ def test_a_sample_of_users_is_drawn_by_the_seed(tmp_path, capsys):
             ranked.append(users_N)
             return super().blocks(users_N, known)
 
-    heldout = recommend_job.recommend_data.load_split((config.corpus.corpus,), config).heldout
+    heldout = recommend_job.read_split(config, (config.corpus.corpus,)).heldout
     ranker = Ranker(trained.model, trained.tables, 5)
     for users in (7, 7, 60):
-        recommend_job.heldout_scores(ranker, trained.known, heldout, config, users)
+        recommend_job.heldout_scores(ranker, trained.known, heldout, [5], users, config.run.seed)
     assert len(ranked[0]) == 7 and set(ranked[0]) <= set(ranked[2])
     np.testing.assert_array_equal(ranked[0], ranked[1])
     np.testing.assert_array_equal(ranked[2], np.unique(heldout.users_N))

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.distributed.packing import pack, packed_size, unpack
+from app.distributed.exchange import FLAGS
+from app.distributed.replicas import pack, packed_size, unpack
 from app.input.token_rows import PAD
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.models.cbow import Cbow
-from app.models.language_model import LanguageModel
-from app.models.recurrent import gru
+from app.models.language_model import LanguageModel, gru
 from app.models.subword_rows import SubwordRows
-from app.optimizers import clipping
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
+from app.optimizers.base import clip_by_row_norm
 from app.tables.device import DeviceTable
 from app.training.gradients import RowGradients, StepGradients, add_gradients, compute_gradients
 from app.training.step import apply_gradients, split_steps, train_function, train_step
@@ -130,7 +130,7 @@ def test_gradients_are_clipped_after_they_are_summed():
 
     def clip(found):
         seen.append(found)
-        return clipping.by_row_norm(found, 1.0)
+        return clip_by_row_norm(found, 1.0)
 
     optimizer = dataclasses.replace(adagrad(0.01), clip=clip)
     ids_U = tf.constant([3, 1])
@@ -201,7 +201,7 @@ def test_vectors_of_several_replicas_hold_the_sum_of_what_they_found():
         size = tf.constant(30)  # more than either of them needs
         both = zip(replicas, flags, strict=True)
         vectors = [pack(one, tf.constant(flag), size) for one, flag in both]
-        return unpack(tf.concat(vectors, axis=0), 2, replicas[0], 2, size)
+        return unpack(tf.concat(vectors, axis=0), 2, replicas[0], size)
 
     found, sums = exchanged()
     assert (float(found.loss), float(found.examples)) == (2.0, 4.0)
@@ -222,5 +222,5 @@ def test_vectors_of_several_replicas_hold_the_sum_of_what_they_found():
 def test_a_vector_is_as_long_as_its_rows():
     """However many rows the table has."""
     found = StepGradients(tf.zeros([]), tf.zeros([]), {"input": make_rows([5, 99_999_999], 8)}, {})
-    size = int(packed_size([8], [tf.constant(2)], flags=1))
-    assert pack(found, tf.zeros([]), size).shape == [size] == [1 + 3 + 2 + 2 * 8]
+    size = int(packed_size([8], [tf.constant(2)]))
+    assert pack(found, tf.zeros([FLAGS]), size).shape == [size] == [1 + 2 + FLAGS + 2 + 2 * 8]

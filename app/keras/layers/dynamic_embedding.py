@@ -151,11 +151,7 @@ class DynamicEmbedding(keras.layers.Layer):
         return (*input_shape, self.output_dim)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
-        """Return the shape and dtype of the result of `call`, as a symbolic tensor.
-
-        Raises:
-            ValueError: The keys are of another dtype than those of the layer.
-        """
+        """Return the shape and dtype of the result of `call`, as a symbolic tensor."""
         self._check_dtype(tf.as_dtype(inputs.dtype))
         return super().compute_output_spec(inputs)
 
@@ -281,9 +277,6 @@ class KeysOfRows(HandleVariable):
 
         Args:
             value: An array (V,) that `numpy` returned, or a copy of one.
-
-        Raises:
-            ValueError: They are other keys.
         """
         value = np.asarray(value)
         if value.dtype != np.int64 or not np.array_equal(value, self.numpy()):

@@ -161,11 +161,7 @@ class RowEmbedding(keras.layers.Embedding):
         return super().from_config(with_new_file(config))
 
     def save_own_variables(self, store: Any) -> None:
-        """Write the rows; those of a table that is not on the device part by part.
-
-        Raises:
-            OSError: The disk is full.
-        """
+        """Write the rows; those of a table that is not on the device part by part."""
         super().save_own_variables(StoreByPart(store))
 
     def load_own_variables(self, store: Any) -> None:
@@ -206,11 +202,7 @@ class RowEmbedding(keras.layers.Embedding):
         return tf.ragged.map_flat_values(self._look_up, inputs)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
-        """Return the shape and dtype of the result of `call`, as a symbolic tensor.
-
-        Raises:
-            ValueError: The ids are no numbers.
-        """
+        """Return the shape and dtype of the result of `call`, as a symbolic tensor."""
         self._check_dtype(tf.as_dtype(inputs.dtype))
         return super().compute_output_spec(inputs)
 

@@ -117,11 +117,7 @@ class RowEmbeddingReduce(RowEmbedding):
         """Return no mask: the masked axis is gone."""
 
     def compute_output_shape(self, input_shape: Any, *_: Any) -> tuple:
-        """Return the shape of the result: columns in place of the last axis, but after a batch.
-
-        Args:
-            input_shape: The shape of the ids.
-        """
+        """Return the shape of the result: columns in place of the last axis, but after a batch."""
         batch = input_shape if len(input_shape) == 1 else input_shape[:-1]
         return (*batch, self.output_dim)
 

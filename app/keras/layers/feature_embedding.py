@@ -98,9 +98,6 @@ def _read_feature(feature: Any, tables: dict[int, TableConfig]) -> FeatureConfig
     Args:
         tables: The tables of features that were read before, by the `id` of their configuration;
             a new table is added to them.
-
-    Raises:
-        ValueError: It is no configuration, or it has a value that cannot be honoured.
     """
     try:
         name, table = feature.name, feature.table
@@ -119,12 +116,7 @@ def _read_feature(feature: Any, tables: dict[int, TableConfig]) -> FeatureConfig
 
 
 def _fits(shape: Any, expected: Any) -> bool:
-    """Return whether two shapes agree in rank, and beyond the batch where both have a number.
-
-    Args:
-        shape: A shape. Its first number, the size of the batch, is not compared.
-        expected: Another shape, which begins with the batch as well.
-    """
+    """Return whether two shapes agree in rank, and beyond the batch where both have a number."""
     if len(shape) != len(expected):
         return False
     pairs = zip(shape[1:], expected[1:], strict=True)
@@ -268,11 +260,7 @@ class FeatureEmbedding(keras.layers.Layer):
         return self._map(spec, inputs, weights)
 
     def compute_output_shape(self, input_shapes: Any) -> Any:
-        """Return the shapes of the results, in their structure.
-
-        Args:
-            input_shapes: The shapes of the ids of each feature.
-        """
+        """Return the shapes of the results, in their structure."""
         return keras.tree.map_structure_up_to(
             self._features,
             lambda feature, shape: self.tables[feature.table.name].compute_output_shape(shape),

@@ -113,9 +113,6 @@ class OutputLayer(keras.layers.Layer):
         Args:
             counts_V: The count of each word, in descending order.
             columns: The number of columns of the hidden vectors, the bias included.
-
-        Raises:
-            NotImplementedError: Always, in this base class.
         """
         raise NotImplementedError
 
@@ -194,11 +191,7 @@ class OutputLayer(keras.layers.Layer):
     def compute_output_spec(
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: Any = None
     ) -> keras.KerasTensor:
-        """Return the shape and dtype of the result of `call`, after its checks of shape and dtype.
-
-        Raises:
-            ValueError: The targets are no integers, or the shapes do not match.
-        """
+        """Return the shape and dtype of the result of `call`, after checks of shape and dtype."""
         self._check(hidden.shape, targets.shape, tf.as_dtype(targets.dtype))
         return keras.KerasTensor(targets.shape, "float32")
 
@@ -264,9 +257,6 @@ class OutputLayer(keras.layers.Layer):
         """Return the shapes of the tables by name, which need not be made.
 
         Of a layer that is not built, the classes or the tree are made to count their rows.
-
-        Args:
-            hidden_size: The number of columns of the hidden vectors.
         """
         if self.built:
             return {name: tuple(table.shape) for name, table in self._tables.items()}
@@ -409,11 +399,7 @@ class OutputLayer(keras.layers.Layer):
 
 
 def checked_counts(counts: Any, words: int, layer: str) -> np.ndarray:
-    """Return the counts as int64 (V,), after a check of their shape and values.
-
-    Raises:
-        ValueError: The shape is wrong, or a count is negative or not a whole number.
-    """
+    """Return the counts as int64 (V,); raise ValueError for a wrong shape or a wrong number."""
     given_V = np.asarray(counts)
     if given_V.shape != (words,):
         raise ValueError(
@@ -458,9 +444,6 @@ def packed_counts(counts_V: np.ndarray) -> str:
 
     The text is base64 of the differences, compressed by zlib. Differences of sorted counts are
     mostly 0, so the counts of ten million words of a text take about 50 kB.
-
-    Args:
-        counts_V: The count of each id, int64.
     """
     steps_V = np.diff(counts_V, prepend=0).astype("<i8")
     return base64.b64encode(zlib.compress(steps_V.tobytes())).decode("ascii")
@@ -489,9 +472,6 @@ def unpacked_counts(text: str, words: int) -> np.ndarray:
 
 def check_compiled(layer: keras.layers.Layer) -> None:
     """Check that no model in the call stack compares the output of a layer with classes.
-
-    Args:
-        layer: An output layer, whose output is -log P.
 
     Raises:
         ValueError: The layer is an output of a compiled model, whose loss or one of whose metrics

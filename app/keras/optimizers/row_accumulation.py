@@ -125,11 +125,7 @@ class RowAccumulation(StateByPart):
     """
 
     def build(self, var_list: Iterable[Any]) -> None:
-        """Create the state of the optimizer as Keras does, with the sums of tables' gradients.
-
-        Raises:
-            ValueError: The slots of the tables need more memory, or disk, than is free.
-        """
+        """Create the state of the optimizer as Keras does, with the sums of tables' gradients."""
         var_list = list(var_list)
         if not self.built:
             require_room_for_slots(self, var_list)

@@ -10,8 +10,7 @@ from typing import Any, ParamSpec
 import keras
 import tensorflow as tf
 
-from ...optimizers.base import Rule, State, touched
-from ...optimizers.row_updates import update_rows
+from ...optimizers.base import Rule, State, touched, update_rows
 from ...system.xla import under_xla
 from ...tables.base import Ids
 from ...tables.rounding import round_stochastically, round_under_xla
@@ -44,8 +43,6 @@ def arguments_of(stock: Callable[_P, None], base: type, **own: Any) -> Callable[
     """Return a constructor that `help` and editors show with the arguments of one of Keras.
 
     Args:
-        stock: The constructor of Keras.
-        base: The class whose constructor is called.
         **own: Further arguments by name, with their defaults.
     """
 
@@ -79,10 +76,6 @@ class RowSparse(RowAccumulation):
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
             row of such a table is then updated by the rule, even if its gradient is dense.
         updates_rows: True: no warning that the optimizer writes whole tables.
-
-    Raises:
-        ValueError: Keras runs on another backend, an argument is out of range, or there is no such
-            rounding.
     """
 
     has_row_state = False
@@ -376,7 +369,7 @@ class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
 def _as_table(
     variable: tf.Variable | TableVariable, slots: Mapping[str, Any], seed: tf.Tensor | None
 ) -> Any:
-    """Return a variable as a table with slots, for `optimizers.row_updates.update_rows`."""
+    """Return a variable as a table with slots, for `optimizers.base.update_rows`."""
     kind: Any = tf.as_dtype(variable.dtype)
     if isinstance(variable, TableVariable):
         states: dict[str, Any] = {name: slot.table for name, slot in slots.items()}
@@ -427,9 +420,6 @@ def _constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
     """Return a rule that also applies a constraint to the rows that have a gradient.
 
     A row whose gradient is all zeros stays as it is, even if it violates the constraint.
-
-    Args:
-        constraint: A constraint by row (see `by_row`).
     """
 
     def constrained(

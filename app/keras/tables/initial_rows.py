@@ -90,7 +90,6 @@ class StoredRows(keras.initializers.Initializer):
         """Return all rows as a tensor in host memory.
 
         Args:
-            shape: The shape of the table, (V, D).
             dtype: The dtype of the result; by default float32.
 
         Raises:
@@ -120,14 +119,7 @@ class StoredRows(keras.initializers.Initializer):
             yield part, tf.cast(self.rows[part], tf.float32)
 
     def check_shape(self, shape: Sequence[int]) -> None:
-        """Check that a table has the shape of the stored rows.
-
-        Args:
-            shape: The shape of the table.
-
-        Raises:
-            ValueError: It has another one.
-        """
+        """Raise ValueError if a table has another shape than the stored rows."""
         if tuple(shape) != tuple(self.rows.shape):
             raise ValueError(
                 f"{self} has rows of shape {tuple(self.rows.shape)}, and the table has "

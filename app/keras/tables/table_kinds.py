@@ -83,11 +83,7 @@ def _new_file(path: Path) -> TableFile:
 
 
 def check_kind(layer: Any) -> None:
-    """Check the arguments of a layer that belong to its table, and set its `supports_jit`.
-
-    Raises:
-        ValueError: There is no such table, or it cannot have what the layer asks for.
-    """
+    """Set `supports_jit` of a layer; raise ValueError if arguments of its table cannot be."""
     if layer.table not in KINDS:
         raise ValueError(f"{layer.name}: table={layer.table!r}; give one of {', '.join(KINDS)}")
     is_file = layer.table == "file"
@@ -174,14 +170,7 @@ def _check_hot_rows(layer: Any) -> None:
 
 
 def check_is_variable(layer: Any, feature: str) -> None:
-    """Check that the table of a layer is a variable of the device.
-
-    Args:
-        feature: The feature that needs it, for the message.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Raise ValueError if the table of a layer is not on the device, as a named feature needs."""
     if layer.table != "device":
         raise ValueError(f"{layer.name}: {feature} needs table='device', not {layer.table!r}")
 
@@ -220,9 +209,6 @@ def with_new_file(config: Mapping[str, Any]) -> dict[str, Any]:
     The new file is in the folder of `new_files_in`; without one, beside the file of the
     configuration if this process named it, as where a layer is copied; else in the folder for
     temporary files. It is removed with its layer.
-
-    Args:
-        config: The configuration; it is not changed.
     """
     config = dict(config)
     config.pop("table_id", None)  # of earlier versions

@@ -211,9 +211,6 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
     Tables of less than 16 MiB together are not checked, nor those under a `tf.distribute` strategy,
     nor an optimizer of another package, whose configuration need not make it again.
 
-    Args:
-        optimizer: The optimizer, which is not built.
-
     Raises:
         ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
     """

@@ -42,12 +42,7 @@ _SAMPLE = 4096  # rows of a histogram in TensorBoard
 
 
 class _Handle(BaseResourceVariable):
-    """A variable of TensorFlow without rows, which has a gradient and whose value is not read.
-
-    Args:
-        made: A variable, whose handle this one has.
-        path: The path of the variable of Keras, for messages.
-    """
+    """A variable of TensorFlow without rows, which has a gradient and whose value is not read."""
 
     def __init__(self, made: tf.Variable, path: str):
         super().__init__(
@@ -91,10 +86,6 @@ class HandleVariable(keras.Variable):
 
     Every operation on it raises ValueError; `numpy` returns the values. A subclass defines `numpy`
     and `sample`.
-
-    Args:
-        shape: The shape of the empty TensorFlow variable.
-        dtype: The dtype of the values.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: str, **options: Any):

@@ -27,9 +27,6 @@ class StockOptimizerWarning:
 
     It takes the place of False in `keras.Variable.overwrite_with_gradient`, which an optimizer
     reads in each step that has a gradient of the variable.
-
-    Args:
-        variable: The table, a Keras variable.
     """
 
     def __init__(self, variable: keras.Variable):
@@ -64,9 +61,6 @@ def warn_of_whole_table(table: Any) -> None:
     """Warn of parts of a step that read or write the whole of a table with a row-sparse gradient.
 
     These are whole reads, and constraints that are not by row.
-
-    Args:
-        table: The table, a variable of Keras or TensorFlow.
     """
     warn_of_whole_read(table)
     constraint = getattr(table, "constraint", None)
@@ -119,11 +113,7 @@ def warn_of_whole_read(variable: Any) -> None:
 
 
 def log_missing_prefetch(tables: Iterable[Any]) -> None:
-    """Log in one line which tables have a cache that no `prefetch_rows` fills, once for each table.
-
-    Args:
-        tables: The tables that a step trains, variables of Keras or TensorFlow.
-    """
+    """Log in one line, once, which tables have a cache that no `prefetch_rows` fills."""
     lacking = {}
     for variable in tables:
         table = variable.table if isinstance(variable, TableVariable) else None

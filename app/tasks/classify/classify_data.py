@@ -1,7 +1,8 @@
-"""Load the labelled texts of a classifier, the held-out texts, and the names of its ids."""
+"""Load the labelled texts of a classifier, their features, and the names of its ids."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,19 +12,22 @@ from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...input import labelled_files
-from ...input.features import Features
+from ...input.features import EncodedTexts, Features, encode, find_buckets, select_rows
 from ...input.labelled import Examples, list_starts
-from ...settings import ClassifyConfig
+from ...settings import CorpusConfig, InputConfig, LabelledConfig, VocabularyConfig
+from ...system.checked_files import COUNT, damaged
+from ...system.files import replacing
+from ...tables.arrays import read_npz
 from ...text import corpus, vocabulary
 from ...text import names as text_names
 from ...text.tokenize import warn_about_missing_spaces
 from ...text.vocabulary import Vocabulary
 from ...types import ALONE, Team
 from .. import recorded_corpus
-from . import fasttext_start, grown_names, text_features
 
 # Bounds of a weight of --class_weights: no rarity of a label asks for more.
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
+_ARRAY = "buckets_N"
 
 
 class Data(NamedTuple):
@@ -47,48 +51,62 @@ class Data(NamedTuple):
     new_ids: tuple[np.ndarray, np.ndarray] | None = None
 
 
-def load_data(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Data:
+def load_data(
+    split: CorpusConfig,
+    settings: InputConfig,
+    rules: VocabularyConfig,
+    labelled: LabelledConfig,
+    seed: int,
+    workdir: Workdir,
+    finished: bool,
+    team: Team = ALONE,
+    initial_names: Callable[[], tuple[Vocabulary, Vocabulary]] | None = None,
+) -> Data:
     """Load the texts of a run; the names of ids come from the workdir if it has them.
 
     Without --heldout, a random share of the texts is held out. Warnings are logged for texts that
     are left out and for held-out labels that training lacks.
 
     Args:
-        config: The configuration of the run.
+        split: The files of the texts, and how they are split into tokens.
+        settings: Names the held-out texts, and how files are read.
+        rules: Which words get an id.
+        labelled: How labels are read.
+        seed: The seed of the run.
         workdir: The workdir of the run.
         finished: Whether the run has completed all its epochs. Only then may the corpus change.
         team: The processes that train together; they parse the texts together.
+        initial_names: Returns the words and labels of the classifier that a new run starts from;
+            None to count them.
 
     Raises:
         UsageError: The texts cannot be used, or the corpus changed during a run.
         RunError: A file cannot be read.
     """
-    sources, known = recorded_corpus.open_corpus(
-        config.corpus, workdir, {"fingerprint": dict}, team
-    )
+    sources, known = recorded_corpus.open_corpus(split, workdir, {"fingerprint": dict}, team)
     recorded = known.get("fingerprint")
-    fingerprint = recorded_corpus.recognize(sources, recorded, config.corpus, workdir, finished)
+    fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, finished)
     if recorded is None:
-        warn_about_missing_spaces(sources, f"--corpus={config.corpus.corpus}")
-    grows = bool(recorded) and fingerprint is None and config.vocabulary.grow_vocab
+        warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
+    grows = bool(recorded) and fingerprint is None and rules.grow_vocab
     fingerprint = fingerprint or corpus.fingerprint(sources, team)
-    how = config.corpus, config.labelled, config.input
+    how = split, labelled, settings
     examples, heldout = labelled_files.read(sources, *how, team), None
-    if config.input.heldout:
-        heldout = read_heldout(config.input.heldout, config)
-    elif config.input.heldout_share:
-        examples, heldout = _split_heldout(examples, config)
-    words, labels = _load_or_count_names(examples, config, workdir)
+    if settings.heldout:
+        heldout = read_heldout(settings.heldout, *how)
+    elif settings.heldout_share:
+        examples, heldout = _split_heldout(examples, settings.heldout_share, seed)
+    words, labels = _load_or_count_names(examples, rules, workdir, split.corpus, initial_names)
     if recorded is not None:
-        recorded_corpus.warn_about_old_words(workdir, words.tokens, config.corpus.tokenizer)
+        recorded_corpus.warn_about_old_words(workdir, words.tokens, split.tokenizer)
     new_ids = None
     if grows:
-        words, labels, new_ids = grown_names.grow(words, labels, examples, config)
-    training = assign_ids(examples, words, labels, config)
+        words, labels, new_ids = grow_names(words, labels, examples, rules, labelled.word_ngrams)
+    training = assign_ids(examples, words, labels, labelled)
     if heldout is not None:
-        heldout = assign_ids(heldout, words, labels, config)
+        heldout = assign_ids(heldout, words, labels, labelled)
         warn_about_unseen_labels(heldout)
-    usable = _select_usable(training, len(words.tokens), config)
+    usable = _select_usable(training, len(words.tokens), split.corpus, rules.min_count)
     return Data(fingerprint, usable, heldout, words, labels, new_ids)
 
 
@@ -102,7 +120,7 @@ def record(data: Data, features: Features, workdir: Workdir) -> None:
     """
     vocabulary.save(data.words, str(workdir.vocabulary))
     text_names.save(data.labels, workdir.labels)
-    text_features.save(features, workdir)
+    _save_features(features, workdir)
     corpus_record = {"fingerprint": data.fingerprint, **recorded_corpus.word_rules(workdir)}
     if features.buckets_N is not None:
         corpus_record["ngram_rows"] = len(features.buckets_N)
@@ -151,33 +169,29 @@ def load_names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     return vocabulary.load(str(workdir.vocabulary)), text_names.load(workdir.labels)
 
 
-def read_heldout(files: str, config: ClassifyConfig) -> Examples:
+def read_heldout(
+    files: str, split: CorpusConfig, labelled: LabelledConfig, settings: InputConfig
+) -> Examples:
     """Read the labelled texts of files; their ids are not yet the ids of a trained classifier.
 
     Args:
         files: The files, named as by --corpus.
-        config: The configuration of the run.
+        split: How texts are split into tokens.
+        labelled: How labels are read.
+        settings: How files are read.
 
     Raises:
         UsageError: There is no text, a text has no label, or the files cannot be used.
         RunError: A file cannot be read.
     """
-    sources = corpus.resolve_heldout(config.corpus, files)
-    return labelled_files.read(sources, config.corpus, config.labelled, config.input)
+    return labelled_files.read(corpus.resolve_heldout(split, files), split, labelled, settings)
 
 
 def assign_ids(
-    examples: Examples, words: Vocabulary, labels: Vocabulary, config: ClassifyConfig
+    examples: Examples, words: Vocabulary, labels: Vocabulary, settings: LabelledConfig
 ) -> Examples:
-    """Return the texts with the ids of a run; unknown words are dropped unless n-grams need them.
-
-    Args:
-        examples: The texts.
-        words: The vocabulary.
-        labels: The labels.
-        config: The configuration of the run.
-    """
-    keeps_unknown = config.labelled.fasttext_features and config.labelled.word_ngrams > 1
+    """Return the texts with the ids of a run; drop unknown words unless n-grams need them."""
+    keeps_unknown = settings.fasttext_features and settings.word_ngrams > 1
     return examples.with_names(words.tokens, labels.tokens, keeps_unknown)
 
 
@@ -237,14 +251,14 @@ def parse_class_weights(value: str, labels: Vocabulary) -> np.ndarray:
     return np.array([*weights.values()], np.float32)
 
 
-def _split_heldout(examples: Examples, config: ClassifyConfig) -> tuple[Examples, Examples]:
+def _split_heldout(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
     """Return the examples to train on, and a random share (by the seed) that is held out.
 
     Raise UsageError if one of the two would be empty.
     """
-    share, count = config.input.heldout_share, len(examples)
+    count = len(examples)
     is_heldout_E = np.zeros(count, bool)
-    order_E = np.random.default_rng(config.run.seed).permutation(count)
+    order_E = np.random.default_rng(seed).permutation(count)
     is_heldout_E[order_E[: round(share * count)]] = True
     if is_heldout_E.all() or not is_heldout_E.any():
         raise UsageError(
@@ -254,8 +268,144 @@ def _split_heldout(examples: Examples, config: ClassifyConfig) -> tuple[Examples
     return examples.select(~is_heldout_E), examples.select(is_heldout_E)
 
 
+def grow_names(
+    words: Vocabulary,
+    labels: Vocabulary,
+    examples: Examples,
+    rules: VocabularyConfig,
+    word_ngrams: int,
+) -> tuple[Vocabulary, Vocabulary, tuple[np.ndarray, np.ndarray]]:
+    """Add the words and the labels of more texts to those of a finished classifier (--grow_vocab).
+
+    Returns:
+        The words, the labels, and the new ids of the words and of the labels so far.
+
+    Raises:
+        UsageError: The run has n-grams, whose rows depend on the ids of words.
+    """
+    if word_ngrams > 1:
+        raise UsageError(
+            f"--word_ngrams={word_ngrams}: the rows of n-grams depend on the ids "
+            "of words, which --grow_vocab changes; leave it out, or train in a new workdir"
+        )
+    new_words = text_names.count_names(examples.words, examples.tokens_M)
+    new_labels = text_names.count_names(examples.labels, examples.labels_N)
+    limits = rules.min_count, rules.max_vocab_size
+    grown_words, word_ids = _add(words, new_words, *limits)
+    grown_labels, label_ids = _add(labels, new_labels)
+    return grown_words, grown_labels, (word_ids, label_ids)
+
+
+def _add(
+    old: Vocabulary, new: Vocabulary, min_count: int = 1, most: int = 0
+) -> vocabulary.GrownVocabulary:
+    """Return the old names with the counts and the names of the new ones added."""
+    counts = dict(zip(new.tokens, new.counts.tolist(), strict=True))
+    return vocabulary.grow(old, counts, new.total, min_count, most)
+
+
+def make_features(
+    settings: LabelledConfig, words: Vocabulary, buckets_N: np.ndarray | None = None
+) -> Features:
+    """Return the rule that gives a text its feature ids: of known words and hashed n-grams.
+
+    Args:
+        words: The vocabulary.
+        buckets_N: The buckets that have a row (see `Features`).
+    """
+    return Features(
+        *(len(words.tokens), settings.word_ngrams, settings.buckets),
+        by_spelling=settings.fasttext_features,
+        buckets_N=buckets_N,
+    )
+
+
+def fit_features(
+    examples: Examples, most: int, words: Vocabulary, settings: LabelledConfig, workdir: Workdir
+) -> tuple[Features, EncodedTexts]:
+    """Return the features of a run, and those of its texts.
+
+    In a new run, only buckets with an n-gram of its texts get a row, as other rows would never be
+    trained. A run that starts from a classifier of fastText (--initial_model) has a row for each
+    bucket. So has a workdir of an earlier version.
+
+    Args:
+        examples: The training texts.
+        most: The largest number of features of a text; longer texts are cut.
+        words: The vocabulary.
+        workdir: The workdir of the run.
+
+    Raises:
+        DamagedError: A file of the workdir is missing or damaged.
+        RunError: A file cannot be read.
+    """
+    features = load_features(settings, words, workdir)
+    texts = encode(examples, features, most)
+    is_new = not workdir.has(workdir.corpus)  # which is written last
+    if is_new and features.ngrams > 1 and not settings.initial_model:
+        features = features._replace(buckets_N=find_buckets(texts, features))
+        texts = select_rows(texts, features)
+    return features, texts
+
+
+def load_features(settings: LabelledConfig, words: Vocabulary, workdir: Workdir) -> Features:
+    """Return the features of a run; each bucket has a row if the workdir lists none.
+
+    Args:
+        words: The vocabulary.
+        workdir: The workdir of the run.
+
+    Raises:
+        DamagedError: A file is missing or damaged.
+        RunError: A file cannot be read.
+    """
+    count = count_ngram_rows(workdir)
+    if count is None:
+        return make_features(settings, words)
+    (buckets_N,) = read_npz(workdir.ngrams, [_ARRAY])
+    is_list = buckets_N.shape == (count,) and count > 0 and buckets_N.dtype == np.int32
+    if not is_list or buckets_N[0] < 0 or (np.diff(buckets_N) <= 0).any():
+        raise damaged(workdir.ngrams, f"it does not list {count:,} buckets")
+    if buckets_N[-1] >= settings.buckets:
+        raise damaged(workdir.ngrams, f"it has the bucket {buckets_N[-1]} of {settings.buckets}")
+    return make_features(settings, words, buckets_N)
+
+
+def count_ngram_rows(workdir: Workdir) -> int | None:
+    """Return the number of buckets that the workdir lists; None if each bucket has a row.
+
+    Args:
+        workdir: The workdir of the run.
+
+    Raises:
+        DamagedError: The file is damaged, or missing beside a checkpoint.
+        RunError: The file cannot be read.
+    """
+    return recorded_corpus.read(workdir, {"ngram_rows": (None, COUNT)}).get("ngram_rows")
+
+
+def _save_features(features: Features, workdir: Workdir) -> None:
+    """Write the buckets that have a row to the workdir, unless all have.
+
+    Args:
+        features: The features of the run.
+        workdir: The workdir of the run.
+
+    Raises:
+        UsageError: The path is a folder or a device.
+        RunError: The file cannot be written.
+    """
+    if features.buckets_N is not None:
+        with replacing(workdir.ngrams) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **{_ARRAY: features.buckets_N})
+
+
 def _load_or_count_names(
-    examples: Examples, config: ClassifyConfig, workdir: Workdir
+    examples: Examples,
+    rules: VocabularyConfig,
+    workdir: Workdir,
+    corpus: str,
+    initial_names: Callable[[], tuple[Vocabulary, Vocabulary]] | None,
 ) -> tuple[Vocabulary, Vocabulary]:
     """Load the words and labels of the workdir, or else count them in the training texts.
 
@@ -264,24 +414,23 @@ def _load_or_count_names(
     """
     if workdir.has(workdir.labels):
         return load_names(workdir)
-    if config.labelled.initial_model:
-        return fasttext_start.load_names(config)
+    if initial_names is not None:
+        return initial_names()
     labels = text_names.count_names(examples.labels, examples.labels_N)
     if len(labels.tokens) < 2:
         raise UsageError(
-            f"--corpus={config.corpus.corpus}: every text to train on has the label "
+            f"--corpus={corpus}: every text to train on has the label "
             f"{labels.tokens[0]!r}, so there is nothing to learn; give texts of two labels or more"
         )
-    settings = config.vocabulary
-    if settings.vocab:
-        return vocabulary.load(settings.vocab), labels
+    if rules.vocab:
+        return vocabulary.load(rules.vocab), labels
     words = text_names.count_names(
-        examples.words, examples.tokens_M, settings.min_count, settings.max_vocab_size
+        examples.words, examples.tokens_M, rules.min_count, rules.max_vocab_size
     )
     return words, labels
 
 
-def _select_usable(training: Examples, words: int, config: ClassifyConfig) -> Examples:
+def _select_usable(training: Examples, words: int, corpus: str, least: int) -> Examples:
     """Return the examples with a known word and only known labels; warn about the others.
 
     Raise UsageError if there is no such example.
@@ -290,11 +439,9 @@ def _select_usable(training: Examples, words: int, config: ClassifyConfig) -> Ex
     usable_E = np.diff(known_before[training.starts_E]) > 0
     usable_E &= np.add.reduceat(training.labels_N < 0, training.label_starts_E[:-1]) == 0
     if not usable_E.any():
-        least = config.vocabulary.min_count
         lower = f", or lower --min_count={least}" if least > 1 else ""
         raise UsageError(
-            f"--corpus={config.corpus.corpus}: no text has a word that is known; give other "
-            f"text{lower}"
+            f"--corpus={corpus}: no text has a word that is known; give other text{lower}"
         )
     if not usable_E.all():
         logging.warning("%d texts without a known word or label are left out", (~usable_E).sum())

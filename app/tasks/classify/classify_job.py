@@ -23,10 +23,11 @@ from ...input import bags
 from ...input.features import Features
 from ...input.labelled import Examples
 from ...models.bag import Bag
-from ...settings import ClassifyConfig
+from ...settings import ClassifyConfig, CorpusConfig, InputConfig
 from ...tables import memory
 from ...tables.base import Table
 from ...text import subwords, vector_files
+from ...text.fasttext.model_file import Model
 from ...text.unicode_rules import normal_form, normalize
 from ...text.vocabulary import Vocabulary
 from ...training.job import Evaluator, Job, TrainingData
@@ -34,7 +35,6 @@ from ...types import ALONE, Team
 from . import classify_data, fasttext_start, label_metrics
 from .classify_model import load_classifier, make_model
 from .label_prediction import Classifier
-from .text_features import fit_features
 
 
 def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
@@ -53,13 +53,15 @@ def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Tea
         UsageError: The flags or the texts do not fit together.
         RunError: A file cannot be read.
     """
-    data = classify_data.load_data(config, workdir, finished, team)
+    data, labelled = load_data(config, workdir, finished, team), config.labelled
     examples, seed = data.training, config.run.seed
-    features, texts = fit_features(examples, config.input.micro_tokens, data.words, config, workdir)
+    features, texts = classify_data.fit_features(
+        examples, config.input.micro_tokens, data.words, labelled, workdir
+    )
     model = make_model(config, features, data.labels)
     shape = bags.make_packing(examples, features, config.input, model.output.is_multi_label)
-    _warn_about_long_texts(examples, features, config)
-    weights_C = classify_data.parse_class_weights(config.labelled.class_weights, data.labels)
+    _warn_about_long_texts(examples, features, config.input)
+    weights_C = classify_data.parse_class_weights(labelled.class_weights, data.labels)
     batches = bags.make_batches(examples, texts, shape, weights_C, config.input, seed)
     # The packer of steps has a number for each feature id.
     size = examples.bytes + texts.bytes + 4 * features.rows
@@ -70,10 +72,15 @@ def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Tea
         config, model, batches, shape.spec(), workdir, others=[examples_memory]
     )
     if not checkpoint.list_checkpoints(workdir.checkpoints):
-        if config.labelled.initial_model:
-            fasttext_start.assign_rows(config, placed.tables)
-        if config.labelled.pretrained_vectors:
-            _load_pretrained(config.labelled.pretrained_vectors, placed.tables, data.words, config)
+        if labelled.initial_model:
+            initial = _load_initial(config)  # refused in a plan, too
+            if placed.tables:
+                fasttext_start.assign_rows(initial, config.model.loss, placed.tables)
+        if labelled.pretrained_vectors:
+            _load_pretrained(
+                *(labelled.pretrained_vectors, placed.tables, data.words),
+                *(config.model.dim, config.corpus),
+            )
     training_data = TrainingData(
         batches=batches,
         expected_batches=bags.estimate_batches(examples, features, config.input, shape),
@@ -96,6 +103,26 @@ def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Tea
         growth=_growth(model, data, features),
         finish=finish,
     )
+
+
+def load_data(
+    config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE
+) -> classify_data.Data:
+    """Load the texts of a run (see `classify_data.load_data`)."""
+
+    def initial_names() -> tuple[Vocabulary, Vocabulary]:
+        """Return the words and the labels of --initial_model."""
+        return fasttext_start.read_names(_load_initial(config), config.labelled.label_prefix)
+
+    return classify_data.load_data(
+        *(config.corpus, config.input, config.vocabulary, config.labelled, config.run.seed),
+        *(workdir, finished, team, initial_names if config.labelled.initial_model else None),
+    )
+
+
+def _load_initial(config: ClassifyConfig) -> Model:
+    """Load --initial_model; raise UsageError if it does not fit the flags of the run."""
+    return fasttext_start.load(config.labelled, config.model.dim, config.table.is_dynamic)
 
 
 def _growth(model: Bag, data: classify_data.Data, features: Features) -> Growth | None:
@@ -140,8 +167,8 @@ def evaluate(config: ClassifyConfig, workdir: Workdir, heldout: str) -> tuple[st
         RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
     classifier, words, labels = load_classifier(config, workdir)
-    examples = classify_data.read_heldout(heldout, config)
-    examples = classify_data.assign_ids(examples, words, labels, config)
+    examples = classify_data.read_heldout(heldout, config.corpus, config.labelled, config.input)
+    examples = classify_data.assign_ids(examples, words, labels, config.labelled)
     classify_data.warn_about_unseen_labels(examples)
     tally = classifier.score(examples)
     return label_metrics.format_table(tally, labels.tokens), label_metrics.summary(
@@ -150,7 +177,7 @@ def evaluate(config: ClassifyConfig, workdir: Workdir, heldout: str) -> tuple[st
 
 
 def _load_pretrained(
-    path: str, tables: Mapping[str, Table], words: Vocabulary, config: ClassifyConfig
+    path: str, tables: Mapping[str, Table], words: Vocabulary, dim: int, split: CorpusConfig
 ) -> None:
     """Copy the vectors of a file to the rows of its words, and log their number.
 
@@ -161,11 +188,11 @@ def _load_pretrained(
     """
     pretrained = vector_files.read(path)
     columns = pretrained.matrix.shape[1]
-    if columns != config.model.dim:
+    if columns != dim:
         raise UsageError(
             f"--pretrained_vectors={path} has vectors of {columns} numbers; give --dim={columns}"
         )
-    tokens = normalize(pretrained.tokens, normal_form(config.corpus))
+    tokens = normalize(pretrained.tokens, normal_form(split))
     # Of several spellings of a word, the first is the most frequent.
     row_of = {token: row for row, token in reversed([*enumerate(tokens)])}
     ids = [number for number, token in enumerate(words.tokens) if token in row_of]
@@ -182,14 +209,14 @@ def _load_pretrained(
         tables["input"].assign(tf.constant(ids_U), tf.constant(rows[has_ngrams_U]))
 
 
-def _warn_about_long_texts(examples: Examples, features: Features, config: ClassifyConfig) -> None:
+def _warn_about_long_texts(examples: Examples, features: Features, settings: InputConfig) -> None:
     """Log a warning if some texts will be cut because they do not fit into a micro-batch."""
-    longest = features.longest(config.input.micro_tokens)
+    longest = features.longest(settings.micro_tokens)
     count = int((examples.lengths_E > longest).sum())
     if count:
         logging.warning(
             "%d texts have more words and n-grams than --batch_tokens=%d: cut to %d words",
-            *(count, config.input.batch_tokens, longest),
+            *(count, settings.batch_tokens, longest),
         )
 
 

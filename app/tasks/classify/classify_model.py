@@ -21,7 +21,7 @@ from ...tables.base import Table
 from ...text import vocabulary
 from ...text.fasttext.line_features import hash_words
 from ...text.vocabulary import Vocabulary
-from . import classify_data, text_features
+from . import classify_data
 from .label_prediction import Classifier, batch_size
 
 # With fewer labels, matrix products are too small for bfloat16 to save time.
@@ -178,7 +178,7 @@ def load_trained(config: ClassifyConfig, workdir: Workdir) -> TrainedClassifier:
         RunError: There is no checkpoint that can be loaded.
     """
     words, labels = classify_data.load_names(workdir)
-    features = text_features.load_features(config, words, workdir)
+    features = classify_data.load_features(config.labelled, words, workdir)
     model = make_model(config, features, labels)
     tables, _ = placing.load_tables(config, model, workdir)
     return TrainedClassifier(model, tables, words, labels, features)

@@ -11,7 +11,7 @@ from absl import logging
 from ...assembly.learning import ROW_PER_WORD
 from ...errors import UsageError
 from ...losses.tree.huffman import Code, canonical_code
-from ...settings import ClassifyConfig
+from ...settings import LabelledConfig
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
 from ...text.fasttext import file_format, model_file
@@ -24,60 +24,20 @@ _DEEPEST = 49
 _TREE = "hierarchical_softmax"
 
 
-def load_names(config: ClassifyConfig) -> tuple[Vocabulary, Vocabulary]:
-    """Return the words and the labels of the model of --initial_model.
+def load(settings: LabelledConfig, dim: int, is_dynamic: bool) -> Model:
+    """Load the classifier of --initial_model.
 
     Args:
-        config: The configuration of the run.
+        settings: Names the model, and the features of the run.
+        dim: The value of --dim.
+        is_dynamic: Whether the tables of the run get rows while training.
 
     Raises:
         UsageError: The file is no classifier of fastText, or was trained with other features.
     """
-    dictionary = _load(config).dictionary
-    prefix, path = config.labelled.label_prefix, config.labelled.initial_model
-    words = _decode(dictionary.words, dictionary.counts_V, path)
-    labels = _decode(dictionary.labels, dictionary.counts_C, path)
-    names = [name.removeprefix(prefix) for name in labels.tokens]
-    return words, Vocabulary(names, labels.counts, labels.total)
-
-
-def assign_rows(config: ClassifyConfig, tables: Mapping[str, Table]) -> None:
-    """Copy the rows of the model of --initial_model to the tables of a run.
-
-    The rows of the output are copied if both models have a row for each label, or the same tree;
-    else a warning is logged, and they keep their initial values.
-
-    Args:
-        config: The configuration of the run.
-        tables: The tables `input` and `output`; an empty dictionary for --plan_only.
-
-    Raises:
-        UsageError: The file is no classifier of fastText, or was trained with other features.
-    """
-    model = _load(config)
-    if not tables:
-        return
-    _assign(tables["input"], model.input, np.arange(model.input.shape[0]))
-    loss, run_loss = file_format.LOSSES[model.args.loss], config.model.loss
-    if loss != _TREE and run_loss in ROW_PER_WORD:
-        _assign(tables["output"], model.output, np.arange(model.output.shape[0]))
-    elif loss == run_loss == _TREE and is_canonical(model.dictionary.counts_C):
-        rows = np.argsort(order_rows(canonical_code(model.dictionary.counts_C)))
-        _assign(tables["output"], model.output, rows, sign=-1)
-    else:
-        logging.warning(
-            "--initial_model=%s was trained with the loss %s: its output layer does not fit "
-            "--loss=%s, which starts anew",
-            *(model.path, loss, run_loss),
-        )
-
-
-def _load(config: ClassifyConfig) -> Model:
-    """Load the model; raise UsageError if the run cannot have its features."""
-    settings = config.labelled
     path = settings.initial_model
-    if not settings.fasttext_features or config.table.is_dynamic:
-        remedy = "another --table" if config.table.is_dynamic else "--fasttext_features, too"
+    if not settings.fasttext_features or is_dynamic:
+        remedy = "another --table" if is_dynamic else "--fasttext_features, too"
         raise UsageError(
             f"--initial_model={path} has the features of fastText, and a row for each word; give "
             f"{remedy}"
@@ -91,13 +51,48 @@ def _load(config: ClassifyConfig) -> Model:
             f"of `fasttext supervised -maxn 0`, or only predict with `lexrow predict --model`"
         )
     needed = {"dim": args.dim, "word_ngrams": max(1, args.word_ngrams)}
-    found = {"dim": config.model.dim, "word_ngrams": settings.word_ngrams}
+    found = {"dim": dim, "word_ngrams": settings.word_ngrams}
     if args.word_ngrams > 1:
         needed["buckets"], found["buckets"] = args.buckets, settings.buckets
     if needed != found:
         flags = " ".join(f"--{name}={value}" for name, value in needed.items())
         raise UsageError(f"--initial_model={path} was trained with other settings; give {flags}")
     return model
+
+
+def read_names(model: Model, prefix: str) -> tuple[Vocabulary, Vocabulary]:
+    """Return the words and the labels of a model, without the prefix of labels."""
+    dictionary = model.dictionary
+    words = _decode(dictionary.words, dictionary.counts_V, model.path)
+    labels = _decode(dictionary.labels, dictionary.counts_C, model.path)
+    names = [name.removeprefix(prefix) for name in labels.tokens]
+    return words, Vocabulary(names, labels.counts, labels.total)
+
+
+def assign_rows(model: Model, run_loss: str, tables: Mapping[str, Table]) -> None:
+    """Copy the rows of a model to the tables `input` and `output` of a run.
+
+    The rows of the output are copied if both models have a row for each label, or the same tree;
+    else a warning is logged, and they keep their initial values.
+
+    Args:
+        model: The model of --initial_model.
+        run_loss: The value of --loss.
+        tables: The tables of the run.
+    """
+    _assign(tables["input"], model.input, np.arange(model.input.shape[0]))
+    loss = file_format.LOSSES[model.args.loss]
+    if loss != _TREE and run_loss in ROW_PER_WORD:
+        _assign(tables["output"], model.output, np.arange(model.output.shape[0]))
+    elif loss == run_loss == _TREE and is_canonical(model.dictionary.counts_C):
+        rows = np.argsort(order_rows(canonical_code(model.dictionary.counts_C)))
+        _assign(tables["output"], model.output, rows, sign=-1)
+    else:
+        logging.warning(
+            "--initial_model=%s was trained with the loss %s: its output layer does not fit "
+            "--loss=%s, which starts anew",
+            *(model.path, loss, run_loss),
+        )
 
 
 def _decode(names: list[bytes], counts: np.ndarray, path: str) -> Vocabulary:

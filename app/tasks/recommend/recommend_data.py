@@ -14,29 +14,39 @@ from ...errors import UsageError
 from ...input import ratings
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import Split, split_pairs
-from ...settings import RecommendConfig
+from ...settings import RatingsConfig
 from ...system.files import replacing
 from ...tables import memory
-from ...text import corpus, names
+from ...text import names
 
 
-def load_split(sources: Sequence[str], config: RecommendConfig) -> Split:
+def load_split(
+    sources: Sequence[str],
+    heldout: Sequence[str],
+    settings: RatingsConfig,
+    share: float,
+    min_count: int,
+    seed: int,
+) -> Split:
     """Read the pairs of a run, and split them into training and held-out pairs.
 
     Args:
         sources: Paths of the files.
-        config: The configuration of the run.
+        heldout: Paths of the files of held-out pairs; empty to hold a share out.
+        settings: How pairs are read and split.
+        share: The share to hold out.
+        min_count: The fewest pairs of a user or an item.
+        seed: The seed of the run.
 
     Raises:
         UsageError: The files are malformed, or lack ratings that the flags need.
         RunError: A file cannot be read.
     """
-    corpus_pairs = ratings.read(sources, config.ratings)
-    heldout_pairs = read_heldout(config.input.heldout, config) if config.input.heldout else None
-    if config.ratings.weighted and corpus_pairs.ratings_N is None:
+    pairs = ratings.read(sources, settings)
+    heldout_pairs = ratings.read(heldout, settings) if heldout else None
+    if settings.weighted and pairs.ratings_N is None:
         raise UsageError("--weighted needs ratings, and the pairs have none; leave it out")
-    how = config.input.heldout_share, config.vocabulary.min_count, config.run.seed
-    return split_pairs(corpus_pairs, heldout_pairs, config.ratings, *how)
+    return split_pairs(pairs, heldout_pairs, settings, share, min_count, seed)
 
 
 def warn_about_negative_ratings(split: Split, min_rating: str) -> None:
@@ -56,14 +66,14 @@ def warn_about_negative_ratings(split: Split, min_rating: str) -> None:
         )
 
 
-def check_names(split: Split, config: RecommendConfig, workdir: Workdir) -> None:
+def check_names(split: Split, corpus: str, workdir: Workdir) -> None:
     """Raise UsageError unless the pairs have the users and items of the workdir, in the same order.
 
     A workdir without names passes. Blanks around a name do not count.
 
     Args:
         split: The pairs of the run.
-        config: The configuration of the run.
+        corpus: The value of --corpus.
         workdir: The workdir of the run.
 
     Raises:
@@ -79,23 +89,8 @@ def check_names(split: Split, config: RecommendConfig, workdir: Workdir) -> None
         recorded = [names.whole(name.strip()) for name in names.load(path).tokens]
         if recorded != [name.strip() for name in current.tokens]:
             raise UsageError(
-                f"{path} has other {kind} than --corpus={config.corpus.corpus}; train in a new "
-                "--workdir"
+                f"{path} has other {kind} than --corpus={corpus}; train in a new --workdir"
             )
-
-
-def read_heldout(files: str, config: RecommendConfig) -> Ratings:
-    """Read the pairs of some files; their ids are not yet the ids of a trained recommender.
-
-    Args:
-        files: The files, named as by --corpus.
-        config: The configuration of the run.
-
-    Raises:
-        UsageError: The files are malformed, or have no pair.
-        RunError: A file cannot be read.
-    """
-    return ratings.read(corpus.resolve_heldout(config.corpus, files), config.ratings)
 
 
 def memory_item(*parts: Ratings) -> memory.Item:

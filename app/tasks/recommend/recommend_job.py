@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from ...assembly import placing, storage
 from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
+from ...input import ratings
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import (
     KnownItems,
@@ -55,25 +57,26 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
         UsageError: The flags or the files do not fit together, or not with the workdir.
         RunError: A file cannot be read.
     """
-    tops = parse_top(config)
+    tops = parse_top(config.ratings.top)
     if config.corpus.corpus == CorpusConfig().corpus:
         raise UsageError(f"--corpus={config.corpus.corpus}: name files of users and their items")
     sources, known = recorded_corpus.open_corpus(config.corpus, workdir, CORPUS_SHAPE, team)
     recorded = known.get("fingerprint")
     fingerprint = recorded_corpus.recognize(sources, recorded, config.corpus, workdir, False)
     fingerprint = fingerprint or corpus.fingerprint(sources, team)
-    split = recommend_data.load_split(sources, config)
-    recommend_data.check_names(split, config, workdir)
+    seed, given = config.run.seed, config.input.heldout
+    split = read_split(config, sources)
+    recommend_data.check_names(split, config.corpus.corpus, workdir)
     train, heldout = split.train, split.heldout
-    if config.input.heldout and not len(heldout.users_N):
-        raise _nothing_to_score(config.input.heldout, split.left_out)
+    if given and not len(heldout.users_N):
+        raise _nothing_to_score(given, split.left_out)
     mean = None if train.ratings_N is None else float(train.ratings_N.mean())
     start = _make_start(config, split, workdir)
     model = make_model(config, split.users, split.items, mean, start.initial() if start else {})
     weighted, user_pairs = config.ratings.weighted, model.pair_loss.user_pairs
     if not (weighted or model.pair_loss.predicts_ratings):
         recommend_data.warn_about_negative_ratings(split, config.ratings.min_rating)
-    batches = make_batches(train, weighted, config.run.seed, config.input, user_pairs)
+    batches = make_batches(train, weighted, seed, config.input, user_pairs)
     size = [config.input.micro_tokens]
     spec = UserItemPairs(
         *(tf.TensorSpec(size, dtype) for dtype in (tf.int32,) * 2 + (tf.float32,) * 2)
@@ -84,8 +87,11 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
     placed = placing.place_tables(config, model, batches, spec, workdir, others=others)
     if start and model.start and not config.run.plan_only:
         start.vectors()
+        logging.info("vectors to start from: computed in %.1f s", start.seconds)
     wanted = len(np.unique(heldout.users_N))
-    users = count_ranked_users(config, wanted, model.items, len(train.users_N), model.scorer.inner)
+    users = count_ranked_users(
+        config.ratings.score_users, wanted, model.items, len(train.users_N), model.scorer.inner
+    )
     data = TrainingData(
         batches=batches,
         expected_batches=count_batches(len(train.users_N), config.input),
@@ -95,7 +101,6 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
         batch_unit="pairs",
         depends_on_micro_batches=False,
         digest=start.digest if start else 0,
-        start_seconds=start.seconds if start else 0.0,
         summary=[*recommend_data.about(split, sources), *_about_sample(users, wanted)],
         record=lambda: recommend_data.record(split, fingerprint, model.pair_loss.mean, workdir),
     )
@@ -104,11 +109,19 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
     if len(heldout.users_N):
         # --patience looks at the RMSE if ratings are predicted, else at the NDCG at the largest k.
         evaluator = Evaluator(
-            functools.partial(heldout_scores, ranker, split.known, heldout, config, users),
+            functools.partial(heldout_scores, ranker, split.known, heldout, tops, users, seed),
             lambda scores: -scores["rmse"] if "rmse" in scores else scores[f"ndcg@{tops[-1]}"],
         )
     finish = functools.partial(_closing, model.scorer.inner)
     return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
+
+
+def read_split(config: RecommendConfig, sources: Sequence[str]) -> Split:
+    """Read the pairs of a run from its files, and split them into training and held-out pairs."""
+    given = config.input.heldout
+    heldout = corpus.resolve_heldout(config.corpus, given) if given else ()
+    rules = config.input.heldout_share, config.vocabulary.min_count, config.run.seed
+    return recommend_data.load_split(sources, heldout, config.ratings, *rules)
 
 
 def _make_start(config: RecommendConfig, split: Split, workdir: Workdir) -> SpectralStart | None:
@@ -146,7 +159,8 @@ def evaluate(config: RecommendConfig, workdir: Workdir, heldout: str) -> tuple[s
     """
     recommender = load_recommender(config, workdir)
     scored = filter_by_rating(
-        recommend_data.read_heldout(heldout, config), config.ratings.min_rating
+        ratings.read(corpus.resolve_heldout(config.corpus, heldout), config.ratings),
+        config.ratings.min_rating,
     )
     scored, left_out = select_scorable(
         scored, recommender.users, recommender.items, recommender.known
@@ -155,12 +169,13 @@ def evaluate(config: RecommendConfig, workdir: Workdir, heldout: str) -> tuple[s
     if not count:
         raise _nothing_to_score(heldout, left_out)
     exclusions = recommend_data.describe_left_out(left_out)
-    ranker = Ranker(recommender.model, recommender.tables, parse_top(config)[-1])
+    tops = parse_top(config.ratings.top)
+    ranker = Ranker(recommender.model, recommender.tables, tops[-1])
     ranked = count_ranked_users(
-        *(config, users, ranker.items, len(recommender.known.items_N)),
+        *(config.ratings.score_users, users, ranker.items, len(recommender.known.items_N)),
         recommender.model.scorer.inner,
     )
-    values = heldout_scores(ranker, recommender.known, scored, config, ranked)
+    values = heldout_scores(ranker, recommender.known, scored, tops, ranked, config.run.seed)
     lines = [f"{name:14} {value:.4f}" for name, value in values.items()]
     sampled = f", for {ranked:,} users drawn by --seed" if ranked < users else ""
     protocol = (
@@ -180,19 +195,16 @@ def _nothing_to_score(heldout: str, left_out: int) -> UsageError:
     )
 
 
-def count_ranked_users(
-    config: RecommendConfig, users: int, items: int, pairs: int, inner: bool
-) -> int:
+def count_ranked_users(asked: str, users: int, items: int, pairs: int, inner: bool) -> int:
     """Return for how many users to rank the items.
 
     Args:
-        config: The configuration of the run; --score_users counts.
+        asked: The value of --score_users.
         users: The number of users with held-out pairs.
         items: The number of items.
         pairs: The number of training pairs.
         inner: Whether a score is an inner product.
     """
-    asked = config.ratings.score_users
     if asked == "auto":
         cost = items * (1 if inner else _OF_LAYERS)
         return min(users, max(_FEWEST_USERS, max(_OF_PAIR * pairs, _OF_WAIT) // cost))
@@ -212,8 +224,9 @@ def heldout_scores(
     ranker: Ranker,
     known: KnownItems,
     heldout: Ratings,
-    config: RecommendConfig,
+    tops: Sequence[int],
     users: int,
+    seed: int,
     check: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """Return the metrics of held-out pairs by name (see `ranking_metrics`).
@@ -225,16 +238,17 @@ def heldout_scores(
         ranker: Ranks the items.
         known: Items to leave out of the ranking.
         heldout: Pairs to score.
-        config: The configuration of the run.
-        users: For how many of the users to rank items; they are drawn by --seed.
+        tops: The numbers of --top.
+        users: For how many of the users to rank items.
+        seed: Draws these users.
         check: See `training.job.Scores`.
     """
     users_W, ranked = np.unique(heldout.users_N), heldout
     if users < len(users_W):
-        drawn_W = np.random.default_rng(config.run.seed).choice(users_W, users, replace=False)
+        drawn_W = np.random.default_rng(seed).choice(users_W, users, replace=False)
         ranked = heldout.select(np.isin(heldout.users_N, drawn_W))
     pairs_by_user = group_by_user(ranked, len(known.starts_U) - 1)
-    values = ranking_metrics.score(ranker, known, pairs_by_user, parse_top(config), check)
+    values = ranking_metrics.score(ranker, known, pairs_by_user, tops, check)
     if ranker.predicts_ratings and heldout.ratings_N is not None:
         predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)
         values |= ranking_metrics.rating_errors(predicted_N, heldout.ratings_N)

@@ -7,8 +7,8 @@ import pytest
 
 from app.checkpoints.workdir import Workdir
 from app.errors import UsageError
-from app.settings import Config, flag_values
-from app.tasks.classify import classify_data, text_features
+from app.settings import LabelledConfig, flag_values
+from app.tasks.classify import classify_data, classify_job
 from app.text.vocabulary import Vocabulary
 
 LABELS = Vocabulary(["a", "b c", "d=e"], np.array([6, 3, 1]), 10)
@@ -22,7 +22,7 @@ def data(tmp_path, lines, finished=False, **values):
         "heldout_share": 0.0,
         "min_count": 1,
     } | values
-    return classify_data.load_data(flag_values.from_names(names), Workdir(tmp_path), finished)
+    return classify_job.load_data(flag_values.from_names(names), Workdir(tmp_path), finished)
 
 
 LINES = [f"__label__{'ab'[number % 2]} w{number} the" for number in range(40)]
@@ -43,7 +43,7 @@ def test_a_share_is_held_out(tmp_path):
 @pytest.mark.slow
 def test_names_stay_as_they_were(tmp_path):
     found = data(tmp_path, LINES)
-    features = text_features.make_features(Config(), found.words)
+    features = classify_data.make_features(LabelledConfig(), found.words)
     classify_data.record(found, features, Workdir(tmp_path))
     with pytest.raises(UsageError, match="is not what --workdir"):
         data(tmp_path, LINES[1:])

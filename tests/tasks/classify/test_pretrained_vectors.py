@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.exporting import word2vec
-from app.settings import Config, CorpusConfig, ModelConfig
+from app.settings import CorpusConfig
 from app.tables.device import DeviceTable
 from app.tables.initial import Constant
 from app.tasks.classify import classify_job
@@ -22,6 +22,6 @@ def test_spellings_of_a_file(tmp_path, tokenizer, expected):
     word2vec.write(WordVectors(["Straße", "strasse"], matrix), str(tmp_path / "vectors"))
     table = DeviceTable(2, 2, Constant(9.0))
     words = Vocabulary(["strasse", "other"], np.array([2, 1]), 3)
-    config = Config(corpus=CorpusConfig(tokenizer=tokenizer), model=ModelConfig(dim=2))
-    classify_job._load_pretrained(str(tmp_path / "vectors"), {"input": table}, words, config)
+    split = CorpusConfig(tokenizer=tokenizer)
+    classify_job._load_pretrained(str(tmp_path / "vectors"), {"input": table}, words, 2, split)
     np.testing.assert_array_equal(table.gather(np.arange(2)), expected)

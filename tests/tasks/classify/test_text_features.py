@@ -8,7 +8,7 @@ import pytest
 from app.checkpoints.workdir import Workdir
 from app.errors import DamagedError
 from app.settings import flag_values
-from app.tasks.classify import classify_data, text_features
+from app.tasks.classify import classify_data, classify_job
 
 LINES = [f"__label__{'ab'[number % 2]} w{number % 7} the end" for number in range(40)]
 OTHERS = ["__label__a the w1 w2 the", "__label__b new words the end"]
@@ -20,8 +20,8 @@ def fitted(tmp_path, lines, finished=False, **values):
     names = {"task": "classify", "corpus": str(tmp_path / "a.txt"), "heldout_share": 0.0}
     names |= {"min_count": 1, "word_ngrams": 2, "buckets": 5000} | values
     config, workdir = flag_values.from_names(names), Workdir(tmp_path)
-    data = classify_data.load_data(config, workdir, finished)
-    found = text_features.fit_features(data.training, 99, data.words, config, workdir)
+    data = classify_job.load_data(config, workdir, finished)
+    found = classify_data.fit_features(data.training, 99, data.words, config.labelled, workdir)
     return config, data, *found
 
 
@@ -46,10 +46,10 @@ def test_a_new_run_has_a_row_for_each_bucket_that_occurs(tmp_path):
     assert texts.shares_F.tolist() == pytest.approx([2 / 7, *[1 / 7] * 3, *[1 / 3] * 3])
     np.savez(workdir.ngrams, buckets_N=features.buckets_N[::-1])
     with pytest.raises(DamagedError, match="ngrams.npz is damaged: it does not list 9 buckets"):
-        text_features.load_features(config, data.words, workdir)
+        classify_data.load_features(config.labelled, data.words, workdir)
     np.savez(workdir.ngrams, buckets_N=np.arange(4992, 5001, dtype=np.int32))
     with pytest.raises(DamagedError, match="it has the bucket 5000 of 5000"):
-        text_features.load_features(config, data.words, workdir)
+        classify_data.load_features(config.labelled, data.words, workdir)
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_texts_of_one_word_have_a_bucket(tmp_path):
 @pytest.mark.slow
 def test_a_run_of_an_earlier_version_keeps_all_buckets(tmp_path):
     config, data, *_ = fitted(tmp_path, LINES)
-    every = text_features.make_features(config, data.words)
+    every = classify_data.make_features(config.labelled, data.words)
     classify_data.record(data, every, Workdir(tmp_path))
     *_, features, texts = fitted(tmp_path, LINES)
     assert features.buckets_N is None and features.rows == texts.rows == 9 + 5000
