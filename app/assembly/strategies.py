@@ -53,9 +53,6 @@ def make_runner(config: Config, hosts: Hosts | None) -> Runner:
 def is_server(config: Config, hosts: Hosts | None) -> bool:
     """Return whether this process serves the chief instead of running the job; never to plan only.
 
-    Args:
-        hosts: The processes of the cluster, or None.
-
     Returns:
         Whether this is a worker or a parameter server of --strategy=parameter_server; see
         `distributed.tensorflow_server`.
@@ -66,10 +63,6 @@ def is_server(config: Config, hosts: Hosts | None) -> bool:
 
 def describe(config: Config, hosts: Hosts | None, replicas: int) -> str:
     """Return a line about the processes and replicas that train; empty for one device.
-
-    Args:
-        hosts: The processes of the cluster, or None.
-        replicas: The number of replicas that share a step.
 
     Returns:
         A line for people.
