@@ -114,7 +114,7 @@ def score_labels(tally: Tally) -> list[Scores]:
 
 
 def format_table(tally: Tally, labels: Sequence[str]) -> str:
-    """Return a table of the scores of the first 50 labels, and the metrics of all texts, as text."""
+    """Return a table of the scores of the first 50 labels, and the metrics of all texts."""
     rows: list[tuple[str, ...]] = [("label", *Scores._fields, "texts")]
     scored_labels = zip(labels, score_labels(tally), tally.actual_C.tolist(), strict=True)
     for label, scores, count in list(scored_labels)[:_SHOWN]:
