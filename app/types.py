@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 
     Attributes:
         data: A nest of tensors of static shapes; for models of text, tokens (B, L) int32 (see
-            `lexrow.input.tokens`).
+            `lexrow.input.token_rows`).
         seed: (2,) int64, a function of the run's seed, the step and the part. Every random draw of
             the step is a function of it.
         part: The number of the micro-batch, from 0.

@@ -15,17 +15,21 @@ from ..losses.base import Loss
 from ..losses.classes import classes
 from ..losses.classes.adaptive_softmax import AdaptiveSoftmax
 from ..losses.classes.class_softmax import ClassSoftmax
-from ..losses.in_batch_softmax import InBatchSoftmax, log_expected
 from ..losses.negative_sampling import NegativeSampling
 from ..losses.one_vs_all import OneVsAll
-from ..losses.sampled.nce import Nce
-from ..losses.sampled.sampled_softmax import SampledSoftmax
-from ..losses.sampled.samplers import Unigram
-from ..losses.sampled_items import SampledItems
+from ..losses.sampled_losses import Nce, SampledSoftmax
+from ..losses.sampling import Unigram
 from ..losses.tree.hierarchical_softmax import HierarchicalSoftmax
-from ..losses.user_item_losses import Bpr, SquaredError, UserItemLoss
-from ..optimizers import adagrad, adam, clipping, ftrl, schedules, sgd
-from ..optimizers.base import Gradients, Optimizer
+from ..losses.user_item_losses import (
+    Bpr,
+    InBatchSoftmax,
+    SampledItems,
+    SquaredError,
+    UserItemLoss,
+    log_expected,
+)
+from ..optimizers import adagrad, adam, ftrl, schedules, sgd
+from ..optimizers.base import Gradients, Optimizer, clip_by_global_norm, clip_by_row_norm
 from ..settings import ModelConfig, OptimizerConfig, RatingsConfig
 from ..settings.setting import numbers
 from ..system import devices
@@ -228,9 +232,9 @@ def make_optimizer(settings: OptimizerConfig) -> Optimizer:
     def clip(gradients: Gradients) -> Gradients:
         """Return the gradients, clipped row by row, then all together, if the flags ask for it."""
         if settings.clip_row_norm:
-            gradients = clipping.by_row_norm(gradients, settings.clip_row_norm)
+            gradients = clip_by_row_norm(gradients, settings.clip_row_norm)
         if settings.clip_global_norm:
-            gradients = clipping.by_global_norm(gradients, settings.clip_global_norm)
+            gradients = clip_by_global_norm(gradients, settings.clip_global_norm)
         return gradients
 
     return dataclasses.replace(OPTIMIZERS[settings.optimizer](settings), clip=clip)

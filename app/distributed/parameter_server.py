@@ -20,9 +20,9 @@ from typing import Any
 import tensorflow as tf
 
 from ..auditing.findings import Findings
-from ..auditing.step_audit import audit
+from ..auditing.whole import audit
 from ..errors import RunError, UsageError
-from ..optimizers.row_updates import update_rows
+from ..optimizers.base import update_rows
 from ..settings import Config
 from ..tables import device
 from ..tables.base import Table

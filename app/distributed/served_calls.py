@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from ..optimizers.base import Optimizer
-from ..optimizers.row_updates import update_rows
+from ..optimizers.base import Optimizer, update_rows
 from ..tables.base import Table
 from ..tables.served import ServedTables
 from ..training.gradients import (

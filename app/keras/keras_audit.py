@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ..auditing import whole
 from ..auditing.findings import Findings, Touch, instead, source_line
-from ..auditing.loops import look_ups_in_loops
+from ..auditing.graphs import look_ups_in_loops
 from ..system.console import size_text
 from ..tables.variable import named_variables
 from .backend import is_ours, require_tensorflow
@@ -277,7 +277,7 @@ class Causes:
 
     Args:
         loops: For each table with a look-up inside loops, the names of these loops (see
-            `auditing.loops.look_ups_in_loops`).
+            `auditing.graphs.look_ups_in_loops`).
     """
 
     def __init__(self, parts: StepParts, loops: Mapping[str, Sequence[str]]):

@@ -12,8 +12,7 @@ from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..types import HOST, Batch, Rows, UniqueIds
 from .averages import MeanWeights, average, make_matrix, transpose
-from .base import Outcome, apply_loss
-from .seeds import draw_seed, initial_seed
+from .base import Outcome, apply_loss, draw_seed, initial_seed
 
 
 @dataclasses.dataclass(frozen=True)

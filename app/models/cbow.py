@@ -9,10 +9,8 @@ import tensorflow as tf
 from ..input.token_rows import decode
 from ..losses.base import Predictions
 from ..types import Batch, Rows
-from .base import Outcome, apply_loss
-from .seeds import draw_seed
-from .window import Contexts, draw_shares
-from .word_model import WordModel
+from .base import Outcome, apply_loss, draw_seed
+from .word_model import Contexts, WordModel, draw_shares
 
 
 @dataclasses.dataclass(frozen=True)

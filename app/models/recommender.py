@@ -15,9 +15,8 @@ from ..tables.base import TableSpec
 from ..tables.initial import FirstColumns, LastColumn, Uniform
 from ..tables.row_reads import take
 from ..types import Batch, Rows
-from .base import Outcome
-from .factorization import Scorer
-from .seeds import draw_seed, initial_seed
+from .base import Outcome, draw_seed, initial_seed
+from .scorers import Scorer
 
 # The initial length of a vector, about, for any number of columns. It matters little: NDCG@20 of
 # LastFM is .203 with 0.5, and .201 with the 0.1 of Rendle et al. 2022 ("Revisiting iALS", section

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import contextlib
 import errno
-import fcntl
 import gzip
 import lzma
 import os
@@ -13,7 +12,6 @@ import re
 import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -262,40 +260,3 @@ def _remove(path: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             path.unlink()
-
-
-@contextlib.contextmanager
-def temporary_folder(prefix: str, parent: str | None = None) -> Iterator[str]:
-    """Yield the path of a new empty folder, which is removed at the end of the block.
-
-    A process that is killed leaves its folder. So this removes folders of the same prefix that no
-    process uses: a process holds a lock on its own.
-
-    Args:
-        parent: The folder to make it in; by default the one for temporary files.
-    """
-    for abandoned in Path(parent or tempfile.gettempdir()).glob(f"{prefix}*"):
-        with contextlib.suppress(OSError), _locked_folder(abandoned, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            shutil.rmtree(abandoned)
-    with contextlib.ExitStack() as stack:
-        is_removed = True
-        while is_removed:  # by another process, before this one has locked it
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, dir=parent))
-            with contextlib.suppress(OSError):  # the file system may have no locks
-                stack.enter_context(_locked_folder(folder, fcntl.LOCK_EX))
-            is_removed = not os.path.exists(folder)
-        yield folder
-
-
-@contextlib.contextmanager
-def _locked_folder(path: str | Path, operation: int) -> Iterator[None]:
-    """Lock a folder of this user by `fcntl.flock`; raise an OSError if it cannot be, or is gone."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        if os.fstat(descriptor).st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, "the folder is another user's", str(path))
-        fcntl.flock(descriptor, operation)
-        os.stat(path)
-        yield
-    finally:
-        os.close(descriptor)

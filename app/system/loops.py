@@ -1,4 +1,4 @@
-"""Loops in a graph whose iterations come one after the other, and arrays of their results."""
+"""Repetitions in a graph: loops with arrays of their results, and calls that are copied."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+# The collection of a graph that has a dictionary for each copied call: the name of a copied
+# operation -> the name of the original.
+_ORIGINALS = "originals"
 
 
 def loop(count: tf.Tensor, body: Callable, carried: Sequence) -> Sequence:
@@ -82,11 +86,6 @@ def map_parts(
         arrays = loop(count, functools.partial(part, function, inputs, done), arrays)
         done += count
     return list(map(join, arrays, specs))
-
-
-# The collection of a graph that has a dictionary for each copied call: the name of a copied
-# operation -> the name of the original.
-_ORIGINALS = "originals"
 
 
 def unroll(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:

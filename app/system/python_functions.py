@@ -2,6 +2,9 @@
 
 `tf.numpy_function` and `tf.data.Dataset.from_generator` keep their functions, and all that these
 refer to, until the process ends. The functions of this module give TensorFlow a weak reference.
+
+TensorFlow raises an error of its own where a Python function in a graph fails. That error has the
+text of the original one, but not its type. So `call_python` records the type and the text here.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import RunError
+
+# The types and texts of the newest errors. An error itself would keep the table that raised it.
+_raised: collections.deque[tuple[type[RunError], str]] = collections.deque(maxlen=64)
 
 
 def numpy_function(
@@ -82,10 +88,6 @@ def _keep_with_graphs(function: Callable) -> None:
             return
 
 
-# The types and texts of the newest errors. An error itself would keep the table that raised it.
-_raised: collections.deque[tuple[type[RunError], str]] = collections.deque(maxlen=64)
-
-
 def call_python(
     function: Callable, inputs: Sequence[tf.Tensor], result: tf.DType | None = None
 ) -> tf.Tensor | None:
@@ -93,7 +95,7 @@ def call_python(
 
     TensorFlow runs the calls of one tf.function in the order in which they were traced. If the
     function raises a `RunError`, this is recorded for `table_errors`. XLA cannot compile the
-    operation. The function is freed with the graph (see `system.python_functions`).
+    operation. The function is freed with the graph.
 
     Args:
         result: The dtype of the array that it returns, or None if it returns nothing.

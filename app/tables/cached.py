@@ -357,8 +357,16 @@ class ReadThroughTable(CachedTable):
     """
 
     lacks_prefetch = True
+    _writes: tf.Variable
+    _flush_table: Callable[[], None] | None = None  # of the table whose slot this is
 
-    def __init__(self, backing: Table, device: str, size: int):
+    def __init__(
+        self, backing: Table, device: str, size: int, table: ReadThroughTable | None = None
+    ):
+        if table is not None:  # this is a slot of it
+            self._writes, self._flush_table = table._writes, table.flush
+            super().__init__(backing, device, table._positions_V)
+            return
         with tf.device(HOST):
             # How often a step wrote to the backing table or to that of a slot.
             self._writes = tf.Variable(tf.zeros([], tf.int64), trainable=False)
@@ -463,26 +471,11 @@ class ReadThroughTable(CachedTable):
 
     def _cache_slot(self, slot: Table) -> CachedTable:
         """Return a read-through table for a slot of the backing table, still without a cache."""
-        return _ReadThroughSlot(slot, self.device, self._positions_V, self._writes, self.flush)
-
-
-class _ReadThroughSlot(ReadThroughTable):
-    """A slot of a `ReadThroughTable`, which shares its positions and its count of writes."""
-
-    def __init__(
-        self,
-        backing: Table,
-        device: str,
-        positions_V: tf.Variable,
-        writes: tf.Variable,
-        flush: Callable[[], None],
-    ):
-        self._writes, self._flush_table = writes, flush
-        CachedTable.__init__(self, backing, device, positions_V)
+        return ReadThroughTable(slot, self.device, 0, self)
 
     def flush(self) -> None:
-        """Write all cached rows, also those of other slots, to the backing tables."""
-        self._flush_table()
+        """Write all cached rows, also those of all other slots, to the backing tables."""
+        (self._flush_table or super().flush)()
 
 
 def _all_cached(positions_U: tf.Tensor) -> tf.Tensor:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from ..types import HOST
-from .base import Ids, Layout, LocatedIds, Slot, Table
+from .base import Ids, LocatedIds, Table
 
 
 class MarkedTable:
@@ -22,16 +22,10 @@ class MarkedTable:
 
     def __init__(self, table: Table, marks_V: tf.Variable, device: str):
         self._table, self._marks_V, self.device = table, marks_V, device
-        self.rows, self.columns = table.rows, table.columns
-        self.slots: Mapping[str, Table] = table.slots
 
-    def locate(self, ids_U: Ids) -> Ids:
-        """See `Table.locate`."""
-        return self._table.locate(ids_U)
-
-    def gather(self, ids_U: Ids) -> tf.Tensor:
-        """See `Table.gather`."""
-        return self._table.gather(ids_U)
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the other table."""
+        return getattr(self._table, name)
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Mark the ids, then see `Table.assign`."""
@@ -43,19 +37,3 @@ class MarkedTable:
                 updates=tf.ones_like(ids_U, dtype=tf.bool),
             )
         self._table.assign(ids_U, rows_UD)
-
-    def add_slots(self, slots: Mapping[str, Slot]) -> None:
-        """See `Table.add_slots`."""
-        self._table.add_slots(slots)
-
-    def bytes(self) -> int:
-        """See `Table.bytes`; the marks are not counted."""
-        return self._table.bytes()
-
-    def is_finite(self) -> bool:
-        """See `Table.is_finite`."""
-        return self._table.is_finite()
-
-    def layout(self) -> Layout:
-        """See `Table.layout`."""
-        return self._table.layout()

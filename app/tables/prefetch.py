@@ -92,10 +92,8 @@ class PlannedChunk:
     """A chunk that the thread prepares, to be applied to the caches exactly once."""
 
     def __init__(self, future: concurrent.futures.Future, apply: Callable[[Chunk], None]):
-        self._future: concurrent.futures.Future | None = future
-        self._apply = apply
-        self._chunk: Chunk | None = None
-        self._error: Exception | None = None
+        self._prepared, self._apply = future, apply
+        self._applied: concurrent.futures.Future = concurrent.futures.Future()
 
     def applied(self) -> Chunk:
         """Wait for the chunk, apply it in the first call, and return it without plans and rows.
@@ -103,21 +101,19 @@ class PlannedChunk:
         Errors of the preparation and of `apply` are raised here, those of `apply` in every call: a
         chunk that was applied in part must not be applied again.
         """
-        if self._error is not None:
-            raise self._error
-        if self._chunk is None:
-            chunk = self._future.result()
+        if not self._applied.done():
+            chunk = self._prepared.result()
             try:
                 self._apply(chunk)
+                self._applied.set_result(chunk._replace(plans={}, loaded={}))
             except Exception as error:
-                self._error = error
-                raise
-            self._chunk, self._future = chunk._replace(plans={}, loaded={}), None
-        return self._chunk
+                self._applied.set_exception(error)
+            del self._prepared  # and the rows that it holds
+        return self._applied.result()
 
     def settle(self) -> None:
         """Wait for the chunk and apply it, unless that was done or its preparation failed."""
-        if self._chunk is not None or self._future.exception() is None:
+        if self._applied.done() or self._prepared.exception() is None:
             self.applied()
 
 
@@ -129,11 +125,6 @@ class CacheTooSmallError(ValueError):
             f"the steps of one call need {needed:,} rows of {table}, and its cache has {size:,}"
         )
         self.table, self.needed, self.size = table, needed, size
-
-
-def join_ids(calls: list[Call]) -> dict[str, np.ndarray]:
-    """Return the ids of several batches one after the other, by table."""
-    return {name: np.concatenate([call.ids[name] for call in calls]) for name in calls[0].ids}
 
 
 # Called as `lookups(batch, step)` with the number of steps before the batch, an int64 scalar.
@@ -328,7 +319,10 @@ class Prefetcher(InPlace):
         least = min(self._together, len(calls))
         shorter = range((len(calls) - 1) // least * least, 0, -least)
         for count in (len(calls), *shorter):
-            ids = join_ids(calls[:count])
+            taken = calls[:count]
+            ids = {
+                name: np.concatenate([call.ids[name] for call in taken]) for name in self._cached
+            }
             plans: dict[str, CachePlan] = {}
             for name, table in self._cached.items():
                 plan = table.cache_map.plan(ids[name])

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from ..losses.base import gather_from
 from ..models.base import Model
-from ..optimizers.base import Optimizer
-from ..optimizers.row_updates import update_rows
+from ..optimizers.base import Optimizer, update_rows
 from ..system.loops import unroll
 from ..system.xla import CompiledIfPossible, under_xla
 from ..tables.base import Table

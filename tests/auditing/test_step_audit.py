@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.assembly.learning import OPTIMIZERS
-from app.auditing.step_audit import audit
+from app.auditing.whole import audit
 from app.optimizers.adagrad import adagrad
 from app.settings import OptimizerConfig
 from app.tables.device import DeviceTable

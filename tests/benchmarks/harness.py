@@ -6,10 +6,14 @@ which returns a `Report`. `main` runs it as a command.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import itertools
 import json
 import math
 import os
+import shutil
 import signal
 import statistics
 import sys
@@ -28,7 +32,7 @@ from app.errors import RunError, UsageError
 from app.profiling import profile_picture
 from app.settings.setting import MOST_ROWS
 from app.system.console import aligned
-from app.system.files import replacing, temporary_folder
+from app.system.files import replacing
 
 flags.disclaim_key_flags()  # a flag that this module defines is one of the case
 
@@ -454,3 +458,40 @@ def _draw_bars(axes: Any, table: Table, measure: Measure) -> None:
     axes.set_xticks([])
     axes.set_xticks([], minor=True)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str, parent: str | None = None) -> Iterator[str]:
+    """Yield the path of a new empty folder, which is removed at the end of the block.
+
+    A process that is killed leaves its folder. So this removes folders of the same prefix that no
+    process uses: a process holds a lock on its own.
+
+    Args:
+        parent: The folder to make it in; by default the one for temporary files.
+    """
+    for abandoned in Path(parent or tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError), _locked_folder(abandoned, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            shutil.rmtree(abandoned)
+    with contextlib.ExitStack() as stack:
+        is_removed = True
+        while is_removed:  # by another process, before this one has locked it
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, dir=parent))
+            with contextlib.suppress(OSError):  # the file system may have no locks
+                stack.enter_context(_locked_folder(folder, fcntl.LOCK_EX))
+            is_removed = not os.path.exists(folder)
+        yield folder
+
+
+@contextlib.contextmanager
+def _locked_folder(path: str | Path, operation: int) -> Iterator[None]:
+    """Lock a folder of this user by `fcntl.flock`; raise an OSError if it cannot be, or is gone."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "the folder is another user's", str(path))
+        fcntl.flock(descriptor, operation)
+        os.stat(path)
+        yield
+    finally:
+        os.close(descriptor)

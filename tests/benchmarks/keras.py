@@ -29,9 +29,8 @@ import importlib.util
 from typing import Any
 
 from app.errors import UsageError
-from app.system.files import temporary_folder
 from tests.benchmarks import harness, programs
-from tests.benchmarks.harness import Measure, Report, Table
+from tests.benchmarks.harness import Measure, Report, Table, temporary_folder
 
 OURS = ("device", "device_jit", "host", "host_cache", "file", "file_cache", "sharded", "dynamic")
 PEERS = ("keras", "keras_jit", "keras_rs")

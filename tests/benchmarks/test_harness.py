@@ -11,9 +11,8 @@ import pytest
 from absl import flags
 
 from app.errors import RunError, UsageError
-from app.system.files import temporary_folder
 from tests.benchmarks import harness, programs, scaling
-from tests.benchmarks.harness import Measure, Report, Table
+from tests.benchmarks.harness import Measure, Report, Table, temporary_folder
 from tests.integration.commands import ROOT, fresh, refusal
 from tests.processes import is_running, until
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from app.assembly import learning
-from app.optimizers.row_updates import update_rows
+from app.optimizers.base import update_rows
 from app.settings import flag_values
 from app.tables import sharded
 from app.tables.device import DeviceTable

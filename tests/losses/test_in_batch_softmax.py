@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.losses.in_batch_softmax import in_batch_softmax, log_expected
+from app.losses.user_item_losses import in_batch_softmax, log_expected
 
 WEIGHTS = np.array([1, 0.5, 2, 0, 1, 1], np.float32)
 PLACES = np.array([0, 1, 0, 2, 3, 1], np.int32)  # items that come twice, and one of weight 0

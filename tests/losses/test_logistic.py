@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.losses.logistic import logistic
+from app.losses.negative_sampling import logistic
 from tests.reference.graphs import executed
 
 both = pytest.mark.parametrize("observed", [True, False])

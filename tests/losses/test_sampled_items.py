@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.losses.sampled.samplers import Unigram
-from app.losses.sampled_items import sampled_items_softmax
+from app.losses.sampling import Unigram
+from app.losses.user_item_losses import sampled_items_softmax
 
 USERS = np.array([0, 0, 1, 2, 2, 1], np.int32)
 ITEMS = np.array([0, 1, 0, 2, 3, 1], np.int32)  # positions of the items of pairs

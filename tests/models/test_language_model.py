@@ -10,15 +10,14 @@ import tensorflow as tf
 
 from app.input.token_rows import PAD
 from app.losses.classes.class_softmax import ClassSoftmax
-from app.models import recurrent
-from app.models.language_model import LanguageModel
+from app.models.language_model import LanguageModel, gru, lstm
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
 from app.training.step import train_step
 from app.types import Batch
 
 SIZE, DIM, UNITS, STREAMS, STEPS = 7, 3, 4, 2, 3
-CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
+CELLS = {"gru": gru, "lstm": lstm}
 # Two rows that go on, with an end in the second; then one stream anew, and one that is over.
 FIRST = [[~6, 1, 2, 3], [~3, 4, 5, PAD]]
 SECOND = [[3, 0, 6, 2], [PAD] * 4]
@@ -142,7 +141,7 @@ def test_initial_values():
     assert 0.04 < np.abs(initial["input"]).max() <= 0.05
     assert not initial["bias"].any() and not initial["state"].any()
     other = LanguageModel(
-        SIZE, DIM, recurrent.gru(), UNITS, STREAMS, ClassSoftmax(SIZE, UNITS + 1), {}, seed=4
+        SIZE, DIM, gru(), UNITS, STREAMS, ClassSoftmax(SIZE, UNITS + 1), {}, seed=4
     )
     for name in ("input", "kernel", "recurrent"):
         shape = initial[name].shape

@@ -7,13 +7,16 @@ import pytest
 import tensorflow as tf
 
 from app.input.user_item_pairs import UserItemPairs
-from app.losses.in_batch_softmax import InBatchSoftmax, log_expected
-from app.losses.sampled.samplers import Unigram
-from app.losses.sampled_items import SampledItems
-from app.losses.user_item_losses import Bpr, SquaredError
-from app.models.factorization import ItemBiased, MatrixFactorization
-from app.models.neural_filtering import Gmf, Mlp, NeuMf
+from app.losses.sampling import Unigram
+from app.losses.user_item_losses import (
+    Bpr,
+    InBatchSoftmax,
+    SampledItems,
+    SquaredError,
+    log_expected,
+)
 from app.models.recommender import Recommender
+from app.models.scorers import Gmf, ItemBiased, MatrixFactorization, Mlp, NeuMf
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable
 from app.tables.row_reads import unique

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.models import recurrent
+from app.models.language_model import gru, lstm, run_cell
 
 STEPS, ROWS, INPUTS, UNITS = 5, 3, 4, 6
-CELLS = {"gru": (recurrent.gru, keras.layers.GRU), "lstm": (recurrent.lstm, keras.layers.LSTM)}
+CELLS = {"gru": (gru, keras.layers.GRU), "lstm": (lstm, keras.layers.LSTM)}
 
 
 def drawn(*shape):
@@ -32,7 +32,7 @@ def test_a_cell_has_the_outputs_the_states_and_the_gradients_of_keras(name):
     with tf.GradientTape() as tape:
         tape.watch(weights)
         inputs_TBG = tf.einsum("btd,dg->tbg", inputs_BTD, kernel) + biases[0]
-        outputs_TBH, last_BS = recurrent.run(
+        outputs_TBH, last_BS = run_cell(
             cell, inputs_TBG, tf.constant(state_BS), recurrent_kernel, *tf.unstack(biases)[1:]
         )
         total = tf.reduce_sum(tf.square(outputs_TBH))

@@ -11,7 +11,7 @@ import tensorflow as tf
 from app.input.token_rows import PAD
 from app.losses import sampling
 from app.losses.negative_sampling import NegativeSampling
-from app.models.seeds import draw_seed
+from app.models.base import draw_seed
 from app.tables.row_reads import unique
 from app.types import Rows
 from tests.reference.batches import (

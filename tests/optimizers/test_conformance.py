@@ -15,8 +15,8 @@ import tensorflow as tf
 from app import optimizers
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
+from app.optimizers.base import update_rows
 from app.optimizers.ftrl import ftrl
-from app.optimizers.row_updates import update_rows
 from app.optimizers.sgd import momentum, sgd
 from app.tables.device import DeviceTable
 from app.tables.row_reads import take, unique

@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from app.input.token_rows import PAD, decode
 from app.losses.negative_sampling import NegativeSampling
+from app.models.base import draw_seed
 from app.models.cbow import Cbow
-from app.models.seeds import draw_seed
 from app.models.skipgram import SkipGram
-from app.models.window import draw_contexts
+from app.models.word_model import draw_contexts
 from app.types import Batch
 from tests.reference import words
 

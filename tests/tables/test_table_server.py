@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from app.distributed.local_rows import CallRows
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
-from app.optimizers.row_updates import update_rows
+from app.optimizers.base import update_rows
 from app.tables import sharded
 from app.tables.initial import Uniform
 from app.tables.served import ServedTables

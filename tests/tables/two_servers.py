@@ -17,8 +17,7 @@ import tensorflow as tf
 from app.distributed.tensorflow_server import make_resolver
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
-from app.optimizers.base import Optimizer
-from app.optimizers.row_updates import update_rows
+from app.optimizers.base import Optimizer, update_rows
 from app.tables import served, sharded
 from app.tables.device import DeviceTable
 from app.tables.initial import Uniform

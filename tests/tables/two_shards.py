@@ -11,7 +11,7 @@ import json
 import tensorflow as tf
 
 from app.optimizers.adam import lazy_adam
-from app.optimizers.row_updates import update_rows
+from app.optimizers.base import update_rows
 from app.tables import sharded
 from app.tables.device import DeviceTable
 from app.tables.initial import Uniform

@@ -13,12 +13,11 @@ from app.input.token_rows import PAD
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.models.cbow import Cbow
-from app.models.language_model import LanguageModel
-from app.models.recurrent import gru
+from app.models.language_model import LanguageModel, gru
 from app.models.subword_rows import SubwordRows
-from app.optimizers import clipping
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
+from app.optimizers.base import clip_by_row_norm
 from app.tables.device import DeviceTable
 from app.training.gradients import RowGradients, StepGradients, add_gradients, compute_gradients
 from app.training.step import apply_gradients, split_steps, train_function, train_step
@@ -130,7 +129,7 @@ def test_gradients_are_clipped_after_they_are_summed():
 
     def clip(found):
         seen.append(found)
-        return clipping.by_row_norm(found, 1.0)
+        return clip_by_row_norm(found, 1.0)
 
     optimizer = dataclasses.replace(adagrad(0.01), clip=clip)
     ids_U = tf.constant([3, 1])

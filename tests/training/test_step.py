@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from app.input.token_rows import PAD, decode
-from app.optimizers import clipping
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
+from app.optimizers.base import clip_by_global_norm
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.tables.device import DeviceTable
@@ -174,7 +174,7 @@ def test_padding_and_unused_negatives_move_no_row(name, optimizer):
 @both
 def test_gradients_are_clipped_before_the_update(name):
     model, batch, moves = make_model(name, COUNTS), make_batch(make_tokens(USED)), []
-    for clip in (lambda gradients: gradients, lambda given: clipping.by_global_norm(given, 0.5)):
+    for clip in (lambda gradients: gradients, lambda given: clip_by_global_norm(given, 0.5)):
         tables = make_tables(sgd())
         before = contents(tables)
         run_step(model, tables, dataclasses.replace(sgd(), clip=clip), batch, 1, rate=1.0)

@@ -15,8 +15,8 @@ from app.losses.classes.classes import partition
 from app.models.base import Outcome
 from app.models.cbow import Cbow
 from app.models.skipgram import SkipGram
-from app.optimizers import clipping
 from app.optimizers.adagrad import adagrad
+from app.optimizers.base import clip_by_row_norm
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
 from app.training.step import train_function, train_step
@@ -128,9 +128,7 @@ def test_only_rows_of_touched_classes_change():
 
 def test_streamed_rows_are_clipped_by_row():
     model, tables, _ = make_job("cbow")
-    optimizer = dataclasses.replace(
-        sgd(), clip=lambda gradients: clipping.by_row_norm(gradients, 1e-3)
-    )
+    optimizer = dataclasses.replace(sgd(), clip=lambda gradients: clip_by_row_norm(gradients, 1e-3))
     before = {name: table.values.numpy() for name, table in tables.items()}
     batch = make_batch(make_tokens(range(SIZE)))
     train_step(model, tables, optimizer, [batch], tf.constant(1.0), tf.constant(1, tf.int64))

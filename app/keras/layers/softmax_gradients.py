@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ...losses import inference, stream
 from ...losses.base import Gather, NormalizedLoss, Predictions
-from ...losses.sampled.sampled import SampledLoss
+from ...losses.sampled_losses import SampledLoss
 from ...system.gradients import custom_gradient
 from ...system.xla import under_xla
 from ...tables.row_reads import gather_unique

@@ -54,10 +54,9 @@ from ...losses.base import NormalizedLoss
 from ...losses.classes.adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmaxLoss
 from ...losses.classes.class_softmax import ClassSoftmax as ClassSoftmaxLoss
 from ...losses.classes.classes import RULES, partition
-from ...losses.sampled.nce import Nce
-from ...losses.sampled.sampled import SampledLoss
-from ...losses.sampled.sampled_softmax import SampledSoftmax as SampledSoftmaxLoss
-from ...losses.sampled.samplers import SAMPLERS
+from ...losses.sampled_losses import Nce, SampledLoss
+from ...losses.sampled_losses import SampledSoftmax as SampledSoftmaxLoss
+from ...losses.sampling import SAMPLERS
 from ...losses.tree.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmaxLoss
 from . import softmax_gradients
 from .softmax_base import SAMPLED_LOSS, OutputLayer, TargetMean
@@ -309,7 +308,7 @@ class _SampledLayer(OutputLayer):
 class SampledSoftmax(_SampledLayer):
     """Sampled softmax: trains on the targets and some sampled words.
 
-    It replaces `tf.nn.sampled_softmax_loss` (see `losses.sampled.sampled_softmax`). In training
+    It replaces `tf.nn.sampled_softmax_loss` (see `losses.sampled_losses`). In training
     (`training=True`, as in `fit`) the result is the loss estimated from the samples, which is not
     -log P. Otherwise, as in `evaluate`, it is the exact -log P of the full softmax, which reads
     all V rows. See `keras.layers.softmax_layers` for its use.
@@ -322,7 +321,7 @@ class SampledSoftmax(_SampledLayer):
         vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
         samples: The number of samples that all targets of a batch share.
         sampler: "log_uniform", for ids by rank that follow Zipf's law, or "unigram", in proportion
-            to counts ** 0.75 (see `losses.sampled.samplers`).
+            to counts ** 0.75 (see `losses.sampling`).
         seed: The seed of the draws; None for a new one in each run.
         evaluation: The result where the layer does not train: "exact", or "sampled" for the loss of
             training, which takes the time of a training step and compares with its loss.
@@ -340,7 +339,7 @@ class SampledSoftmax(_SampledLayer):
 class NCE(_SampledLayer):
     """Noise-contrastive estimation: learns to distinguish each target from sampled words.
 
-    It replaces `tf.nn.nce_loss`, with biases that start at -log V (see `losses.sampled.nce`).
+    It replaces `tf.nn.nce_loss`, with biases that start at -log V (see `losses.sampled_losses`).
     Arguments and use are those of `SampledSoftmax`.
 
     Example:

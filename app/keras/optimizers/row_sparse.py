@@ -10,8 +10,7 @@ from typing import Any, ParamSpec
 import keras
 import tensorflow as tf
 
-from ...optimizers.base import Rule, State, touched
-from ...optimizers.row_updates import update_rows
+from ...optimizers.base import Rule, State, touched, update_rows
 from ...system.xla import under_xla
 from ...tables.base import Ids
 from ...tables.rounding import round_stochastically, round_under_xla
@@ -370,7 +369,7 @@ class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
 def _as_table(
     variable: tf.Variable | TableVariable, slots: Mapping[str, Any], seed: tf.Tensor | None
 ) -> Any:
-    """Return a variable as a table with slots, for `optimizers.row_updates.update_rows`."""
+    """Return a variable as a table with slots, for `optimizers.base.update_rows`."""
     kind: Any = tf.as_dtype(variable.dtype)
     if isinstance(variable, TableVariable):
         states: dict[str, Any] = {name: slot.table for name, slot in slots.items()}

@@ -12,8 +12,7 @@ from ...types import Rows
 from .. import softmax
 from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordGroups
 from . import classes
-from .levels import Entropy, Level
-from .sharded_level import ShardedLevel
+from .levels import Entropy, Level, ShardedLevel
 
 _NAMES = ("output", "classes", "superclasses")  # of the tables, words first
 

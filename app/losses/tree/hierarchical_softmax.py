@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -9,8 +12,9 @@ from ...tables.base import TableSpec
 from ...tables.initial import Constant
 from ...types import Rows
 from ..base import Gather, NormalizedLoss, Part, Predictions, WordGroups
-from . import huffman, single_loss, subtrees
+from . import huffman, single_loss
 from .grouped_loss import GroupedLoss
+from .huffman import Code
 
 _TABLE = "output"
 # The most numbers that are gathered at once, 256 MB. If a batch needs more, the depths of the tree
@@ -71,4 +75,117 @@ class HierarchicalSoftmax(NormalizedLoss):
         The bound of a subtree is the log-probability of its root.
         """
         hidden_ND = tf.cast(hidden_ND, tf.float32)
-        return subtrees.word_groups(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))
+        return word_groups(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))
+
+
+# A group of words is a subtree of at most this many depths, which has at most 32,768 words.
+_DEPTHS = 15
+
+# Reads rows of the table: takes row numbers (U,) int32, returns rows (U, D).
+Read = Callable[[tf.Tensor], tf.Tensor]
+
+
+def word_groups(code: Code, hidden_ND: tf.Tensor, read: Read) -> list[WordGroups]:
+    """Return all words in groups: one for the words near the root, then one for each subtree.
+
+    Rows of inner nodes near the root are read at once, the rows of a subtree only when its
+    log-probabilities are asked for. There is no first group if no word is near the root.
+
+    Args:
+        code: The code of the vocabulary.
+        hidden_ND: N hidden vectors, float32.
+        read: Reads rows of the table.
+    """
+    depth = max(code.depth - _DEPTHS, 0)
+    above_NI = tf.zeros_like(hidden_ND[:, :1])
+    ended = [above_NI[:, : int(code.words_E[0])]]
+    for level in range(depth):
+        first = int(code.rows_E[level])
+        rows_ID = read(tf.range(first, first + int(code.inner_E[level])))
+        scores_NI = tf.matmul(hidden_ND, rows_ID, transpose_b=True)
+        above_NI, ended_NM = _split_children(code, level, 0, above_NI, scores_NI)
+        ended.append(ended_NM[:, ::-1])  # of one depth the higher index is the lower id
+    found = []
+    if code.ends_E[depth]:
+        words = tf.range(int(code.ends_E[depth])), tf.concat(ended, axis=1)
+        bounds_N1 = tf.reduce_max(words[1], axis=1, keepdims=True)
+        found.append(WordGroups(bounds_N1, lambda _: 1, lambda _: None, lambda *_: words))
+    if roots := int(code.inner_E[depth]):
+        above_NI = above_NI[:, :roots]
+
+        def subtree(root: tf.Tensor, *_: Any) -> tuple[tf.Tensor, tf.Tensor]:
+            above_N1 = tf.gather(above_NI, [root], axis=1)
+            return _subtree(code, depth, tf.convert_to_tensor(root), above_N1, hidden_ND, read)
+
+        found.append(WordGroups(above_NI, lambda _: 1, lambda _: None, subtree))
+    return found
+
+
+def _subtree(
+    code: Code,
+    depth: int,
+    root: tf.Tensor,
+    above_N1: tf.Tensor,
+    hidden_ND: tf.Tensor,
+    read: Read,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the ids of a subtree's words, (M,) int32 ascending, and their log-probabilities.
+
+    This reads the rows of all nodes of the subtree.
+
+    Args:
+        code: The code of the vocabulary.
+        depth: The depth of the root.
+        root: The index of the root at its depth, int32.
+        above_N1: The log-probability of the root.
+        hidden_ND: N hidden vectors, float32.
+        read: Reads rows of the table.
+    """
+    spans = []  # at each depth the first node, the first word, and the end
+    begin, end = root, root + 1
+    for level in range(depth, code.depth + 1):
+        middle = tf.clip_by_value(int(code.inner_E[level]), begin, end)
+        spans.append((begin, middle, end))
+        begin, end = 2 * begin, 2 * middle
+    # No node of the last depth has children.
+    rows = [
+        int(code.rows_E[depth + step]) + tf.range(begin, middle)
+        for step, (begin, middle, _) in enumerate(spans[:-1])
+    ]
+    scores_NU = tf.matmul(hidden_ND, read(tf.concat(rows, axis=0)), transpose_b=True)
+    sizes = tf.stack([tf.size(depth_rows) for depth_rows in rows])
+    scores = tf.split(scores_NU, sizes, axis=1, num=len(rows))
+    above_NI, ids, words = above_N1, [], []
+    for step, scores_NI in enumerate(scores):
+        level, (_, first, end) = depth + step + 1, spans[step + 1]
+        above_NI, ended_NM = _split_children(code, level - 1, spans[step][0], above_NI, scores_NI)
+        # The higher index is the lower id.
+        ids.append(int(code.last_E[level]) + 1 - end + tf.range(end - first))
+        words.append(ended_NM[:, ::-1])
+    return tf.concat(ids, axis=0), tf.concat(words, axis=1)
+
+
+def _split_children(
+    code: Code, depth: int, begin: Any, above_NI: tf.Tensor, scores_NI: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the log-probabilities of the children of nodes: of inner nodes, then of words.
+
+    The nodes are I neighbors at one depth. Their 2 I children are columns by ascending index; inner
+    nodes come before words.
+
+    Args:
+        code: The code of the vocabulary.
+        depth: The depth of the nodes.
+        begin: The index of the first node at its depth; its children have 2 begin and 2 begin + 1.
+        above_NI: The log-probability of each of I nodes, for each of N hidden vectors.
+        scores_NI: The scores of the nodes; a left child has the probability sigmoid(score).
+
+    Returns:
+        Two tensors with N rows, which have 2 I columns in all; either may have no column.
+    """
+    left_NI = tf.math.log_sigmoid(scores_NI)  # the right child has log sigmoid(-score)
+    below_NI2 = above_NI[..., tf.newaxis] + tf.stack([left_NI, left_NI - scores_NI], axis=-1)
+    count, nodes = tf.unstack(tf.shape(scores_NI))
+    below_NJ = tf.reshape(below_NI2, tf.stack([count, 2 * nodes]))
+    middle = tf.clip_by_value(int(code.inner_E[depth + 1]) - 2 * begin, 0, 2 * nodes)
+    return below_NJ[:, :middle], below_NJ[:, middle:]

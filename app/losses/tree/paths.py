@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ...tables.row_reads import unique
 from ...types import HOST
 from .huffman import Code
 
@@ -136,3 +137,169 @@ def _running_sum(values_N: tf.Tensor) -> tf.Tensor:
     sums_B = within_BK[:, -1]
     before_B = tf.cumsum(sums_B, exclusive=True)
     return tf.reshape(within_BK + before_B[:, tf.newaxis], [-1])[:count]
+
+
+# The number of entries of a group is rounded up to a multiple of this, since oneDNN takes 0.3 ms
+# for the first matrix product of each new shape, and XLA compiles for each shape.
+_STRIDE = 16
+# From this many groups on, an eighth of them, those with the longest paths, are a block of their
+# own, and so are the next three eighths. Then there is less padding: 28,000 entries for 256 groups
+# instead of 38,000, of which 22,000 are not padding.
+_MANY = 32
+
+
+class Entries(NamedTuple):
+    """The nodes on the paths of the words of some groups, word by word.
+
+    A node has one entry for each path that it is on. Each group has K entries, with padding at the
+    end.
+
+    Attributes:
+        row_GK: The index of each entry's node among the unique nodes, int32; 0 for padding.
+        word_GK: The word of the group whose path each entry is on, int32; M for padding.
+        left_GK: 1 if the path goes left at the node, else 0, int32.
+    """
+
+    row_GK: tf.Tensor
+    word_GK: tf.Tensor
+    left_GK: tf.Tensor
+
+
+class GroupNodes(NamedTuple):
+    """The nodes on the paths of the words of all groups.
+
+    Attributes:
+        rows_U: The unique nodes as rows of the table, int32.
+        blocks: The entries of the groups, block by block, in the order of `GroupPaths.order_G`.
+    """
+
+    rows_U: tf.Tensor
+    blocks: list[Entries]
+
+
+class GroupPaths:
+    """The paths of words in groups; all tensors are on the host.
+
+    Args:
+        code: The code of the vocabulary.
+        ids_GM: The ids of the M words of each group, int32; M is static.
+        shared: The number of depths whose nodes `nodes` leaves out.
+
+    Attributes:
+        order_G: The groups by descending number of nodes on their paths, int32.
+        cut_GM: The position of each path at depth `shared`, int32: the index of the path's node if
+            it has children at this depth. For a path that has ended, the number of nodes with
+            children at this depth, plus the id of the path's word. Groups are in `order_G`.
+    """
+
+    def __init__(self, code: Code, ids_GM: tf.Tensor, shared: int):
+        groups = ids_GM.shape[0]
+        is_split = groups is not None and groups >= _MANY
+        self._sizes = None
+        if is_split:
+            self._sizes = [groups // 8, groups // 2 - groups // 8, groups - groups // 2]
+        with tf.device(HOST):
+            ids_W, inverse_P = unique(ids_GM)
+            order_W = tf.argsort(ids_W, direction="DESCENDING")
+            place_P = tf.gather(tf.math.invert_permutation(order_W), inverse_P)
+            place_GM = tf.reshape(place_P, tf.shape(ids_GM))
+            ids_M = pad(tf.gather(ids_W, order_W), -1, is_coarse=True)
+            self._paths = Paths(code, ids_M)
+            ends_E, last_E = tf.constant(code.ends_E, tf.int32), tf.constant(code.last_E, tf.int32)
+            inner = tf.constant(code.inner_E[shared], tf.int32)
+            shared_depths = tf.constant(shared)
+            cut_M, sizes_G = _measure(ids_M, place_GM, shared_depths, ends_E, last_E, inner)
+            self.order_G = tf.argsort(sizes_G, direction="DESCENDING", stable=True)
+            self._place_GM = tf.ensure_shape(tf.gather(place_GM, self.order_G), ids_GM.shape)
+            self.cut_GM = tf.gather(cut_M, self._place_GM)
+
+    def split(self, values: tf.Tensor) -> list[tf.Tensor]:
+        """Split values, one for each group of `order_G`, as the blocks of `GroupNodes`."""
+        return [values] if self._sizes is None else tf.split(values, self._sizes)
+
+    def nodes(self, start: int | tf.Tensor, count: int | tf.Tensor) -> GroupNodes:
+        """Return the nodes with children on the paths, at the depths start .. start + count - 1.
+
+        Args:
+            start: The first depth.
+            count: The number of depths; those below the tree have no nodes.
+        """
+        with tf.device(HOST):
+            nodes = self._paths.nodes(start, count)
+            ends_GM = _ends(nodes.row_MC, self._place_GM)
+            places = self.split(self._place_GM)
+            blocks: list[Entries] = []
+            for ends_HM, place_HM in zip(self.split(ends_GM), places, strict=True):
+                stride = _STRIDE if blocks else 2 * _STRIDE
+                entries = -(-tf.reduce_max(ends_HM) // stride) * stride
+                slots_K = tf.range(entries)
+                blocks.append(
+                    Entries(*_list(nodes.row_MC, nodes.left_MC, place_HM, ends_HM, slots_K))
+                )
+            return GroupNodes(nodes.rows_U, blocks)
+
+
+@tf.function(autograph=False, jit_compile=True)
+def _measure(
+    ids_M: tf.Tensor,
+    place_GM: tf.Tensor,
+    shared: tf.Tensor,
+    ends_E: tf.Tensor,
+    last_E: tf.Tensor,
+    inner: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the positions of words at a depth, and the lengths of the paths of groups below it.
+
+    Args:
+        ids_M: The unique words, int32.
+        place_GM: The index in `ids_M` of each word of a group, int32.
+        shared: The depth, an int32 scalar.
+        ends_E: The field of `Code`.
+        last_E: The field of `Code`.
+        inner: The number of nodes with children at the depth, an int32 scalar.
+
+    Returns:
+        The position of each unique word as in `GroupPaths.cut_GM`, (M,) int32; and the number of
+        nodes of each group at this depth or below, with repetitions, (G,) int32.
+    """
+    lengths_M = tf.reduce_sum(tf.cast(ids_M >= ends_E[:, tf.newaxis], tf.int32), axis=0)
+    further_M = tf.maximum(lengths_M - shared, 0)
+    inner_M = tf.bitwise.right_shift(tf.gather(last_E, lengths_M) - ids_M, further_M)
+    cut_M = tf.where(lengths_M > shared, inner_M, ids_M + inner)
+    return cut_M, tf.reduce_sum(tf.gather(further_M, place_GM), axis=1)
+
+
+@tf.function(autograph=False, jit_compile=True)
+def _ends(row_MC: tf.Tensor, place_GM: tf.Tensor) -> tf.Tensor:
+    """Return where the entries of each word of a group end, (G, M) int32."""
+    counts_M = tf.reduce_sum(tf.cast(row_MC >= 0, tf.int32), axis=1)
+    return tf.cumsum(tf.gather(counts_M, place_GM), axis=1)
+
+
+@tf.function(autograph=False, jit_compile=True)  # one pass instead of twenty
+def _list(
+    row_MC: tf.Tensor,
+    left_MC: tf.Tensor,
+    place_GM: tf.Tensor,
+    ends_GM: tf.Tensor,
+    slots_K: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the fields of `Entries`.
+
+    Args:
+        row_MC: The nodes of each unique word (see `PathNodes`).
+        left_MC: The turns of each unique word.
+        place_GM: The unique word of each word of a group.
+        ends_GM: The result of `_ends`.
+        slots_K: 0 .. K - 1.
+    """
+    words, depths = tf.shape(place_GM)[1], tf.shape(row_MC)[1]
+    is_after_GMK = slots_K >= ends_GM[:, :, tf.newaxis]
+    word_GK = tf.reduce_sum(tf.cast(is_after_GMK, tf.int32), axis=1)
+    begin_GK = tf.reduce_max(tf.where(is_after_GMK, ends_GM[:, :, tf.newaxis], 0), axis=1)
+    is_real_GK = word_GK < words
+    place_GK = tf.gather(place_GM, tf.minimum(word_GK, words - 1), batch_dims=1)
+    index_GK = tf.where(is_real_GK, place_GK * depths + slots_K - begin_GK, 0)
+    value_N = tf.reshape(2 * row_MC + left_MC, [-1])
+    value_GK = tf.where(is_real_GK, tf.gather(value_N, index_GK), 0)
+    return tf.bitwise.right_shift(value_GK, 1), word_GK, value_GK & 1

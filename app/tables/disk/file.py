@@ -19,7 +19,7 @@ from ..id_checks import check_ids
 from ..initial import Initial
 from ..rounding import RoundedTable
 from .journal import generation_of, list_journals, list_journals_to_undo, records
-from .sections import Header, Section, read_header, unreadable
+from .sections import Header, Section, read_header
 from .table_file import TableFile
 
 _CPU = "CPU:0"  # a file is mapped into host memory, whatever device the steps run on
@@ -163,8 +163,8 @@ def _find_section(path: Path, name: str) -> tuple[Header, Section]:
     """Return the header of a file and the section of a table; raise RunError without one."""
     try:
         header = read_header(path)
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} {unreadable(error)}; it holds the rows of the workdir") from error
+    except ValueError as error:
+        raise RunError(f"{path} {error}; it holds the rows of the workdir") from error
     section = header.find(name)
     if section is None:
         raise RunError(f"{path} does not hold {name!r}; give the flags that it was made with")

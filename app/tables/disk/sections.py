@@ -145,12 +145,17 @@ def read_header(path: Path) -> Header:
     """Return the header of a file of rows.
 
     Raises:
-        ValueError: It is no file of rows, is damaged or is truncated. The message, such as "is
-            truncated", is the end of a sentence that begins with the file.
+        ValueError: It is not there, is no file of rows, is damaged or is truncated. The message,
+            such as "is truncated", is the end of a sentence that begins with the file.
     """
-    with open(path, "rb") as file:
-        text = file.read(_HEADER_BYTES)
-        size = os.fstat(file.fileno()).st_size
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_HEADER_BYTES)
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError as error:
+        raise ValueError("is not there") from error
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from error
     if not text.startswith(_MAGIC):
         raise ValueError("is no file of rows")
     if len(text) == _HEADER_BYTES:
@@ -171,9 +176,9 @@ def read_own_header(path: Path, owner: str, resume: bool) -> Header | None:
         return None
     try:
         header = read_header(path)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise UsageError(
-            f"--table_file={path} {unreadable(error)}; to go on with a run give its whole file, to "
+            f"--table_file={path} {error}; to go on with a run give its whole file, to "
             "begin one give the name of a new file and a new workdir"
         ) from error
     if header.owner != owner:
@@ -226,13 +231,6 @@ def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
         else:
             rows_UD = tf.cast(initial_rows(initial, ids_U, shape), section.dtype)
         rows_V[part] = section.items(rows_UD.numpy())
-
-
-def unreadable(error: OSError | ValueError) -> str:
-    """Return the end of a message that begins with the path of a file, such as "is not there"."""
-    if isinstance(error, FileNotFoundError):
-        return "is not there"
-    return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 # A thread waits for each row that is not in memory: 100,000 random rows of 1,200 bytes took 10 s

@@ -13,8 +13,7 @@ from ...assembly.learning import OutputSpec
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...input import sequences
-from ...models import recurrent
-from ...models.language_model import LanguageModel
+from ...models.language_model import LanguageModel, gru, lstm
 from ...settings import Config
 from ...system import devices
 from ...text import vocabulary
@@ -25,7 +24,7 @@ from .. import text_tasks
 from ..words import words_data
 from . import language_model_data
 
-CELLS = {"gru": recurrent.gru, "lstm": recurrent.lstm}
+CELLS = {"gru": gru, "lstm": lstm}
 
 
 def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:

@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from ...input.user_item_pairs import KnownItems
-from ...models.factorization import Kernels
 from ...models.recommender import Recommender
+from ...models.scorers import Kernels
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
 from ...text.meter import show_progress

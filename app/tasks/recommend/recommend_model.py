@@ -15,9 +15,8 @@ from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
 from ...input.user_item_pairs import KnownItems
 from ...losses.user_item_losses import UserItemLoss
-from ...models.factorization import ItemBiased, MatrixFactorization, Scorer
-from ...models.neural_filtering import Gmf, Mlp, NeuMf
 from ...models.recommender import Recommender
+from ...models.scorers import Gmf, ItemBiased, MatrixFactorization, Mlp, NeuMf, Scorer
 from ...settings import RecommendConfig
 from ...settings.setting import numbers
 from ...system import devices

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from app.losses import inference, stream
 from app.losses.base import Predictions
-from app.losses.tree import grouped_loss, hierarchical_softmax, subtrees
+from app.losses.tree import grouped_loss, hierarchical_softmax
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.losses.tree.huffman import canonical_code
 from app.types import Rows
@@ -79,7 +79,7 @@ def dense_log_probability(counts, rows_VD, hidden_ND):
 @every_tree
 @pytest.mark.parametrize("depths", [1, 3, 15])
 def test_probabilities_of_all_words_sum_to_one(counts, depths, make, monkeypatch):
-    monkeypatch.setattr(subtrees, "_DEPTHS", depths)
+    monkeypatch.setattr(hierarchical_softmax, "_DEPTHS", depths)
     loss, tables = make(counts)
     found_NV = toy.all_log_probabilities(loss, toy.hidden(), tables)
     assert found_NV.dtype == np.float32
@@ -209,7 +209,7 @@ def test_products_in_bfloat16_come_close(make):
 
 @pytest.mark.parametrize("k", [1, 7, WORDS + 5])
 def test_top_k_is_that_of_the_sorted_distribution(k, make, monkeypatch):
-    monkeypatch.setattr(subtrees, "_DEPTHS", 3)
+    monkeypatch.setattr(hierarchical_softmax, "_DEPTHS", 3)
     loss, tables = make(COUNTS["zipf"])
     ids_NK, found_NK = inference.top_k(loss, toy.hidden(), k, toy.gather_from(tables))
     all_NV = toy.all_log_probabilities(loss, toy.hidden(), tables)
@@ -218,7 +218,7 @@ def test_top_k_is_that_of_the_sorted_distribution(k, make, monkeypatch):
 
 
 def test_top_k_leaves_unlikely_subtrees_out(make, monkeypatch):
-    monkeypatch.setattr(subtrees, "_DEPTHS", 2)
+    monkeypatch.setattr(hierarchical_softmax, "_DEPTHS", 2)
     loss, tables = make(COUNTS["equal"])
     hidden_ND = toy.hidden(count=1)
     word = 20

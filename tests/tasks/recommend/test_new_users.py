@@ -8,12 +8,10 @@ import tensorflow as tf
 
 from app.errors import UsageError
 from app.input.user_item_pairs import KnownItems
-from app.losses.sampled.samplers import Unigram
-from app.losses.sampled_items import SampledItems
-from app.losses.user_item_losses import Bpr, SquaredError
-from app.models.factorization import ItemBiased, MatrixFactorization
-from app.models.neural_filtering import Mlp
+from app.losses.sampling import Unigram
+from app.losses.user_item_losses import Bpr, SampledItems, SquaredError
 from app.models.recommender import Recommender
+from app.models.scorers import ItemBiased, MatrixFactorization, Mlp
 from app.tables.device import DeviceTable
 from app.tasks.recommend.new_users import parse_items, solve_rows
 from app.tasks.recommend.ranking_metrics import Ranker

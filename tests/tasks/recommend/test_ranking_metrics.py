@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from app.input.user_item_pairs import KnownItems
 from app.losses.user_item_losses import SquaredError
-from app.models.factorization import MatrixFactorization
-from app.models.neural_filtering import Mlp
 from app.models.recommender import Recommender
+from app.models.scorers import MatrixFactorization, Mlp
 from app.tables.device import DeviceTable
 from app.tasks.recommend import ranking_metrics
 from app.tasks.recommend.ranking_metrics import Ranker

@@ -6,8 +6,8 @@ import tensorflow as tf
 from scipy import stats
 
 from app.input.token_rows import decode
-from app.models.seeds import draw_seed
-from app.models.window import draw_contexts, weigh_contexts
+from app.models.base import draw_seed
+from app.models.word_model import draw_contexts, weigh_contexts
 from tests.reference import words
 from tests.reference.batches import WINDOW, make_batch, make_tokens, reach_of
 

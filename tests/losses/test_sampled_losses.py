@@ -9,8 +9,7 @@ import tensorflow as tf
 from app.losses import inference
 from app.losses.base import Predictions
 from app.losses.classes.class_softmax import ClassSoftmax
-from app.losses.sampled.nce import Nce
-from app.losses.sampled.sampled_softmax import SampledSoftmax
+from app.losses.sampled_losses import Nce, SampledSoftmax
 from app.tables.row_reads import unique
 from app.types import Rows
 from tests.losses import toy

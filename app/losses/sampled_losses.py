@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...tables.row_reads import take
-from ...types import HOST, Rows
-from ..base import Part, Predictions
-from ..classes.class_softmax import ClassSoftmax
-from .samplers import SAMPLERS
+from ..tables.row_reads import take
+from ..types import HOST, Rows
+from .base import Part, Predictions
+from .classes.class_softmax import ClassSoftmax
+from .sampling import SAMPLERS
 
 
 class Scores(NamedTuple):
@@ -38,7 +38,7 @@ class SampledLoss(ClassSoftmax):
         counts: (V,) occurrences of the words, descending.
         columns: The columns of a vector, D.
         samples: The number of samples of a step, K.
-        sampler: The distribution of the samples, a key of `losses.sampled.samplers.SAMPLERS`.
+        sampler: The distribution of the samples, a key of `losses.sampling.SAMPLERS`.
     """
 
     is_likelihood, lists_pairs = False, False
@@ -130,3 +130,60 @@ def _score_words(hidden_GND: tf.Tensor, words_GMD: tf.Tensor) -> tf.Tensor:
         # A matrix product for each single score costs more than the score.
         return tf.reduce_sum(hidden_GND * words_GMD, axis=2, keepdims=True)
     return tf.matmul(hidden_GND, words_GMD, transpose_b=True)
+
+
+class SampledSoftmax(SampledLoss):
+    """A softmax over the word to predict and the samples (Bengio and Senecal 2008).
+
+    Each score is reduced by the logarithm of how often its word is expected among the samples. So
+    the gradient approaches the full softmax's as the number of samples grows (Jean et al. 2015,
+    section 3).
+
+    If the word to predict is also sampled, one of its samples is left out, as
+    tf.nn.sampled_softmax_loss with remove_accidental_hits does. If all its samples were left out, a
+    word would become less probable the more often it is drawn.
+    """
+
+    def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
+        """Return the weighted softmax loss of each vector, (G, N) float32."""
+        samples_GN1 = tf.reduce_logsumexp(scores.samples_GNK, axis=2, keepdims=True)
+        margin_GNM = scores.words_GNM - samples_GN1
+        # By how much the word itself raises the log-sum-exp of the samples.
+        added_GNM = tf.where(scores.drawn_GM[:, tf.newaxis], 0.0, tf.nn.softplus(margin_GNM))
+        return tf.reduce_sum(weights_GNM * (added_GNM - margin_GNM), axis=2)
+
+
+class Nce(SampledLoss):
+    """A loss that tells the word to predict from K samples of noise by logistic regression.
+
+    A word's log-probability is taken to be its score less log V. This constant makes rows of 0 the
+    uniform distribution. The logit that a word comes from the text and not from the noise is its
+    log-probability less log(K q), where q is the word's share of the noise (Gutmann and Hyvarinen
+    2010; Mnih and Teh 2012). A sample that is the word to predict is kept, as in tf.nn.nce_loss.
+
+    Args:
+        counts: (V,) occurrences of the words, descending.
+        columns: The columns of a vector, D.
+        samples: The number of samples of a step, K.
+        sampler: The distribution of the noise, a key of `losses.sampling.SAMPLERS`.
+    """
+
+    def __init__(self, counts: np.ndarray, columns: int, samples: int, sampler: str):
+        super().__init__(counts, columns, samples, sampler)
+        self._log_words = np.float32(np.log(len(counts)))
+
+    def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
+        """Return the logistic loss of each vector, weighted, (G, N) float32.
+
+        A vector's samples count by the sum of its weights.
+        """
+        samples_GNK = scores.samples_GNK - self._log_words
+        words_GNM = scores.words_GNM - self._log_words
+        noise_GN = tf.reduce_sum(tf.nn.softplus(samples_GNK), axis=2)
+        words_GN = tf.reduce_sum(weights_GNM * tf.nn.softplus(-words_GNM), axis=2)
+        return words_GN + tf.reduce_sum(weights_GNM, axis=2) * noise_GN
+
+    def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the logarithm of V times the share of the text of each word."""
+        priors = super().priors(counts_V)
+        return {name: prior_V + self._log_words for name, prior_V in priors.items()}

@@ -1,1 +1,0 @@
-"""Losses that score a sample of the words."""
