@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
-import functools
 import itertools
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..settings import InputConfig
-from ..system.python_functions import numpy_function
+from ..system.python_functions import from_generator
 from ..types import Batches
 from .blocks import without_autograph, without_tuning_thread
 from .features import EncodedTexts, Features, intervals
@@ -34,6 +32,89 @@ _SMALL_FILLED = 0.99  # the assumed share of such a step that is not padding
 # Calls to prepare ahead for --prefetch=-1. The depth that tf.data finds by itself leaves the steps
 # waiting, as calls are made one after the other.
 _AHEAD = 4
+
+
+class Bags(NamedTuple):
+    """The batch of a step: the features of B texts, at most N.
+
+    The unique ids of a step are in one or two groups, for as many cores (see `UniqueIds`). The mean
+    of the rows of a text's features is a sum of products with sparse matrices (B, U), one for each
+    group of U ids. A matrix has an entry for each feature of each text: how often the text has the
+    feature, as a share of all its features. Entries are in order, by text and then by id; the
+    groups follow one another, then padding.
+
+    Attributes:
+        ids_N: The unique ids of words and n-grams, int32, group after group, each ascending; then
+            zeros.
+        counts_G2: The number of unique ids of each group, U, int32, at least 1; and its number of
+            entries.
+        entries_N2: The text of each entry, and the index of its id in its group, int32.
+        shares_N: The share of each entry in the mean of its text, float32.
+        labels_BM: Labels of each text, int32; 0 for padding.
+        weights_BM: Weight of each label, float32; 0 for padding.
+        text_weights_B: Weight of each text, float32; only for texts with weights and losses that
+            score all labels of a text (`Packing.has_shares`).
+        shares_BM: How much of the text's weight each label has, float32; as the one before.
+    """
+
+    ids_N: Any
+    counts_G2: Any
+    entries_N2: Any
+    shares_N: Any
+    labels_BM: Any
+    weights_BM: Any
+    text_weights_B: Any = ()
+    shares_BM: Any = ()
+
+
+class Packing(NamedTuple):
+    """Static shapes of the batch of one call: S steps of B bags with M labels each, and N features.
+
+    If a training step has several micro-batches, each of them counts as a step here.
+
+    Attributes:
+        steps: S, a multiple of `micro`.
+        features: N, of all B bags together.
+        bags: B.
+        labels: M.
+        micro: Number of micro-batches of a training step.
+        has_shares: Whether the bags have `text_weights_B` and `shares_BM`.
+        groups: G, the number of groups of unique ids, 1 or 2.
+    """
+
+    steps: int
+    features: int
+    bags: int
+    labels: int
+    micro: int = 1
+    has_shares: bool = False
+    groups: int = 1
+
+    def spec(self) -> Bags:
+        """Return the shapes and dtypes of one micro-batch, without a dimension of steps."""
+        features, labels = [self.features], [self.bags, self.labels]
+        return Bags(
+            tf.TensorSpec(features, tf.int32),
+            tf.TensorSpec([self.groups, 2], tf.int32),
+            tf.TensorSpec([*features, 2], tf.int32),
+            tf.TensorSpec(features, tf.float32),
+            tf.TensorSpec(labels, tf.int32),
+            tf.TensorSpec(labels, tf.float32),
+            *[
+                tf.TensorSpec(shape, tf.float32)
+                for shape in (labels[:1], labels)
+                if self.has_shares
+            ],
+        )
+
+    def call_spec(self) -> Bags:
+        """Return the shapes and dtypes of a call, (S / micro, micro N, ...)."""
+        steps, micro = self.steps // self.micro, self.micro
+        specs = [
+            tf.TensorSpec([steps, micro * size, *rest], dtype)
+            for (size, *rest), dtype in ((spec.shape, spec.dtype) for spec in given(self.spec()))
+        ]
+        return Bags(*specs)
 
 
 def make_packing(
@@ -149,17 +230,33 @@ def make_batches(
         texts: Their features, at most N of each.
         weights_C: Weight of each label, above 0.
     """
-    pack = functools.partial(pack_call, examples, texts, shape, np.asarray(weights_C, np.float32))
-    ahead = _AHEAD if settings.prefetch < 0 else settings.prefetch
+    weights_C, ahead = np.asarray(weights_C, np.float32), settings.prefetch
+    specs = given(shape.call_spec())
+
+    @without_autograph
+    def make_dataset(epochs: range, first: int) -> tf.data.Dataset:
+        """Return a dataset of (epoch, *parts of `Bags`) for each call."""
+        index_V = np.empty(texts.rows, np.int32)  # not shared: two datasets may run at once
+
+        def calls() -> Iterator[tuple[np.ndarray, ...]]:
+            """Yield the calls, made in numpy: TensorFlow has no fast sort."""
+            for epoch in epochs:
+                planned = plan_epoch(texts.sizes_E, shape, seed, epoch)
+                for number in range(first if epoch == epochs.start else 0, len(planned)):
+                    draw = np.random.default_rng((seed, _LABEL, epoch, number))
+                    how = examples, texts, shape, weights_C, planned[number], draw, index_V
+                    yield np.int64(epoch), *given(pack_call(*how))
+
+        # In one thread: Python's threads would wait for one another.
+        dataset = from_generator(calls, (tf.TensorSpec([], tf.int64), *specs), name="bags")
+        return dataset.prefetch(_AHEAD if ahead < 0 else ahead, name="ahead")
 
     def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Bags]]:
         """Yield the batches of epochs, without the `first` of the first one.
 
         The next one is taken in a thread: to take it from the dataset lasts as long as two steps.
         """
-        plan = _Plan(texts.sizes_E, shape, seed, epochs, first)
-        dataset = _make_dataset(plan, pack, shape, texts.rows, seed)
-        calls = iter(without_tuning_thread(dataset.prefetch(ahead, name="ahead")))
+        calls = iter(without_tuning_thread(make_dataset(epochs, first)))
         with concurrent.futures.ThreadPoolExecutor(1, "bags") as thread:
             waiting = thread.submit(next, calls, None)
             while (call := waiting.result()) is not None:
@@ -168,157 +265,6 @@ def make_batches(
                 yield int(epoch), Bags(*parts)
 
     return epoch_batches
-
-
-@without_autograph
-def _make_dataset(
-    plan: _Plan, pack: Callable[..., Bags], shape: Packing, rows: int, seed: int
-) -> tf.data.Dataset:
-    """Return a dataset of (epoch, `Bags` with a first dimension S), for each call of a plan.
-
-    `pack` is `pack_call` with its first arguments; `rows` is the number of feature ids.
-    """
-    specs = given(shape.call_spec())
-    index_V = np.empty(rows, np.int32)  # not shared: two datasets may run at once
-
-    def make(index: np.ndarray) -> list[np.ndarray]:
-        """Return the epoch and the arrays of a call, in numpy: TensorFlow has no fast sort."""
-        epoch, number, examples_SB = plan.call(int(index))
-        draw = np.random.default_rng((seed, _LABEL, max(epoch, 0), number))
-        return [np.int64(epoch), *given(pack(examples_SB, draw, index_V))]
-
-    def make_call(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Return the epoch and the tensors of a call; the epoch -1 after the last call."""
-        dtypes = [tf.int64, *(spec.dtype for spec in specs)]
-        epoch, *parts = numpy_function(make, [index], dtypes)
-        shaped = (tf.ensure_shape(p, s.shape) for p, s in zip(parts, specs, strict=True))
-        return tf.ensure_shape(epoch, []), *shaped
-
-    indices = tf.data.Dataset.counter(name="epochs")
-    # Not in parallel: Python's threads would wait for one another.
-    calls = indices.map(make_call, name="bags")
-    return calls.take_while(lambda epoch, *bags: epoch >= 0)
-
-
-class _Plan:
-    """The calls of several epochs by index, planned epoch by epoch as they are needed.
-
-    Args:
-        sizes_E: Number of features of each example (see `plan_epoch`).
-        first: Number of calls of the first epoch to skip.
-    """
-
-    def __init__(self, sizes_E: np.ndarray, shape: Packing, seed: int, epochs: range, first: int):
-        self._plan = functools.partial(plan_epoch, sizes_E, shape, seed)
-        self._empty = np.full((shape.steps, shape.bags), -1, np.int32)
-        self._left, self._lock = iter(epochs), threading.Lock()
-        # Epoch, index of its first call, and calls of the epochs that may still be asked for.
-        self._planned: list[tuple[int, int, np.ndarray]] = []
-        self._end, self._skipped = 0, first
-
-    def call(self, index: int) -> tuple[int, int, np.ndarray]:
-        """Return the epoch of a call, its number in the epoch, and its examples (S, B).
-
-        Calls are asked for about in order: each epoch is forgotten two epochs later. After the last
-        epoch the result is -1, 0 and no examples.
-
-        Args:
-            index: The number of calls before this one, without those that were skipped.
-        """
-        with self._lock:
-            while index >= self._end:
-                epoch = next(self._left, None)
-                if epoch is None:
-                    return -1, 0, self._empty
-                calls, start = self._plan(epoch), self._end - self._skipped
-                self._planned = [*self._planned[-1:], (epoch, start, calls)]
-                self._end, self._skipped = start + len(calls), 0
-            planned = next(one for one in reversed(self._planned) if index >= one[1])
-        epoch, start, calls = planned
-        return epoch, index - start, calls[index - start]
-
-
-class Bags(NamedTuple):
-    """The batch of a step: the features of B texts, at most N.
-
-    The unique ids of a step are in one or two groups, for as many cores (see `UniqueIds`). The mean
-    of the rows of a text's features is a sum of products with sparse matrices (B, U), one for each
-    group of U ids. A matrix has an entry for each feature of each text: how often the text has the
-    feature, as a share of all its features. Entries are in order, by text and then by id; the
-    groups follow one another, then padding.
-
-    Attributes:
-        ids_N: The unique ids of words and n-grams, int32, group after group, each ascending; then
-            zeros.
-        counts_G2: The number of unique ids of each group, U, int32, at least 1; and its number of
-            entries.
-        entries_N2: The text of each entry, and the index of its id in its group, int32.
-        shares_N: The share of each entry in the mean of its text, float32.
-        labels_BM: Labels of each text, int32; 0 for padding.
-        weights_BM: Weight of each label, float32; 0 for padding.
-        text_weights_B: Weight of each text, float32; only for texts with weights and losses that
-            score all labels of a text (`Packing.has_shares`).
-        shares_BM: How much of the text's weight each label has, float32; as the one before.
-    """
-
-    ids_N: Any
-    counts_G2: Any
-    entries_N2: Any
-    shares_N: Any
-    labels_BM: Any
-    weights_BM: Any
-    text_weights_B: Any = ()
-    shares_BM: Any = ()
-
-
-class Packing(NamedTuple):
-    """Static shapes of the batch of one call: S steps of B bags with M labels each, and N features.
-
-    If a training step has several micro-batches, each of them counts as a step here.
-
-    Attributes:
-        steps: S, a multiple of `micro`.
-        features: N, of all B bags together.
-        bags: B.
-        labels: M.
-        micro: Number of micro-batches of a training step.
-        has_shares: Whether the bags have `text_weights_B` and `shares_BM`.
-        groups: G, the number of groups of unique ids, 1 or 2.
-    """
-
-    steps: int
-    features: int
-    bags: int
-    labels: int
-    micro: int = 1
-    has_shares: bool = False
-    groups: int = 1
-
-    def spec(self) -> Bags:
-        """Return the shapes and dtypes of one micro-batch, without a dimension of steps."""
-        features, labels = [self.features], [self.bags, self.labels]
-        return Bags(
-            tf.TensorSpec(features, tf.int32),
-            tf.TensorSpec([self.groups, 2], tf.int32),
-            tf.TensorSpec([*features, 2], tf.int32),
-            tf.TensorSpec(features, tf.float32),
-            tf.TensorSpec(labels, tf.int32),
-            tf.TensorSpec(labels, tf.float32),
-            *[
-                tf.TensorSpec(shape, tf.float32)
-                for shape in (labels[:1], labels)
-                if self.has_shares
-            ],
-        )
-
-    def call_spec(self) -> Bags:
-        """Return the shapes and dtypes of a call, (S / micro, micro N, ...)."""
-        steps, micro = self.steps // self.micro, self.micro
-        specs = [
-            tf.TensorSpec([steps, micro * size, *rest], dtype)
-            for (size, *rest), dtype in ((spec.shape, spec.dtype) for spec in given(self.spec()))
-        ]
-        return Bags(*specs)
 
 
 def given(bags: Bags) -> list:

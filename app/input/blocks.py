@@ -25,10 +25,26 @@ from ..text import columns, reading
 from ..text.columns import is_cuttable
 from ..types import Team
 
+_TAIL_BYTES = 4096  # of a block, in which its end is looked for first
 # Decorator for functions that make datasets. Without it, tf.data lets autograph rewrite the
 # functions of maps, tensorflow_text's included, which takes a second or two. None of them branches
 # on a tensor, so autograph has nothing to do.
 without_autograph = tf.autograph.experimental.do_not_convert
+
+
+class Share(NamedTuple):
+    """Every `total`-th block of a corpus, starting at block `number`.
+
+    Attributes:
+        number: First block of the share.
+        total: Number of shares.
+    """
+
+    number: int = 0
+    total: int = 1
+
+
+ALL = Share()
 
 
 def block_dataset(
@@ -160,24 +176,6 @@ def split_documents(text: tf.Tensor, documents: str) -> tf.Tensor:
     return text[tf.newaxis]
 
 
-_TAIL_BYTES = 4096  # of a block, in which its end is looked for first
-
-
-class Share(NamedTuple):
-    """Every `total`-th block of a corpus, starting at block `number`.
-
-    Attributes:
-        number: First block of the share.
-        total: Number of shares.
-    """
-
-    number: int = 0
-    total: int = 1
-
-
-ALL = Share()
-
-
 def share_of(team: Team) -> Share:
     """Return the blocks that a process of a team reads.
 
@@ -238,26 +236,18 @@ def find_blocks(
     """
     # As tf.data interleaves them. Its own datasets would need threads that wait for one another,
     # as this function is called within one.
-    upcoming = iter(range(len(sources)))
-    spans_of: list[Iterator[tuple[int, int, int]] | None]
-    spans_of = [
-        _file_spans(sources, number, documents, settings.block_bytes)
-        for number in itertools.islice(upcoming, settings.readers)
-    ]
+    numbers = range(len(sources))
+    waiting = (_file_spans(sources, n, documents, settings.block_bytes) for n in numbers)
+    files: list[Iterator | None] = list(itertools.islice(waiting, settings.readers))
     found, place = [], 0
-    while any(spans_of):
-        spans = spans_of[place]
-        span = next(spans, None) if spans else None
-        if span is not None:
-            found.append(span)
-        elif spans:
-            number = next(upcoming, None)
-            spans_of[place] = (
-                None
-                if number is None
-                else _file_spans(sources, number, documents, settings.block_bytes)
-            )
-        place = (place + 1) % len(spans_of)
+    while any(files):
+        if spans := files[place]:
+            span = next(spans, None)
+            if span is None:
+                files[place] = next(waiting, None)
+            else:
+                found.append(span)
+        place = (place + 1) % len(files)
     return found
 
 

@@ -13,6 +13,8 @@ from .labelled import Examples, list_starts
 
 # fastText hashes n-grams with this factor (Dictionary::addWordNgrams, src/dictionary.cc).
 _HASH_FACTOR = 116_049_371
+# Words whose features are computed at a time.
+_WORDS_AT_ONCE = 1 << 20
 
 
 class Features(NamedTuple):
@@ -78,7 +80,7 @@ class Features(NamedTuple):
             tokens_M: Word ids, int32, one text after the other. With hashes, an id from `words` on
                 is an unknown word, which is part of n-grams only.
             owners_M: Text number of each word, int32, not descending. N-grams do not cross texts.
-            hashes_M: The hash of each word (see `text.fasttext.hashing`), int32; not used unless
+            hashes_M: The hash of each word (see `line_features.hash_words`), int32; not used unless
                 `needs_hashes`.
         """
         if self.ngrams == 1:
@@ -117,10 +119,6 @@ class Features(NamedTuple):
         place_M = tf.searchsorted(self.buckets_N, bucket_M)
         has_row_M = tf.gather(self.buckets_N, tf.minimum(place_M, count - 1)) == bucket_M
         return tf.where(has_row_M, place_M, count)
-
-
-# Words whose features are computed at a time.
-_WORDS_AT_ONCE = 1 << 20
 
 
 class EncodedTexts(NamedTuple):

@@ -14,7 +14,6 @@ from ..text.phrase_table import Phrases
 from ..text.reading import Progress
 from ..text.tokenize import drop_long_tokens, make_splitter
 from ..text.vocabulary import Vocabulary, lookup_table
-from . import token_rows
 from .blocks import (
     ALL,
     Share,
@@ -25,7 +24,7 @@ from .blocks import (
     without_tuning_thread,
 )
 from .phrase_counts import make_phrase_splitter
-from .token_rows import PAD, differs_from_previous, encode, make_block_rows
+from .token_rows import PAD, differs_from_previous, encode, make_block_rows, sample_rows
 
 # Function from the number of an epoch, int64, to a dataset of rows (R, L) int32, one per block.
 EpochRows = Callable[[tf.Tensor], tf.data.Dataset]
@@ -251,14 +250,9 @@ def make_parsed_rows(window: int, settings: InputConfig, seed: int) -> Callable[
         documents_M: tf.Tensor,
     ) -> tf.Tensor:
         """Return the rows (R, L) int32 of the tokens that a random draw keeps."""
-
-        def seed_of(stream: int) -> tf.Tensor:
-            """Return the seed of this block for a stream of random numbers."""
-            return token_rows.block_seed(seed, stream, epoch, number)
-
         ids_M, chances_M = tf.gather(ids_U, tokens_M), tf.gather(chances_U, tokens_M)
-        kept = token_rows.subsample(ids_M, documents_M, chances_M, seed_of(token_rows.SUBSAMPLE))
-        return token_rows.split_into_rows(kept, window, settings, seed_of(token_rows.SHUFFLE))
+        how = epoch, number, window, settings, seed
+        return sample_rows(ids_M, documents_M, chances_M, *how)
 
     number = tf.TensorSpec([], tf.int64)
     dtypes = tf.int32, tf.float32, tf.int32, tf.int64

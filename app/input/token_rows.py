@@ -12,6 +12,7 @@ from ..settings import InputConfig
 from ..types import HOST
 
 PAD = 2**31 - 1
+SUBSAMPLE, SHUFFLE = 11, 12  # streams of random numbers; the training step uses others
 
 
 class Decoded(NamedTuple):
@@ -52,9 +53,6 @@ def decode(tokens_BL: tf.Tensor) -> Decoded:
             real=real,
             document=tf.cumsum(tf.cast(first, tf.int32), axis=1),
         )
-
-
-SUBSAMPLE, SHUFFLE = 11, 12  # streams of random numbers; the training step uses others
 
 
 def keep_probability(counts: np.ndarray, subsample: float, total: int | None = None) -> np.ndarray:
@@ -99,24 +97,42 @@ def make_block_rows(
         """Return the rows (R, L) int32 of the tokens that a random draw keeps."""
         ids, _, documents = (part[0] for part in decode(tokens[tf.newaxis]))
         chances = tf.gather(keep_N, tf.minimum(ids, size))
-        kept = subsample(ids, documents, chances, block_seed(seed, SUBSAMPLE, epoch, number))
-        return split_into_rows(kept, window, settings, block_seed(seed, SHUFFLE, epoch, number))
+        return sample_rows(ids, documents, chances, epoch, number, window, settings, seed)
 
     return block_rows
 
 
-def split_into_rows(
-    tokens_N: tf.Tensor, window: int, settings: InputConfig, seed: tf.Tensor
+def sample_rows(
+    ids_M: tf.Tensor,
+    documents_M: tf.Tensor,
+    chances_M: tf.Tensor,
+    epoch: tf.Tensor,
+    number: tf.Tensor,
+    window: int,
+    settings: InputConfig,
+    seed: int,
 ) -> tf.Tensor:
-    """Return the rows of the kept tokens of a block, in random order if --shuffle.
+    """Return the rows (R, L) int32 of the tokens of a block that a random draw keeps.
+
+    The starts of documents are marked anew. Rows are in random order if --shuffle.
 
     Args:
-        tokens_N: Tokens (N,) int32.
-        seed: Seed of the order, (2,) int64.
+        ids_M: The id of each token, int32.
+        documents_M: The number of its document; equal numbers are beside each other.
+        chances_M: The probability that it is kept, float32.
+        epoch: Number of the epoch, int64 scalar.
+        number: Number of the block, int64 scalar.
     """
+    draws_M = tf.random.stateless_uniform(
+        tf.shape(ids_M), block_seed(seed, SUBSAMPLE, epoch, number)
+    )
+    kept_M = draws_M < chances_M
+    first = differs_from_previous(tf.boolean_mask(documents_M, kept_M))
+    tokens_N = encode(tf.boolean_mask(ids_M, kept_M), first)
     rows_RL = _rows(tokens_N, settings.row_tokens, window)
     if settings.shuffle:
-        keys_R = tf.random.stateless_uniform(tf.shape(rows_RL)[:1], seed)
+        shuffling = block_seed(seed, SHUFFLE, epoch, number)
+        keys_R = tf.random.stateless_uniform(tf.shape(rows_RL)[:1], shuffling)
         rows_RL = tf.gather(rows_RL, tf.argsort(keys_R))
     return rows_RL
 
@@ -134,22 +150,6 @@ def block_seed(seed: int, stream: int, epoch: tf.Tensor, number: tf.Tensor) -> t
 def differs_from_previous(values_N: tf.Tensor) -> tf.Tensor:
     """Return whether each value differs from the previous one, (N,) bool; true for the first."""
     return tf.concat([tf.ones_like(values_N[:1], tf.bool), values_N[1:] != values_N[:-1]], axis=0)
-
-
-def subsample(
-    ids_M: tf.Tensor, documents_M: tf.Tensor, chances_M: tf.Tensor, seed: tf.Tensor
-) -> tf.Tensor:
-    """Return the tokens that a random draw keeps, with the starts of documents marked anew.
-
-    Args:
-        ids_M: The id of each token, int32.
-        documents_M: The number of its document; equal numbers are beside each other.
-        chances_M: The probability that it is kept, float32.
-        seed: Seed of the draw, (2,) int64.
-    """
-    kept = tf.random.stateless_uniform(tf.shape(ids_M), seed) < chances_M
-    first = differs_from_previous(tf.boolean_mask(documents_M, kept))
-    return encode(tf.boolean_mask(ids_M, kept), first)
 
 
 def _rows(tokens_N: tf.Tensor, centres: int, window: int) -> tf.Tensor:

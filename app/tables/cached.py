@@ -11,6 +11,9 @@ alone, so XLA can compile them (see `prefetch`). Other steps find rows by a vari
 positions, 4 bytes an id. The variable is in host memory, where steps prepare their ids (see
 `lexrow.types.HOST`). There it takes no memory of the device, and TensorFlow has no GPU kernel to
 gather from an int32 variable.
+
+A run loads all rows that a chunk of steps needs. A Keras model can be called on any batch, so its
+`ReadThroughTable` reads and writes rows that are not cached in the backing table.
 """
 
 from __future__ import annotations

@@ -37,15 +37,6 @@ class WordNgrams(NamedTuple):
     starts: np.ndarray
 
 
-def hash_word(word: str | bytes, rule: NgramRule) -> np.ndarray:
-    """Return the buckets of the n-grams of a word, (N,) int32.
-
-    Args:
-        word: A word without the marks `<` and `>`. Unpaired surrogates count as characters.
-    """
-    return hash_words([word], rule).buckets_N
-
-
 def hash_words(words: Sequence[str | bytes], rule: NgramRule) -> WordNgrams:
     """Return the buckets of the n-grams of words.
 

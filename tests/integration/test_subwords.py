@@ -14,7 +14,7 @@ from app.checkpoints.stored import read_rows
 from app.evaluation.lexicon import make_lexicon
 from app.evaluation.nearest_words import nearest
 from app.tasks import trained_vectors
-from app.text.subwords import hash_word, hash_words
+from app.text.subwords import hash_words
 from app.types import NgramRule
 from tests.integration.commands import (
     WORDS,
@@ -100,7 +100,7 @@ def test_vectors_are_means_of_the_rows(with_subwords):
     rows = {bucket: count + n for n, bucket in enumerate(vectors.ngrams.buckets_N.tolist())}
     assert stored.shape == (count + len(rows), 8) and len(rows) < 500
     for number in (0, 7, count - 1):
-        buckets = hash_word(vectors.tokens[number], vectors.ngrams.rule)
+        buckets = hash_words([vectors.tokens[number]], vectors.ngrams.rule).buckets_N
         expected = stored[[number, *(rows[bucket] for bucket in buckets)]].mean(axis=0)
         np.testing.assert_allclose(vectors.matrix[number], expected, rtol=1e-5, atol=1e-6)
 

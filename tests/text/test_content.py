@@ -288,20 +288,7 @@ def test_damaged_files_are_read_or_refused_in_one_line(tmp_path):
     objects = b'{"user": "a", "item": 1, "text": "x"}\n{"user": "b", "item": 2.0, "text": null}\n'
     files = [table, objects, parquet_of(rows), zstd(table), gzip.compress(objects)]
     files += [table.decode().encode("utf-16"), b"u:token\ti:token\nx\ty\n", b"a 1 2\nb 2\n"]
-    pieces = [
-        b"\0",
-        b"\xff",
-        b'"',
-        b"\n",
-        b"\r",
-        b",",
-        b";",
-        b"{",
-        b"[",
-        b"\xff\xfe",
-        b"PAR1",
-        b"1.0",
-    ]
+    pieces = [b"\0", b"\xff", *(b'" \n \r , ; { ['.split(b" ")), b"\xff\xfe", b"PAR1", b"1.0"]
     outcomes = set()
     for _ in range(400):
         data = bytearray(draw.choice(files))

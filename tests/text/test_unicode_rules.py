@@ -68,28 +68,11 @@ READ = [
 ]  # fmt: skip
 
 # First and last letters of blocks of 24 scripts, with the marks between them.
-BLOCKS = [
-    *(
-        "az",
-        "AZ",
-        "ßſ",
-        "İı",
-        "ΆϏ",
-        "Ѐԯ",
-        "Աև",
-        "את",
-        "ء٩",
-        "ܐݏ",
-        "अ९",
-        "ক৯",
-        "ਅ੯",
-        "અ૯",
-        "அ௯",
-        "అ౯",
-    ),
-    *("ಅ೯", "അ൯", "අ෦", "ก๛", "ກໝ", "ཀ྿", "က႟", "აჿ", "가갿", "ሀ፿", "ក៹", "᠀ᡸ", "ぁゟ", "ァヿ"),
-    *("一丿", "Ꭰ\u13ff", "ᾀ῾"),
-]
+PAIRS = (
+    "az AZ ßſ İı ΆϏ Ѐԯ Աև את ء٩ ܐݏ अ९ ক৯ ਅ੯ અ૯ அ௯ అ౯ ಅ೯ അ൯ අ෦ ก๛ ກໝ ཀ྿ က႟ აჿ 가갿 ሀ፿ ក៹ ᠀ᡸ ぁゟ "
+    "ァヿ 一丿 Ꭰ\u13ff ᾀ῾"
+)
+BLOCKS = PAIRS.split()
 JOINERS = "\u200c\u200d\u00ad\ufe0f\u2060\ufeff\u061c\u180b\u034f\u115f"
 MARKS = "\u0301\u0307\u0323\u0327\u0345\u0342\u064b\u0651\u094d\u093c\u3099\u20e3\u0e31\u1039\u0903"
 SIGNS = " \u200b\t\u3000\u2028\u0085.,-'’\"·!?$€()—…、。،؟।፡་❤🙂¨½²"
@@ -138,18 +121,8 @@ def draw_texts(draw, count):
     texts = []
     for _ in range(count):
         parts = draw_words(draw, draw.randrange(1, 5))
-        between = [
-            *SIGNS,
-            "",
-            "1",
-            "23",
-            "٤",
-            "५",
-            " ",
-            " ",
-            *MARKS[:3],
-            *draw.choices(OTHERS, k=9),
-        ]
+        others = draw.choices(OTHERS, k=9)
+        between = [*SIGNS, "", "1", "23", "٤", "५", " ", " ", *MARKS[:3], *others]
         parts = [part + draw.choice(between) + draw.choice(between) for part in parts]
         texts.append("".join(parts))
     return texts

@@ -30,13 +30,6 @@ def test_vectors_are_those_of_fasttext(tmp_path, model, ngrams):
     np.testing.assert_allclose(subwords.compose_unseen(unseen, found.ngrams), expected, atol=1e-6)
 
 
-def test_other_files_are_read_as_before(tmp_path):
-    (tmp_path / "a.txt").write_text("one 1 2\ntwo 3 4\n")
-    found, expected = (read(tmp_path / "a.txt") for read in (vector_files.read, vector_files.read))
-    assert found.tokens == expected.tokens
-    np.testing.assert_array_equal(found.matrix, expected.matrix)
-
-
 def test_vectors_that_are_not_finite_are_refused(tmp_path):
     vectors = WordVectors(["one", "two"], np.array([[1, 2], [3, np.nan]], np.float32))
     fasttext_bin.write(vectors, str(tmp_path / "a.bin"))

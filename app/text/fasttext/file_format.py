@@ -34,6 +34,8 @@ LABEL_PREFIX = "__label__"  # the default of -label, which files do not store
 # Names of losses and models by number (enums loss_name and model_name of src/args.h).
 LOSSES = {1: "hierarchical_softmax", 2: "negative_sampling", 3: "softmax", 4: "one_vs_all"}
 MODELS = {1: "cbow", 2: "skipgram", 3: "supervised"}
+# Centroids of each part of a vector: one for each value of a byte (ProductQuantizer::ksub_).
+CENTROIDS = 256
 
 
 class Args(NamedTuple):
@@ -108,10 +110,6 @@ def check_args(args: Args) -> str:
         ("wordNgrams", args.word_ngrams, args.word_ngrams <= _LONGEST_NGRAM),
     )
     return next((f"{name} {value}" for name, value, is_possible in checks if not is_possible), "")
-
-
-# Centroids of each part of a vector: one for each value of a byte (ProductQuantizer::ksub_).
-CENTROIDS = 256
 
 
 class Matrix(Protocol):

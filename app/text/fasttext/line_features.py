@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 OFFSET_BASIS, PRIME = 2_166_136_261, 16_777_619
 # Dictionary::addWordNgrams multiplies by this, modulo 2 ** 64.
 _FACTOR = 116_049_371
+_END, _PREFIX = LINE_END.encode(), LABEL_PREFIX.encode()
+# Counts of nodes that are not made yet (HierarchicalSoftmaxLoss::buildTree, src/loss.cc).
+UNMADE = 10**15
 
 
 def hash_words(words: Sequence[bytes]) -> np.ndarray:
@@ -96,9 +99,6 @@ def hash_strings(words_M: tf.Tensor) -> tf.Tensor:
 
     first_M = tf.fill(tf.shape(words_M), tf.constant(OFFSET_BASIS, tf.int64))
     return tf.cast(tf.foldl(append_byte, tf.range(longest), first_M), tf.int32)
-
-
-_END, _PREFIX = LINE_END.encode(), LABEL_PREFIX.encode()
 
 
 def make_rule(args: Args) -> NgramRule:
@@ -212,10 +212,6 @@ def mean_rows(model: Model, rows_N: np.ndarray, owners_N: np.ndarray, count: int
         sizes_K = np.diff(first_K, append=len(rows_N))
         means_ED[owners_N[first_K]] = sums_KD / sizes_K[:, np.newaxis].astype(np.float32)
     return means_ED
-
-
-# Counts of nodes that are not made yet (HierarchicalSoftmaxLoss::buildTree, src/loss.cc).
-UNMADE = 10**15
 
 
 class CountTree(NamedTuple):
