@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 
-from app.system import ports
 from tests.integration.commands import SECONDS
 
 
@@ -32,7 +32,7 @@ def is_running(pid: int) -> bool:
 def listening(port: int) -> Iterator[None]:
     """Takes whatever connections are made to a port, for the length of the block."""
     done = threading.Event()
-    with ports.server(port) as server:
+    with socket.create_server(("", port)) as server:
         server.settimeout(0.1)
 
         def take() -> None:

@@ -53,27 +53,14 @@ def make_runner(config: Config, hosts: Hosts | None) -> Runner:
 def is_server(config: Config, hosts: Hosts | None) -> bool:
     """Return whether this process serves the chief instead of running the job; never to plan only.
 
-    Args:
-        hosts: The processes of the cluster, or None.
-
-    Returns:
-        Whether this is a worker or a parameter server of --strategy=parameter_server; see
-        `distributed.tensorflow_server`.
+    It does in a worker or a parameter server of --strategy=parameter_server.
     """
     asynchronous = config.run.strategy == "parameter_server" and not config.run.plan_only
     return asynchronous and hosts is not None and not hosts.is_chief
 
 
 def describe(config: Config, hosts: Hosts | None, replicas: int) -> str:
-    """Return a line about the processes and replicas that train; empty for one device.
-
-    Args:
-        hosts: The processes of the cluster, or None.
-        replicas: The number of replicas that share a step.
-
-    Returns:
-        A line for people.
-    """
+    """Return a line about the processes and replicas that train; empty for one device."""
     strategy, micro = config.run.strategy, config.input.micro_batches
     if strategy == "none":
         return ""
@@ -99,9 +86,6 @@ def with_micro_batches(config: Config, replicas: int, position: Position | None)
         config: The settings of the run; --micro_batches=0 chooses the number here.
         replicas: The number of replicas that share the micro-batches.
         position: The position of the newest checkpoint, or None.
-
-    Returns:
-        The settings.
 
     Raises:
         UsageError: The replicas cannot share the micro-batches evenly, or the micro-batches cannot

@@ -97,7 +97,6 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
     """Parse the value of TF_CONFIG for a --strategy.
 
     Args:
-        strategy: The --strategy of the run.
         text: The value of TF_CONFIG, or None if it is not set.
 
     Returns:
@@ -139,9 +138,6 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
 def host_and_port(address: str) -> tuple[str, int]:
     """Split HOST:PORT into host and port; an IPv6 address loses its brackets.
 
-    Args:
-        address: HOST:PORT or [IPv6]:PORT.
-
     Returns:
         The host and the port.
     """
@@ -150,11 +146,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def is_address(text: str) -> bool:
-    """Return whether a text is HOST:PORT, with a port from 1 to 65535; look up no host.
-
-    Args:
-        text: The text, which may be anything.
-    """
+    """Return whether a text is HOST:PORT, with a port from 1 to 65535; look up no host."""
     match = _ADDRESS.fullmatch(text)
     return match is not None and 0 < int(match["port"]) < 2**16
 

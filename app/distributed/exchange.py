@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -23,6 +23,23 @@ _KEYS = 1 << 31  # keys of operations are int32
 _DIGITS = 6
 _OF_POWER = 1 << (_DIGITS - 1)
 _SIZES = 32 * _OF_POWER
+FLAGS = 2  # the number of flags of `distributed.multi_worker`
+
+
+class Made(NamedTuple):
+    """The result of a call: float32 tensors on the device, the same on every replica.
+
+    Attributes:
+        loss: The loss of the first step.
+        examples: The examples of the first step.
+        flags_F: For each flag, the number of replicas that had it set.
+        numbers: The length of the vector that a replica sends in a step, the mean over the steps.
+    """
+
+    loss: tf.Tensor
+    examples: tf.Tensor
+    flags_F: tf.Tensor
+    numbers: tf.Tensor
 
 
 def replica_number() -> int:
@@ -48,9 +65,8 @@ def key_of_size(key: int, size: tf.Tensor) -> tf.Tensor:
     """Return the key of an operation for vectors of a size, an int32 scalar.
 
     Args:
-        key: The key of the operation, see `Exchange.keys`.
-        size: A result of `round_up`: the number of rows, if all rows have the same number of
-            columns, or of numbers.
+        key: See `Exchange.keys`.
+        size: A result of `round_up`: the number of rows of equal length, or of numbers.
     """
     with tf.device(HOST):
         digits = _spare_digits(size)
@@ -67,9 +83,6 @@ class Exchange:
     """The collective operations of one group of all replicas of a strategy.
 
     Every process has to construct its groups in the same order, as they are numbered.
-
-    Args:
-        strategy: The strategy of the replicas.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
@@ -88,12 +101,11 @@ class Exchange:
     def keys(self, count: int) -> range:
         """Reserve keys for some operations of a function.
 
-        Operations that may run at the same time need different keys. An operation has the same key
-        in all processes if all make the same calls of this method. The vectors of a key have one
-        size only: if they differ from call to call, see `key_of_size`. A key is used again in the
-        next call of the function, because TensorFlow keeps about 1 kB for each, and asks the other
-        processes before its first use. After 2^31 keys, counted with those of all sizes, they start
-        at 0 again.
+        Operations that may run at the same time need different keys. All processes must make the
+        same calls of this method. The vectors of a key have one size only; if sizes differ from
+        call to call, see `key_of_size`. The next call of the function uses the same keys, because
+        TensorFlow keeps about 1 kB for each, and asks the other processes before its first use.
+        After 2^31 keys they start at 0 again.
 
         Args:
             count: The number of operations.
@@ -106,16 +118,12 @@ class Exchange:
     def gather(self, values_N: tf.Tensor, key: tf.Tensor | int) -> tf.Tensor:
         """Return the vectors of all replicas, joined in the order of the replicas.
 
-        They may have further dimensions.
-
         Only a function that `Strategy.run` traces can call this, unless there is one replica.
 
         Args:
-            values_N: The vector of this replica; all replicas have the same length and dtype.
-            key: The key of the operation, see `keys`.
-
-        Returns:
-            A vector of length replicas x N; `values_N` itself for a single replica.
+            values_N: The vector of this replica; all replicas have the same length and dtype. It
+                may have further dimensions.
+            key: See `keys`.
         """
         if self.replicas == 1:
             return values_N
@@ -128,10 +136,7 @@ class Exchange:
 
         Args:
             values_RN: A row for each replica; all replicas have the same N and dtype.
-            key: The key of the operation, see `keys`.
-
-        Returns:
-            The row that each replica sent, (R, N), in the order of the replicas.
+            key: See `keys`.
         """
         if self.replicas == 1:
             return values_RN
@@ -142,10 +147,7 @@ class Exchange:
 
         Args:
             numbers: int32 scalars of this replica.
-            key: The key of the operation, see `keys`.
-
-        Returns:
-            int32 scalars.
+            key: See `keys`.
         """
         numbers_RN = tf.reshape(self.gather(tf.stack(numbers), key), [self.replicas, len(numbers)])
         return list(map(round_up, tf.unstack(tf.reduce_max(numbers_RN, axis=0), num=len(numbers))))

@@ -34,12 +34,7 @@ def make_hosts(workers: int, servers: int, first_port: int) -> Hosts:
     With parameter servers there is a separate chief. Otherwise the first worker is the chief.
 
     Args:
-        workers: The number of workers.
-        servers: The number of parameter servers.
         first_port: The first of consecutive ports; 0 for any free ones.
-
-    Returns:
-        The processes, as the first of them sees them.
 
     Raises:
         UsageError: A port is in use, or above 65535.
@@ -57,11 +52,6 @@ def train(hosts: Hosts, arguments: Sequence[str], settings: RunConfig) -> int:
     other process that fails is named, and the chief ends by itself. SIGINT and SIGTERM ask the
     chief to stop. No process is left running, however this one ends. With `settings.plan_only`,
     only the chief runs.
-
-    Args:
-        hosts: The processes of the run.
-        arguments: The flags of `lexrow train`.
-        settings: The settings of the run.
 
     Returns:
         The exit code of the chief; 128 and its number for a signal that ended the chief.
@@ -124,11 +114,7 @@ def watch(processes: dict[Task, Process], is_stopping: bool) -> None:
 
 
 def _choose_ports(count: int, first: int) -> list[int]:
-    """Return ports of this machine that are free now: consecutive ones, or any if `first` is 0.
-
-    Raises:
-        UsageError: A port is in use, or above 65535.
-    """
+    """Return ports of this machine that are free now: consecutive ones, or any if `first` is 0."""
     if not first:
         return ports.free(count)
     chosen = list(range(first, first + count))
@@ -181,9 +167,6 @@ def _log_folder(workdir: str) -> Iterator[Path]:
 
     The workdir is made and locked for a moment, to see whether another run uses it, which removes
     half-written files there. The lock is free again during the block.
-
-    Raises:
-        UsageError: Another run uses the workdir, or it cannot be written.
     """
     if not workdir:
         with tempfile.TemporaryDirectory() as name:

@@ -10,6 +10,7 @@ once, however many replicas there are.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -24,25 +25,27 @@ from ..training.job import Job
 from ..training.step import split_steps, train_step
 from ..types import HOST, Batch
 from . import row_changes
-from .calls import FLAGS, Made
-from .exchange import Exchange, replica_number
+from .exchange import FLAGS, Exchange, Made, replica_number
 from .merged_changes import fill_places, find_places, merge
-from .row_changes import NO_ID, Changes, Layout, fill
-from .sent_changes import operations, row_bytes, send
+from .row_changes import NO_ID, Changes, Layout, fill, operations, row_bytes, send
 
 ALL_ROWS = 2**31 - 1  # the largest int32
 # The rows of a block of ids, which has one owner. Blocks of neighbours are read faster: a row of
 # 100 columns in 150 ns, in 185 where every second row has the same owner (AMD EPYC, Zen 3).
 BLOCK_ROWS = 256
+# The rows of the most frequent ids, how many times as often as all rows they are exchanged, and the
+# least steps between two exchanges of them. As in Ji et al. 2016, section 4.2. For the choice see
+# data/benchmarks/README.md.
+FREQUENT_ROWS, FREQUENT_TIMES, FREQUENT_STEPS = 8192, 4, 64
+# At the start rows move far, so frequent rows are exchanged sooner: when a sixth of the steps so
+# far was made alone.
+_PART = 6
 
 
 class LocalSteps:
     """The steps of the replicas of one process, and the exchange of their changes.
 
     Args:
-        job: The job to train.
-        tables: The tables by name.
-        exchange: The collective operations.
         replicas: The number of replicas of this process.
         is_half: Whether changes are sent as bfloat16.
     """
@@ -71,17 +74,14 @@ class LocalSteps:
         self._keys = exchange.keys(2 * (1 + operations(self._layouts)))
         self._before: dict[str, dict[str, VariableRows]] = {}
 
-    @property
-    def has_copies(self) -> bool:
-        """Return whether `copy_tables` was called."""
-        return bool(self._before)
-
     def copy_tables(self, scope: Callable[[], AbstractContextManager]) -> None:
-        """Keep a copy of all rows and slots as those of the last exchange.
+        """Keep a copy of all rows and slots as those of the last exchange, if there is none yet.
 
         Args:
             scope: The context in which variables are created.
         """
+        if self._before:
+            return
         for name, table in self._tables.items():
             self._before[name] = {}
             for block in self._layouts[name].blocks:
@@ -103,9 +103,7 @@ class LocalSteps:
         and the flags. It returns `Made` for each replica, with the sums of all replicas.
 
         Args:
-            strategy: The strategy of the replicas.
             held: The indices of the micro-batches that the data has.
-            seed: The seed of the run.
         """
         micro, replicas = self._job.placed.micro_batches, self._exchange.replicas
         each = micro // replicas
@@ -223,3 +221,76 @@ class LocalSteps:
     def _stored(self, name: str) -> tuple[Table, dict[str, VariableRows], Layout]:
         """Return a table, its copy of the last exchange, and the layout of its changes."""
         return self._tables[name], self._before[name], self._layouts[name]
+
+
+class Synchronizer:
+    """Counts the steps of the replicas of one process, and exchanges their changes when due.
+
+    All processes count alike, so they exchange after the same call. Between two exchanges of all
+    rows, the rows of the most frequent ids are exchanged alone, and with them all rows of smaller
+    tables. There is at most one exchange after a call.
+
+    Args:
+        sync_steps: The steps between two exchanges of all rows.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, local: LocalSteps, sync_steps: int):
+        self._strategy, self._local, self._sync_steps = strategy, local, sync_steps
+        # One function for both kinds, as it takes one to two seconds to trace and optimize it.
+        self._function = tf.function(
+            lambda most, steps: strategy.run(local.exchange, args=(most, steps)), autograph=False
+        )
+        self._period = max(sync_steps // FREQUENT_TIMES, FREQUENT_STEPS)
+        self._waiting = {ALL_ROWS: 0, FREQUENT_ROWS: 0}  # steps since the last exchange
+        self._sent, self._seconds, self._since = 0.0, 0.0, time.perf_counter()
+
+    @property
+    def waiting(self) -> int:
+        """Return the steps since the last exchange of all rows."""
+        return self._waiting[ALL_ROWS]
+
+    def begin(self, scope: Callable[[], AbstractContextManager]) -> None:
+        """Copy the tables before the first step, when they have been restored.
+
+        Args:
+            scope: The context in which variables are created.
+        """
+        self._local.copy_tables(scope)
+
+    def count(self, steps: int, done: int) -> None:
+        """Count the steps of a call, and exchange the changes of the rows that are due.
+
+        Args:
+            done: The steps of the whole run so far.
+        """
+        for rows in self._waiting:
+            self._waiting[rows] += steps
+        if self.waiting >= self._sync_steps:
+            self._exchange(ALL_ROWS)
+        elif self._waiting[FREQUENT_ROWS] >= min(self._period, done // _PART):
+            self._exchange(FREQUENT_ROWS)
+
+    def synchronize(self) -> None:
+        """Exchange the changes since the last exchange, if there are any, and wait for the end."""
+        if self.waiting:
+            self._exchange(ALL_ROWS)
+
+    def _exchange(self, most: int) -> None:
+        """Exchange the rows with ids below a number, `ALL_ROWS` or `FREQUENT_ROWS`, and wait."""
+        began = time.perf_counter()
+        sent = self._function(tf.constant(most), tf.constant(self._waiting[most]))
+        self._sent += float(self._strategy.experimental_local_results(sent)[0])
+        self._waiting |= {rows: 0 for rows in self._waiting if rows <= most}
+        self._seconds += time.perf_counter() - began
+
+    def values(self) -> tuple[float, float]:
+        """Return the costs since the last call of this method.
+
+        Returns:
+            The bytes that a replica has sent to another one, and the share of the time that the
+            exchanges took, the wait for other replicas included.
+        """
+        now = time.perf_counter()
+        values = self._sent, self._seconds / max(now - self._since, 1e-9)
+        self._sent, self._seconds, self._since = 0.0, 0.0, now
+        return values

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from ..tables.row_reads import unique
 from ..types import HOST
-from .damped_sum import damped_sum, damping, has_changed
 from .row_changes import NO_ID, Changes, Layout, changed, fill, in_parts
 
 # The matrix of `damping` is made of about this many rows for each column. With 100 columns, all
 # rows of an exchange took twice as long. For the scores see data/benchmarks/README.md.
 _SAMPLE = 40
+_TINY = 1e-20  # keeps a matrix of zeros invertible; far below the square of any change
 
 
 class Places(NamedTuple):
@@ -37,8 +37,7 @@ def find_places(ids_N: tf.Tensor, replicas: int) -> Places:
     """Return the rows that any replica has changed, and where their changes are.
 
     Args:
-        ids_N: The ids of the changes of all replicas, as many of each, one after the other.
-        replicas: The number of replicas, R.
+        ids_N: The ids of the changes of all replicas, of equal number, one after the other.
     """
     with tf.device(HOST):
         indices_U = changed(ids_N)
@@ -53,12 +52,7 @@ def find_places(ids_N: tf.Tensor, replicas: int) -> Places:
 
 
 def fill_places(places: Places, size: tf.Tensor) -> Places:
-    """Return places filled up with `NO_ID` to a number of rows.
-
-    Args:
-        places: The places.
-        size: The number of rows, an int32 scalar.
-    """
+    """Return places filled up with `NO_ID` to a number of rows, an int32 scalar."""
     others = size - tf.shape(places.places_SR)[0]
     return Places(
         fill(places.ids_M, size, NO_ID), places.places_SR, fill(places.places_O, others, 0)
@@ -72,9 +66,7 @@ def merge(changes: Changes, places: Places, layout: Layout, steps: tf.Tensor) ->
     changed stays as it is.
 
     Args:
-        changes: The changes of all replicas.
         places: Where the changes of each row are.
-        layout: The layout of the changes of the table.
         steps: The number of steps since the last exchange, an int32 scalar.
     """
     filter_DD = damping(_take(changes.values[0], _sample(places.places_SR, layout)), steps)
@@ -106,12 +98,7 @@ def _sample(places_SR: tf.Tensor, layout: Layout) -> tf.Tensor:
 
 
 def _take(values_ND: tf.Tensor, places_PR: tf.Tensor) -> list[tf.Tensor]:
-    """Return the changes of shared rows by each replica, (P, D) float32.
-
-    Args:
-        values_ND: The changes of all replicas.
-        places_PR: Where they are (see `Places`). Where there is none, the change is 0.
-    """
+    """Return the changes of shared rows by each replica, (P, D) float32; 0 if there is none."""
     by_replica = tf.unstack(places_PR, axis=1)
     changes = []
     for places_P in by_replica:
@@ -134,3 +121,74 @@ def _largest(changes: Sequence[tf.Tensor]) -> tf.Tensor:
 
 # By `tables.base.Slot.merge`.
 _MERGES = {"sum": tf.add_n, "mean": _mean, "largest": _largest}
+
+
+def damped_sum(parts_RMD: Sequence[tf.Tensor], filter_DD: tf.Tensor) -> tf.Tensor:
+    """Return the sum of the changes of each row, with what the replicas have in common damped.
+
+    A row that only one replica has changed is not damped.
+
+    Args:
+        parts_RMD: The changes of the same rows by each replica, float32; 0 where a replica has not
+            changed a row.
+        filter_DD: The result of `damping` for these rows, or for a sample of them.
+    """
+    sums_MD = tf.add_n(parts_RMD)
+    return tf.where(_is_shared(parts_RMD), tf.matmul(sums_MD, filter_DD), sums_MD)
+
+
+def damping(parts_RMD: Sequence[tf.Tensor], steps: tf.Tensor) -> tf.Tensor:
+    """Return the matrix to multiply the sums of changes with.
+
+    Suppose that the change in each of R replicas is a common part and a part of its own, which is
+    independent of the others. The best linear estimate of the common part plus all other parts, by
+    least squares from the sum Z of the changes D_r, is Z (Z'Z)^-1 (D_1'D_1 + ... + D_R'D_R). This
+    is the mean in a direction in which the changes are equal, and the sum in one in which they are
+    independent. Adasum (Maleki et al. 2021, section 3) has one factor for a tensor in place of this
+    matrix. For what was measured, see data/benchmarks/README.md.
+
+    With plain SGD, the sum after a single step is the step of one batch of all examples. After few
+    steps, the loss may not be lowest along any direction yet. So a share of 2 / (S + 1) of the
+    result is the sum.
+
+    Few rows are little evidence. So one row is added for each direction, as large as the mean of
+    the rows, in which the changes are independent. A row that only one replica has changed is not
+    counted.
+
+    Args:
+        parts_RMD: The changes of the same rows by each replica, float32, as in `damped_sum`.
+        steps: The number of steps since the last exchange, S, an int32 scalar, at least 1.
+
+    Returns:
+        The matrix (D, D). If any change is not finite, it is the identity matrix.
+    """
+    is_shared_M1 = _is_shared(parts_RMD)
+    parts = [tf.where(is_shared_M1, part_MD, 0.0) for part_MD in parts_RMD]
+    of_sums_DD = _square(tf.add_n(parts))
+    of_parts_DD = tf.add_n([_square(part_MD) for part_MD in parts])
+    identity_DD = tf.eye(of_sums_DD.shape[0])
+    rows = tf.reduce_sum(tf.cast(is_shared_M1, tf.float32))
+    prior_DD = (tf.linalg.trace(of_parts_DD) / tf.maximum(rows, 1.0) + _TINY) * identity_DD
+    # The solver raises an error for a matrix that is not finite. Here, the sums show what is wrong.
+    is_finite = tf.reduce_all(tf.math.is_finite(of_sums_DD + of_parts_DD))
+    filter_DD = tf.linalg.solve(
+        tf.where(is_finite, of_sums_DD + prior_DD, identity_DD),
+        tf.where(is_finite, of_parts_DD + prior_DD, identity_DD),
+    )
+    share = 2.0 / (tf.cast(steps, tf.float32) + 1.0)
+    return filter_DD + share * (identity_DD - filter_DD)
+
+
+def has_changed(values_MD: tf.Tensor) -> tf.Tensor:
+    """Return 1.0 for each row that has changed, and 0.0 for one that was only looked up, (M, 1)."""
+    return tf.cast(tf.reduce_any(tf.not_equal(values_MD, 0.0), axis=1, keepdims=True), tf.float32)
+
+
+def _is_shared(parts_RMD: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return whether several replicas have changed a row, (M, 1)."""
+    return tf.add_n([has_changed(part_MD) for part_MD in parts_RMD]) > 1.0
+
+
+def _square(values_MD: tf.Tensor) -> tf.Tensor:
+    """Return the product with itself, (D, D)."""
+    return tf.matmul(values_MD, values_MD, transpose_a=True)

@@ -12,7 +12,7 @@ import faulthandler
 import os
 import signal
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,25 +26,21 @@ from ..settings import Config
 from ..tables.base import Table
 from ..training.job import Job
 from ..types import Team
-from . import liveness, rendezvous
-from .agreement import Agreement
-from .calls import Made
+from . import rendezvous
 from .cluster_spec import Hosts
-from .messages import gather_bytes
+from .exchange import Made
 from .replicas import Replicas
 from .tensorflow_server import make_resolver
+
+_NUMBER_BYTES = 8  # of an int64, the widest integer that TensorFlow gathers
 
 
 class Workers(Replicas):
     """Run a job in several processes in step, as --strategy=multi_worker.
 
-    The constructor checks the address of this process, waits for the other processes for up to
-    --cluster_timeout, and connects to them. It starts this program again if another process is lost
-    while it connects, and ends the process if connecting takes longer than --cluster_timeout.
-
-    Args:
-        config: The settings of the run.
-        hosts: The processes of the run.
+    The constructor waits for the other processes for up to --cluster_timeout, and connects to them.
+    It starts this program again if another process is lost meanwhile, and ends it if connecting
+    takes longer than --cluster_timeout.
 
     Raises:
         UsageError: This process cannot use its address or --device, it differs from the chief, or
@@ -56,7 +52,7 @@ class Workers(Replicas):
         self._hosts, self._settings, seconds = hosts, config.run, config.run.cluster_timeout
         self._asked = False
         rendezvous.check_own_address(hosts, seconds)
-        rendezvous.meet(config, hosts)
+        self._presence = rendezvous.meet(config, hosts)
         with self.error_context():
             strategy = _connect(hosts, config.run.device, seconds)
             super().__init__(strategy, config.run.sync_steps, config.run.sync_dtype)
@@ -78,24 +74,22 @@ class Workers(Replicas):
     def error_context(self) -> Iterator[None]:
         """Start this program again if the block fails because another process is gone.
 
-        Other errors stay as they are.
-
         Raises:
             RunError: Another process is gone, and this one was asked to stop.
         """
         try:
             yield
         except tf.errors.OpError as error:
-            if not liveness.is_lost_process_error(error):
+            if not rendezvous.is_lost_process_error(error):
                 raise
-            absent = liveness.missing(self._hosts, self._hosts.others)
+            absent = self._presence.missing(self._hosts.others)
             names = self._hosts.names(absent) or "another process"
             if self._asked:
                 raise RunError(
                     f"{names} is gone; run all processes again to continue from the last checkpoint"
                 ) from error
             logging.debug("%s", error.message)
-            liveness.start_again(names)
+            rendezvous.start_again(names)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -155,28 +149,19 @@ class Workers(Replicas):
         return tf.constant([self._asked, self._agreement.has_more], tf.float32)
 
     def wait_for_chief(self, workdir: Workdir) -> None:
-        """Wait until the chief has ended; start this program again if the run is not finished then.
-
-        The chief itself does not wait.
-        """
+        """See `Runner`; start this program again if the run is not finished when the chief ends."""
         if self.chief:
             return
-        rendezvous.wait_for_end_of_chief(self._hosts)
+        self._presence.wait_for_end_of_chief()
         if not is_finished(workdir, self._settings):
-            liveness.start_again(self._hosts.name(*self._hosts.chief))
+            rendezvous.start_again(self._hosts.name(*self._hosts.chief))
 
     def _somebody_has_more(self) -> bool:
         """Wait for the latest call, and return whether any process reported more batches in it."""
         return float(self._last[-1].flags_F[1]) > 0
 
     def is_stopping(self, asked: bool) -> bool:
-        """Return whether any process had been asked to stop by the call before the latest one.
-
-        So all processes stop after the same call.
-
-        Args:
-            asked: Whether this process is asked to stop, to report with the next calls.
-        """
+        """See `Runner`; whether any process had been asked to by the call before the latest one."""
         self._asked = asked
         stops = len(self._last) == 2 and float(self._last[0].flags_F[0]) > 0
         return super().is_stopping(stops)
@@ -219,19 +204,71 @@ class Workers(Replicas):
             )
 
 
+class Agreement:
+    """The calls of one worker, in step with the calls of the others.
+
+    Args:
+        somebody_has_more: Waits for the latest call, and returns whether any worker has reported
+            with that call that it has more batches of the epoch.
+
+    Attributes:
+        has_more: Whether this worker has more batches of the epoch, to report with the next call.
+    """
+
+    def __init__(self, somebody_has_more: Callable[[], bool]):
+        self._somebody_has_more = somebody_has_more
+        self.has_more = False
+
+    def batches(
+        self, own: Iterator[tuple[int, Any]], epochs: range, empty: Any
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield the batch of every call that all workers make together; set `has_more` before each.
+
+        An epoch goes on, with empty batches if need be, until no worker has more. It has at least
+        one call, so every epoch must have a batch in at least one worker.
+
+        Args:
+            own: The batches of this worker, each with its epoch.
+            epochs: The epochs to go through.
+            empty: The batch of a call for which this worker has no batch.
+        """
+        upcoming = next(own, None)
+        for epoch in epochs:
+            is_first = True
+            while True:
+                data = empty
+                if upcoming is not None and upcoming[0] == epoch:
+                    data, upcoming = upcoming[1], next(own, None)
+                elif not is_first and not self._somebody_has_more():
+                    break
+                is_first = False
+                self.has_more = upcoming is not None and upcoming[0] == epoch
+                yield epoch, data
+
+
+def gather_bytes(
+    message: bytes, gather: Callable[[tf.Tensor], np.ndarray], processes: int
+) -> list[bytes]:
+    """Return the message of every process, in their order; all processes call this together.
+
+    Args:
+        message: The bytes of this process, of any length.
+        gather: A function from numbers (N,) int64 of each replica of this process, N equal in all
+            processes, to the numbers of all replicas, (R, N).
+        processes: The number of processes, each with as many replicas.
+    """
+    sizes = gather(tf.constant([len(message)], tf.int64))[:, 0]
+    padded = message.ljust(-(-int(sizes.max()) // _NUMBER_BYTES) * _NUMBER_BYTES, b"\0")
+    numbers_RN = gather(tf.constant(np.frombuffer(padded, np.int64)))
+    first = range(0, len(sizes), len(sizes) // processes)  # the first replica of each process
+    return [numbers_RN[row].tobytes()[: sizes[row]] for row in first]
+
+
 def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strategy:
     """Start the server of this process, connect it to the others, and return their strategy.
 
     With --device, set the GPUs that TensorFlow sees: the first, or none for a CPU. If the others
     are not connected after `seconds`, this process exits with code 1.
-
-    Args:
-        hosts: The processes of the run.
-        device: The --device of this process; empty for all GPUs, or the CPU if there is none.
-        seconds: The --cluster_timeout.
-
-    Raises:
-        UsageError: --device is another GPU than the first.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if device:

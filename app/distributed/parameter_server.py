@@ -29,7 +29,7 @@ from ..tables.base import Table
 from ..tables.served import ServedTables
 from ..training.job import Job
 from ..training.runner import Runner
-from . import liveness, rendezvous
+from . import rendezvous
 from .cluster_spec import Hosts
 from .served_calls import make_train_function
 from .tensorflow_server import make_resolver
@@ -46,10 +46,6 @@ class Coordinator(Runner):
     The constructor waits until all workers and servers are there, for up to --cluster_timeout, and
     changes what TensorFlow logs.
 
-    Args:
-        config: The settings of the run.
-        hosts: The processes of the run.
-
     Raises:
         UsageError: This process cannot use its address, another one differs from it, or the workdir
             cannot be written.
@@ -63,7 +59,7 @@ class Coordinator(Runner):
         self._is_by_call = config.run.exchange == "call"
         self._optimizer = config.optimizer.optimizer  # for messages
         rendezvous.check_own_address(hosts, config.run.cluster_timeout)
-        rendezvous.meet(config, hosts)
+        self._presence = rendezvous.meet(config, hosts)
         _shorten_log(hosts)
         self._strategy = tf.distribute.ParameterServerStrategy(make_resolver(hosts))
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
@@ -84,8 +80,8 @@ class Coordinator(Runner):
         except (tf.errors.OpError, RunError) as error:
             # TensorFlow's coordinator repeats the calls of a lost worker, and raises no such error.
             servers = [task for task in self._hosts.everyone if task[0] == "ps"]
-            absent = liveness.missing(self._hosts, servers)
-            if not absent and not liveness.is_lost_process_error(error):
+            absent = self._presence.missing(servers)
+            if not absent and not rendezvous.is_lost_process_error(error):
                 raise
             names = self._hosts.names(absent) or "one that was started again"
             raise RunError(

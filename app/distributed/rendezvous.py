@@ -1,66 +1,278 @@
-"""Bring the processes of a run together, and check that all of them were started alike.
+"""Bring the processes of a run together by notes in the workdir, and notice which of them are gone.
 
-The chief writes a note to the workdir (see `chief_note`) and listens at its address, which the
-server of TensorFlow takes over later. Each other process connects, compares itself with the note,
-reports the result, and waits for the answer. The chief answers when all are there, so all processes
-end with the same message. The start of TensorFlow's servers cannot be interrupted and does not name
-missing processes, so workers in step meet before it.
+Each process has a note in the folder `cluster` of the workdir, and holds a lock on it as long as it
+lives: the system frees the lock when the process ends, however it ends. The note of the chief has
+its flags and versions. Every other process compares itself with them, and reports the result in its
+own note. When all have reported, the chief adds the answer to its note. So all processes end with
+the same message. The start of TensorFlow's servers cannot be interrupted and does not name missing
+processes, so workers in step meet before it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
 import json
-import select
+import os
+import platform
+import secrets
 import socket
+import sys
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
+import tensorflow as tf
 from absl import logging
 
 from ..errors import RunError, UsageError
 from ..settings import Config
+from ..settings.flag_values import by_name
+from ..settings.setting import as_text
 from ..system import ports
-from . import chief_note
 from .cluster_spec import Hosts, Task, host_and_port
-from .liveness import connect
 
-_PAUSE_SECONDS = 0.2  # between two attempts
-_REPORT_SECONDS = 5.0  # of waiting; processes that are started together wait less
-_MESSAGE_SECONDS = 5.0  # for a connection, and for a message that is under way
-_PROBE_SECONDS = 2.0  # for a connection, which takes milliseconds
-# Seconds between two probes of a chief that is there, and the number of failed probes in a row
-# after which it counts as gone. The network may fail for a moment.
-_WATCH_SECONDS, _MISSED_PROBES = 1.0, 3
-_MESSAGE_BYTES = 1 << 20  # the longest message
-_BUSY = b"\0\0"  # the first bytes of a server of TensorFlow: the length of an HTTP/2 frame
+# Flags that may differ: paths and speed of a machine, and flags that only the chief uses.
+_MAY_DIFFER = {
+    "workdir",
+    "data_dir",
+    "device",
+    "device_memory",
+    "intra_op_threads",
+    "map_parallelism",
+    "prefetch",
+    "cache",
+    "log_seconds",
+    "checkpoint_minutes",
+    "keep_checkpoints",
+    "profile_steps",
+    "profile_on_slow",
+    "audit",
+    "cluster_timeout",
+}
+_PACKAGES = {
+    "TensorFlow": "tensorflow",
+    "TensorFlow Text": "tensorflow-text",
+    "NumPy": "numpy",  # batches depend on its random numbers
+}
+# What to do where processes differ, by the beginning of the label of a value.
+_REMEDIES = {
+    "--": "start every process with the same flags",
+    "TF_CONFIG": "give every process the same one",
+    "revision": "install the same revision everywhere",
+    "": "install the same lock file everywhere",
+}
 _ERRORS = {"failed": RunError, "refused": UsageError}
+# TensorFlow's errors when another process is gone.
+_LOST_PROCESS_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+)
+_PAUSE_SECONDS = 0.2  # between two attempts
+_LOCK_SECONDS = 10.0  # for the process before this one to end
+_REPORT_SECONDS = 5.0  # of waiting; processes that are started together wait less
+_PROBE_SECONDS = 2.0  # for a connection, which takes milliseconds
+_WATCH_SECONDS = 1.0  # between two looks at a chief that is there
 
 
-def meet(config: Config, hosts: Hosts) -> None:
+class Presence:
+    """This process among the processes of a run, until it ends or this object is deleted.
+
+    Raises:
+        UsageError: Another process has the place of this one in the workdir, or the workdir cannot
+            be written.
+    """
+
+    def __init__(self, config: Config, hosts: Hosts):
+        self._hosts, self._seconds = hosts, config.run.cluster_timeout
+        self._workdir = config.run.workdir
+        self._is_asynchronous = config.run.strategy == "parameter_server"
+        self._description = _describe(config, hosts)
+        self._file = self._lock_note()
+        weakref.finalize(self, self._file.close)
+        # The start of the chief that this process has met, as a text of its note.
+        self._start = secrets.token_hex(8) if hosts.is_chief else ""
+
+    def missing(self, tasks: Iterable[Task]) -> list[Task]:
+        """Return the processes that have ended, or have not come yet."""
+        return [task for task in tasks if not self._is_alive(task)]
+
+    def wait_for_end_of_chief(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        """Wait until the chief that this process has met has ended, or was started again.
+
+        Args:
+            is_stopping: Is called every second; True ends the wait early.
+        """
+        chief = self._hosts.chief
+        while not is_stopping() and self._is_alive(chief):
+            if self._read(chief).get("start", self._start) != self._start:
+                return
+            time.sleep(_WATCH_SECONDS)
+
+    def receive_all(self) -> None:
+        """Wait, as the chief, for a report of each other process, then answer all of them.
+
+        A process that is gone before the answer must report again.
+
+        Raises:
+            RunError: Processes did not arrive within --cluster_timeout.
+            UsageError: A process differs from the chief.
+        """
+        wait = _Wait(self._hosts, self._seconds)
+        note = {"start": self._start, "description": self._description}
+        self._write(note)
+        while absent := [task for task in self._hosts.others if not self._has_reported(task)]:
+            if wait.is_over(absent):
+                answer = {"failed": wait.message(absent)}
+                break
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            reports = [self._read(task).get("refused") for task in self._hosts.others]
+            refused = [report for report in reports if report]
+            answer = {"refused": min(refused)} if refused else {"go": ""}
+        self._write(note | {"answer": answer})
+        _raise_error(answer)
+
+    def report_to_chief(self) -> None:
+        """Report to the chief, and to each new start of it, until it has answered.
+
+        If the chief trains already, a worker in step waits as long as that chief is there. A
+        process of --strategy=parameter_server compares itself with the note and goes on.
+
+        Raises:
+            RunError: The chief or another process did not arrive within --cluster_timeout.
+            UsageError: This or another process differs from the chief.
+        """
+        wait, chief = _Wait(self._hosts, self._seconds), self._hosts.chief
+        while True:
+            note, is_there = self._read(chief), self._is_alive(chief)
+            start, answer = note.get("start"), note.get("answer", {})
+            if answer and start == self._start:
+                _raise_error(answer)
+                return
+            if is_there and start and start != self._start:
+                refused = self._difference(note)
+                if not answer:
+                    self._start = start
+                    self._write({"start": start, "refused": refused})
+                elif "go" in answer and self._is_asynchronous:
+                    self._start = start
+                    _raise_error({"refused": refused} if refused else {})
+                    return
+            if is_there:
+                wait.begin()
+            if wait.is_over([chief]):
+                raise RunError(wait.message([chief]))
+            time.sleep(_PAUSE_SECONDS)
+
+    def _path(self, task: Task) -> Path:
+        """Return the path of the note of a process, such as `cluster/worker-1.json`."""
+        return Path(self._workdir, "cluster", f"{task[0]}-{task[1]}.json")
+
+    def _lock_note(self) -> TextIO:
+        """Make the note of this process, empty, and lock it.
+
+        Raises:
+            UsageError: The workdir cannot be written, or another process has the lock.
+        """
+        path, deadline = self._path(self._hosts.task), time.monotonic() + _LOCK_SECONDS
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = open(path, "a", encoding="utf-8")  # noqa: SIM115  # the object keeps it
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    file.truncate(0)
+                    return file
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        file.close()
+                        break
+                    time.sleep(_PAUSE_SECONDS)
+        except OSError as error:
+            raise UsageError(
+                f"--workdir={self._workdir}: {error.strerror}; all processes write there, so give "
+                "one folder that they share, such as NFS, on a file system with locks"
+            ) from error
+        kind, index = self._hosts.task
+        raise UsageError(
+            f"--workdir={self._workdir}: another cluster is running there, with a {kind} {index} "
+            "of its own; wait for it or choose another folder"
+        )
+
+    def _write(self, note: Mapping[str, Any]) -> None:
+        """Write the note of this process, in the file that it has locked."""
+        self._file.truncate(0)
+        self._file.write(json.dumps(note, indent=1) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _read(self, task: Task) -> dict[str, Any]:
+        """Return the note of a process; empty if there is none, or it is just being written."""
+        path = self._path(task)
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            os.listdir(path.parent)  # makes NFS refresh its cache of the folder
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        return {}
+
+    def _is_alive(self, task: Task) -> bool:
+        """Return whether a process has the lock of its note."""
+        try:
+            with open(self._path(task), encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:  # a lock, or a file system that does not answer
+            return not isinstance(error, FileNotFoundError)
+        return False
+
+    def _has_reported(self, task: Task) -> bool:
+        """Return whether a process is there, and has reported to this start of the chief."""
+        return self._read(task).get("start") == self._start and self._is_alive(task)
+
+    def _difference(self, chief: Mapping[str, Any]) -> str:
+        """Return this process's first difference from the chief's note, and its remedy, or ""."""
+        for label, value in self._description.items():
+            expected = chief["description"].get(label)
+            if value != expected:
+                name = self._hosts.name(*self._hosts.task)
+                remedy = next(text for start, text in _REMEDIES.items() if label.startswith(start))
+                return f"{name} has {label}{value} and the chief {expected}; {remedy}"
+        return ""
+
+
+def meet(config: Config, hosts: Hosts) -> Presence:
     """Wait until every process of the run has called this function.
 
-    A process that is started again may find a chief that still trains. A worker in step waits
-    without limit until that chief notices the loss and starts again, too. A process of
-    --strategy=parameter_server joins the training at once.
+    A process that is started again may find a chief that still trains. A worker in step waits until
+    that chief notices the loss and starts again, too. A process of --strategy=parameter_server
+    joins the training at once.
 
-    Args:
-        config: The settings of the run.
-        hosts: The processes of the run.
+    Returns:
+        The presence of this process, which the caller keeps as long as it takes part in the run.
 
     Raises:
         RunError: Processes did not arrive within --cluster_timeout; the message names them.
-        UsageError: A process differs from the chief, or the workdir cannot be written.
+        UsageError: A process differs from the chief, another one has its place in the workdir, or
+            the workdir cannot be written.
     """
-    (_receive_all if hosts.is_chief else _report_to_chief)(config, hosts)
+    presence = Presence(config, hosts)
+    if hosts.is_chief:
+        presence.receive_all()
+    else:
+        presence.report_to_chief()
+    return presence
 
 
 def check_own_address(hosts: Hosts, seconds: float) -> None:
     """Check that this process can listen at the address that TF_CONFIG gives it.
 
     Args:
-        hosts: The processes of the run.
         seconds: The longest time to wait until the name of the host is known. The name of a pod
             that has just started may not be known yet.
 
@@ -89,30 +301,31 @@ def check_own_address(hosts: Hosts, seconds: float) -> None:
         )
 
 
-def wait_for_end_of_chief(
-    hosts: Hosts, seconds: float = 0.0, is_stopping: Callable[[], bool] = lambda: False
-) -> None:
-    """Wait until the chief that listens now does not listen at its address any more.
+def is_lost_process_error(error: Exception) -> bool:
+    """Return whether TensorFlow raises an error of this type when a process is gone or new.
 
-    It has to fail to answer three times in a row, a second apart. A chief that was started again at
-    once listens at the same port; its greeting tells that it is new.
+    A process that was started again does not know its earlier context. TensorFlow has no type for
+    this: it raises InvalidArgumentError with the text below (`EagerServiceImpl::GetServerContext`),
+    and its own coordinator looks for texts, too (`_is_ps_failure`).
+    """
+    is_new_process = isinstance(error, tf.errors.InvalidArgumentError) and (
+        "Unable to find a context_id" in error.message
+    )
+    return is_new_process or isinstance(error, _LOST_PROCESS_ERRORS)
+
+
+def start_again(lost: str) -> None:
+    """Replace this process by a new run of its program with the same arguments; never return.
 
     Args:
-        hosts: The processes of the run.
-        seconds: The time that a chief that does not listen yet has to start its server, at least
-            three seconds.
-        is_stopping: Is called every second; True ends the wait early.
+        lost: The name of the lost process, for a warning.
     """
-    left = max(_MISSED_PROBES, round(seconds / _WATCH_SECONDS))
-    while left and not is_stopping():
-        time.sleep(_WATCH_SECONDS)
-        try:
-            with connect(hosts.address_of(*hosts.chief), _PROBE_SECONDS) as connection:
-                is_new = "start" in _receive(connection, _PROBE_SECONDS)
-        except OSError:
-            left -= 1
-        else:
-            left = 0 if is_new else _MISSED_PROBES
+    logging.warning("%s is gone: starting again to continue from the last checkpoint", lost)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    spec = sys.modules["__main__"].__spec__  # None for a program that was started as a file
+    program = [sys.argv[0]] if spec is None else ["-m", spec.name]
+    os.execv(sys.executable, [sys.executable, *program, *sys.argv[1:]])
 
 
 def _resolve(host: str, port: int) -> set[Any]:
@@ -124,150 +337,71 @@ def _resolve(host: str, port: int) -> set[Any]:
     return {str(address[0]) for *_, address in entries}
 
 
-def _receive_all(config: Config, hosts: Hosts) -> None:
-    """Write the note, wait for a report from each other process, then answer all of them.
-
-    A process that is gone before the answer must report again.
-
-    Raises:
-        RunError: Processes did not arrive within --cluster_timeout.
-        UsageError: A process differs from the chief, or the workdir cannot be written.
-    """
-    wait = _Wait(hosts, config.run.cluster_timeout)
-    greeting = {"start": chief_note.write_note(config, hosts)}
-    reports: dict[socket.socket, Mapping[str, Any]] = {}  # empty before the report has arrived
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(ports.server(host_and_port(hosts.address)[1]))
-        while absent := _absent(hosts, reports.values()):
-            if wait.is_over(absent):
-                answer = {"failed": wait.message(absent)}
-                break
-            for connection in select.select([server, *reports], [], [], _PAUSE_SECONDS)[0]:
-                if connection is server:
-                    connection = stack.enter_context(server.accept()[0])
-                    _send(connection, greeting)
-                    reports[connection] = {}
-                elif report := _receive(connection, _MESSAGE_SECONDS):
-                    reports[connection] = report
-                else:  # the process has ended
-                    del reports[connection]
-                    connection.close()
-        else:
-            refused = [report["refused"] for report in reports.values() if report.get("refused")]
-            answer = {"refused": min(refused)} if refused else {"go": ""}
-        for connection in reports:
-            _send(connection, answer)
-    _raise_error(answer)
-
-
-def _absent(hosts: Hosts, reports: Iterable[Mapping[str, Any]]) -> list[Task]:
-    """Return the processes other than this one that have not reported."""
-    present = [report.get("task") for report in reports]
-    return [task for task in hosts.others if list(task) not in present]
-
-
-def _report_to_chief(config: Config, hosts: Hosts) -> None:
-    """Report to the chief, again and again until it has answered.
-
-    If the chief trains already, a worker in step waits without limit. A process of
-    --strategy=parameter_server compares itself with the note and goes on.
-
-    Raises:
-        RunError: The chief or another process did not arrive within --cluster_timeout.
-        UsageError: A process differs from the chief.
-    """
-    wait = _Wait(hosts, config.run.cluster_timeout)
-    is_asynchronous = config.run.strategy == "parameter_server"
-    while True:
-        answer = _ask(config, hosts)
-        if "busy" in answer and is_asynchronous:
-            refused = chief_note.difference(config, hosts, None)
-            answer = {"refused": refused} if refused else {"go": ""}
-        _raise_error(answer)
-        if "go" in answer:
-            return
-        if wait.is_over([hosts.chief]) and "busy" not in answer:
-            raise RunError(wait.message([hosts.chief]))
-        time.sleep(_PAUSE_SECONDS)
-
-
-def _ask(config: Config, hosts: Hosts) -> Mapping[str, Any]:
-    """Compare this process with the chief's note, report, and return the answer of the chief.
-
-    The answer has the field `go`, `failed` or `refused`. It has `busy` if a server of TensorFlow
-    listens at the chief's address, and is empty if nobody listens or the connection is lost.
-    """
-    # The chief answers within --cluster_timeout. The limit is for a connection that is lost.
-    seconds = config.run.cluster_timeout + _MESSAGE_SECONDS
-    try:
-        connection = connect(hosts.address_of(*hosts.chief), _MESSAGE_SECONDS)
-    except OSError:
-        return {}
-    with connection:
-        greeting = _receive(connection, seconds)
-        if "start" not in greeting:
-            return {"busy": ""} if "busy" in greeting else {}
-        refused = chief_note.difference(config, hosts, greeting["start"])
-        _send(connection, {"task": hosts.task, "refused": refused})
-        return _receive(connection, seconds)
-
-
-def _raise_error(answer: Mapping[str, Any]) -> None:
+def _raise_error(answer: Mapping[str, str]) -> None:
     """Raise a RunError for the answer `failed`, a UsageError for `refused`, and else nothing."""
     for kind, error in _ERRORS.items():
         if kind in answer:
             raise error(answer[kind])
 
 
-def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
-    """Send a message as a line of JSON; ignore an error of the connection."""
-    with contextlib.suppress(OSError):  # the other process has ended, which reading shows as well
-        connection.sendall(json.dumps(message).encode() + b"\n")
+def _describe(config: Config, hosts: Hosts) -> dict[str, str]:
+    """Return all values that must be equal in all processes, by label for messages.
 
-
-def _receive(connection: socket.socket, seconds: float) -> dict[str, Any]:
-    """Wait for a message, a line of JSON, and return it.
-
-    Return {"busy": ""} if a server of TensorFlow sends. Return {} if the connection ends, the line
-    is not complete after `seconds`, or it is too long or no JSON object.
+    They are versions, a digest of Lexrow's code, the cluster, and all flags but `_MAY_DIFFER`.
     """
-    deadline, line = time.monotonic() + seconds, b""
-    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-        while not line.endswith(b"\n") and len(line) <= _MESSAGE_BYTES:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return {}
-            connection.settimeout(left)
-            block = connection.recv(1 << 16)
-            line += block
-            if line.startswith(_BUSY):
-                return {"busy": ""}
-            if not block:
-                return {}
-        return dict(json.loads(line))
-    return {}
+    flags = {name: value for name, value in by_name(config).items() if name not in _MAY_DIFFER}
+    if config.run.strategy == "parameter_server":  # servers write to the path that the chief gives
+        flags["workdir"] = os.path.abspath(config.run.workdir)
+    return {
+        "Python ": ".".join(platform.python_version_tuple()[:2]),
+        **{f"{name} ": _version(package) for name, package in _PACKAGES.items()},
+        "revision of Lexrow ": _code_digest(),
+        "TF_CONFIG with the cluster ": json.dumps(hosts.tasks),
+        **{f"--{name}=": as_text(value) for name, value in flags.items()},
+    }
+
+
+def _version(package: str) -> str:
+    """Return the version of an installed package, or "unknown"."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _code_digest() -> str:
+    """Return twelve hex digits of a digest of the names and contents of Lexrow's modules."""
+    folder = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 class _Wait:
     """A wait for other processes, which is logged once if it takes long."""
 
     def __init__(self, hosts: Hosts, seconds: float):
-        self._hosts, self._seconds = hosts, seconds
-        self._start, self._is_logged = time.monotonic(), False
+        self._hosts, self._seconds, self._is_logged = hosts, seconds, False
+        self._first = self._start = time.monotonic()
+
+    def begin(self) -> None:
+        """Count --cluster_timeout from now on."""
+        self._start = time.monotonic()
 
     def is_over(self, absent: Sequence[Task]) -> bool:
         """Return whether --cluster_timeout has passed; after 5 s, log the absent processes once."""
-        waited = time.monotonic() - self._start
-        if waited >= _REPORT_SECONDS and not self._is_logged:
+        now = time.monotonic()
+        if now - self._first >= _REPORT_SECONDS and not self._is_logged:
             logging.info("waiting for %s", self._hosts.names(absent))
             self._is_logged = True
-        return waited >= self._seconds
+        return now - self._start >= self._seconds
 
     def message(self, absent: Sequence[Task]) -> str:
         """Return the message of a run that ends because processes did not arrive."""
         pronoun = "it" if len(absent) == 1 else "them"
         return (
             f"{self._hosts.names(absent)} did not arrive within --cluster_timeout="
-            f"{self._seconds:g} s; start {pronoun} with the same flags, or give a longer "
-            "--cluster_timeout"
+            f"{self._seconds:g} s; start {pronoun} with the same flags and one --workdir that all "
+            "processes share, or give a longer --cluster_timeout"
         )

@@ -11,7 +11,7 @@ With --sync_steps above 1 each replica trains some steps alone instead; see `loc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,20 +22,24 @@ from ..auditing.findings import Findings
 from ..auditing.whole import audit
 from ..losses.base import gather_from
 from ..system.python_functions import table_errors
-from ..tables import sharded
+from ..tables import messages, sharded
 from ..tables.base import Table
 from ..tables.row_reads import unique
 from ..tables.variable import ON_HOST
-from ..training.gradients import Lookups, StepGradients, compute_gradients, make_lookups
+from ..training.gradients import (
+    Lookups,
+    RowGradients,
+    StepGradients,
+    add_gradients,
+    compute_gradients,
+    make_lookups,
+)
 from ..training.job import Job
 from ..training.runner import Runner
 from ..training.step import apply_gradients, split_steps
 from ..types import HOST
-from .calls import FLAGS, Made
-from .exchange import Exchange, key_of_size, replica_number
-from .local_steps import LocalSteps
-from .packing import pack, packed_size, unpack
-from .synchronizer import Synchronizer
+from .exchange import FLAGS, Exchange, Made, key_of_size, replica_number
+from .local_steps import LocalSteps, Synchronizer
 
 _FLOAT_BYTES = 4
 
@@ -46,7 +50,6 @@ class Replicas(Runner):
     The micro-batches of a step are divided evenly: each replica has a range of them, in order.
 
     Args:
-        strategy: The strategy of the replicas.
         sync_steps: The steps that each replica trains alone before an exchange of changes; 1 for an
             exchange of gradients in every step. A replica without others makes steps as with 1.
         sync_dtype: The dtype in which changes are exchanged, "float32" or "bfloat16".
@@ -95,11 +98,7 @@ class Replicas(Runner):
         self._function = _train_function(self, job, tables, seed)
 
     def micro_batches(self, job: Job) -> range:
-        """Return the indices of the micro-batches of a step that this process reads: here all.
-
-        Args:
-            job: The job to train.
-        """
+        """Return the indices of the micro-batches of a step that this process reads: here all."""
         return range(job.placed.micro_batches)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
@@ -150,7 +149,7 @@ class Replicas(Runner):
     def values(self) -> dict[str, float]:
         """Return what the exchange has cost since the last call of this method, by name.
 
-        They are `exchanged_bytes`, the mean that a replica sends to each other one in a step;
+        They are `exchanged_bytes`, the mean bytes that a replica sends to another in a step;
         `bytes_per_word` (or per other unit), the bytes that all replicas send for a word, by the
         expected number of steps of an epoch; and with --sync_steps above 1 `exchange_share`, the
         share of the time. Return {} if there was no call of `run_steps` since.
@@ -170,12 +169,7 @@ class Replicas(Runner):
 
 
 def mirrored(sync_steps: int = 1, sync_dtype: str = "float32") -> Replicas:
-    """Return a runner with a replica on each GPU, or on each logical CPU if there is no GPU.
-
-    Args:
-        sync_steps: See `Replicas`.
-        sync_dtype: See `Replicas`.
-    """
+    """Return a runner with a replica on each GPU, or on each logical CPU if there is no GPU."""
     devices = [name.rpartition("device:")[2] for name in sharded.local_devices()]
     return Replicas(tf.distribute.MirroredStrategy(devices), sync_steps, sync_dtype)
 
@@ -188,9 +182,6 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
 
     Args:
         runner: The replicas of this process, with the micro-batches that it reads.
-        job: The job to train.
-        tables: The tables by name.
-        seed: The seed of the run.
     """
     strategy, exchange, held = runner.strategy, runner.exchange, runner.micro_batches(job)
     each = job.placed.micro_batches // exchange.replicas
@@ -210,7 +201,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
             for rows_U in rows.values()
         ]
         columns = [tables[name].columns for name in rows]
-        return packed_size(columns, [tf.size(rows_U) for rows_U in unique_rows], FLAGS)
+        return packed_size(columns, [tf.size(rows_U) for rows_U in unique_rows])
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
         """Train the steps of a call in one replica, on its share of the micro-batches.
@@ -228,13 +219,14 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
             if index:  # this loss is not used, so the graph leaves out its computation
                 gradients = gradients._replace(loss=tf.zeros([]), examples=tf.zeros([]))
             if gradients.is_streamed:
-                sizes += exchange.largest([_size(gradients)], next(keys))
+                every = [*gradients.gradients.values(), *gradients.state.values()]
+                sizes += exchange.largest([_packed_size(every)], next(keys))
             elif not sizes:  # the lookups of a call are known before its first step
                 sizes = exchange.largest(list(map(lookup_size, lookups)), next(keys))
             size = sizes[index]
             key = key_of_size(next(keys), size)
             vectors = exchange.gather(pack(gradients, flags_F, size), key)
-            merged, sums_F = unpack(vectors, exchange.replicas, gradients, FLAGS, size)
+            merged, sums_F = unpack(vectors, exchange.replicas, gradients, size)
             apply_gradients(tables, job.optimizer, merged, rate, first + index + 1)
             made.append(Made(merged.loss, merged.examples, sums_F, tf.cast(size, tf.float32)))
         numbers = tf.add_n([step.numbers for step in made]) / len(made)
@@ -249,8 +241,74 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
     return train
 
 
-def _size(gradients: StepGradients) -> tf.Tensor:
-    """Return the length of the packed vector of these gradients."""
-    every = [*gradients.gradients.values(), *gradients.state.values()]
-    columns = [rows.values_UD.shape[1] for rows in every]
-    return packed_size(columns, [tf.size(rows.ids_U) for rows in every], FLAGS)
+def packed_size(columns: Sequence[int], sizes: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return the length of the vector of a step's gradients, an int32 scalar.
+
+    Args:
+        columns: The columns of each table.
+        sizes: The number of rows of each table, int32 scalars.
+    """
+    rows = [size * (1 + width) for size, width in zip(sizes, columns, strict=True)]
+    return tf.add_n(rows) + len(rows) + 2 + FLAGS
+
+
+def pack(gradients: StepGradients, flags_F: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Return step gradients and some flags as one float32 vector.
+
+    It has the number of rows of each table; the loss, the examples and the flags; then the ids of
+    each table and their values. Integers are stored by their bits.
+
+    Args:
+        gradients: The gradients of a replica. Ids must fit in int32; `rows` are not sent.
+        flags_F: Numbers to send with them, float32.
+        size: The length of the vector, which is filled up with zeros; at least `packed_size`.
+    """
+    tables = [*gradients.gradients.values(), *gradients.state.values()]
+    sizes = [tf.size(rows.ids_U) for rows in tables]
+    parts = [tf.stack(sizes), tf.stack([gradients.loss, gradients.examples]), flags_F]
+    parts += [part for rows in tables for part in (tf.cast(rows.ids_U, tf.int32), rows.values_UD)]
+    filling = tf.zeros([size - _packed_size(tables)])
+    return messages.pack([*parts, filling], tf.float32)
+
+
+def unpack(
+    vectors: tf.Tensor, count: int, like: StepGradients, size: tf.Tensor
+) -> tuple[StepGradients, tf.Tensor]:
+    """Return the sum of the gradients in several packed vectors, and the sums (F,) of their flags.
+
+    Args:
+        vectors: The vectors of all replicas, one after the other.
+        count: The number of vectors.
+        like: The gradients in one of them; gives the tables, their columns and the dtype of ids.
+        size: The length of each vector.
+    """
+    vectors_RN = tf.reshape(vectors, [count, size])
+    parts, flags = zip(*(_unpack_one(vectors_RN[r], like) for r in range(count)), strict=True)
+    return add_gradients(parts), tf.add_n(flags)
+
+
+def _unpack_one(vector_N: tf.Tensor, like: StepGradients) -> tuple[StepGradients, tf.Tensor]:
+    """Return the gradients and flags in a vector."""
+    tables = {**like.gradients, **like.state}
+    sizes = tf.unstack(tf.bitcast(vector_N[: len(tables)], tf.int32), num=len(tables))
+    forms = [messages.Form(2 + FLAGS, 0, tf.float32)]
+    for rows, count in zip(tables.values(), sizes, strict=True):
+        forms.append(messages.Form(count, 0, tf.int32))
+        forms.append(messages.Form(count, rows.values_UD.shape[1], tf.float32))
+    head, *parts = messages.unpack(vector_N[len(tables) :], forms)
+    loss, examples, *flags = tf.unstack(head, num=2 + FLAGS)
+    unpacked = {
+        name: RowGradients(tf.cast(ids_U, rows.ids_U.dtype), values_UD)
+        for (name, rows), ids_U, values_UD in zip(
+            tables.items(), parts[::2], parts[1::2], strict=True
+        )
+    }
+    gradients = {name: unpacked[name] for name in like.gradients}
+    state = {name: unpacked[name] for name in like.state}
+    return StepGradients(loss, examples, gradients, state), tf.stack(flags)
+
+
+def _packed_size(tables: Iterable[RowGradients]) -> tf.Tensor:
+    """Return the length of the vector of these gradients."""
+    pairs = [(rows.values_UD.shape[1], tf.size(rows.ids_U)) for rows in tables]
+    return packed_size(*zip(*pairs, strict=True))

@@ -1,11 +1,12 @@
-"""Read and write the changes of rows since the last exchange.
+"""Read, send and write the changes of rows since the last exchange.
 
 A change is the difference of a row, and of each slot of it, from its value at the last exchange.
+Wide changes are sent without copying them into one vector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -14,6 +15,7 @@ from ..system.loops import map_parts
 from ..tables.base import Slot, Table
 from ..tables.variable import VariableRows
 from ..types import HOST
+from .exchange import key_of_size, round_up
 
 # Rows are read, merged and written in parts of about this many bytes, which stay in the cache of a
 # core. With 100 columns all rows at once took more than twice as long, half of that to get memory
@@ -21,6 +23,8 @@ from ..types import HOST
 PART_BYTES = 1 << 20
 _FLOAT_BYTES = 4
 NO_ID = -1
+# The dtype that carries the bits of another: one of the collective operations lacks bfloat16.
+_CARRIED = {tf.bfloat16: tf.float16, tf.float32: tf.float32}
 
 
 class Block(NamedTuple):
@@ -28,9 +32,7 @@ class Block(NamedTuple):
 
     Attributes:
         slot: The name of the slot, or "" for the row.
-        width: The number of columns.
-        merge: How the changes of several replicas become one, see `tables.base.Slot`; "" for
-            rows.
+        merge: See `tables.base.Slot`; "" for rows.
         dtype: The dtype in which changes are sent, float32 or bfloat16.
     """
 
@@ -79,7 +81,6 @@ def make_layout(
     """Return the layout of the changes of a table.
 
     Args:
-        table: The table.
         slots: The slots of the optimizer. A table that is not trained lacks them.
         is_half: Whether changes are sent as bfloat16. Slots of one column count or sum: these are
             sent as float32, as they are stored.
@@ -102,9 +103,7 @@ def read(
     """Return the changes of some rows and their slots.
 
     Args:
-        table: The table.
         before: The rows and slots at the last exchange, by `Block.slot`.
-        layout: The layout of the changes of the table.
         ids_N: The ids of the rows, or `NO_ID`.
     """
 
@@ -125,9 +124,7 @@ def write(
     """Set rows and slots to their value at the last exchange plus a change, and `before` to that.
 
     Args:
-        table: The table.
         before: The rows and slots at the last exchange, by `Block.slot`.
-        layout: The layout of the changes of the table.
         changes: The changes; no id is in them twice.
     """
 
@@ -153,13 +150,7 @@ def changed(ids_N: tf.Tensor) -> tf.Tensor:
 
 
 def fill(numbers_N: tf.Tensor, size: tf.Tensor, value: int) -> tf.Tensor:
-    """Return numbers filled up to a size with a value.
-
-    Args:
-        numbers_N: The numbers, at most `size`.
-        size: The size, an int32 scalar.
-        value: The value.
-    """
+    """Return numbers, at most `size`, filled up to a size with a value."""
     return tf.pad(numbers_N, [[0, size - tf.size(numbers_N)]], constant_values=value)
 
 
@@ -172,12 +163,72 @@ def in_parts(
 
     Args:
         stages: Functions with their inputs, as for `map_parts`. A function returns the changes of
-            each block.
-        layout: The layout of the changes.
-        has_results: Whether the functions return changes; if not, they return nothing.
+            each block, or nothing if not `has_results`.
     """
     if not layout.part:
         results = [function(*inputs) for function, inputs in stages]
         return [tf.concat(values, axis=0) for values in zip(*results, strict=True)]
     specs = [tf.TensorSpec([None, block.width], block.dtype) for block in layout.blocks]
     return map_parts(stages, specs if has_results else [], layout.part)
+
+
+def operations(layouts: Mapping[str, Layout]) -> int:
+    """Return the number of collective operations of `send`."""
+    return 1 + sum(block.is_wide for layout in layouts.values() for block in layout.blocks)
+
+
+def row_bytes(layout: Layout) -> int:
+    """Return the bytes that carry the change of a row, its id included."""
+    return tf.int32.size + sum(block.width * block.dtype.size for block in layout.blocks)
+
+
+def send(
+    changes: Mapping[str, Changes],
+    layouts: Mapping[str, Layout],
+    operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    keys: Iterator[int],
+    receivers: int,
+) -> dict[str, Changes]:
+    """Send changes to other replicas, and return by table the changes that these send.
+
+    Ids and blocks of one column go together, every other block by an operation of its own.
+
+    Args:
+        changes: The changes by table. Every replica has as many of a table for every receiver, a
+            result of `round_up`.
+        operation: A collective operation of `Exchange`. It takes (receivers, K) and a key, and
+            returns what each of R replicas has sent, (R, K).
+        keys: The keys of the operations; `operations` are taken.
+        receivers: The number of replicas that get different changes: R, or 1 if all get all.
+    """
+    heads = {name: _head(part, layouts[name]) for name, part in changes.items()}
+    by_receiver = [tf.reshape(head_NC, [receivers, -1]) for head_NC in heads.values()]
+    sizes = [tf.shape(head)[1] for head in by_receiver]
+    size = round_up(tf.add_n(sizes))
+    filling = tf.zeros([receivers, size - tf.add_n(sizes)], tf.int32)
+    joined = operation(tf.concat([*by_receiver, filling], axis=1), key_of_size(next(keys), size))
+    with tf.device(HOST):  # a GPU cannot split integers
+        *received_heads, _ = tf.split(joined, [*sizes, -1], axis=1)
+    received = {}
+    for (name, head_NC), head in zip(heads.items(), received_heads, strict=True):
+        columns, rows = head_NC.shape[1], tf.shape(head_NC)[0] // receivers
+        with tf.device(HOST):
+            ids_N1, *narrow = tf.split(tf.reshape(head, [-1, columns]), columns, axis=1)
+        values = []
+        for block, values_ND in zip(layouts[name].blocks, changes[name].values, strict=True):
+            if block.is_wide:
+                carried = tf.bitcast(values_ND, _CARRIED[block.dtype])
+                key = key_of_size(next(keys), rows)
+                sent = operation(tf.reshape(carried, [receivers, -1]), key)
+                values.append(tf.bitcast(tf.reshape(sent, [-1, block.width]), block.dtype))
+            else:
+                values.append(tf.bitcast(narrow.pop(0), block.dtype))
+        received[name] = Changes(ids_N1[:, 0], values)
+    return received
+
+
+def _head(part: Changes, layout: Layout) -> tf.Tensor:
+    """Return the ids and the bits of the blocks of one column, (N, C) int32."""
+    blocks = zip(layout.blocks, part.values, strict=True)
+    narrow = [tf.bitcast(values_N1, tf.int32) for block, values_N1 in blocks if not block.is_wide]
+    return tf.concat([part.ids_N[:, tf.newaxis], *narrow], axis=1)

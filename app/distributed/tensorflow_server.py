@@ -12,7 +12,7 @@ from ..checkpoints.checkpoint import is_finished
 from ..checkpoints.workdir import Workdir
 from ..settings import Config
 from ..system.signals import asked_to_stop
-from . import liveness, rendezvous
+from . import rendezvous
 from .cluster_spec import Hosts
 
 
@@ -22,11 +22,6 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
     This function does not return. If the chief ends before the run is finished, this program starts
     itself again and waits for the next chief. The next chief begins from a checkpoint, so the state
     of this process is not needed.
-
-    Args:
-        config: The settings of the run.
-        hosts: The processes of the run.
-        workdir: The workdir of the run.
 
     Raises:
         RunError: A process did not arrive within --cluster_timeout.
@@ -43,21 +38,17 @@ def serve(config: Config, hosts: Hosts, workdir: Workdir) -> None:
         )
         assert server is not None  # it runs as long as this reference exists
         logging.info("%s is ready", hosts.name(*hosts.task))
-        rendezvous.meet(config, hosts)
-        rendezvous.wait_for_end_of_chief(hosts, config.run.cluster_timeout, stop.is_set)
+        presence = rendezvous.meet(config, hosts)
+        presence.wait_for_end_of_chief(stop.is_set)
     if not stop.is_set() and not is_finished(workdir, config.run):
-        liveness.start_again(hosts.name(*hosts.chief))
+        rendezvous.start_again(hosts.name(*hosts.chief))
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)  # there is no other way to end a server of TensorFlow
 
 
 def make_resolver(hosts: Hosts) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Return the processes of a run, and which of them this one is, for TensorFlow's strategies.
-
-    Args:
-        hosts: The processes of the run.
-    """
+    """Return the processes of a run, and which of them this one is, for TensorFlow's strategies."""
     cluster = tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()})
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type=hosts.kind, task_id=hosts.index, rpc_layer="grpc"

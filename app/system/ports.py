@@ -17,7 +17,6 @@ def taken(port: int, host: str = "") -> str:
     """Return the reason why no server can listen at a port, or "" if one can.
 
     Args:
-        port: The port.
         host: An address of this machine; by default all its addresses.
 
     Returns:
@@ -61,7 +60,12 @@ def leads_here(host: str, port: int, seconds: float) -> bool:
         seconds: The longest time to wait for the connection, and then for the bytes.
     """
     token = secrets.token_bytes(16)
-    with contextlib.suppress(OSError), server(port) as listener:
+    is_dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual else socket.AF_INET
+    with (
+        contextlib.suppress(OSError),
+        socket.create_server(("", port), family=family, dualstack_ipv6=is_dual) as listener,
+    ):
         listener.settimeout(seconds)
         with socket.create_connection((host, port), seconds) as client:
             client.sendall(token)
@@ -70,19 +74,3 @@ def leads_here(host: str, port: int, seconds: float) -> bool:
                 connection.settimeout(seconds)
                 return connection.recv(len(token)) == token
     return False
-
-
-def server(port: int) -> socket.socket:
-    """Return a socket that listens at a port of all addresses of this machine, IPv4 and IPv6.
-
-    The caller has to close it. Without IPv6 it listens at the IPv4 addresses only.
-
-    Args:
-        port: The port.
-
-    Raises:
-        OSError: The port is taken.
-    """
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", port))

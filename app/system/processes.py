@@ -24,7 +24,6 @@ class Process:
     """A Python program as a child process, which `running` starts.
 
     Args:
-        name: The name of the process, for messages.
         arguments: The arguments after `python`.
         log: The file for its output, which `running` empties; None for that of this process.
         environment: Environment variables that are added to those of this process.
@@ -64,11 +63,7 @@ class Process:
         return self._process.poll()
 
     def send(self, number: int) -> None:
-        """Send a signal to the process if it still runs, but not to its own processes.
-
-        Args:
-            number: The number of the signal.
-        """
+        """Send a signal to the process if it still runs, but not to its own processes."""
         self._process.send_signal(number)
 
     def restart_if_ended(self) -> None:
@@ -131,11 +126,7 @@ def terminate(processes: Sequence[Process], seconds: float) -> None:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a file that is not blank, stripped, or "" if there is none.
-
-    Args:
-        log: The file.
-    """
+    """Return the last line of a file that is not blank, stripped, or "" if there is none."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 

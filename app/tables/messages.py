@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-_WORD = tf.uint16  # every dtype of a table has one or two of them
-
 
 class Form(NamedTuple):
     """The shape and the dtype of a tensor in a message.
@@ -24,28 +22,30 @@ class Form(NamedTuple):
     dtype: tf.DType
 
 
-def pack(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return the bits of tensors one after the other, (N,) uint16.
+def pack(tensors: Sequence[tf.Tensor], word: tf.DType = tf.uint16) -> tf.Tensor:
+    """Return the bits of tensors one after the other, as words (N,).
 
     Args:
-        tensors: Tensors of dtypes of 2 or 4 bytes.
+        tensors: Tensors of dtypes of one or two words.
+        word: The dtype of a word.
     """
-    return tf.concat([tf.reshape(tf.bitcast(part, _WORD), [-1]) for part in tensors], axis=0)
+    return tf.concat([tf.reshape(tf.bitcast(part, word), [-1]) for part in tensors], axis=0)
 
 
 def unpack(message: tf.Tensor, forms: Sequence[Form]) -> list[tf.Tensor]:
     """Return the tensors of a message that `pack` made.
 
     Args:
-        message: The bits, (N,) uint16.
+        message: The words; some may follow the tensors.
         forms: The shape and the dtype of each tensor, in order.
     """
-    words = [form.dtype.size // _WORD.size for form in forms]
+    words = [form.dtype.size // message.dtype.size for form in forms]
     sizes = [
         form.rows * (max(form.columns, 1) * count) for form, count in zip(forms, words, strict=True)
     ]
     tensors = []
-    for form, count, part in zip(forms, words, tf.split(message, sizes), strict=True):
+    *parts, _ = tf.split(message, [*sizes, -1])
+    for form, count, part in zip(forms, words, parts, strict=True):
         shape = [-1, *([form.columns] if form.columns else []), *([count] if count > 1 else [])]
         tensors.append(tf.bitcast(tf.reshape(part, shape), form.dtype))
     return tensors

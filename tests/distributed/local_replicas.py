@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from app.distributed import local_steps, row_changes, synchronizer
+from app.distributed import local_steps, row_changes
 from app.distributed.replicas import Replicas
 from app.models.base import Outcome
 from app.optimizers import adagrad, adam, sgd
@@ -118,11 +118,12 @@ def main() -> None:
     """Train all cases."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
+    local_steps.FREQUENT_TIMES, local_steps.FREQUENT_STEPS = 8, 1
     local_steps.BLOCK_ROWS, row_changes.PART_BYTES = BLOCK_ROWS, PART_BYTES
     arrays, metrics = {}, {}
     for name, case in CASES.items():
         strategy = tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(case.replicas)])
-        synchronizer.FREQUENT_ROWS = (synchronizer.Frequent(case.frequent, 8, least_steps=1),)
+        local_steps.FREQUENT_ROWS = case.frequent
         runner = Replicas(strategy, case.sync_steps, case.sync_dtype)
         runner.exchange.is_gpu = case.whole
         with runner.scope():

@@ -8,13 +8,11 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from app.distributed import parameter_server
+from app.distributed import parameter_server, rendezvous
 from app.distributed.cluster_spec import Hosts
 from app.errors import RunError, UsageError
 from app.optimizers.adam import lazy_adam
 from app.settings import Config, checks, flag_values
-from app.system import ports
-from tests.processes import listening
 
 
 @pytest.mark.parametrize(
@@ -34,15 +32,22 @@ def test_what_servers_cannot_carry_is_refused_by_name(flags, message):
 
 @pytest.fixture
 def hosts():
-    """A chief, two workers and a server; the ports are free."""
-    found = [f"127.0.0.1:{port}" for port in ports.free(4)]
-    return Hosts({"chief": (found[0],), "worker": tuple(found[1:3]), "ps": (found[3],)}, "chief", 0)
+    """A chief, two workers and a server."""
+    return Hosts({"chief": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}, "chief", 0)
 
 
 @pytest.fixture
-def coordinator(hosts, monkeypatch):
+def absent():
+    """The processes that are gone."""
+    return []
+
+
+@pytest.fixture
+def coordinator(hosts, monkeypatch, absent):
     """One that is connected to nobody."""
-    monkeypatch.setattr(parameter_server, "rendezvous", mock.Mock())
+    presence = mock.Mock(missing=lambda tasks: [task for task in tasks if task in absent])
+    monkeypatch.setattr(rendezvous, "check_own_address", lambda *_: None)
+    monkeypatch.setattr(rendezvous, "meet", lambda *_: presence)
     monkeypatch.setattr(tf.distribute, "ParameterServerStrategy", lambda _: None)
     monkeypatch.setattr(parameter_server, "_shorten_log", lambda _: None)
     monkeypatch.setattr(tf.distribute.coordinator, "ClusterCoordinator", lambda _: None)
@@ -61,7 +66,8 @@ def unavailable(message):
     return tf.errors.UnavailableError(None, None, message)
 
 
-def test_a_server_that_is_gone_is_named_whatever_failed_for_it(coordinator, hosts):
+def test_a_server_that_is_gone_is_named_whatever_failed_for_it(coordinator, hosts, absent):
+    absent.append(("ps", 0))
     address = hosts.address_of("ps", 0)
     for error in (unavailable("recvmsg: reset"), RunError("the checkpoint cannot be written")):
         with pytest.raises(RunError, match=f"^a parameter server is lost .* ps 0 .{address}.;"):
@@ -69,28 +75,26 @@ def test_a_server_that_is_gone_is_named_whatever_failed_for_it(coordinator, host
                 raise error
 
 
-def test_other_errors_stay_what_they_are(coordinator, hosts):
-    with listening(int(hosts.address_of("ps", 0).rpartition(":")[2])):
-        for error in (
-            tf.errors.InvalidArgumentError(None, None, "shapes differ"),
-            RunError("a loss is not finite"),
-        ):
-            with pytest.raises(type(error)) as caught, coordinator.error_context():
-                raise error
-            assert caught.value is error
+def test_other_errors_stay_what_they_are(coordinator):
+    for error in (
+        tf.errors.InvalidArgumentError(None, None, "shapes differ"),
+        RunError("a loss is not finite"),
+    ):
+        with pytest.raises(type(error)) as caught, coordinator.error_context():
+            raise error
+        assert caught.value is error
 
 
-def test_a_server_that_was_started_again(coordinator, hosts):
+def test_a_server_that_was_started_again(coordinator):
     text = "Unable to find a context_id matching the specified one (17). Perhaps the worker was"
-    with listening(int(hosts.address_of("ps", 0).rpartition(":")[2])):
-        for error in (
-            unavailable("Connection reset by peer"),
-            tf.errors.AbortedError(None, None, "no session"),
-            tf.errors.InvalidArgumentError(None, None, text),
-        ):
-            with pytest.raises(RunError, match="lost with its rows: one that was started again"):
-                with coordinator.error_context():
-                    raise error
+    for error in (
+        unavailable("Connection reset by peer"),
+        tf.errors.AbortedError(None, None, "no session"),
+        tf.errors.InvalidArgumentError(None, None, text),
+    ):
+        with pytest.raises(RunError, match="lost with its rows: one that was started again"):
+            with coordinator.error_context():
+                raise error
 
 
 def test_a_worker_that_is_gone_is_told_in_a_line(hosts, monkeypatch):

@@ -1,9 +1,9 @@
-"""Processes wait for one another, and end with the same message."""
+"""Processes wait for one another, compare themselves with the chief, and end with one message."""
 
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
+import json
 import logging
 import socket
 import time
@@ -11,14 +11,13 @@ import time
 import pytest
 import tensorflow as tf
 
-from app.distributed import chief_note, rendezvous
+from app.distributed import rendezvous
 from app.distributed.cluster_spec import Hosts
 from app.errors import RunError, UsageError
-from app.settings import Config, RunConfig
+from app.settings import Config, InputConfig, RunConfig
+from app.settings.flag_values import by_name, from_names
 from app.system import ports
-from tests.processes import listening
-
-BUSY = {"busy": ""}
+from tests.processes import listening, until
 
 
 @pytest.fixture
@@ -30,10 +29,8 @@ def pool():
 @pytest.fixture
 def settings(tmp_path):
     def settings(seconds=60.0, strategy="multi_worker", **run):
-        folder = str(tmp_path)
-        return Config(
-            run=RunConfig(workdir=folder, strategy=strategy, cluster_timeout=seconds, **run)
-        )
+        run = {"workdir": str(tmp_path), **run}
+        return Config(run=RunConfig(strategy=strategy, cluster_timeout=seconds, **run))
 
     return settings
 
@@ -47,20 +44,8 @@ def port_of(hosts):
     return int(hosts.address.rpartition(":")[2])
 
 
-def test_a_message_has_one_deadline_however_slowly_it_comes(pool):
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-
-        def trickle():
-            for _ in range(30):
-                theirs.send(b" ")
-                time.sleep(0.1)
-            theirs.send(b'{"go": ""}\n')
-
-        sent = pool.submit(trickle)
-        assert rendezvous._receive(ours, 0.5) == {}
-        sent.result(60)
-        assert rendezvous._receive(ours, 60.0) == {"go": ""}
+def note_of(folder, hosts):
+    return folder / "cluster" / "{}-{}.json".format(*hosts.task)
 
 
 @pytest.mark.parametrize("late", [0, 1])
@@ -70,10 +55,11 @@ def test_all_go_when_the_last_is_there(pool, settings, late):
     waiting = [pool.submit(rendezvous.meet, settings(), one) for one in early]
     time.sleep(0.3)
     assert not any(one.done() for one in waiting)
-    rendezvous.meet(settings(), hosts[late])
-    for one in waiting:
-        one.result(60)
-    assert not ports.taken(port_of(hosts[0]))
+    present = rendezvous.meet(settings(), hosts[late])
+    others = [one.result(60) for one in waiting]
+    assert present.missing(hosts[late].everyone) == []
+    del waiting, others
+    assert present.missing(hosts[late].everyone) == list(hosts[late].others)
 
 
 @pytest.mark.slow
@@ -82,8 +68,8 @@ def test_who_is_missing_is_named_by_all_that_are_there(pool, settings):
     there = pool.submit(rendezvous.meet, settings(), here)
     first, second = (one.name(*one.task) for one in others)
     line = (
-        f"{first}, {second} did not arrive within --cluster_timeout=1 s; start them with the "
-        "same flags, or give a longer --cluster_timeout"
+        f"{first}, {second} did not arrive within --cluster_timeout=1 s; start them with the same "
+        "flags and one --workdir that all processes share, or give a longer --cluster_timeout"
     )
     for end in (lambda: rendezvous.meet(settings(1.0), chief), lambda: there.result(60)):
         with pytest.raises(RunError) as raised:
@@ -120,116 +106,175 @@ def test_a_difference_is_told_to_all(pool, settings):
         assert str(raised.value).startswith(line)
 
 
-def test_a_worker_that_leaves_is_waited_for_again(pool, settings):
+def test_a_worker_that_leaves_is_waited_for_again(pool, settings, tmp_path):
     chief, worker, other = make_hosts(3)
     waiting = pool.submit(rendezvous.meet, settings(), chief)
-    for said in (
-        b'{"task": ["worker", 1]}',
-        b"GET / HTTP/1.0\n",
-        b"",
-        b"[" * 100_000 + b"\n",
-        b'{"task": {}}\n',
-        b'{"task": ["worker", 1]}\n',
-    ):
-        gone = None
-        while gone is None:  # until the chief listens
-            with contextlib.suppress(OSError):
-                gone = socket.create_connection(("127.0.0.1", port_of(chief)))
-        with gone:
-            gone.sendall(said)
+    until(lambda: note_of(tmp_path, chief).exists() and note_of(tmp_path, chief).read_text())
+    start = json.loads(note_of(tmp_path, chief).read_text())["start"]
+    # It is gone, so it has no lock; then its note is not a note.
+    for text in (json.dumps({"start": start, "refused": ""}), "", "[1]", "7", "\0", "[" * 1000):
+        note_of(tmp_path, worker).write_text(text)
+        time.sleep(0.3)
     third = pool.submit(rendezvous.meet, settings(), other)
     time.sleep(0.5)
     assert not waiting.done() and not third.done()
-    rendezvous.meet(settings(), worker)
-    waiting.result(60)
-    third.result(60)
+    present = rendezvous.meet(settings(), worker)
+    assert present.missing(worker.others) == []
+    assert waiting.result(60) and third.result(60)
 
 
 @pytest.mark.slow
-def test_a_chief_that_is_busy_with_the_run_before_is_waited_for(pool, settings):
+def test_a_chief_that_trains_is_waited_for_until_it_starts_again(pool, settings):
     """Longer than for one that is not there at all."""
     chief, worker = make_hosts(2)
-    with socket.create_server(("127.0.0.1", port_of(chief))) as server:
-        waiting = pool.submit(rendezvous.meet, settings(0.1), worker)
-        for _ in range(4):
-            connection, _ = server.accept()
-            connection.sendall(b"\0\0\x06\x04\0\0\0\0\0")  # HTTP/2, as gRPC greets
-            connection.close()
-        assert not waiting.done()
-    rendezvous.meet(settings(), chief)
-    waiting.result(60)
+    meeting = pool.submit(rendezvous.meet, settings(), chief)
+    before = rendezvous.meet(settings(), worker)
+    trains = meeting.result(60)
+    del before  # the worker is lost, and started again
+    waiting = pool.submit(rendezvous.meet, settings(0.5), worker)
+    time.sleep(1.5)
+    assert not waiting.done()
+    del trains, meeting
+    kept = rendezvous.meet(settings(), chief)
+    assert waiting.result(60) and kept
 
 
-@pytest.fixture(scope="module")
-def server():
-    """The address of a server of TensorFlow, which runs until the process ends."""
-    (port,) = ports.free(1)
-    address = f"127.0.0.1:{port}"
-    cluster = tf.train.ClusterSpec({"chief": [address]})
-    return address, tf.distribute.Server(cluster, "chief", 0, protocol="grpc")
-
-
-def test_a_server_that_comes_back_does_not_wait_for_a_chief_that_trains(settings, server):
-    tasks = {"chief": (server[0],), "worker": ("127.0.0.1:1",), "ps": ("127.0.0.1:2",)}
-    chief, worker = Hosts(tasks, "chief", 0), Hosts(tasks, "worker", 0)
-    asynchronous = settings(1.0, "parameter_server")
-    chief_note.write_note(asynchronous, chief)
-    rendezvous.meet(asynchronous, worker)
+def test_a_server_that_comes_back_does_not_wait_for_a_chief_that_trains(pool, settings):
+    tasks = {"chief": ("a:1",), "worker": ("b:1", "c:1")}
+    chief, worker, other = (Hosts(tasks, *task) for task in Hosts(tasks, "chief", 0).everyone)
+    meeting = [
+        pool.submit(rendezvous.meet, settings(60.0, "parameter_server"), one)
+        for one in (chief, worker, other)
+    ]
+    present = [one.result(60) for one in meeting]
+    del present[1], meeting
+    again = rendezvous.meet(settings(1.0, "parameter_server"), worker)
+    assert again.missing(worker.everyone) == []
+    del again
     with pytest.raises(UsageError, match="^worker 0 .* has --epochs=9 and the chief 5; start"):
         rendezvous.meet(settings(1.0, "parameter_server", epochs=9), worker)
 
 
-class Probe:
-    """Takes the place of a connection, or of none."""
-
-    def __init__(self, *probes):
-        self._left, self.count = iter(probes), 0
-
-    def __call__(self, address, seconds):
-        self.count += 1
-        self.greeting = next(self._left)
-        if self.greeting is None:
-            raise ConnectionRefusedError
-        return contextlib.nullcontext(self)
-
-    def receive(self, connection, seconds):
-        return self.greeting
-
-
-@pytest.mark.parametrize(
-    ("seconds", "probes"),
-    [
-        (0.0, [BUSY, None, None, {}, None, None, None]),
-        (0.0, [None, None, None]),
-        (6.0, [None] * 5 + [BUSY, None, None, None]),  # its server starts
-        (6.0, [None] * 6),
-        (6.0, [None, BUSY, {"start": "again"}]),
-    ],
-)
-def test_a_chief_that_misses_probes_in_a_row_or_greets_has_ended(monkeypatch, seconds, probes):
-    probe = Probe(*probes)
-    monkeypatch.setattr(rendezvous, "_WATCH_SECONDS", 1.0)
-    monkeypatch.setattr(rendezvous.time, "sleep", lambda _: None)
-    monkeypatch.setattr(rendezvous, "connect", probe)
-    monkeypatch.setattr(rendezvous, "_receive", probe.receive)
-    rendezvous.wait_for_end_of_chief(make_hosts(2)[1], seconds)
-    assert probe.count == len(probes)
-
-
-def test_a_wait_for_the_chief_ends_when_asked(monkeypatch):
-    asked = iter([False, True])
-    monkeypatch.setattr(rendezvous, "_WATCH_SECONDS", 0.01)
-    rendezvous.wait_for_end_of_chief(make_hosts(2)[1], is_stopping=lambda: next(asked))
-    assert next(asked, None) is None
-
-
-def test_a_chief_that_is_started_again_at_once_is_noticed(pool, settings, monkeypatch):
+@pytest.mark.parametrize("is_new", [False, True])
+def test_the_end_of_the_chief_is_noticed(pool, settings, monkeypatch, is_new):
     monkeypatch.setattr(rendezvous, "_WATCH_SECONDS", 0.1)
     chief, worker = make_hosts(2)
     meeting = pool.submit(rendezvous.meet, settings(), chief)
-    rendezvous.wait_for_end_of_chief(worker, 60.0)
-    rendezvous.meet(settings(), worker)
-    meeting.result(60)
+    present = rendezvous.meet(settings(), worker)
+    there = [meeting.result(60)]
+    del meeting
+    asked = iter([False, False, True])
+    present.wait_for_end_of_chief(lambda: next(asked))
+    assert next(asked, None) is None
+    waiting = pool.submit(present.wait_for_end_of_chief)
+    time.sleep(0.3)
+    assert not waiting.done()
+    there.clear()
+    again = pool.submit(rendezvous.meet, settings(1.0), chief) if is_new else None
+    waiting.result(60)
+    if again is not None:
+        assert isinstance(again.exception(60), RunError)  # the worker does not report again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
+def test_two_clusters_in_one_workdir(pool, settings, monkeypatch, tmp_path, index):
+    chief, worker = make_hosts(2)
+    meeting = pool.submit(rendezvous.meet, settings(), chief)
+    present = rendezvous.meet(settings(), worker), meeting.result(60)
+    monkeypatch.setattr(rendezvous, "_LOCK_SECONDS", 0.5)
+    with pytest.raises(UsageError) as raised:
+        rendezvous.meet(settings(), make_hosts(2)[index])
+    assert str(raised.value) == (
+        f"--workdir={tmp_path}: another cluster is running there, with a worker {index} of its "
+        "own; wait for it or choose another folder"
+    )
+    assert present[0].missing(worker.everyone) == []
+
+
+def test_a_workdir_that_cannot_be_written(settings, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError) as raised:
+        rendezvous.meet(settings(workdir=str(tmp_path / "file")), make_hosts(1)[0])
+    line = str(raised.value)
+    assert line.startswith(f"--workdir={tmp_path}/file: ") and "one folder that they share" in line
+
+
+CHIEF = Hosts({"chief": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}, "chief", 0)
+WORKER = Hosts(CHIEF.tasks, "worker", 1)
+
+
+def differences(config, other, hosts=WORKER, **changes):
+    """The message of a worker about the note of its chief."""
+    chief = rendezvous._describe(config, CHIEF)
+    chief |= {label.replace("_", " "): value for label, value in changes.items()}
+    return rendezvous.Presence(other, hosts)._difference({"description": chief})
+
+
+def test_the_same_everywhere_is_right(settings):
+    config = settings()
+    other = Config(
+        input=InputConfig(prefetch=3, map_parallelism=7),
+        run=settings(device="GPU:0", log_seconds=3.0, intra_op_threads=4).run,
+    )
+    assert differences(config, other) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dim": 50}, "--dim=50 and the chief 100; start every process with the same flags"),
+        ({"corpus": "{y}"}, "--corpus={y} and the chief docstrings; start every"),
+        ({"epochs": 3}, "--epochs=3 and the chief 5; start every"),
+    ],
+)
+def test_a_flag_that_differs(settings, change, message):
+    line = differences(settings(), from_names(by_name(settings()) | change))
+    assert line.startswith(f"worker 1 (c:1) has {message}")
+
+
+def test_servers_need_the_workdir_of_the_chief_under_its_path(settings, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "other").symlink_to(tmp_path / "run")
+    for strategy, message in (("multi_worker", ""), ("parameter_server", "has --workdir=")):
+        folders = (str(tmp_path / name) for name in ("run", "other"))
+        configs = (settings(strategy=strategy, workdir=folder) for folder in folders)
+        line = differences(*configs)
+        assert message in line and bool(message) == bool(line)
+
+
+def test_a_version_a_revision_and_a_cluster_that_differ(settings):
+    config = settings()
+    version = rendezvous._version("tensorflow")
+    assert differences(config, config, TensorFlow_="2.20.0") == (
+        f"worker 1 (c:1) has TensorFlow {version} and the chief 2.20.0; install the same lock file "
+        "everywhere"
+    )
+    line = differences(config, config, revision_of_Lexrow_="0123456789ab")
+    assert line.startswith("worker 1 (c:1) has revision of Lexrow ")
+    assert line.endswith(" and the chief 0123456789ab; install the same revision everywhere")
+    line = differences(config, config, Hosts({**CHIEF.tasks, "ps": ("e:1",)}, "worker", 1))
+    assert '"ps": ["e:1"]} and the chief {"chief": ["a:1"],' in line
+    assert line.startswith("worker 1 (c:1) has TF_CONFIG with the cluster ")
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "expected"),
+    [
+        (tf.errors.UnavailableError, "", True),
+        (tf.errors.AbortedError, "", True),
+        (tf.errors.InvalidArgumentError, "Unable to find a context_id matching the one", True),
+        (tf.errors.InvalidArgumentError, "shapes differ", False),
+        (tf.errors.UnknownError, "UnavailableError", False),
+    ],
+)
+def test_errors_of_a_lost_process_are_recognized_by_their_types(error, text, expected):
+    assert rendezvous.is_lost_process_error(error(None, None, text)) == expected
+
+
+def test_free_ports_are_free_and_differ():
+    found = ports.free(50)
+    assert len(set(found)) == 50 and not any(map(ports.taken, found))
 
 
 def test_the_own_address():

@@ -9,8 +9,16 @@ import pytest
 import tensorflow as tf
 
 from app.distributed.merged_changes import fill_places, find_places, merge
-from app.distributed.row_changes import NO_ID, Block, Changes, Layout, fill
-from app.distributed.sent_changes import operations, row_bytes, send
+from app.distributed.row_changes import (
+    NO_ID,
+    Block,
+    Changes,
+    Layout,
+    fill,
+    operations,
+    row_bytes,
+    send,
+)
 
 BLOCKS = [
     Block("", 5, "", tf.float32),

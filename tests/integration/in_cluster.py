@@ -10,18 +10,17 @@ import os
 import runpy
 import sys
 
-from app.distributed import chief_note
+from app.distributed import rendezvous
 
 
 def main() -> None:
     """Runs the module that is named, with the other arguments."""
     config, *command = sys.argv[1:]
     os.environ["TF_CONFIG"] = config
-    chief_note._UNSEEN_SECONDS = 1.0
     name, _, version = command[0].partition("=")
     if version:
-        package, known = chief_note._PACKAGES[name], chief_note._version
-        chief_note._version = lambda other: version if other == package else known(other)
+        package, known = rendezvous._PACKAGES[name], rendezvous._version
+        rendezvous._version = lambda other: version if other == package else known(other)
         command = command[1:]
     sys.argv = command
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)

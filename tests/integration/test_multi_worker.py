@@ -172,15 +172,16 @@ def test_a_worker_that_does_not_come_back_is_named(tmp_path, corpus):
 
 @pytest.mark.slow
 def test_processes_without_a_common_workdir_are_told(tmp_path, corpus):
-    """The note of the chief is not there."""
+    """Each finds no note of the other."""
     configs, commands = cluster(2), []
     for index, config in enumerate(configs):
         (folder := tmp_path / str(index)).mkdir()
-        argv = train(folder / "run", corpus, *WORKERS, "--device=")
+        argv = train(folder / "run", corpus, *WORKERS, "--device=", "--cluster_timeout=3")
         commands.append(Command(folder, "tests.integration.in_cluster", config, *argv))
-    for command in commands:
-        line = refusal(command.ended())
-        assert "worker 1 (127.0.0.1:" in line and "does not find the note of the chief in" in line
+    for index, command in enumerate(commands):
+        line = refusal(command.ended(), code=1)
+        assert f"worker {1 - index} (127.0.0.1:" in line
+        assert "did not arrive" in line and "and one --workdir that all processes share" in line
 
 
 @pytest.mark.slow

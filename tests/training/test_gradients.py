@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.distributed.packing import pack, packed_size, unpack
+from app.distributed.exchange import FLAGS
+from app.distributed.replicas import pack, packed_size, unpack
 from app.input.token_rows import PAD
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
@@ -200,7 +201,7 @@ def test_vectors_of_several_replicas_hold_the_sum_of_what_they_found():
         size = tf.constant(30)  # more than either of them needs
         both = zip(replicas, flags, strict=True)
         vectors = [pack(one, tf.constant(flag), size) for one, flag in both]
-        return unpack(tf.concat(vectors, axis=0), 2, replicas[0], 2, size)
+        return unpack(tf.concat(vectors, axis=0), 2, replicas[0], size)
 
     found, sums = exchanged()
     assert (float(found.loss), float(found.examples)) == (2.0, 4.0)
@@ -221,5 +222,5 @@ def test_vectors_of_several_replicas_hold_the_sum_of_what_they_found():
 def test_a_vector_is_as_long_as_its_rows():
     """However many rows the table has."""
     found = StepGradients(tf.zeros([]), tf.zeros([]), {"input": make_rows([5, 99_999_999], 8)}, {})
-    size = int(packed_size([8], [tf.constant(2)], flags=1))
-    assert pack(found, tf.zeros([]), size).shape == [size] == [1 + 3 + 2 + 2 * 8]
+    size = int(packed_size([8], [tf.constant(2)]))
+    assert pack(found, tf.zeros([FLAGS]), size).shape == [size] == [1 + 2 + FLAGS + 2 + 2 * 8]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.distributed.damped_sum import damped_sum, damping, has_changed
+from app.distributed.merged_changes import damped_sum, damping, has_changed
 
 ROWS, COLUMNS = 2000, 8
 
