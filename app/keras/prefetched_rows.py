@@ -1,4 +1,4 @@
-"""A dataset that brings the rows of its batches to the device before a model needs them."""
+"""Datasets that load rows ahead or check ids, and a callback that measures the caches of tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model files that replace an earlier file only when they are complete."""
+"""Files of models and weights, written as a whole or not at all, with their tables part by part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row-sparse gradients without repeated rows."""
+"""Row-sparse gradients: without repeated rows, and their sums over several steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The initial values of tables whose rows are made one by one, from initializers of Keras."""
+"""Initial rows of tables: made one by one from an initializer, or read from a file part by part."""
 
 from __future__ import annotations
 

@@ -114,11 +114,11 @@ def warn_of_whole_read(variable: Any) -> None:
 
 def log_missing_prefetch(tables: Iterable[Any]) -> None:
     """Log in one line, once, which tables have a cache that no `prefetch_rows` fills."""
-    lacking = {}
+    lacking = []
     for variable in tables:
         table = variable.table if isinstance(variable, TableVariable) else None
         if isinstance(table, ReadThroughTable) and table.lacks_prefetch:
-            lacking[variable.path] = table
+            lacking.append(variable.path)
             table.lacks_prefetch = False
     if lacking:
         logging.getLogger(__name__).warning(
