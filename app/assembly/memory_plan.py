@@ -80,11 +80,9 @@ def plan(
     For --table=host with --hot_rows=auto, the plan has as many hot rows as fit.
 
     Args:
-        model: The model.
         batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
             called only to plan --table=host, also as a remedy for other tables that do not fit.
         micro_batch: The nest of tensor specs of one micro-batch of one step.
-        config: The settings of the run.
         devices: The devices that `TableSpec` counts; steps run on the first.
         others: Other memory of the task.
         rows: The rows of tables that get fewer than the model asks for, by name.
@@ -152,8 +150,6 @@ def plan_tables(
     """Return the plan of the tables and their caches with these settings, whether it fits or not.
 
     Args:
-        specs: The tables, by name.
-        config: The settings.
         devices: The devices that `TableSpec` counts; steps run on the first.
         others: All other memory, which the plan then includes.
         lookups: The ids that each call of the first chunk looks up, by table; a table without them
@@ -235,7 +231,6 @@ def free_memory(settings: TableConfig, devices: list[str]) -> dict[str, int]:
     bytes of every device instead. A place whose limit is not known is left out.
 
     Args:
-        settings: The settings of the tables.
         devices: The devices of the run, such as `GPU:0`.
 
     Returns:
@@ -283,7 +278,6 @@ def first_lookups(
     Args:
         model: Gives the lookups.
         batches: Pairs of an epoch and the data of S steps. At most `count` are taken.
-        seed: The seed of the run.
         device: The device of the lookups.
         count: The number of batches to look at.
         micro_batches: The number of micro-batches in a step.
@@ -333,8 +327,6 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
     most the rows of its table. A second one of the same tensor is that of the next lookup.
 
     Args:
-        model: Gives the lookups and the loss.
-        optimizer: Changes the rows.
         data: The data of one step, without a dimension of steps, as a nest of tensor specs.
     """
     specs = model.tables()  # not within the trace, where initial values would become constants
@@ -447,7 +439,6 @@ def rows_for_words(
     Args:
         specs: The tables, which have a row for each word.
         slots: The slots of a row.
-        settings: The settings of the tables.
         vocabulary: The rules that give a word a row.
 
     Raises:

@@ -41,8 +41,6 @@ def place_tables(
     With --plan_only no table is made.
 
     Args:
-        config: The settings of the run.
-        model: The model.
         batches: The batches of the job. Some of the first epoch are read to plan --table=host.
         micro_batch: The nest of tensor specs of one micro-batch of one step.
         workdir: The workdir of the run, for --table_file.
@@ -94,10 +92,6 @@ def make_staging(
 
     Args:
         cache_sizes: The sizes of the device caches of --table=host, by table.
-        model: The model.
-        tables: The tables, by name.
-        config: The settings of the run.
-        device: The device of the steps.
 
     Returns:
         `KeyLocator` for dynamic tables, `Prefetcher` for --table=host, otherwise `InPlace`.
@@ -124,10 +118,6 @@ def make_job(
     """Return the job of a model, with the optimizer and the learning rate that the flags choose.
 
     Args:
-        config: The settings of the run.
-        model: The model.
-        placed: Its tables, from `place_tables`.
-        data: The batches to train on.
         **others: The other attributes of `Job`, by name.
     """
     optimizer = learning.make_optimizer(config.optimizer)

@@ -44,10 +44,7 @@ def make_tables(
     """Make the tables of a run on the devices that the flags choose.
 
     Args:
-        specs: The tables, by name.
-        settings: The settings of the tables.
         devices: The devices that `TableSpec.device` counts.
-        seed: The seed of the run.
         slots: The slots of trained tables; by default there are none, for tables that are only
             read.
         maker: Makes the tables, by default as --table says.

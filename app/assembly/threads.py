@@ -20,9 +20,6 @@ def use_machine(settings: RunConfig) -> None:
     TF_NUM_INTRAOP_THREADS. If TensorFlow has run an operation before, nothing is set, and a warning
     is logged.
 
-    Args:
-        settings: The settings of the run.
-
     Raises:
         UsageError: --device is not a device of this machine, or TensorFlow cannot start a GPU.
     """

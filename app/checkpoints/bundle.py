@@ -36,9 +36,6 @@ class Bundle:
     another reason. TensorFlow's errors about a lost process are not converted, and neither is a
     Python error where all files are good.
 
-    Args:
-        folder: The folder of the checkpoint.
-
     Attributes:
         shapes: The shape of each variable, by key.
         dtypes: The dtype of each variable, by key.
@@ -57,7 +54,6 @@ class Bundle:
         """Read consecutive rows of a variable of shape (V, D), and no others.
 
         Args:
-            key: The key of the variable.
             first: The first row.
             count: The number of rows.
 
@@ -71,11 +67,7 @@ class Bundle:
             return self._read(prefix, key, part)
 
     def restore(self, variables: tf.train.Checkpoint) -> None:
-        """Assign the saved values to variables; keep the value of a variable that was not saved.
-
-        Args:
-            variables: The variables to assign to.
-        """
+        """Assign the saved values to variables; keep the value of a variable that was not saved."""
         with self._prefix() as prefix:
             variables.read(prefix).expect_partial()
 

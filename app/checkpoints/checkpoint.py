@@ -110,7 +110,6 @@ def write_position(path: Path, position: Position) -> None:
 
     Args:
         path: The folder of the checkpoint.
-        position: The position.
 
     Raises:
         RunError: The file cannot be written.
@@ -377,7 +376,6 @@ def count_newest_rows(folder: Path, name: str) -> int | None:
 
     Args:
         folder: The folder of the checkpoints.
-        name: The name of the table.
 
     Raises:
         RunError: A checkpoint cannot be read, or has no such rows by id.

@@ -99,8 +99,6 @@ def grow_workdir(
     values of an id beyond the old table.
 
     Args:
-        growth: The new ids.
-        specs: The grown tables.
         tables: The grown tables, which are filled.
         flags: Every flag of the run by name, which are written, too.
         workdir: The locked workdir of the finished run.

@@ -41,10 +41,6 @@ _SHAPES = (  # the shapes in JSON of all kinds of layout
 def write_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
     """Write the layouts of all tables of a checkpoint to its `tables.json`, which is replaced.
 
-    Args:
-        folder: The folder of the checkpoint.
-        tables: The tables by name.
-
     Raises:
         RunError: The file cannot be written.
     """
@@ -60,7 +56,6 @@ def update_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
 
     Args:
         folder: The folder of a checkpoint of these tables.
-        tables: The tables by name.
 
     Raises:
         DamagedError: The stored layouts are damaged.
@@ -75,9 +70,6 @@ def update_layouts(folder: Path, tables: Mapping[str, Table]) -> None:
 def read_layouts(folder: Path) -> dict[str, Layout]:
     """Return the layouts of the tables in a checkpoint, by name; empty without `tables.json`.
 
-    Args:
-        folder: The folder of the checkpoint.
-
     Raises:
         DamagedError: The layouts are damaged.
         RunError: The layouts cannot be read.
@@ -87,10 +79,6 @@ def read_layouts(folder: Path) -> dict[str, Layout]:
 
 def read_layout(folder: Path, name: str) -> Layout:
     """Return the layout of one table in a checkpoint; of a table on the device if none is stored.
-
-    Args:
-        folder: The folder of the checkpoint.
-        name: The name of the table.
 
     Raises:
         DamagedError: The layouts are damaged.
@@ -113,7 +101,6 @@ def read_rows(folder: Path, name: str, slot: str = "") -> np.ndarray:
     """Read all rows of a table in a checkpoint, or of one of its slots.
 
     Args:
-        folder: The folder of the checkpoint.
         name: The name of the table, which has rows by id.
         slot: The name of the slot; by default the rows of the table itself.
 
@@ -149,7 +136,6 @@ def count_rows(folder: Path, name: str) -> int:
     """Return the number of rows of a table in a checkpoint, without reading the rows.
 
     Args:
-        folder: The folder of the checkpoint.
         name: The name of the table, which has rows by id.
 
     Raises:
@@ -197,8 +183,6 @@ def absence(folder: Path, name: str, slot: str) -> str:
     """Return the error message for a table or a slot that a checkpoint does not hold.
 
     Args:
-        folder: The folder of the checkpoint.
-        name: The name of the table.
         slot: The name of the slot, or "" for the table itself.
     """
     what = f"slot {slot!r} of table {name!r}" if slot else f"table {name!r}"
@@ -209,10 +193,6 @@ def absence(folder: Path, name: str, slot: str) -> str:
 
 def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Read the rows of a table in a checkpoint, and the ids that have these rows.
-
-    Args:
-        folder: The folder of the checkpoint.
-        name: The name of the table.
 
     Returns:
         Ids (N,), rising, and rows (N, D), float32. A dynamic table gives the ids that it has stored
@@ -235,11 +215,6 @@ def convert(folder: Path, name: str, table: Table) -> None:
 
     The keys of a stored dynamic table are taken as ids; its slots cannot be converted. An id
     without a stored row keeps its initial row.
-
-    Args:
-        folder: The folder of the checkpoint.
-        name: The name of the table.
-        table: The table to fill.
 
     Raises:
         DamagedError: The checkpoint is damaged.

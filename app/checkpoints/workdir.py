@@ -270,7 +270,6 @@ def owner_id(workdir: Workdir, resume: bool = False) -> str:
     The run marks files outside of its workdir with this id.
 
     Args:
-        workdir: The workdir of the run.
         resume: Whether the workdir must have an id already.
 
     Raises:
@@ -290,7 +289,6 @@ def read_json(path: Path, shape: Any = dict) -> Any:
     """Read the value of a JSON file; return None if there is no file.
 
     Args:
-        path: The file.
         shape: The shape that the value must have (see `checked_files.fits`).
 
     Raises:

@@ -64,7 +64,6 @@ def make_dictionary(
     """Return the dictionary of a model.
 
     Args:
-        words: The words.
         counts_V: Their counts, descending; None for counts of 1.
         labels: The labels, with their prefix.
         counts_C: Their counts, descending.
@@ -103,8 +102,6 @@ def write_model(
     The output can be quantised only if the input is.
 
     Args:
-        path: The file.
-        args: The settings.
         dictionary: The words and labels, and the buckets that are kept.
         inputs: Blocks (N, D) of the rows of words, then of buckets. Missing rows are 0.
         outputs: Blocks (N, D) of the rows of labels, or of words. Missing rows are 0.
@@ -144,7 +141,6 @@ def write(vectors: WordVectors, path: str | Path) -> None:
     second file has the vectors as text, as fastText's `-output` does.
 
     Args:
-        vectors: Word vectors.
         path: The file, or its name without suffix.
 
     Raises:

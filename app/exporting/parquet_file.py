@@ -18,10 +18,6 @@ def write(vectors: WordVectors, path: str | Path) -> None:
     `token` is text, `count` is int64, null if it is not known, and `vector` is a list of D float32
     numbers, of fixed size.
 
-    Args:
-        vectors: Word vectors.
-        path: The file.
-
     Raises:
         UsageError: The path is a folder, or pyarrow is not installed.
         RunError: The file cannot be written.

@@ -43,8 +43,6 @@ def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) ->
     choice of words.
 
     Args:
-        vectors: Word vectors.
-        folder: The folder to write to.
         limit: The number of words to sample, at most `MAX_POINTS`. By default the number that t-SNE
             uses without sampling.
 

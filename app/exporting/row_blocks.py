@@ -16,7 +16,6 @@ def read_blocks(vectors: WordVectors, rows_N: np.ndarray | None = None) -> Itera
     """Yield vectors in order, little-endian float32, some thousand rows at a time, (M, D) each.
 
     Args:
-        vectors: Word vectors.
         rows_N: The rows to read, integers; all by default.
     """
     count = len(vectors.tokens) if rows_N is None else len(rows_N)
@@ -30,9 +29,6 @@ def unique_rows(vectors: WordVectors) -> np.ndarray:
     """Return the row numbers without those that repeat an earlier word, (N,) int64, rising.
 
     A warning names the number of rows that are left out.
-
-    Args:
-        vectors: Word vectors.
     """
     rows: dict[str, int] = {}
     for row, token in enumerate(vectors.tokens):
@@ -49,7 +45,6 @@ def finite_rows(vectors: WordVectors, rows_N: np.ndarray) -> np.ndarray:
     A warning names the number of rows that are left out.
 
     Args:
-        vectors: Word vectors.
         rows_N: Row numbers.
     """
     parts = [np.isfinite(block).all(axis=1) for block in read_blocks(vectors, rows_N)]

@@ -44,10 +44,6 @@ def write(vectors: WordVectors, path: str | Path) -> None:
     bytes (uint8); and `counts`, (V,) int64, if the counts are known. The words are a tensor because
     the header may not have more than 100 MB.
 
-    Args:
-        vectors: Word vectors.
-        path: The file.
-
     Raises:
         UsageError: The path is a folder.
         RunError: The file cannot be written.
@@ -68,7 +64,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file of tensors.
 
     Args:
-        path: The file.
         tensors: The tensors by name, those with the largest numbers first.
     """
     header: dict[str, object] = {"__metadata__": {"format": "np"}}

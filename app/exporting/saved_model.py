@@ -106,7 +106,6 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
 
     Args:
         vectors: Word vectors; of a repeated word the first row is used, with a warning.
-        folder: The folder to write.
 
     Raises:
         UsageError: The folder has other content, or there is no word, or a word has a line break.
@@ -141,7 +140,6 @@ def save(
         make_module: Called with the path of each asset; returns the module.
         signature: The name of the signature, and of the module's method for it.
         assets: The lines of each text file that is stored beside the model, by name of the file.
-        folder: The folder to write.
 
     Raises:
         UsageError: The folder has other content.
@@ -163,11 +161,7 @@ def save(
 
 
 def line_numbers(file: str) -> tf.lookup.StaticHashTable:
-    """Return a table from each line of a text file to its number from 0, int64; -1 for others.
-
-    Args:
-        file: The path of the file.
-    """
+    """Return a table from each line of a text file to its number from 0, int64; -1 for others."""
     line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
     initializer = tf.lookup.TextFileInitializer(file, tf.string, line, tf.int64, number)
     return tf.lookup.StaticHashTable(initializer, default_value=-1)

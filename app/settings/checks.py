@@ -128,7 +128,7 @@ def check_names(values: Mapping[str, Any], strict: Collection[str] = ()) -> None
         if name in strict or values[name] not in usual:
             remedy = meant(name, flags) or "leave it out"
             given, only = f"--{name}={as_text(values[name])}", f"only {', '.join(others)}"
-            message = f"{given}: --task={task} has no such flag, {only} has; {remedy}"
+            message = f"{given}: --task={task} has no such flag, {only}; {remedy}"
             raise NoEffectError(name, "task", message)
 
 

@@ -78,7 +78,6 @@ class TextClassifier(ClassifierMixin, TextEstimator):
         """Train on texts and their labels.
 
         Args:
-            X: The texts.
             y: The label of each text.
             sample_weight: The weight of each text in the loss; by default 1.
 
@@ -128,11 +127,7 @@ class TextClassifier(ClassifierMixin, TextEstimator):
         return self
 
     def predict_proba(self, X: Iterable[str]) -> np.ndarray:
-        """Return the probability of each label for each text, (N, C) float32, as `classes_`.
-
-        Args:
-            X: The texts.
-        """
+        """Return the probability of each label for each text, (N, C) float32, as `classes_`."""
         check_is_fitted(self)
         texts = as_bytes(X)
         self._score = self._score or self._make_scorer()

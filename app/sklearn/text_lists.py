@@ -10,9 +10,6 @@ import numpy as np
 def as_texts(X: Iterable[str]) -> list[str]:
     """Return texts as a list.
 
-    Args:
-        X: The texts.
-
     Raises:
         ValueError: X is one string or not iterable, or an item is no string.
     """
@@ -29,9 +26,6 @@ def as_texts(X: Iterable[str]) -> list[str]:
 
 def as_training_texts(X: Iterable[str]) -> list[str]:
     """Return texts to train on, as a list.
-
-    Args:
-        X: The texts.
 
     Raises:
         ValueError: As for `as_texts`, or no text has a word.
@@ -55,9 +49,6 @@ def check_labels(y: Iterable) -> None:
 
 def as_bytes(X: Iterable[str]) -> list[bytes]:
     """Return texts in UTF-8.
-
-    Args:
-        X: The texts.
 
     Raises:
         ValueError: As for `as_texts`.

@@ -70,10 +70,6 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
     def fit(self, X: Iterable[str], y: Any = None) -> TextVectorizer:
         """Load the vectors, or train them on the texts.
 
-        Args:
-            X: The texts.
-            y: Ignored.
-
         Raises:
             ValueError: The texts, the parameters or the vectors cannot be used.
             RunError: Training failed.
@@ -112,11 +108,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         return config, found
 
     def transform(self, X: Iterable[str]) -> np.ndarray:
-        """Return the mean vector of each text, (N, D) float32; 0 for a text without known words.
-
-        Args:
-            X: The texts.
-        """
+        """Return the mean vector of each text, (N, D) float32; 0 for a text without known words."""
         check_is_fitted(self)
         texts, split = as_bytes(X), make_tokenizer(self._corpus_config)
         means = [np.zeros((0, self._n_features_out), np.float32)]

@@ -20,7 +20,6 @@ def read(workdir: Workdir, shape: Mapping[str, Any]) -> dict[str, Any]:
     """Read the corpus.json of a workdir; return an empty dictionary if there is none.
 
     Args:
-        workdir: The workdir of the run.
         shape: The shape that the value must have (see `checked_files.fits`).
 
     Raises:
@@ -58,10 +57,8 @@ def recognize(
     It is None, too, if no text is recorded. See `corpus.recognize` for how much is read.
 
     Args:
-        sources: Paths of the files.
         recorded: The fingerprint in the workdir; None or empty if there is none.
         settings: The settings of the corpus, for messages.
-        workdir: The workdir of the run, for messages.
         may_change: Whether the run may go on with another text.
 
     Raises:
@@ -93,7 +90,6 @@ def warn_about_old_words(workdir: Workdir, tokens: Sequence[str], tokenizer: str
     """Log a warning if a workdir has words that the tokenizer of this version splits otherwise.
 
     Args:
-        workdir: The workdir of the run.
         tokens: The words of its vocabulary.
         tokenizer: The value of --tokenizer.
     """

@@ -46,9 +46,6 @@ def make_data(
     """Return the batches of a task on running text, with the facts that the training loop needs.
 
     Args:
-        text: The corpus.
-        settings: How text becomes batches.
-        workdir: The workdir of the run.
         batches: The batches of the text.
         epoch_size: The number of words in an epoch.
         batch_unit: The unit of --batch_tokens, for the banner.
@@ -75,7 +72,6 @@ def micro_batch_spec(settings: InputConfig, halo: int) -> tf.TensorSpec:
     """Return the spec of a micro-batch of one step: tokens (B, L) int32.
 
     Args:
-        settings: How text becomes batches.
         halo: The number of context tokens beside the T tokens of a row, L - T.
     """
     rows, length = settings.micro_tokens // settings.row_tokens, settings.row_tokens
@@ -130,10 +126,7 @@ def cache_blocks(
 
     Args:
         blocks: Dataset of tokens (M,) int32, a share of the text.
-        text: The corpus.
-        settings: How text becomes batches.
         epochs: In how many epochs the text is read; 0 for --plan_only.
-        workdir: The workdir of the run.
         progress: The progress in the files that are read.
         share: The share of the corpus that the blocks have.
     """
@@ -170,7 +163,6 @@ def score_vectors(
     Args:
         gather: Takes unique ids of words (W,), returns their vectors (W, D).
         columns: The columns of a vector, D.
-        vocabulary: The words.
     """
     tokens, counts = vocabulary.tokens, vocabulary.counts
     parts = row_slices(len(tokens), columns)

@@ -85,9 +85,7 @@ def misfit(path: Path, names: int, folder: Path, rows: int) -> RunError:
     """Return the error for a file of names that a checkpoint was not made with.
 
     Args:
-        path: The file.
         names: The number of its names.
-        folder: The folder of the checkpoint.
         rows: The number of rows of the table, with those of n-grams.
     """
     return RunError(

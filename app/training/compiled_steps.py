@@ -53,7 +53,6 @@ def loop_over_steps(
     The other steps are a loop, in which XLA computes no loss, as nothing needs it.
 
     Args:
-        model: The model.
         make_step: Makes a step of a model: takes it, the micro-batches and the number of the step.
         split: Returns the micro-batches of a step, from its data and the number of steps before it.
         data_S: The data of the steps, a nest of tensors (S, ...).
@@ -105,11 +104,7 @@ class Representatives:
         self._indices: tf.Variable | None = None
 
     def prepare(self, tables: Mapping[str, Table]) -> None:
-        """Make the numbers, unless they exist already; call it before a graph is traced.
-
-        Args:
-            tables: The tables by name.
-        """
+        """Make the numbers, unless they exist already; call it before a graph is traced."""
         if self._indices is None:
             rows = 0
             for name, table in tables.items():
@@ -164,7 +159,6 @@ def join_alike(
     """Return the arguments of `update_rows` for all tables, where tables that are alike are one.
 
     Args:
-        tables: The tables by name.
         gradients: The gradients of rows by name.
         rows: The values of these rows by name, where they are known.
 

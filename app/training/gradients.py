@@ -169,7 +169,6 @@ def compute_gradients(
     unless `update` is given.
 
     Args:
-        model: Gives the lookups and the loss.
         gather: Returns the rows of a table as float32 (U, D), called as `gather(name, ids_U)`.
         batches: The micro-batches.
         devices: The device of each table by name, for losses that stream rows.

@@ -35,7 +35,6 @@ class Interval:
     The caller appends to `losses`. They stay on the device until the interval is closed.
 
     Args:
-        job: The job to train.
         epochs: The number of epochs of the whole run.
         position: Where the run is.
         runner: Makes the steps.
@@ -60,11 +59,7 @@ class Interval:
         self._waited = 0.0
 
     def measure_waits(self, batches: Iterator[Item]) -> Iterator[Item]:
-        """Yield the batches, and add up how long the loop waits for them (`input_wait`).
-
-        Args:
-            batches: The batches of the run.
-        """
+        """Yield the batches, and add up how long the loop waits for them (`input_wait`)."""
         for number in itertools.count():
             began = time.perf_counter()
             item = next(batches, None)
@@ -76,11 +71,7 @@ class Interval:
                 self._first_call = time.perf_counter() - began
 
     def exclude(self, call: Callable[[], None]) -> None:
-        """Call a function, and do not count its time as training.
-
-        Args:
-            call: The function.
-        """
+        """Call a function, and do not count its time as training."""
         began = time.perf_counter()
         call()
         self._began += time.perf_counter() - began
@@ -184,10 +175,6 @@ class Metrics:
     def write(self, step: int, values: dict[str, float]) -> None:
         """Append metrics to metrics.jsonl, and give them to TensorBoard's writer.
 
-        Args:
-            step: The step of the metrics.
-            values: The metrics by name.
-
         Raises:
             RunError: A file cannot be written.
         """
@@ -217,7 +204,6 @@ def write_closing_scores(jsonl: Path, folder: Path, step: int, scores: dict[str,
         jsonl: The path of metrics.jsonl.
         folder: The folder of TensorBoard.
         step: The last step of the run.
-        scores: The scores by name.
 
     Raises:
         RunError: A file cannot be written.
@@ -282,7 +268,6 @@ class Display:
         """Show the metrics of an interval: beside the bar, or without a bar as a line of the log.
 
         Args:
-            step: The step of the metrics.
             values: The metrics by name, as `Interval.close` returns them.
         """
         perplexity = f" (perplexity {values['perplexity']:,.1f})" if "perplexity" in values else ""
@@ -300,12 +285,7 @@ class Display:
             logging.info("step %d: %s, %d:%02d left", step, text, minutes, seconds)
 
     def show_scores(self, step: int, values: dict[str, float]) -> None:
-        """Show scores as a line of the log, also above a bar.
-
-        Args:
-            step: The step of the scores.
-            values: The scores by name.
-        """
+        """Show scores as a line of the log, also above a bar."""
         text = ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in values.items())
         with tqdm.tqdm.external_write_mode():
             logging.info("step %d: %s", step, text)

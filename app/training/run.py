@@ -150,8 +150,6 @@ def check_flags(
     """Raise UsageError if --epochs, --patience, --sync_steps or --profile_steps does not fit.
 
     Args:
-        job: The job to train.
-        settings: How to run it.
         position: The position of the newest checkpoint, or None; it is not changed.
         checks_profile: Whether to check the windows of --profile_steps.
 
@@ -202,13 +200,11 @@ def banner(config: Config, job: Job, position: Position | None = None, strategy:
     but TensorFlow finds no GPU. With --plan_only the banner lists everything that takes memory.
 
     Args:
-        config: The settings of the run.
-        job: The job to train.
         position: The position of the newest checkpoint of the run, or None.
         strategy: A description of the processes and replicas, empty for a single device.
     """
     values = by_name(config)
-    usual = defaults(values)
+    usual = defaults(values) | {"task": "words"}
     changed = [f"--{name}={value}" for name, value in values.items() if value != usual[name]]
     tables = ", ".join(
         f"{item.name} {item.size} ({memory.shown(item.bytes)})"

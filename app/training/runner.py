@@ -54,9 +54,7 @@ class Runner:
         """Make the train function of the job; call this before `run_steps` and `audit`.
 
         Args:
-            job: The job to train.
             tables: The tables to train on, by name.
-            seed: The seed of the run.
         """
         self._device, self._tables = job.placed.device, tables
         with tf.device(self._device):  # for what the function keeps there
@@ -158,9 +156,6 @@ class Runner:
         """Return the number of the chief; every process calls this at the same point.
 
         Here it is the given number.
-
-        Args:
-            number: The number of this process.
         """
         return number
 
@@ -172,7 +167,4 @@ class Runner:
         """Wait, in a process that is not the chief, until the chief has finished the run.
 
         Here the only process is the chief, so this does nothing.
-
-        Args:
-            workdir: The workdir of the run.
         """

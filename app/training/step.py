@@ -52,9 +52,6 @@ def train_step(
     A loss that streams blocks of rows updates each block at once if the step has one micro-batch.
 
     Args:
-        model: Gives the lookups and the loss.
-        tables: The tables by name.
-        optimizer: Changes the rows.
         batches: The micro-batches of the step.
         rate: The learning rate, a float32 scalar.
         number: The number of the step, an int64 scalar, 1 for the first.
@@ -103,7 +100,6 @@ def apply_gradients(
     The new rows of tables that are not trained are assigned as they are.
 
     Args:
-        tables: The tables by name.
         optimizer: Clips the gradients and changes the rows.
         gradients: The gradients of the whole step.
         rate: The learning rate, a float32 scalar.
@@ -151,10 +147,6 @@ def train_function(
     end of an epoch follow the others in their call, so the first step always has examples.
 
     Args:
-        model: Gives the lookups and the loss.
-        tables: The tables by name.
-        optimizer: Changes the rows.
-        seed: The seed of the run.
         micro_batches: How many micro-batches each step has.
         by_xla: Whether XLA compiles a call to one program with a loop over the steps, if it can and
             all tables are then in one device (see `find_elsewhere`). On a GPU, where starting the
@@ -215,7 +207,6 @@ def lookup_function(
 
     Args:
         model: Gives the lookups.
-        seed: The seed of the run.
         micro_batches: How many micro-batches each step has.
         is_padded: Whether the result has the padding of `UniqueIds`, too, so that all steps look up
             the same number of ids.

@@ -5,11 +5,11 @@ import pytest
 from app.assembly import strategies
 from app.checkpoints.checkpoint import Position
 from app.errors import UsageError
-from app.settings import Config, InputConfig, RunConfig
+from app.settings import Config, InputConfig, RecommendConfig, RunConfig
 
 
 def settled(micro, replicas, at=None, tokens=1024):
-    config = Config(
+    config = RecommendConfig(
         run=RunConfig(task="recommend"),
         input=InputConfig(micro_batches=micro, batch_tokens=tokens),
     )

@@ -71,9 +71,9 @@ def test_the_help_of_a_task_has_its_flags_and_no_others():
 def test_a_flag_of_another_task_is_refused_with_the_nearest(parse):
     message = "--{}: --task={} has no such flag, only {}"
     for task, flag, remedy in (
-        ("words", "cell=gru", "language_model has; leave it out"),
-        ("classify", "ngram_buckets=9", "words has; did you mean --buckets?"),
-        ("recommend", "negatives=5", "words has; did you mean --pair_negatives?"),
+        ("words", "cell=gru", "language_model; leave it out"),
+        ("classify", "ngram_buckets=9", "words; did you mean --buckets?"),
+        ("recommend", "negatives=5", "words; did you mean --pair_negatives?"),
     ):
         with pytest.raises(UsageError) as refused:
             parse(f"--task={task}", f"--{flag}", "--workdir=x")

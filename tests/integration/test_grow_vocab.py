@@ -197,7 +197,7 @@ def grown(folder, trained, more):
         (["--epochs=2"], "--epochs=2: these are made, and new words need training; give more"),
         (
             ["--task=recommend"],
-            "--grow_vocab=True means nothing to --task=recommend, only to words",
+            "--grow_vocab=true: --task=recommend has no such flag, only words, classify; ",
         ),
         (["--strategy=mirrored", "--device="], "--strategy=mirrored: tables of several processes"),
         (["--table=host", "--table_file=rows"], "--table_file=rows: a table in a file cannot grow"),

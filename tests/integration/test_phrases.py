@@ -150,7 +150,10 @@ def test_a_vocabulary_that_grows_keeps_its_phrases(tmp_path, joined, text):
             "--phrase_threshold=3.0: give less than 1 for npmi",
         ),
         (["--phrases=1", "--table=dynamic"], "--phrases=1 needs a vocabulary"),
-        (["--phrases=1", "--task=classify"], "--phrases=1 means nothing to --task=classify"),
+        (
+            ["--phrases=1", "--task=classify"],
+            "--phrases=1: --task=classify has no such flag, only words",
+        ),
         (["--phrases=1", "--phrase_score=likely"], "--phrase_score=likely: not one of"),
     ],
 )

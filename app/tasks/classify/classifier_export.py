@@ -25,8 +25,6 @@ class _Classifier(tf.Module):
     Unknown words are ignored; a text without a known word gets the scores of a zero vector.
 
     Args:
-        trained: The trained classifier.
-        config: The configuration of its run.
         words_file: A file with the word of each id, a word a line.
         labels_file: A file with the label of each id, a label a line.
     """

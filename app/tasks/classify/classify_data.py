@@ -70,10 +70,6 @@ def load_data(
     Args:
         split: The files of the texts, and how they are split into tokens.
         settings: Names the held-out texts, and how files are read.
-        rules: Which words get an id.
-        labelled: How labels are read.
-        seed: The seed of the run.
-        workdir: The workdir of the run.
         finished: Whether the run has completed all its epochs. Only then may the corpus change.
         team: The processes that train together; they parse the texts together.
         initial_names: Returns the words and labels of the classifier that a new run starts from;
@@ -111,13 +107,7 @@ def load_data(
 
 
 def record(data: Data, features: Features, workdir: Workdir) -> None:
-    """Write the names of ids, the buckets of n-grams and the fingerprint of the corpus.
-
-    Args:
-        data: The texts of the run.
-        features: Their features.
-        workdir: The workdir of the run.
-    """
+    """Write the names of ids, the buckets of n-grams and the fingerprint of the corpus."""
     vocabulary.save(data.words, str(workdir.vocabulary))
     text_names.save(data.labels, workdir.labels)
     _save_features(features, workdir)
@@ -128,12 +118,7 @@ def record(data: Data, features: Features, workdir: Workdir) -> None:
 
 
 def about(data: Data, features: Features) -> list[tuple[str, str]]:
-    """Return the lines of the banner about the texts: a title and a text each.
-
-    Args:
-        data: The texts of the run.
-        features: Their features.
-    """
+    """Return the lines of the banner about the texts: a title and a text each."""
     heldout = "none" if data.heldout is None else f"{len(data.heldout):,}"
     frequent = zip(data.labels.tokens[:5], data.labels.counts[:5], strict=True)
     shown = [f"{label} {count:,}" for label, count in frequent]
@@ -156,9 +141,6 @@ def about(data: Data, features: Features) -> list[tuple[str, str]]:
 def load_names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     """Load the words and the labels of a run, in the order of their ids.
 
-    Args:
-        workdir: The workdir of the run.
-
     Raises:
         UsageError: The workdir has no classifier.
         DamagedError: A file is missing beside a checkpoint, or damaged.
@@ -176,9 +158,6 @@ def read_heldout(
 
     Args:
         files: The files, named as by --corpus.
-        split: How texts are split into tokens.
-        labelled: How labels are read.
-        settings: How files are read.
 
     Raises:
         UsageError: There is no text, a text has no label, or the files cannot be used.
@@ -310,7 +289,6 @@ def make_features(
     """Return the rule that gives a text its feature ids: of known words and hashed n-grams.
 
     Args:
-        words: The vocabulary.
         buckets_N: The buckets that have a row (see `Features`).
     """
     return Features(
@@ -332,8 +310,6 @@ def fit_features(
     Args:
         examples: The training texts.
         most: The largest number of features of a text; longer texts are cut.
-        words: The vocabulary.
-        workdir: The workdir of the run.
 
     Raises:
         DamagedError: A file of the workdir is missing or damaged.
@@ -350,10 +326,6 @@ def fit_features(
 
 def load_features(settings: LabelledConfig, words: Vocabulary, workdir: Workdir) -> Features:
     """Return the features of a run; each bucket has a row if the workdir lists none.
-
-    Args:
-        words: The vocabulary.
-        workdir: The workdir of the run.
 
     Raises:
         DamagedError: A file is missing or damaged.
@@ -374,9 +346,6 @@ def load_features(settings: LabelledConfig, words: Vocabulary, workdir: Workdir)
 def count_ngram_rows(workdir: Workdir) -> int | None:
     """Return the number of buckets that the workdir lists; None if each bucket has a row.
 
-    Args:
-        workdir: The workdir of the run.
-
     Raises:
         DamagedError: The file is damaged, or missing beside a checkpoint.
         RunError: The file cannot be read.
@@ -386,10 +355,6 @@ def count_ngram_rows(workdir: Workdir) -> int | None:
 
 def _save_features(features: Features, workdir: Workdir) -> None:
     """Write the buckets that have a row to the workdir, unless all have.
-
-    Args:
-        features: The features of the run.
-        workdir: The workdir of the run.
 
     Raises:
         UsageError: The path is a folder or a device.

@@ -44,10 +44,7 @@ def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Tea
     checkpoint. A warning is logged about texts that are too long for a micro-batch.
 
     Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
         finished: Whether the run of the workdir has completed all its epochs.
-        team: The processes that train together.
 
     Raises:
         UsageError: The flags or the texts do not fit together.
@@ -158,8 +155,6 @@ def evaluate(config: ClassifyConfig, workdir: Workdir, heldout: str) -> tuple[st
     A warning is logged for labels that training lacks; they count as errors.
 
     Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
         heldout: The files, named as by --corpus.
 
     Raises:

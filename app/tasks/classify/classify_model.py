@@ -51,10 +51,6 @@ def load_classifier(
 ) -> tuple[Classifier, Vocabulary, Vocabulary]:
     """Load the classifier of a workdir, its words and its labels.
 
-    Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
-
     Raises:
         UsageError: The workdir has no classifier.
         RunError: There is no checkpoint that can be loaded.
@@ -67,10 +63,6 @@ def make_predictor(
     config: ClassifyConfig, workdir: Workdir
 ) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
     """Load the classifier of a workdir, and return a function that predicts the labels of texts.
-
-    Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
 
     Returns:
         Function (texts, k, threshold). The texts are in UTF-8. For each text in order it yields the
@@ -103,8 +95,6 @@ def make_scorer(
     """Return a function that computes the probabilities of all labels of texts.
 
     Args:
-        classifier: The classifier.
-        config: The configuration of its run.
         words: Its vocabulary.
         labels: The number of its labels, C.
 
@@ -145,7 +135,6 @@ def make_model(config: ClassifyConfig, features: Features, labels: Vocabulary) -
     Products are in float32 for fewer than 1,000 labels, unless --compute_dtype is given.
 
     Args:
-        config: The configuration of the run.
         features: Which words and n-grams a text has.
         labels: The labels, C, with their counts, descending.
     """
@@ -168,10 +157,6 @@ def load_trained(config: ClassifyConfig, workdir: Workdir) -> TrainedClassifier:
     """Load the model of a workdir, and its tables without their slots.
 
     They are of the best checkpoint if --patience kept one, else of the newest.
-
-    Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
 
     Raises:
         UsageError: The workdir has no classifier.

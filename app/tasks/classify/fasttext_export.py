@@ -41,7 +41,6 @@ class FastTextModel(NamedTuple):
     """A trained classifier in the terms of fastText.
 
     Attributes:
-        args: The settings.
         dictionary: The words and labels.
         inputs: The table of the rows of words and n-grams.
         ids_N: The rows to write, in order; -1 for a row of zeros.

@@ -23,9 +23,6 @@ def make_predictor(
 ) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
     """Return a function that predicts the labels of texts with a classifier of fastText.
 
-    Args:
-        model: The classifier.
-
     Returns:
         Function (texts, k, threshold), as `classify_model.make_predictor` returns. Labels are named
         without `__label__`. Probabilities are those of fastText's `predict-prob`, so they are

@@ -78,7 +78,6 @@ def assign_rows(model: Model, run_loss: str, tables: Mapping[str, Table]) -> Non
     Args:
         model: The model of --initial_model.
         run_loss: The value of --loss.
-        tables: The tables of the run.
     """
     _assign(tables["input"], model.input, np.arange(model.input.shape[0]))
     loss = file_format.LOSSES[model.args.loss]

@@ -92,9 +92,6 @@ def compute_metrics(tally: Tally) -> dict[str, float]:
     The main one is the accuracy; if a text has several labels, it is precision at 1, and recall at
     1, precision, recall and F1 follow. Macro scores are means over the labels that are present or
     were predicted. A metric of no text is 0.
-
-    Args:
-        tally: Counts of predictions.
     """
     at_1 = tally.first / max(tally.texts, 1)
     scores = {"accuracy": at_1}
@@ -111,22 +108,13 @@ def compute_metrics(tally: Tally) -> dict[str, float]:
 
 
 def score_labels(tally: Tally) -> list[Scores]:
-    """Return the precision, recall and F1 of each label, in the order of the label ids.
-
-    Args:
-        tally: Counts of predictions.
-    """
+    """Return the precision, recall and F1 of each label, in the order of the label ids."""
     counts = tally.right_C, tally.predicted_C, tally.actual_C
     return [_scores(*of_label) for of_label in zip(*counts, strict=True)]
 
 
 def format_table(tally: Tally, labels: Sequence[str]) -> str:
-    """Return a table of the scores of the first 50 labels, and the metrics of all texts, as text.
-
-    Args:
-        tally: Counts of predictions.
-        labels: Names of the labels.
-    """
+    """Return a table of the scores of the first 50 labels, and the metrics of all texts."""
     rows: list[tuple[str, ...]] = [("label", *Scores._fields, "texts")]
     scored_labels = zip(labels, score_labels(tally), tally.actual_C.tolist(), strict=True)
     for label, scores, count in list(scored_labels)[:_SHOWN]:
@@ -141,12 +129,7 @@ def format_table(tally: Tally, labels: Sequence[str]) -> str:
 
 
 def summary(tally: Tally, labels: Sequence[str]) -> dict[str, Any]:
-    """Return the metrics of all texts and of each label as values for JSON.
-
-    Args:
-        tally: Counts of predictions.
-        labels: Names of the labels.
-    """
+    """Return the metrics of all texts and of each label as values for JSON."""
     scored_labels = zip(labels, score_labels(tally), tally.actual_C.tolist(), strict=True)
     label_scores = {
         label: {**scores._asdict(), "texts": count} for label, scores, count in scored_labels

@@ -29,7 +29,6 @@ class Classifier:
 
     Args:
         model: The bag-of-words model.
-        tables: Its tables by name.
         features: Which words and n-grams a text has.
         device: Where to compute.
 
@@ -70,7 +69,6 @@ class Classifier:
         Several labels are predicted for a text only if some of the texts have several.
 
         Args:
-            examples: The texts.
             check: Called after each part of the texts; see `training.job.Scores`.
         """
         multi_label = self._model.output.is_multi_label and (examples.label_counts_E > 1).any()
@@ -108,9 +106,5 @@ class Classifier:
 
 
 def batch_size(labels: int) -> int:
-    """Return how many texts to predict at a time: at most 4,096, and fewer with many labels.
-
-    Args:
-        labels: The number of labels, C.
-    """
+    """Return how many texts to predict at a time: at most 4,096, and fewer with many labels."""
     return max(1, min(_MAX_TEXTS, _MAX_PROBABILITIES // labels))

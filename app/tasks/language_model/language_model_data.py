@@ -61,8 +61,6 @@ def make_batches(text: Text, settings: InputConfig, workdir: Workdir, epochs: in
     See `types.Batches` and `input.sequences`. Nothing is read before it yields the first batch.
 
     Args:
-        text: The corpus.
-        settings: How text becomes batches.
         workdir: The workdir of the run, which has the cache of --cache=disk.
         epochs: In how many epochs the text is read; 0 for --plan_only, which keeps no tokens.
 
@@ -91,7 +89,6 @@ def make_heldout_pass(
     of the vocabulary, and whole if it has none; for --heldout_share the first batch is read.
 
     Args:
-        text: The corpus.
         settings: Names the held-out text, and how text becomes batches.
 
     Returns:
@@ -132,9 +129,6 @@ def read_files(
 
     Args:
         files: The files, named as by --corpus.
-        vocabulary: The vocabulary of the run.
-        split: How text is split into tokens.
-        settings: How text becomes batches.
 
     Raises:
         UsageError: A file cannot be used.
@@ -162,8 +156,6 @@ def make_scorer(
 
     Args:
         model: The model; its loss is `NormalizedLoss`.
-        tables: The tables of the model.
-        vocabulary: The vocabulary of the run.
         device: Where to compute.
 
     Returns:

@@ -31,10 +31,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     """Load the text and make the job that trains a language model, with its tables.
 
     Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
         finished: Whether the run of the workdir has completed all its epochs.
-        team: The processes that train together.
 
     Raises:
         UsageError: The flags do not fit together, or the held-out text has nothing to score.
@@ -81,8 +78,6 @@ def evaluate(config: Config, workdir: Workdir, heldout: str) -> tuple[str, dict[
     """Return the perplexity of the trained model on files, as text and as values for JSON.
 
     Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
         heldout: The files, named as by --corpus.
 
     Raises:
@@ -109,11 +104,6 @@ def load_scorer(
 ) -> tuple[Callable[[Iterator[tf.Tensor]], language_model_data.Score], int]:
     """Load the best or newest checkpoint; return its scorer (see `make_scorer`) and its step.
 
-    Args:
-        config: The configuration of the run.
-        words: The vocabulary of the run.
-        workdir: The workdir of the run.
-
     Raises:
         RunError: There is no checkpoint that can be loaded.
     """
@@ -127,7 +117,6 @@ def make_model(config: Config, words: Vocabulary) -> LanguageModel:
     """Return the model of the configuration, without tables.
 
     Args:
-        config: The configuration of the run.
         words: A vocabulary with `<unk>` and `<eos>`.
     """
     settings, device = config.model, devices.name(config.run)

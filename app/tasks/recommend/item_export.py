@@ -43,7 +43,6 @@ def write_vectors(
     An earlier export in the folder is replaced as a whole.
 
     Args:
-        folder: Where to write.
         vectors: By name, the keys and their vectors (V, E).
         about: Written as vectors.json.
 
@@ -67,7 +66,6 @@ def write_faiss(path: str | Path, users_UE: np.ndarray, items_VE: np.ndarray) ->
     (`_make_lists`), of so many that it finds 99 % of the best items.
 
     Args:
-        path: File to write.
         users_UE: Vectors of users. About 1,000 of them are searched for, to check the index.
         items_VE: Vectors of items; their numbers in the index are the lines of items.tsv.
 
@@ -165,11 +163,6 @@ def export_vectors(config: RecommendConfig, workdir: Workdir, path: str) -> str:
 
     An earlier export in the folder is replaced (see `write_vectors`).
 
-    Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
-        path: The folder to write.
-
     Raises:
         UsageError: The model has layers, so it has no such vectors, or the folder has other files.
         RunError: There is no checkpoint that can be loaded, or the folder cannot be written.
@@ -191,11 +184,6 @@ def export_vectors(config: RecommendConfig, workdir: Workdir, path: str) -> str:
 def export_faiss(config: RecommendConfig, workdir: Workdir, path: str) -> str:
     """Write a Faiss index of the items, and return a message with its recall.
 
-    Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
-        path: The file to write.
-
     Raises:
         UsageError: The model has layers, so it has no vectors, or Faiss is not installed.
         RunError: There is no checkpoint that can be loaded, the index misses too many of the best
@@ -208,11 +196,6 @@ def export_faiss(config: RecommendConfig, workdir: Workdir, path: str) -> str:
 
 def export_word2vec(config: RecommendConfig, workdir: Workdir, path: str) -> str:
     """Write the vectors of items, without biases, in word2vec's format, and return a message.
-
-    Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
-        path: The file to write.
 
     Raises:
         UsageError: The model has layers, so it has no such vectors, or a name has white space.

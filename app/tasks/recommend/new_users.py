@@ -61,8 +61,6 @@ def explain_unknown(unknown: Sequence[str], known: Vocabulary, path: str) -> str
     """Return the part of a message that names some unknown names, and known names that are close.
 
     Args:
-        unknown: The unknown names.
-        known: The known names.
         path: The file of the known names.
     """
     shown = []
@@ -82,8 +80,6 @@ def solve_rows(
     are all scored, so nothing is drawn, and the same items give the same row.
 
     Args:
-        model: The recommender.
-        tables: Its tables by name.
         ranker: Ranks the items of the model.
         chosen: The items of each new user, at least one.
 

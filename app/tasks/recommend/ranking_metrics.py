@@ -30,7 +30,6 @@ class Ranker:
 
     Args:
         model: The recommender.
-        tables: Its tables by name.
         k: Number of items to find for each user.
 
     Attributes:
@@ -186,7 +185,6 @@ def score(
     coverage@k is the share of all items that are among the best k of any of these users.
 
     Args:
-        ranker: Ranks the items.
         train: Items to leave out of the ranking.
         heldout: Items to find.
         tops: The values of k, at most the `k` that the ranker was made with.
@@ -225,12 +223,7 @@ def score(
 
 
 def rating_errors(predicted_N: np.ndarray, ratings_N: np.ndarray) -> dict[str, float]:
-    """Return the root mean squared error `rmse` and the mean absolute error `mae` of ratings.
-
-    Args:
-        predicted_N: Predicted ratings.
-        ratings_N: True ratings.
-    """
+    """Return the root mean squared error `rmse` and the mean absolute error `mae` of ratings."""
     errors_N = predicted_N.astype(np.float64) - ratings_N
     return {
         "rmse": float(np.sqrt(np.mean(np.square(errors_N)))),

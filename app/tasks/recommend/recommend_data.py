@@ -31,12 +31,10 @@ def load_split(
     """Read the pairs of a run, and split them into training and held-out pairs.
 
     Args:
-        sources: Paths of the files.
         heldout: Paths of the files of held-out pairs; empty to hold a share out.
         settings: How pairs are read and split.
         share: The share to hold out.
         min_count: The fewest pairs of a user or an item.
-        seed: The seed of the run.
 
     Raises:
         UsageError: The files are malformed, or lack ratings that the flags need.
@@ -53,7 +51,6 @@ def warn_about_negative_ratings(split: Split, min_rating: str) -> None:
     """Log a warning if pairs with a rating below 0 count as chosen, unless --min_rating is given.
 
     Args:
-        split: The pairs of the run.
         min_rating: The value of the flag.
     """
     parts = [part.ratings_N for part in (split.train, split.heldout) if part.ratings_N is not None]
@@ -72,9 +69,7 @@ def check_names(split: Split, corpus: str, workdir: Workdir) -> None:
     A workdir without names passes. Blanks around a name do not count.
 
     Args:
-        split: The pairs of the run.
         corpus: The value of --corpus.
-        workdir: The workdir of the run.
 
     Raises:
         UsageError: The names differ, as after a change in how the files are read.
@@ -111,10 +106,8 @@ def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Work
     """Write the names of ids, the known items, the fingerprint and the mean to the workdir.
 
     Args:
-        split: The pairs of the run.
         fingerprint: The fingerprint of the corpus (see `corpus.fingerprint`).
         mean: Mean rating, which the model adds to its scores.
-        workdir: The workdir of the run.
     """
     files.write_json(workdir.corpus, {"fingerprint": fingerprint, "mean": mean})
     names.save(split.users, workdir.users)
@@ -124,12 +117,7 @@ def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Work
 
 
 def about(split: Split, sources: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the lines of the banner about the pairs: a title and a text each.
-
-    Args:
-        split: The pairs of the run.
-        sources: Paths of the files.
-    """
+    """Return the lines of the banner about the pairs: a title and a text each."""
     count, heldout = len(split.train.users_N), len(split.heldout.users_N)
     lines = [
         (

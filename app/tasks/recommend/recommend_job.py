@@ -48,8 +48,6 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
     """Read the pairs and make the job that trains a recommender, with its tables.
 
     Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
         finished: Unused; all tasks have it.
         team: The processes that train together; each reads all pairs, as every user may need any.
 
@@ -149,8 +147,6 @@ def evaluate(config: RecommendConfig, workdir: Workdir, heldout: str) -> tuple[s
     Pairs rated below --min_rating, with unknown users or items, or of the training are left out.
 
     Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
         heldout: The files, named as by --corpus.
 
     Raises:
@@ -201,7 +197,6 @@ def count_ranked_users(asked: str, users: int, items: int, pairs: int, inner: bo
     Args:
         asked: The value of --score_users.
         users: The number of users with held-out pairs.
-        items: The number of items.
         pairs: The number of training pairs.
         inner: Whether a score is an inner product.
     """
@@ -235,9 +230,7 @@ def heldout_scores(
     of all pairs.
 
     Args:
-        ranker: Ranks the items.
         known: Items to leave out of the ranking.
-        heldout: Pairs to score.
         tops: The numbers of --top.
         users: For how many of the users to rank items.
         seed: Draws these users.

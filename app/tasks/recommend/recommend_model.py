@@ -50,10 +50,6 @@ class TrainedRecommender(NamedTuple):
 def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecommender:
     """Load the recommender of the newest checkpoint, or of the best epoch if it is kept.
 
-    Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
-
     Raises:
         RunError: There is no checkpoint that can be loaded.
         DamagedError: A file of the workdir is damaged.
@@ -97,7 +93,6 @@ def make_model(
     """Return the model of the configuration, without tables.
 
     Args:
-        config: The configuration of the run.
         users: Names of the user ids.
         items: Names of the item ids, with their counts.
         mean: The mean rating; None if the pairs have no ratings.

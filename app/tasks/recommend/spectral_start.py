@@ -76,7 +76,6 @@ def spectral_vectors(
         shape: The number of users U and of items V.
         weighted: Whether the weight of a pair is its rating; else it is 1.
         columns: The number of columns of a vector, D.
-        seed: The seed of the run.
 
     Returns:
         The vectors of users (U, K) and of items (V, K), float32, with K = min(D, U, V). Their
@@ -104,13 +103,7 @@ def spectral_vectors(
 
 
 def memory_item(users: int, items: int, columns: int) -> memory.Item:
-    """Return the host memory that the search for the vectors takes.
-
-    Args:
-        users: The number of users.
-        items: The number of items.
-        columns: The number of columns of a vector.
-    """
+    """Return the host memory that the search for the vectors takes."""
     count = _COPIES * 4 * (users + items) * (columns + _MORE_COLUMNS)
     return memory.Item("vectors to start from", "", memory.HOST, count)
 

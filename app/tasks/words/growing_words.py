@@ -45,11 +45,7 @@ class WordStream:
     their words is evicted.
 
     Args:
-        sources: Paths of the text files.
-        split: How they are split into tokens.
-        settings: How text becomes batches.
         window: The most tokens on each side of a word.
-        seed: The seed of the run.
         keys: Key map of strings.
         stores: Row stores of the map, which initialize the rows of admitted words.
         reweigh: Called after each block with the sightings of all rows that were ever used.
@@ -230,9 +226,6 @@ def estimate_size(
     They are extrapolated from the first blocks of up to 8 files; nothing else is read.
 
     Args:
-        sources: Paths of the text files.
-        split: How they are split into tokens.
-        settings: How text becomes batches.
         min_sightings: Occurrences that a word needs to get a row.
 
     Raises:

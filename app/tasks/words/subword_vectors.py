@@ -20,11 +20,7 @@ _WORDS_AT_ONCE = 1 << 12
 
 
 def make_rule(settings: ModelConfig) -> NgramRule | None:
-    """Return the n-grams of a word by the flags of subwords; None without subwords.
-
-    Args:
-        settings: The settings of the model.
-    """
+    """Return the n-grams of a word by the flags of subwords; None without subwords."""
     if not settings.has_subwords:
         return None
     return NgramRule(settings.min_ngram, settings.max_ngram, settings.ngram_buckets)
@@ -53,7 +49,6 @@ def compose(vocabulary: Vocabulary, rows_ND: np.ndarray, rule: NgramRule) -> Wor
     """Return the composed vectors of all words, and the vectors of the n-grams.
 
     Args:
-        vocabulary: The words.
         rows_ND: The rows of the words, then of the buckets (see `SubwordRows`), or of all buckets,
             float32. The result shares their memory.
         rule: The n-grams of a word.

@@ -88,9 +88,6 @@ def load_text(
 
     Args:
         split: The files of the text, and how they are split into tokens.
-        settings: How the text is read.
-        rules: Which tokens get an id.
-        workdir: The workdir of the run.
         finished: Whether the run has completed all its epochs. Only then may the corpus change; the
             vocabulary stays.
         team: The processes that train together and call this together; they count the text
@@ -187,10 +184,6 @@ def count_text(
     of a team count a share of it each, and all get the result of one process.
 
     Args:
-        sources: Paths of the files.
-        split: How they are split into tokens.
-        settings: How the text is read.
-        rules: Which tokens get an id.
         ends_documents: Whether each document ends with `<eos>`.
         team: The processes that read the text together.
         is_trained: Whether the text is read again.

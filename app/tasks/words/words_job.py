@@ -45,10 +45,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     """Load the text and make the job that trains word vectors, with its tables.
 
     Args:
-        config: The configuration of the run.
-        workdir: The workdir of the run.
         finished: Whether the run of the workdir has completed all its epochs.
-        team: The processes that train together.
 
     Raises:
         UsageError: The flags, the corpus or the vocabulary do not fit together.
@@ -147,7 +144,6 @@ def make_model(
     """Return the model of --model, without tables.
 
     Args:
-        config: The configuration of the run.
         counts_V: The count of each word.
         subwords: The rows of each word; None if it has only one.
     """
@@ -184,10 +180,7 @@ def make_batches(
     Nothing is read before it yields the first batch.
 
     Args:
-        text: The corpus.
-        settings: How text becomes batches.
         window: The most tokens on each side of a word.
-        seed: The seed of the run.
         workdir: The workdir of the run, which has the cache of --cache=disk.
         epochs: In how many epochs the text is read; 0 for --plan_only, which keeps no tokens.
         device: The device that keeps the token ids and makes the same batches, all micro-batches
