@@ -85,7 +85,7 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
             if former[name] == "":
                 made = "without it; leave it out, or give"
             run = f"--workdir={values['workdir']} was made {made} a new --workdir"
-            raise UsageError(f"--{name}={values[name]}: {run}")
+            raise UsageError(f"--{name}={as_text(values[name])}: {run}")
 
 
 def make_config(values: Mapping[str, Any]) -> Config:

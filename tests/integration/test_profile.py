@@ -111,7 +111,7 @@ def test_any_folder_above_a_profile_is_that_run(tmp_path, profiled):
     ("flags", "message"),
     [
         ((), "--workdir= is empty; name the folder of a run, or give --live"),
-        (("--workdir={tmp}",), "--workdir={tmp}: no profile there; record one with: python"),
+        (("--workdir={tmp}",), "--workdir={tmp}: no profile there; record one with: lexrow train"),
         (("--workdir={tmp}/none",), "--workdir={tmp}/none: no such folder; give that of a run"),
         (("--live", "--corpus={tmp}/none"), "--corpus={tmp}/none: no such file; check the path"),
         (("--live", "--seconds=0"), "flag --seconds=0"),

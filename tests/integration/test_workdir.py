@@ -83,7 +83,7 @@ def test_a_flag_that_would_change_what_is_stored(tmp_path, workdir):
     for flag, stored in (
         ("--dim=9", 8),
         ("--task=classify", "words"),
-        ("--noshuffle", True),
+        ("--noshuffle", "true"),
         ("--optimizer=sgd", "rowwise_adagrad"),
     ):
         line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}", flag))

@@ -45,7 +45,7 @@ def test_patience_ends_a_run_and_keeps_its_best_epoch(tmp_path, monkeypatch):
     assert [path.name for path in run.place.best.iterdir()] == [f"step-{20:012d}"]
     assert [row["score"] for row in run.rows() if "score" in row] == [1, 3, 2, 3]
     assert run.steps() == [20, 30, 40]  # an epoch is saved before it is scored
-    settings = {"epochs": 5, "patience": 2}
+    settings = {"task": "classify", "epochs": 5, "patience": 2}
     workdir.write_flags(run.place.flags, settings)
     assert is_finished(run.place)
     again = watched(Run(tmp_path), [])
