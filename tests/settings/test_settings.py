@@ -161,7 +161,7 @@ def test_what_may_change_in_a_workdir():
     made = flag_values.from_names(GIVEN | {"correct_skipped": True})
     checks.check_fixed(GIVEN, made)  # it has no effect
     adam = GIVEN | {"optimizer": "lazy_adam"}
-    with pytest.raises(UsageError, match="^--correct_skipped=True: --workdir=run was made with"):
+    with pytest.raises(UsageError, match="^--correct_skipped=true: --workdir=run was made with"):
         checks.check_fixed(adam, flag_values.from_names(adam | {"correct_skipped": True}))
     for name in fixed:
         with pytest.raises(UsageError, match=f"^--{name}=other: --workdir=run was made with"):
