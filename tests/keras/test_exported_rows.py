@@ -84,8 +84,7 @@ class Subclassed(keras.Model):
         return super().get_config() | {"key_dtype": self.key_dtype}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("key_dtype", ["int64", "string"])
+@pytest.mark.parametrize("key_dtype", ["int64", pytest.param("string", marks=pytest.mark.slow)])
 def test_a_subclassed_model_is_saved_and_exported(key_dtype, tmp_path):
     model = Subclassed(key_dtype)
     model.compile(LazyAdam(0.1), "mse")

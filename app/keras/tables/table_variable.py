@@ -189,6 +189,8 @@ class TableVariable(HandleVariable):
         if (recorded := _recorded.get()) is not None:
             recorded.append((self, ids_N))
             return tf.zeros(shape)
+        if self._value is None:  # Keras looks for shapes only, before it makes variables
+            return tf.zeros(shape)
         if export := current_export():
             return tf.reshape(self._rows_of_export(export)(ids_N), shape)
 
