@@ -13,7 +13,7 @@ class UsageError(ValueError):
 
 
 class NoEffectError(UsageError):
-    """A value that has no effect beside the value of another flag.
+    """A flag was given that has no effect, because of the value of another flag.
 
     Attributes:
         flag: The name of the flag that has no effect.

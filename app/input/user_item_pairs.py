@@ -139,7 +139,7 @@ def select_scorable(
 
 
 def group_by_user(pairs: Ratings, users: int) -> KnownItems:
-    """Return the items of each user; an item of several pairs comes as often.
+    """Return the items of each user, with an item once for each of its pairs.
 
     Args:
         pairs: Pairs whose users and items have ids, none of them -1.

@@ -33,7 +33,6 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     """Raise UsageError unless every value is allowed and all values fit together.
 
     Args:
-        config: The settings of a run.
         needs_workdir: Whether an empty `--workdir` is an error.
 
     Raises:
@@ -193,9 +192,6 @@ def _check_table(config: Config) -> None:
 
 def check_micro_batches(config: Config) -> None:
     """Check that a batch can be divided into `--micro_batches` equal parts of whole groups.
-
-    Args:
-        config: The settings of a run.
 
     Raises:
         UsageError: The batch cannot be divided, or --group_tokens does not divide a part. For
