@@ -31,13 +31,12 @@ from tests.integration.commands import Command, done, write_corpus
 
 TEXT = {
     "dim": 8,
-    "window": 2,
     "min_count": 2,
     "batch_tokens": 256,
     "row_tokens": 16,
     "block_bytes": 2048,
 }
-SAMPLES = {**TEXT, "subsample": 0.05, "group_tokens": 32, "shared_negatives": 8}
+SAMPLES = {**TEXT, "window": 2, "subsample": 0.05, "group_tokens": 32, "shared_negatives": 8}
 CASES = {
     "adagrad": SAMPLES,
     "adam": {**SAMPLES, "model": "cbow", "optimizer": "lazy_adam", "clip_row_norm": 0.5},
@@ -45,8 +44,8 @@ CASES = {
     "padding": {**SAMPLES, "block_bytes": 1 << 20, "optimizer": "adagrad"},
     "subwords": {**SAMPLES, "min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500},
     "rounded": {**SAMPLES, "table_dtype": "bfloat16", "rounding": "stochastic"},
-    "tree": {**TEXT, "model": "cbow", "loss": "hierarchical_softmax"},
-    "language_model": {**TEXT, "task": "language_model", "window": 5, "hidden": 8},
+    "tree": {**TEXT, "window": 2, "model": "cbow", "loss": "hierarchical_softmax"},
+    "language_model": {**TEXT, "task": "language_model", "hidden": 8},
     "classify": {"task": "classify", "dim": 8, "batch_tokens": 256, "min_count": 1},
     "recommend": {"task": "recommend", "dim": 8, "batch_tokens": 64},
 }
