@@ -45,7 +45,13 @@ CASES = {
     "subwords": {**SAMPLES, "min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500},
     "rounded": {**SAMPLES, "table_dtype": "bfloat16", "rounding": "stochastic"},
     "tree": {**TEXT, "window": 2, "model": "cbow", "loss": "hierarchical_softmax"},
-    "language_model": {**TEXT, "task": "language_model", "hidden": 8},
+    "language_model": {
+        **TEXT,
+        "task": "language_model",
+        "hidden": 8,
+        "optimizer": "rowwise_adagrad",  # whose state is a sum, for --exchange=call
+        "learning_rate": 0.1,
+    },
     "classify": {"task": "classify", "dim": 8, "batch_tokens": 256, "min_count": 1},
     "recommend": {"task": "recommend", "dim": 8, "batch_tokens": 64},
 }
