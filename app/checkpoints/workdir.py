@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DamagedError, RunError, UsageError
 from ..settings import flag_values, flagfiles
-from ..settings.effects import BEFORE, GONE
+from ..settings.flag_values import BEFORE
 from ..settings.setting import as_text, fault, parse
 from ..system import checked_files
 from ..system.checked_files import list_folder
@@ -229,9 +229,6 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         UsageError: The flags cannot be read, or a value is not allowed for its flag.
     """
     texts = read_flags(Workdir(path).flags) if path else {}
-    for name in GONE.keys() & texts.keys():
-        if texts[name]:
-            raise UsageError(f"{path}/flags.cfg: --{name}={texts[name]}: {GONE[name]}")
     fields, stored = flag_values.fields_of(flag_values.task_of(texts)), {}
     for name in [name for name in fields if name in texts and name != "workdir"]:
         try:
