@@ -158,9 +158,7 @@ def test_a_name_that_is_too_long_is_refused(tmp_path):
     for size in (LONGEST_LINE, LONGEST_LINE - 31):
         long = Vocabulary(["a" * size], np.array([1]), 1)
         with pytest.raises(UsageError, match="^the name that begins with 'a{40}' has more than 1,"):
-            vocabulary.save_names(
-                Vocabulary(["a" * size], np.array([1]), 1), tmp_path / "users.tsv"
-            )
+            vocabulary.save_names(long, path)
     assert not list(tmp_path.iterdir())
     longest = Vocabulary(["a" * (LONGEST_LINE - 32)], np.array([2**63 - 1]), 1)
     vocabulary.save_names(longest, path)
