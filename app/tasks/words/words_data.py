@@ -113,7 +113,6 @@ def load_text(
     if known and (is_dynamic or workdir.has(workdir.vocabulary)):
         words = words or vocabulary.load(str(workdir.vocabulary))
         phrases = _load_phrases(workdir, known.get("phrases"))
-        recorded_corpus.warn_about_old_words(workdir, words.tokens, split.tokenizer)
         recorded = known["fingerprint"]
         fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, finished)
         if fingerprint is not None:
@@ -144,7 +143,6 @@ def record(text: Text, workdir: Workdir) -> None:
     if text.vocabulary is not NO_VOCABULARY:  # the checkpoints have the words of --table=dynamic
         vocabulary.save(text.vocabulary, str(workdir.vocabulary))
     known = {"fingerprint": text.fingerprint, "words": text.words, "batches": text.batches}
-    known |= recorded_corpus.word_rules(workdir)
     if text.phrases:
         phrase_table.save(text.phrases, workdir.phrases)
         known["phrases"] = phrase_table.compute_digest(text.phrases)
