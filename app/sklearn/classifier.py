@@ -16,10 +16,15 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from ..input.labelled_files import MOST_WEIGHT
 from ..system import devices
-from ..tasks.classify.classify_model import load_trained, make_model, make_scorer
-from ..tasks.classify.label_prediction import Classifier
-from .estimator import TextEstimator, argument_names, train
-from .text_lists import as_bytes, as_training_texts, check_labels
+from ..tasks.classify.classify_model import Classifier, load_trained, make_model, make_scorer
+from .estimator import (
+    TextEstimator,
+    argument_names,
+    as_bytes,
+    as_training_texts,
+    check_labels,
+    train,
+)
 
 
 class _Table(NamedTuple):

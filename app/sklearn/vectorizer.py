@@ -21,8 +21,14 @@ from ..text import vector_files
 from ..text.tokenize import make_tokenizer
 from ..text.unicode_rules import normal_form, normalize
 from ..types import WordVectors
-from .estimator import TextEstimator, argument_names, train
-from .text_lists import as_bytes, as_texts, as_training_texts
+from .estimator import (
+    TextEstimator,
+    argument_names,
+    as_bytes,
+    as_texts,
+    as_training_texts,
+    train,
+)
 
 _TEXTS = 4096  # texts whose vectors are computed at a time
 

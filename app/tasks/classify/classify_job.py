@@ -32,8 +32,7 @@ from ...text.vocabulary import Vocabulary
 from ...training.job import Evaluator, Job, TrainingData
 from ...types import ALONE, Team
 from . import classify_data, fasttext_start, label_metrics
-from .classify_model import load_classifier, make_model
-from .label_prediction import Classifier
+from .classify_model import Classifier, load_classifier, make_model
 
 
 def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
