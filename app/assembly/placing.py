@@ -14,8 +14,7 @@ from ..system import devices
 from ..system.xla import renumber_functions
 from ..tables.base import Table
 from ..tables.cached import CacheSize
-from ..tables.dynamic.dynamic import DynamicTable
-from ..tables.dynamic.key_locator import KeyLocator
+from ..tables.dynamic.dynamic import DynamicTable, KeyLocator
 from ..tables.dynamic.keys import KeyMap
 from ..tables.initial import Unwritten
 from ..tables.memory import Item

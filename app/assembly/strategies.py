@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from ..checkpoints import bundle
+from ..checkpoints import stored
 from ..checkpoints.checkpoint import Position
 from ..distributed import multi_worker, parameter_server, replicas
 from ..distributed.cluster_spec import Hosts
@@ -42,7 +42,7 @@ def make_runner(config: Config, hosts: Hosts | None) -> Runner:
     strategy, workdir = config.run.strategy, config.run.workdir
     if config.run.plan_only:
         return Runner()
-    if strategy == "parameter_server" and not bundle.is_literal(Path(workdir)):
+    if strategy == "parameter_server" and not stored.is_literal(Path(workdir)):
         raise UsageError(
             f"--workdir={workdir}: --strategy={strategy} cannot read checkpoints in a path with "
             "*, ?, [ or a backslash; choose another folder"

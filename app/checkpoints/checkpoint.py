@@ -22,8 +22,7 @@ from ..system.checked_files import COUNT, list_folder, read_json, reading
 from ..system.files import remove_folder, replacing, replacing_folder, system_error
 from ..tables.base import Checkpointable, Table
 from ..tables.variable import named_variables
-from . import bundle, stored
-from .bundle import Bundle
+from . import stored
 from .workdir import Workdir, read_settings
 
 T = TypeVar("T")
@@ -176,7 +175,7 @@ class Checkpoints:
         with replacing_folder(path, POSITION_FILE) as temporary:
             try:
                 saver = tf.train.Checkpoint(**_saved_by_tensorflow(self._tables))
-                saver.write(str(temporary / bundle.PREFIX))
+                saver.write(str(temporary / stored.PREFIX))
                 for name, table in self._stateful.items():
                     (temporary / name).mkdir()
                     table.snapshot(temporary / name)
@@ -255,7 +254,7 @@ class Checkpoints:
                 stored.convert(path, name, table)
                 kinds = before["kind"], now["kind"]
                 logging.info("%s: table %r of kind %s becomes one of kind %s", path, name, *kinds)
-        saved = Bundle(path)
+        saved = stored.Bundle(path)
         with_variables = _saved_by_tensorflow(same_layout)
         _check_variables(path, saved, with_variables)
         saved.restore(tf.train.Checkpoint(**with_variables))
@@ -264,14 +263,14 @@ class Checkpoints:
         return position
 
 
-def _check_variables(path: Path, saved: Bundle, tables: Mapping[str, Table]) -> None:
+def _check_variables(path: Path, saved: stored.Bundle, tables: Mapping[str, Table]) -> None:
     """Raise RunError unless a checkpoint has every variable of tables, of equal shape and dtype.
 
     A table that was rounded to the nearest number has no count of writes: set the count to 0.
     """
     for name, table in tables.items():
         for attributes, variable in named_variables(table):
-            key = "/".join((name, *attributes, bundle.VALUE))
+            key = "/".join((name, *attributes, stored.VALUE))
             slot = attributes[-2] if "slots" in attributes else ""
             if key not in saved.shapes:
                 if attributes[-1] != _WRITES:

@@ -24,8 +24,7 @@ from ...tables.base import Table
 from ...tables.cached import CachedTable, CacheMap
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
-from ...tables.disk.journal import journal_path
-from ...tables.disk.table_file import TableFile
+from ...tables.disk.table_file import TableFile, journal_path
 from ...tables.initial import Constant, Initial, Unwritten
 from ...types import HOST
 from ..backend import in_place, named_files
