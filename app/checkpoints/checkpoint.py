@@ -220,16 +220,13 @@ class Checkpoints:
             RunError: All are damaged, one cannot be read or renamed, or it does not fit the tables.
         """
         position, damaged = _newest(self._folder, self._load)
-        if position is not None:
-            for path in damaged if rename_damaged else ():
-                aside = path.with_name(f"damaged-{path.name}")
-                remove_folder(aside)
-                try:
-                    path.rename(aside)
-                except OSError as error:
-                    raise RunError(f"cannot rename {path}: {error.strerror}; remove it") from error
-        elif damaged:
-            raise RunError(_all_damaged(self._folder))
+        for path in damaged if rename_damaged else ():
+            aside = path.with_name(f"damaged-{path.name}")
+            remove_folder(aside)
+            try:
+                path.rename(aside)
+            except OSError as error:
+                raise RunError(f"cannot rename {path}: {error.strerror}; remove it") from error
         return position
 
     def read(self) -> Position:
@@ -319,18 +316,11 @@ def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
     Raises:
         RunError: There is no such checkpoint, or one cannot be read.
     """
-    result, damaged = _newest(folder, read)
-    if result is None and damaged:
-        raise RunError(_all_damaged(folder))
+    result, _ = _newest(folder, read)
     if result is None:
         remedy = "run `lexrow train` with this workdir first"
         raise RunError(f"{folder}: there is no checkpoint; {remedy}")
     return result
-
-
-def _all_damaged(folder: Path) -> str:
-    """Return the error message for a folder whose checkpoints are all damaged."""
-    return f"every checkpoint in {folder} is damaged; train in a new workdir"
 
 
 def newest_position(folder: Path) -> Position | None:
@@ -342,7 +332,7 @@ def newest_position(folder: Path) -> Position | None:
     Raises:
         RunError: A checkpoint cannot be read.
     """
-    return _newest(folder, read_position, log_damage=False)[0]
+    return _newest(folder, read_position, is_quiet=True)[0]
 
 
 def is_finished(workdir: Workdir, asked: RunConfig | None = None) -> bool:
@@ -379,16 +369,17 @@ def count_newest_rows(folder: Path, name: str) -> int | None:
     Raises:
         RunError: A checkpoint cannot be read, or has no such rows by id.
     """
-    return _newest(folder, lambda path: stored.count_rows(path, name), log_damage=False)[0]
+    return _newest(folder, lambda path: stored.count_rows(path, name), is_quiet=True)[0]
 
 
 def _newest(
-    folder: Path, read: Callable[[Path], T], log_damage: bool = True
+    folder: Path, read: Callable[[Path], T], is_quiet: bool = False
 ) -> tuple[T | None, list[Path]]:
     """Return the result of `read` for the newest good checkpoint, and the newer, damaged ones.
 
-    The result is None if no checkpoint is good. If a running job removes the checkpoint that is
-    being read, it has saved a newer one: that one is then read. Other errors are raised.
+    The result is None if there is no checkpoint. If all are damaged, raise RunError, or return None
+    if `is_quiet`; then no damage is logged. If a running job removes the checkpoint that is being
+    read, it has saved a newer one: that one is then read. Other errors are raised.
     """
     damaged: list[Path] = []
     while candidates := [path for path in list_checkpoints(folder) if path not in damaged]:
@@ -401,8 +392,10 @@ def _newest(
                 continue
             if not isinstance(error, DamagedError):
                 raise
-            if log_damage:
+            if not is_quiet:
                 then = ", trying the one before it" if candidates[1:] else ""
                 logging.warning("%s is damaged%s: %s", path, then, error)
             damaged.append(path)
+    if damaged and not is_quiet:
+        raise RunError(f"every checkpoint in {folder} is damaged; train in a new workdir")
     return None, damaged

@@ -204,8 +204,11 @@ def absence(folder: Path, name: str, slot: str) -> str:
     )
 
 
-def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
+def read_ids(folder: Path, name: str, slot: str = "") -> tuple[np.ndarray, np.ndarray]:
     """Read the rows of a table in a checkpoint, and the ids that have these rows.
+
+    Args:
+        slot: The name of a slot, whose rows are read instead; not for a dynamic table.
 
     Returns:
         Ids (N,), rising, and rows (N, D), float32. A dynamic table gives the ids that it has stored
@@ -216,11 +219,11 @@ def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
         RunError: The checkpoint cannot be read, or it is of a dynamic table whose keys are not ids.
     """
     if not _is_by_key(folder, name):
-        rows_VD = read_rows(folder, name)
+        rows_VD = read_rows(folder, name, slot)
         return np.arange(len(rows_VD)), rows_VD
-    ids_N, rows_ND = _read_by_key(folder / name)
+    ids_N, rows_N, _ = read_keys(folder / name / KEYS)
     order_N = np.argsort(ids_N)
-    return ids_N[order_N], rows_ND[order_N]
+    return ids_N[order_N], row_store.read_rows(folder / name)[rows_N[order_N]]
 
 
 def convert(folder: Path, name: str, table: Table) -> None:
@@ -239,45 +242,27 @@ def convert(folder: Path, name: str, table: Table) -> None:
             f"{folder} holds table {name!r} by id, and --table=dynamic has rows by key; go on with "
             "the --table that it was made with, or train in a new workdir"
         )
-    if _is_by_key(folder, name):
-        _convert_by_key(folder / name, table)
-        return
+    is_by_key = _is_by_key(folder, name)
+    if is_by_key and table.slots:
+        raise RunError(
+            f"{folder / name} holds the rows of --table=dynamic, which training can only go on "
+            "with as that; go on with it, or train in a new workdir"
+        )
     for slot, target in {"": table, **table.slots}.items():
-        rows_VD = read_rows(folder, name, slot)
-        if rows_VD.shape != (target.rows, target.columns):
+        ids_N, rows_ND = read_ids(folder, name, slot)
+        if not is_by_key and rows_ND.shape != (target.rows, target.columns):
             raise RunError(
-                f"{folder} holds table {name!r} with shape {rows_VD.shape}, where "
+                f"{folder} holds table {name!r} with shape {rows_ND.shape}, where "
                 f"{(target.rows, target.columns)} is asked for; give the flags and the vocabulary "
                 "that it was made with, or train in a new workdir"
             )
-        for part in row_slices(*rows_VD.shape):
-            target.assign(tf.range(part.start, part.stop, dtype=tf.int64), rows_VD[part])
+        for part in row_slices(*rows_ND.shape):
+            target.assign(tf.constant(ids_N[part]), tf.constant(rows_ND[part]))
 
 
 def _is_by_key(folder: Path, name: str) -> bool:
     """Return whether a stored table is dynamic and has its own keys, which are ids."""
     return read_layout(folder, name)["kind"] == "dynamic" and (folder / name / KEYS).is_dir()
-
-
-def _convert_by_key(folder: Path, table: Table) -> None:
-    """Assign the rows in the folder of a stored dynamic table to a table, with its keys as ids.
-
-    Raise RunError if the table to assign to has slots.
-    """
-    if table.slots:
-        raise RunError(
-            f"{folder} holds the rows of --table=dynamic, which training can only go on with as "
-            "that; go on with it, or train in a new workdir"
-        )
-    ids_N, rows_ND = _read_by_key(folder)
-    for part in row_slices(*rows_ND.shape):
-        table.assign(tf.constant(ids_N[part]), tf.constant(rows_ND[part]))
-
-
-def _read_by_key(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read the keys (N,) in the folder of a stored dynamic table, and the row of each, (N, D)."""
-    ids_N, rows_N, _ = read_keys(folder / KEYS)
-    return ids_N, row_store.read_rows(folder)[rows_N]
 
 
 class Bundle:
