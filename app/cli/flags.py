@@ -127,14 +127,14 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
 
 
 def _without_gone(arguments: Sequence[str]) -> list[str]:
-    """Return a command line without empty values of `GONE`; raise UsageError for others."""
+    """Return a command line without ignored values of `GONE`; raise UsageError for others."""
     left = []
     for argument in arguments:
         name, _, value = argument.lstrip("-").partition("=")
         if name not in GONE or not argument.startswith("-"):
             left.append(argument)
-        elif value:
-            raise UsageError(f"{argument}: {GONE[name]}")
+        elif value != GONE[name][0]:
+            raise UsageError(f"{argument}: {GONE[name][1]}")
     return left
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import NoEffectError, UsageError
 from . import Config, RunConfig
-from .effects import FORMER, NEEDS, has_effect
+from .effects import FORMER, GONE_VALUES, NEEDS, has_effect
 from .flag_values import (
     TASKS,
     by_name,
@@ -139,7 +139,7 @@ def _check_setting(
     Defaults, also earlier ones, are allowed without an effect.
     """
     value = values[name]
-    wrong = fault(field, value)
+    wrong = GONE_VALUES.get((name, value)) or fault(field, value)
     if wrong and name in task.choices:  # another task may have it
         message = f"--{name}={value}: {wrong} for --task={values['task']}"
         raise NoEffectError(name, "task", message)
@@ -218,13 +218,10 @@ def check_micro_batches(config: Config) -> None:
 
 
 def _check_strategy(config: Config) -> None:
-    """Raise UsageError if a flag does not fit a strategy of several replicas or servers."""
+    """Raise UsageError if a flag does not fit a strategy of several replicas."""
     strategy, classes_over = config.run.strategy, config.model.class_devices
-    possible, storage = ["device"], "a copy of the tables on every device"
-    if strategy == "parameter_server":
-        possible = ["device", "sharded"]
-        storage = "the tables in the memory of its servers, a row for each id"
-    if config.table.table not in possible:
+    storage = "a copy of the tables on every device"
+    if config.table.table != "device":
         raise UsageError(
             f"--table={config.table.table}: --strategy={strategy} keeps {storage}; give "
             "--table=device, or another --strategy"

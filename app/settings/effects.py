@@ -8,7 +8,6 @@ from typing import Any
 _ADAGRAD = ("adagrad", "rowwise_adagrad")
 # A flag, its values, and the flags that have an effect with these values only.
 _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
-    ("strategy", ("parameter_server",), "exchange"),
     ("strategy", ("mirrored", "multi_worker"), "sync_steps sync_dtype"),
     ("tokenizer", ("unicode",), "drop_numbers"),
     ("phrases", (1, 2, 3, 4), "phrase_score phrase_threshold phrase_min_count"),
@@ -49,11 +48,20 @@ FORMER = {
     "shared_negatives": 64,
     "temperature": 0.15,
 }
-# Flags of earlier versions that are gone: an empty value had no effect, and is ignored.
+_NO_SERVERS = "parameter servers are gone; give --strategy=multi_worker for several machines"
+# Flags of earlier versions that are gone: the value that had no effect and is ignored, and what to
+# do about another one.
 GONE = {
-    "data_service": "the tf.data service is gone, and each process reads its text itself; write "
-    "the flag without a value, or leave it out"
+    "data_service": (
+        "",
+        "the tf.data service is gone, and each process reads its text itself; write the flag "
+        "without a value, or leave it out",
+    ),
+    "exchange": ("step", f"{_NO_SERVERS}, and leave this flag out"),
+    "ps": ("0", "parameter servers are gone; leave it out: the workers train in step"),
 }
+# Values of earlier versions that are gone, and what to do.
+GONE_VALUES = {("strategy", "parameter_server"): _NO_SERVERS}
 # What workdirs did that are older than these flags.
 BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5}
 

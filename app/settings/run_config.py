@@ -61,17 +61,8 @@ class DistributionConfig:
         "none",
         "How the run is distributed. `none`: one device. `mirrored`: all local devices in step, "
         "with a copy of the tables on each. `multi_worker`: the same on several machines "
-        "(TF_CONFIG). `parameter_server`: workers that each train at their own pace, with the "
-        "tables sharded over servers (TF_CONFIG).",
-        choices=("none", "mirrored", "multi_worker", "parameter_server"),
-    )
-    exchange: str = setting(
-        "step",
-        "When a worker of --strategy=parameter_server reads rows and sends changes. `step`: rows "
-        "before each step, gradients after it. `call`: the rows of all --steps_per_call at once, "
-        "before the call, and what the call has changed after it: fewer bytes, but rows are as old "
-        "as a call. Only for optimizers whose state is a sum.",
-        choices=("step", "call"),
+        "(TF_CONFIG).",
+        choices=("none", "mirrored", "multi_worker"),
     )
     sync_steps: int = setting(
         1,

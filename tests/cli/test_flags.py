@@ -138,6 +138,17 @@ def test_a_flag_that_is_gone(parse, stored, tmp_path):
             parse(given, "--workdir=other")
 
 
+def test_a_workdir_of_parameter_servers_is_read_and_they_are_refused(parse, stored, tmp_path):
+    (tmp_path / "flags.cfg").write_text("--strategy=parameter_server\n--exchange=call\n--dim=5\n")
+    found = parse(stored)
+    assert (found.model.dim, found.run.strategy) == (5, "none")
+    message = "^--{}: parameter servers are gone; give --strategy=multi_worker for several machines"
+    for given in ("strategy=parameter_server", "exchange=call"):
+        with pytest.raises(UsageError, match=message.format(given)):
+            parse(f"--{given}", "--workdir=other")
+    assert parse("--exchange=step", "--workdir=other").run.strategy == "none"
+
+
 def test_damaged_flags_of_a_workdir(parse, stored, tmp_path):
     (tmp_path / "flags.cfg").write_text("--dim=x\n--no_longer_a_flag=1\n")
     with pytest.raises(UsageError, match="flags.cfg: --dim=x: .*; mend it, or choose a new"):
