@@ -24,8 +24,6 @@ REPLACED = {
     "lexrow train --flagfile=configs/words.cfg --workdir=data/runs/after "
     "--profile_steps=400,800": "lexrow train --flagfile=configs/words.cfg --epochs=12 "
     "--workdir=data/runs/after --corpus=corpus.txt --profile_steps=16,120 --dim=16",
-    "lexrow profile --flagfile=configs/words.cfg --live": "lexrow profile "
-    "--flagfile=configs/words.cfg --corpus=corpus.txt --live --seconds=0.2",
     # Of a program that is one of the tests.
     "lexrow profile --workdir=logs": 'python -W ignore -c "from pathlib import Path; '
     "from tests.profiling.slow_programs import record; record('small_table', Path('logs'))\" && "
