@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DamagedError, RunError, UsageError
 from ..settings import flag_values, flagfiles
-from ..settings.effects import BEFORE, GONE
+from ..settings.flag_values import BEFORE
 from ..settings.setting import as_text, fault, parse
 from ..system import checked_files
 from ..system.checked_files import list_folder
@@ -229,11 +229,7 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     """
     texts = read_flags(Workdir(path).flags) if path else {}
     if texts.get("strategy") == "parameter_server":  # is gone; its checkpoints can be read
-        texts |= {"strategy": "none", "exchange": "step"}
-    for name in GONE.keys() & texts.keys():
-        ignored, remedy = GONE[name]
-        if texts[name] != ignored:
-            raise UsageError(f"{path}/flags.cfg: --{name}={texts[name]}: {remedy}")
+        texts["strategy"] = "none"
     fields, stored = flag_values.fields_of(flag_values.task_of(texts)), {}
     for name in [name for name in fields if name in texts and name != "workdir"]:
         try:
