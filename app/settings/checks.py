@@ -130,6 +130,8 @@ def _check_setting(
     """
     value = values[name]
     wrong = fault(field, value)
+    if (name, value) == ("strategy", "parameter_server"):  # of earlier versions
+        wrong = "parameter servers are gone; give --strategy=multi_worker for several machines"
     if wrong and name in task.choices:  # another task may have it
         raise NoEffectError(name, f"--{name}={value}: {wrong} for --task={values['task']}")
     if wrong:
@@ -207,13 +209,10 @@ def check_micro_batches(config: Config) -> None:
 
 
 def _check_strategy(config: Config) -> None:
-    """Raise UsageError if a flag does not fit a strategy of several replicas or servers."""
+    """Raise UsageError if a flag does not fit a strategy of several replicas."""
     strategy, classes_over = config.run.strategy, config.model.class_devices
-    possible, storage = ["device"], "a copy of the tables on every device"
-    if strategy == "parameter_server":
-        possible = ["device", "sharded"]
-        storage = "the tables in the memory of its servers, a row for each id"
-    if config.table.table not in possible:
+    storage = "a copy of the tables on every device"
+    if config.table.table != "device":
         raise UsageError(
             f"--table={config.table.table}: --strategy={strategy} keeps {storage}; give "
             "--table=device, or another --strategy"

@@ -26,7 +26,6 @@ Fields = dict[str, dataclasses.Field]
 _ADAGRAD = ("adagrad", "rowwise_adagrad")
 # A flag, its values, and the flags that have an effect with these values only.
 _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
-    ("strategy", ("parameter_server",), "exchange"),
     ("strategy", ("mirrored", "multi_worker"), "sync_steps sync_dtype"),
     ("tokenizer", ("unicode",), "drop_numbers"),
     ("phrases", (1, 2, 3, 4), "phrase_score phrase_threshold phrase_min_count"),

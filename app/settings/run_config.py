@@ -53,15 +53,9 @@ class DistributionConfig:
 
     strategy: str = setting(
         "none",
-        "How the run is distributed: all local devices in step (`mirrored`), several machines in "
-        "step (`multi_worker`), or workers at their own pace with sharded tables.",
-        choices=("none", "mirrored", "multi_worker", "parameter_server"),
-    )
-    exchange: str = setting(
-        "step",
-        "Whether a worker reads rows and sends changes for each step, or for all steps of a call "
-        "at once, with fewer bytes (only for optimizers whose state is a sum).",
-        choices=("step", "call"),
+        "How the run is distributed: over all local devices (`mirrored`) or several machines "
+        "(`multi_worker`), in step.",
+        choices=("none", "mirrored", "multi_worker"),
     )
     sync_steps: int = setting(
         1,

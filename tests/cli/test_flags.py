@@ -125,6 +125,15 @@ def test_the_flags_of_a_workdir_are_a_flagfile(parse, stored, tmp_path):
     assert (again.model.dim, again.input.shuffle, again.run.workdir) == (7, False, "other")
 
 
+def test_a_workdir_of_parameter_servers_is_read_and_they_are_refused(parse, stored, tmp_path):
+    (tmp_path / "flags.cfg").write_text("--strategy=parameter_server\n--exchange=call\n--dim=5\n")
+    found = parse(stored)
+    assert (found.model.dim, found.run.strategy) == (5, "none")
+    message = "^--strategy=parameter_server: parameter servers are gone; give --strategy=multi_work"
+    with pytest.raises(UsageError, match=message):
+        parse("--strategy=parameter_server", "--workdir=other")
+
+
 def test_damaged_flags_of_a_workdir(parse, stored, tmp_path):
     (tmp_path / "flags.cfg").write_text("--dim=x\n--no_longer_a_flag=1\n")
     with pytest.raises(UsageError, match="flags.cfg: --dim=x: .*; mend it, or choose a new"):
