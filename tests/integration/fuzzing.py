@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from app.settings import flag_values
-from app.settings.effects import NEEDS
+from app.settings.flag_values import NEEDS
 from tests.integration.commands import SECONDS, Command, Ended
 
 # Of memory of its own: several times what a command on the small files of these tests takes.
