@@ -228,7 +228,7 @@ def _parse(files: Files, share: Share) -> Iterator[_Block]:
             try:
                 if not label_counts_E.all():
                     raise ValueError("a text without a label")
-                weights_E = _text_weights(*weights, count)
+                weights_E = _text_weights(count, *weights)
                 labels = [label.decode() for label in labels_U.tolist()]
                 pairs = [_parse_label(label, labelled.label_weights) for label in labels]
             except ValueError as error:
@@ -246,7 +246,7 @@ def _parse(files: Files, share: Share) -> Iterator[_Block]:
             )
 
 
-def _text_weights(weights_K: np.ndarray, owners_K: np.ndarray, count: int) -> np.ndarray:
+def _text_weights(count: int, weights_K: np.ndarray, owners_K: np.ndarray) -> np.ndarray:
     """Return the weight of each text, (count,) float32, 1 where none is given.
 
     `weights_K` has weights as bytes, and `owners_K` the text number of each. Raise ValueError if
