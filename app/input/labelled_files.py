@@ -20,7 +20,7 @@ import tensorflow as tf
 from ..errors import UsageError
 from ..settings import CorpusConfig, InputConfig, LabelledConfig
 from ..text import columns, reading
-from ..text.fasttext.file_format import LINE_END
+from ..text.fasttext.model_file import LINE_END
 from ..text.reading import Progress
 from ..text.teamwork import gather_arrays, join_tokens, split_tokens
 from ..text.tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens

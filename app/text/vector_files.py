@@ -26,8 +26,8 @@ from ..errors import UsageError
 from ..system.files import BYTE_ORDER_MARK, open_stream, opener
 from ..types import NgramVectors, WordVectors
 from .fasttext import model_file
-from .fasttext.file_format import DenseMatrix
 from .fasttext.line_features import LineFeatures, make_rule, mean_rows
+from .fasttext.model_file import DenseMatrix
 
 _AGAIN = "copy or download the file again"
 _AS_BINARY = " (read as binary: its first row is no line of numbers)"

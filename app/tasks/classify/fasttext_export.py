@@ -19,7 +19,7 @@ from ...losses.tree.huffman import canonical_code
 from ...settings import ClassifyConfig
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
-from ...text.fasttext.file_format import CENTROIDS, LINE_END, Args, Dictionary
+from ...text.fasttext.model_file import CENTROIDS, LINE_END, Args, Dictionary
 from ...text.vocabulary import Vocabulary
 from ...types import WordVectors
 from . import fasttext_start
