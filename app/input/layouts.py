@@ -6,7 +6,7 @@ import collections
 import io
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..errors import UsageError
@@ -20,25 +20,45 @@ def _with_id(names: str) -> tuple[str, ...]:
     return tuple(name + end for name in names.split("|") for end in ("", "id"))
 
 
-# Column names that no flag needs to give (also MovieLens's), in lower case without punctuation.
-_NAMES = (
-    ("user", "userid"),
-    ("item", "itemid", "movieid"),
-    ("rating",),
-    ("timestamp", "time"),
+class _Field(NamedTuple):
+    """A column of the files.
+
+    Attributes:
+        name: Its name in the banner, and the start of its flag.
+        usual: Names that no flag needs to give (also MovieLens's), in lower case without
+            punctuation.
+        others: Names that stand for the column only if the header has none of the usual ones.
+    """
+
+    name: str
+    usual: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        """The flag that names the column."""
+        return f"{self.name}_column"
+
+    def find(self, names: list[str]) -> int | None:
+        """Return the position of the first name of a header that is in the first list possible."""
+        simple = [_simple(name) for name in names]
+        both = self.usual, self.others
+        found = (i for known in both for i, name in enumerate(simple) if name in known)
+        return next(found, None)
+
+
+_USERS = "uid|customer|client|buyer|visitor|member|account|reviewer|reader|listener|session"
+_ITEMS = (
+    "iid|product|movie|article|book|song|track|artist|game|recipe|business|content|isbn|asin|sku"
 )
-# Names of users and items that stand for a column only if the header has none of these.
-_OTHER_NAMES = (
-    _with_id("uid|customer|client|buyer|visitor|member|account|reviewer|reader|listener|session"),
-    _with_id(
-        "iid|product|movie|article|book|song|track|artist|game|recipe|business|content|isbn|asin|sku"
-    ),
-    (),
-    (),
+_FIELDS = (
+    _Field("user", ("user", "userid"), _with_id(_USERS)),
+    _Field("item", ("item", "itemid", "movieid"), _with_id(_ITEMS)),
+    _Field("rating", ("rating",)),
+    _Field("time", ("timestamp", "time")),
 )
 # A name in a header of RecBole, and the type of its column.
 _TYPED = re.compile(r"(.+):(token|token_seq|float|float_seq)")
-_FLAGS = ("user_column", "item_column", "rating_column", "time_column")
 _LINES = 100  # lines that are examined
 # From this share of lines with as many fields as a pair has, other lines are taken for mistakes.
 _MOST = 0.8
@@ -76,8 +96,8 @@ class Layout(NamedTuple):
         """Return the layout as the banner shows it."""
         if self.kind == "lists":
             return f"a user and then items in each line, between {_SEPARATORS[self.separator]}"
-        known = zip(("user", "item", "rating", "time"), self.columns, strict=True)
-        names = ", ".join(name for name, column in known if column is not None)
+        known = zip(_FIELDS, self.columns, strict=True)
+        names = ", ".join(field.name for field, column in known if column is not None)
         if self.kind in _NAMED:
             return f"{names} from {_NAMED[self.kind]}"
         header = " below a header" if self.header else ""
@@ -95,7 +115,7 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
             empty, malformed or not UTF-8.
         RunError: The file cannot be read.
     """
-    named = tuple(getattr(settings, flag) for flag in _FLAGS)
+    named = tuple(getattr(settings, field.flag) for field in _FIELDS)
     kind = columns.recognize(path).format
     if kind in _NAMED:
         names = columns.column_names(path, kind, read_lines(path))
@@ -161,12 +181,12 @@ def _check_names(where: str, fields: list[list[str]], kind: str) -> None:
     """
     pairs = [row[:2] for row in fields if len(row) > 1]
     is_new = [cell not in others for cell, *others in zip(*pairs, strict=True)]
-    usual = zip(fields[0], _NAMES, _OTHER_NAMES, strict=False)
-    has_name = [_simple(cell) in (*names, *others) for cell, names, others in usual]
+    usual = zip(fields[0], _FIELDS[:2], strict=False)
+    has_name = any(field.find([cell]) == 0 for cell, field in usual)
     # Ids such as u17 and B00X have digits, and names of columns hardly ever.
     has_digit = [[bool(re.search(r"\d", cell)) for cell in row] for row in pairs]
     is_odd = len(pairs) > 2 and not any(has_digit[0]) and all(map(all, has_digit[1:]))
-    if pairs and all(is_new) and (any(has_name[:2]) or (is_odd and kind == "pairs")):
+    if pairs and all(is_new) and (has_name or (is_odd and kind == "pairs")):
         raise UsageError(
             f"{where} may be a header; name its columns with --user_column and --item_column, or "
             f"give --layout={kind} if it is none"
@@ -217,32 +237,24 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
     is_guess = not (by_name or any(named))
     remedy = ", or give --layout=lists if its first line is no header" if is_guess else ""
     taken: dict[int, str] = {}
-    usual = zip(_FLAGS, named, _NAMES, _OTHER_NAMES, strict=True)
-    for number, (flag, name, *usual_names) in enumerate(usual):
-        index = _find_usual(names, usual_names)
+    for number, (field, name) in enumerate(zip(_FIELDS, named, strict=True)):
+        index = field.find(names)
         if index is None and number < min(len(tokens), 2):
             index = tokens[number]  # RecBole's files begin with the user and the item
         if name:
             known = names if name in names else headers
             index = known.index(name) if name in known else None
         if index is None and (name or number < 2):
-            raise columns.missing_column(path, flag, name, names)
+            raise columns.missing_column(path, field.flag, name, names)
         if index is not None:
             columns.check_single(path, names, names[index], remedy)
             if index in taken:
                 raise UsageError(
-                    f"--{flag}={names[index]}: is also --{taken[index]}; name another column"
+                    f"--{field.flag}={names[index]}: is also --{taken[index]}; name another column"
                 )
-            taken[index] = flag
+            taken[index] = field.flag
         found.append(None if index is None else headers[index] if by_name else index)
     return tuple(found)
-
-
-def _find_usual(names: list[str], usual: Sequence[tuple[str, ...]]) -> int | None:
-    """Return the position of the first name of a header that is in the first list possible."""
-    simple = [_simple(name) for name in names]
-    found = (i for known in usual for i, name in enumerate(simple) if name in known)
-    return next(found, None)
 
 
 def _split_types(headers: list[str]) -> tuple[list[str], list[str]]:
@@ -258,8 +270,7 @@ def _is_header(fields: list[str], separator: str) -> bool:
     if separator == "" and len(set(fields)) < len(fields):
         return False  # a sentence, or a list
     names, types = _split_types(fields)
-    usual = zip(_NAMES[:2], _OTHER_NAMES[:2], strict=True)
-    return bool(types) or all(_find_usual(names, known) is not None for known in usual)
+    return bool(types) or all(field.find(names) is not None for field in _FIELDS[:2])
 
 
 def _simple(name: str) -> str:
@@ -284,17 +295,8 @@ def read_lines(path: str) -> Iterator[Lines]:
             become equal.
         RunError: The file cannot be read.
     """
-    return columns.whole_lines(path, _decoded(path))
-
-
-def _decoded(path: str) -> Iterator[str]:
-    """Yield the text of a file in blocks; raise a UsageError if it is not UTF-8."""
-    for offset, block in reading.raw_blocks(path, "line", _BLOCK_BYTES):
-        try:
-            yield block.decode()
-        except UnicodeDecodeError as error:
-            where = f"byte {block[error.start]:#04x} at offset {offset + error.start:,}"
-            raise UsageError(f"{path}: {where} is not UTF-8; convert the file") from None
+    blocks = reading.blocks(path, "line", "refuse", _BLOCK_BYTES)
+    return columns.whole_lines(path, map(bytes.decode, blocks))
 
 
 def _first_line(path: str) -> Lines:

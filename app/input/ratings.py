@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import UsageError
 from ..settings import RatingsConfig
 from ..text import columns
+from ..text.columns import Lines
 from ..text.vocabulary import whole
 from . import layouts
 from .layouts import Layout, read_lines
@@ -117,7 +118,7 @@ def _read_pairs(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterat
         yield (
             _ids(cells(user), users, "a user", *where),
             _ids(cells(item), items, "an item", *where),
-            None if rating is None else _ratings(cells(rating), *where),
+            None if rating is None else _parse_numbers(cells(rating), np.float32, "rating", *where),
             None if time is None else _times(cells(time), *where),
         )
 
@@ -169,12 +170,26 @@ def _parquet_groups(path: str, layout: Layout) -> Iterator[_Group]:
 
 def _line_groups(path: str, layout: Layout) -> Iterator[_Group]:
     """Yield groups of the lines below the header, without blanks around cells."""
-    has_header = layout.header
-    for numbers, cells in _columns(path, layout):
-        if has_header:
-            has_header = False
-            numbers, cells = numbers[1:], [column[1:] for column in cells]
-        yield "line", numbers, cells.__getitem__
+    texts, is_first = read_lines(path), layout.header
+    for first, text in texts:
+        # A quoted cell may continue in the next text, so these are read row by row, too.
+        following = texts if columns.is_quoted(text, layout.separator) else ()
+        uneven = _uneven_columns(path, itertools.chain([(first, text)], following), layout)
+        found = _plain_columns(text, layout)
+        for numbers, cells in [(range(first, first + len(found[0])), found)] if found else uneven:
+            start, is_first = int(is_first), False
+            yield "line", numbers[start:], [column[start:] for column in cells].__getitem__
+
+
+def _uneven_columns(
+    path: str, texts: Iterable[Lines], layout: Layout
+) -> Iterator[tuple[Sequence[int], list[list[str]]]]:
+    """Yield line numbers and columns of some rows; refuse malformed rows."""
+    needed = 1 + max(column for column in layout.columns if column is not None)
+    for numbers, group in _grouped(columns.split_rows(path, texts, layout.separator)):
+        for number, row in zip(numbers, group, strict=True):
+            columns.check_cells(f"{path}, line {number}", row, needed, layout.fields)
+        yield numbers, [[row[column].strip(" ") for row in group] for column in range(needed)]
 
 
 _GROUPS: dict[str, Callable[[str, Layout], Iterator[_Group]]] = {
@@ -182,29 +197,6 @@ _GROUPS: dict[str, Callable[[str, Layout], Iterator[_Group]]] = {
     "json": _json_groups,
     "parquet": _parquet_groups,
 }
-
-
-def _columns(path: str, layout: Layout) -> Iterator[tuple[Sequence[int], Sequence[Sequence[str]]]]:
-    """Yield line numbers and columns of some rows, the header included; refuse malformed rows.
-
-    Blanks around a cell are removed.
-    """
-    texts = read_lines(path)
-    for first, text in texts:
-        found = _plain_columns(text, layout)
-        if found:
-            yield range(first, first + len(found[0])), found
-            continue
-        # A quoted cell may continue in the next text, so all following texts are read row by row.
-        following = texts if columns.is_quoted(text, layout.separator) else ()
-        rows = columns.split_rows(
-            path, itertools.chain([(first, text)], following), layout.separator
-        )
-        needed = 1 + max(column for column in layout.columns if column is not None)
-        for numbers, group in _grouped(rows):
-            for number, row in zip(numbers, group, strict=True):
-                columns.check_cells(f"{path}, line {number}", row, needed, layout.fields)
-            yield numbers, [[row[column].strip(" ") for row in group] for column in range(needed)]
 
 
 def _plain_columns(text: str, layout: Layout) -> list[list[str]]:
@@ -242,12 +234,6 @@ def _ids(
     return found_N
 
 
-def _ratings(column: Sequence[str], where: str, numbers: Sequence[int]) -> np.ndarray:
-    """Return the ratings of a column, float32; refuse numbers that float32 cannot hold."""
-    with np.errstate(over="ignore"):  # too large numbers become infinite, and are refused
-        return _parse_numbers(column, np.float32, "rating", where, numbers)
-
-
 def _parse_numbers(
     column: Sequence[str], dtype: type, what: str, where: str, numbers: Sequence[int]
 ) -> np.ndarray:
@@ -261,7 +247,8 @@ def _parse_numbers(
         numbers: Line of each text, for messages.
     """
     try:
-        values = np.fromiter(map(float, column), dtype, len(column))
+        with np.errstate(over="ignore"):  # too large numbers become infinite, and are refused
+            values = np.fromiter(map(float, column), dtype, len(column))
         wrong = np.flatnonzero(~np.isfinite(values))
     except ValueError:
         wrong = [next(i for i, text in enumerate(column) if not layouts.is_number(text))]

@@ -471,7 +471,7 @@ def read_batches(
     try:
         yield from file.iter_batches(rows, columns=list(dict.fromkeys(names)))
     except (pyarrow.ArrowException, OSError) as error:
-        raise RunError(_damaged(path, error)) from error
+        raise reading.damaged(path, error, RunError) from error
 
 
 def read_cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
@@ -523,10 +523,4 @@ def _open(path: str) -> ParquetFile:
     try:
         return ParquetFile(path, page_checksum_verification=True)
     except (pyarrow.ArrowException, OSError) as error:
-        raise UsageError(_damaged(path, error)) from error
-
-
-def _damaged(path: str, error: Exception) -> str:
-    """Return the message for a damaged file."""
-    reason = " ".join(str(error).split())
-    return f"{path} is truncated or corrupt ({reason}); fetch or write it again"
+        raise reading.damaged(path, error) from error

@@ -70,7 +70,8 @@ def blocks(
 
     Args:
         documents: Value of --documents: "line", "file" or "none".
-        invalid_utf8: Value of --invalid_utf8: "replace" or "error".
+        invalid_utf8: Value of --invalid_utf8: "replace" or "error"; or "refuse", for files that
+            this flag has no effect on.
         block_bytes: Largest size of a block, before replacement.
 
     Raises:
@@ -178,6 +179,7 @@ def to_valid_utf8(text: bytes, invalid_utf8: str, path: str, offset: int) -> tup
 
     Raises:
         RunError: The text is not UTF-8 and `invalid_utf8` is "error".
+        UsageError: The same with "refuse".
     """
     if text.isascii():
         return text, 0
@@ -185,10 +187,12 @@ def to_valid_utf8(text: bytes, invalid_utf8: str, path: str, offset: int) -> tup
         text.decode()
         return text, 0
     except UnicodeDecodeError as error:
+        at = f"{path}: byte {text[error.start]:#04x} at offset {offset + error.start:,}"
+        if invalid_utf8 == "refuse":
+            raise UsageError(f"{at} is not UTF-8; convert the file") from None
         if invalid_utf8 == "error":
             raise RunError(
-                f"{path}: byte {text[error.start]:#04x} at offset {offset + error.start:,} is not "
-                "UTF-8; convert the file or pass --invalid_utf8=replace"
+                f"{at} is not UTF-8; convert the file or pass --invalid_utf8=replace"
             ) from None
     decoded = text.decode(errors="replace")
     replaced = decoded.count(_REPLACEMENT) - text.count(_REPLACEMENT.encode())
@@ -207,15 +211,15 @@ def open_source(path: str) -> Iterator[BinaryIO]:
         with open_regular(path) as file:
             yield file
     except (EOFError, UnicodeError, zlib.error, lzma.LZMAError) as error:
-        raise UsageError(_damaged(path, error)) from error
+        raise damaged(path, error) from error
     except OSError as error:
         # bz2 and gzip report damage by an OSError without a number.
         if error.errno is None:
-            raise UsageError(_damaged(path, error)) from error
+            raise damaged(path, error) from error
         raise RunError(f"cannot read {path}: {error.strerror}; check the file") from error
 
 
-def _damaged(path: str, error: Exception) -> str:
-    """Return the message for a file that an error of decompression or decoding shows as damaged."""
+def damaged(path: str, error: Exception, kind: type[Exception] = UsageError) -> Exception:
+    """Return the error for a file that an error of a library shows as damaged."""
     reason = " ".join(str(error).split())
-    return f"{path} is truncated or corrupt ({reason}); fetch or write it again"
+    return kind(f"{path} is truncated or corrupt ({reason}); fetch or write it again")
