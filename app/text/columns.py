@@ -21,8 +21,8 @@ import numpy as np
 
 from ..errors import RunError, UsageError
 from ..settings import CorpusConfig
-from . import content, reading
-from .content import Content
+from . import reading
+from .reading import Content
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,14 +45,14 @@ Lines = tuple[int, str]
 
 
 def recognize(path: str) -> Content:
-    """Return the content of a file (see `content.recognize`).
+    """Return the content of a file (see `reading.recognize`).
 
     Raises:
         UsageError: The file is neither text nor Parquet, or cannot be decompressed.
         RunError: The file cannot be read.
     """
     with reading.open_source(path) as file:
-        return content.recognize(path, file)
+        return reading.recognize(path, file)
 
 
 def is_cuttable(path: str, text_column: str) -> bool:
