@@ -41,12 +41,6 @@ def test_one_source_gives_its_blocks_as_they_are(tmp_path):
         assert progress.positions == [34]
 
 
-def test_the_dataset_is_of_string_scalars(tmp_path):
-    sources = write(tmp_path, a=b"a", b=b"b")
-    dataset = make_dataset(sources, reading.Progress.make(sources), "file")
-    assert dataset.element_spec == tf.TensorSpec([], tf.string)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("documents", ["line", "file", "none"])
 def test_sources_are_interleaved_in_one_order_and_never_share_a_block(tmp_path, documents):
