@@ -22,17 +22,12 @@ from ..settings import CorpusConfig, InputConfig, LabelledConfig
 from ..text import columns, reading
 from ..text.fasttext.model_file import LINE_END
 from ..text.reading import Progress
-from ..text.teamwork import gather_arrays, join_tokens, split_tokens
 from ..text.tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
-from ..types import ALONE, Team
 from .blocks import (
-    ALL,
-    Share,
     interleave_sources,
     map_in_order,
     raise_read_errors,
     share_dataset,
-    share_of,
 )
 from .labelled import Examples, list_starts
 
@@ -40,32 +35,6 @@ from .labelled import Examples, list_starts
 MOST_WEIGHT = 1e6
 _ROWS = 4096  # rows of a file that are tokenized at a time
 _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
-
-
-class _Block(NamedTuple):
-    """The texts of a block, E of them, as flat lists.
-
-    Attributes:
-        words: Unique words of the block.
-        labels: Unique labels of the block.
-        dropped: Number of tokens that were too long.
-        words_M: Positions in `words`, one text after the other, int32.
-        lengths_E: Number of words of each text, int64.
-        labels_N: Positions in `labels`, one text after the other, int32.
-        label_counts_E: Number of labels of each text, int64.
-        weights_E: Weight of each text, float32.
-        shares_N: Weight of each label in its text, float32.
-    """
-
-    words: list[bytes]
-    labels: list[str]
-    dropped: int
-    words_M: np.ndarray
-    lengths_E: np.ndarray
-    labels_N: np.ndarray
-    label_counts_E: np.ndarray
-    weights_E: np.ndarray
-    shares_N: np.ndarray
 
 
 class Row(NamedTuple):
@@ -90,13 +59,11 @@ def read(
     corpus: CorpusConfig,
     labelled: LabelledConfig,
     settings: InputConfig,
-    team: Team = ALONE,
 ) -> Examples:
     """Return the labelled texts of some files; words and labels in order of appearance.
 
-    A repeated label of a text counts once. The number of dropped long tokens is logged. Each
-    process of a team parses a share of the blocks, and all get the texts of all. With the features
-    of fastText, each text ends with the word `</s>`.
+    A repeated label of a text counts once. The number of dropped long tokens is logged. With the
+    features of fastText, each text ends with the word `</s>`.
 
     Raises:
         UsageError: There is no text, a text has no label (file and line), a column is missing or
@@ -104,20 +71,20 @@ def read(
         RunError: A file cannot be read.
     """
     files = Files(sources, corpus, labelled, settings)
-    if team is ALONE:
-        blocks = _parse(files, ALL)
-    else:
-        blocks = _gather(lambda: _parse(files, share_of(team)), team)
     words: dict[bytes, int] = {}
     labels: dict[str, int] = {}
     parts: list[tuple[np.ndarray, ...]] = []
-    dropped = 0
-    for block in blocks:
-        dropped += block.dropped
-        words_M = _assign_ids(block.words, words)[block.words_M]
-        labels_N = _assign_ids(block.labels, labels)[block.labels_N]
-        parts.append((words_M, block.lengths_E, labels_N, *block[6:]))
-    warn_about_long_tokens(dropped)
+    all_dropped = 0
+    progress = Progress.make(sources)
+    parsed = _parse(files, progress)
+    with raise_read_errors(progress):
+        for dropped, *block in parsed.as_numpy_iterator():
+            all_dropped += int(dropped)
+            try:
+                parts.append(_number_block(words, labels, labelled, *block))
+            except ValueError as error:
+                raise explain_line(files) from error
+    warn_about_long_tokens(all_dropped)
     if not any(len(lengths_E) for _, lengths_E, *_ in parts):
         raise UsageError(f"{', '.join(sources)}: no example in it; {_remedy(corpus, labelled)}")
     arrays = map(np.concatenate, zip(*parts, strict=True))
@@ -127,6 +94,35 @@ def read(
             f"{', '.join(sources)}: every text has the weight 0; give some a weight above 0"
         )
     return examples.with_last_word(LINE_END) if labelled.fasttext_features else examples
+
+
+def _number_block(
+    words: dict[bytes, int],
+    labels: dict[str, int],
+    labelled: LabelledConfig,
+    count: int,
+    *lists: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """Return the texts of a block with ids of words and labels, as arguments of `_join`.
+
+    `words` and `labels` get the new ones, and `lists` are those of `_parse`. Raise ValueError if a
+    text has no label, or if a weight is wrong.
+    """
+    words_U, words_M, owners_M, labels_U, labels_N, label_owners_N, *weights = lists
+    label_counts_E = np.bincount(label_owners_N, minlength=count)
+    if not label_counts_E.all():
+        raise ValueError("a text without a label")
+    weights_E = _text_weights(count, *weights)
+    names = (label.decode() for label in labels_U.tolist())
+    pairs = [_parse_label(name, labelled.label_weights) for name in names]
+    return (
+        _assign_ids(words_U.tolist(), words)[words_M],
+        np.bincount(owners_M, minlength=count),
+        _assign_ids([name for name, _ in pairs], labels)[labels_N],
+        label_counts_E,
+        weights_E,
+        np.array([share for _, share in pairs], np.float32)[labels_N],
+    )
 
 
 def _assign_ids(names: list, index: dict[Any, int]) -> np.ndarray:
@@ -169,42 +165,19 @@ def _join(
     return examples if counts_E.all() else examples.select(counts_E)
 
 
-def _gather(parse: Callable[[], Iterator[_Block]], team: Team) -> Iterator[_Block]:
-    """Return the blocks of all processes in the order of the text.
+def _parse(files: Files, progress: Progress) -> tf.data.Dataset:
+    """Return a dataset of the parsed blocks of the files.
 
-    `parse` yields the blocks of this process, which are every n-th block of the text.
+    These are the number of tokens that were too long and of texts; then words, labels and weights,
+    each with the text number of each. Words and labels are the unique ones, then the position of
+    each in these. Errors end it early, without a message: iterate inside
+    `raise_read_errors(progress)`.
     """
-
-    def make() -> dict[str, np.ndarray]:
-        """Return the blocks of this process as arrays."""
-        arrays = {}
-        for number, block in enumerate(parse()):
-            joined = join_tokens(block.words), join_tokens(map(str.encode, block.labels))
-            for name, part in zip(_Block._fields, (*joined, *block[2:]), strict=True):
-                arrays[f"{number} {name}"] = np.asarray(part)
-        return arrays
-
-    def of_process(arrays: dict[str, np.ndarray]) -> Iterator[_Block]:
-        """Yield the blocks that a process sent."""
-        for number in range(len(arrays) // len(_Block._fields)):
-            words, labels, dropped, *rest = (arrays[f"{number} {name}"] for name in _Block._fields)
-            names = [label.decode() for label in split_tokens(labels)]
-            yield _Block(split_tokens(words), names, int(dropped), *rest)
-
-    turns = itertools.zip_longest(*map(of_process, gather_arrays(team, make)))
-    return (block for turn in turns for block in turn if block is not None)
-
-
-def _parse(files: Files, share: Share) -> Iterator[_Block]:
-    """Yield the parsed blocks of a share of the files; see `read` for the errors."""
     sources, corpus, labelled, settings = files
-    progress, parse = Progress.make(sources), _make_parser(corpus, labelled)
+    parse = _make_parser(corpus, labelled)
 
     def parse_block(text: tf.Tensor, *lists: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Return the number of texts of a block, and their words, labels and weights.
-
-        Words and labels are the unique ones, then the position of each in these.
-        """
+        """Return the parsed texts of a block."""
         texts_E = text
         if not corpus.text_column:
             lines = tf.strings.split(text, "\n")
@@ -212,38 +185,14 @@ def _parse(files: Files, share: Share) -> Iterator[_Block]:
         words, owners_M, dropped, *marks = parse(texts_E)
         labels, label_owners_N, *weights = marks or lists
         words_and_labels = *tf.unique(words), owners_M, *tf.unique(labels), label_owners_N
-        return tf.size(texts_E), dropped, *words_and_labels, *weights
+        return dropped, tf.size(texts_E), *words_and_labels, *weights
 
+    by_line = dataclasses.replace(corpus, documents="line")
     if corpus.text_column:
-        # The files are read whole, and only the parsing of their texts is shared.
-        blocks = _column_blocks(files, progress).shard(share.total, share.number)
+        blocks = _column_blocks(files, progress)
     else:
-        by_line = dataclasses.replace(corpus, documents="line")
-        blocks = share_dataset(sources, by_line, settings, progress, share)
-    parsed = map_in_order(blocks, parse_block, settings, "tokenize").prefetch(settings.prefetch)
-    with raise_read_errors(progress):
-        for count, dropped, *lists in parsed.as_numpy_iterator():
-            words_U, words_M, owners_M, labels_U, labels_N, label_owners_N, *weights = lists
-            label_counts_E = np.bincount(label_owners_N, minlength=count)
-            try:
-                if not label_counts_E.all():
-                    raise ValueError("a text without a label")
-                weights_E = _text_weights(count, *weights)
-                labels = [label.decode() for label in labels_U.tolist()]
-                pairs = [_parse_label(label, labelled.label_weights) for label in labels]
-            except ValueError as error:
-                raise explain_line(files) from error
-            yield _Block(
-                words_U.tolist(),
-                [name for name, _ in pairs],
-                int(dropped),
-                words_M,
-                np.bincount(owners_M, minlength=count),
-                labels_N,
-                label_counts_E,
-                weights_E,
-                np.array([share for _, share in pairs], np.float32)[labels_N],
-            )
+        blocks = share_dataset(sources, by_line, settings, progress)
+    return map_in_order(blocks, parse_block, settings, "tokenize").prefetch(settings.prefetch)
 
 
 def _text_weights(count: int, weights_K: np.ndarray, owners_K: np.ndarray) -> np.ndarray:

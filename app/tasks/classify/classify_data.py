@@ -70,7 +70,7 @@ def load_data(
         split: The files of the texts, and how they are split into tokens.
         settings: Names the held-out texts, and how files are read.
         finished: Whether the run has completed all its epochs. Only then may the corpus change.
-        team: The processes that train together; they parse the texts together.
+        team: The processes that train together; each reads all texts.
         initial_names: Returns the words and labels of the classifier that a new run starts from;
             None to count them.
 
@@ -86,7 +86,7 @@ def load_data(
     grows = bool(recorded) and fingerprint is None and rules.grow_vocab
     fingerprint = fingerprint or corpus.fingerprint(sources, team)
     how = split, labelled, settings
-    examples, heldout = labelled_files.read(sources, *how, team), None
+    examples, heldout = labelled_files.read(sources, *how), None
     if settings.heldout:
         heldout = read_heldout(settings.heldout, *how)
     elif settings.heldout_share:
