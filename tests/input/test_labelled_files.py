@@ -244,11 +244,7 @@ def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
         ("id,kind\n1,a\n", "--text_column=review: {path} has the columns id, kind; name"),
         ("review,id\n1,a\n", "--label_column=kind: {path} has the columns review, id; name"),
         (LINES, "--text_column=review: {path} has the columns __label__a one two; name"),
-        ("", "--text_column=review: {path} has the columns none; name"),
-        ("review,kind\none,a\ntwo\n", "{path}, line 3: 1 of 2 fields; correct"),
         ('review,kind\n"one\ntwo", \n', "{path}, line 2: has no label"),
-        ('review,kind\n"one,a\ntwo,a\n"three,a\n', "{path}, line 2: ',' expected after"),
-        ('review,kind\none,a\n"two,a\n', "{path}, line 3: unexpected end of data; close"),
         ("kind,review,kind\na,one,b\n", "{path}: 2 columns are named kind; remove or rename"),
     ],
 )
@@ -258,14 +254,6 @@ def test_columns_that_are_not_there(tmp_path, text, told):
     with pytest.raises(UsageError) as error:
         [*labelled_files.read_columns(files, Progress.make(files.sources), 0)]
     assert told.format(path=path) in str(error.value)
-
-
-@pytest.mark.slow
-def test_columns_are_refused_in_one_line(tmp_path, capfd):
-    for text, told in (("a,b\n1,2\n", "has the columns a, b"), ("review,kind\n", "no example in")):
-        with pytest.raises(UsageError, match=told):
-            labelled_files.read(written(tmp_path / "a.csv", text), *config(**COLUMNS))
-    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_examples_are_chosen_cut_and_renamed(tmp_path):

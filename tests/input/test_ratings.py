@@ -382,10 +382,3 @@ def test_a_first_row_that_may_be_a_header_is_read_as_asked(tmp_path):
 def test_a_sentence_is_no_header(tmp_path):
     text = "the user of an item is a user\nand more of it\n"
     assert read(tmp_path / "a", text).layout.startswith("a user and then items")
-
-
-@pytest.mark.parametrize("data", [b"\xff\xd8\xff" + bytes(range(256)) * 9, b"PK\3\4words"])
-def test_other_content_is_no_pairs(tmp_path, data):
-    (tmp_path / "a.csv").write_bytes(data)
-    with pytest.raises(UsageError, match="a.csv is a .*, which cannot be read"):
-        ratings.read([str(tmp_path / "a.csv")], RatingsConfig())
