@@ -30,7 +30,6 @@ from .blocks import (
     share_dataset,
     share_of,
     split_documents,
-    warn_about_whole_pass,
 )
 from .phrase_joining import make_joiner
 from .pipeline import make_block_parser
@@ -160,7 +159,11 @@ def _gather(
     merged.prune()
     is_enough = not merged.threshold and merged.size <= memory_entries
     if not is_enough:
-        warn_about_whole_pass(memory_entries)
+        logging.warning(
+            "--vocab_memory_entries=%d is not enough for the counts of all workers, so each worker "
+            "now counts all text, for the vocabulary of one process; give a greater number",
+            memory_entries,
+        )
     return is_enough
 
 

@@ -22,7 +22,7 @@ def write(tmp_path, **texts: bytes) -> tuple[str, ...]:
 
 def make_dataset(sources, progress, documents="line", **settings):
     corpus = CorpusConfig(documents=documents)
-    return blocks.block_dataset(sources, corpus, InputConfig(**settings), progress)
+    return blocks.share_dataset(sources, corpus, InputConfig(**settings), progress)
 
 
 def read(sources, documents="line", **settings):
