@@ -199,18 +199,6 @@ def test_a_cloned_model_has_tables_of_its_own():
     assert (clone([left, right]) != model([left, right])).numpy().any()
 
 
-@pytest.mark.slow
-def test_a_quantized_model_is_saved_and_loaded(tmp_path):
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((3,), dtype="int32"), RowEmbedding(WORDS, 4)])
-    model.layers[-1].quantize("int8")
-    model.save(tmp_path / "small.keras")
-    loaded = keras.models.load_model(tmp_path / "small.keras")
-    (left, _), _ = make_data()
-    assert loaded.layers[-1].quantization_mode == "int8"
-    np.testing.assert_array_equal(loaded(left), model(left))
-
-
 def test_an_exported_model_serves_and_checks_its_ids(tmp_path):
     model = make_model(LazyAdam(0.1, correct_skipped=True), run_eagerly=True)
     steps(model, [0])

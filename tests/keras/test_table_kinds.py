@@ -149,8 +149,6 @@ def test_bad_arguments(kind, tmp_path):
     with pytest.raises(ValueError, match="lora_rank needs table='device'"):
         models.make_layer(kind, tmp_path, lora_rank=2)
     layer = models.make_layer(kind, tmp_path)
-    with pytest.raises(ValueError, match=f"quantization needs table='device', not '{kind}'"):
-        layer.quantize("int8")
     with pytest.raises(ValueError, match=f"LoRA needs table='device', not '{kind}'"):
         layer.enable_lora(2)
 

@@ -82,7 +82,7 @@ def warn_of_dense_gradient(variable: Any) -> None:
     if getattr(variable, "is_table", False) or name.endswith("/embeddings"):
         warnings.warn(
             f"the gradient of {name} is dense: every one of its {variable.shape[0]:,} rows is read "
-            "and written at each step; lexrow.keras.audit(model) finds out why",
+            "and written at each step; lexrow.keras.audit(model, batch) finds out why",
             stacklevel=2,
         )
 
@@ -107,7 +107,7 @@ def warn_of_whole_read(variable: Any) -> None:
             f"{variable_name(variable)} ({variable_bytes(variable):,} bytes) is copied as a whole "
             "at each step: keras.layers.Embedding and keras.ops.take read it so; "
             "lexrow.keras.RowEmbedding reads the rows of the batch, and "
-            "lexrow.keras.audit(model) tells more",
+            "lexrow.keras.audit(model, batch) tells more",
             stacklevel=2,
         )
 
