@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import itertools
 import pickle
 import tempfile
 import zipfile
@@ -14,21 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import SGD, Adagrad, DynamicEmbedding, LazyAdam, RowEmbedding
+from app.keras import DynamicEmbedding, LazyAdam
 from tests.keras import table_models as models
-
-OPTIMIZERS = {
-    "sgd": lambda: SGD(0.1),
-    "adagrad": lambda: Adagrad(0.1),
-    "adam": lambda: LazyAdam(0.1),
-}
-WAYS = {"fit": models.fit, "tape": models.fit_in_tape, "batches": models.fit_batches}
-CASES = [
-    pytest.param(
-        *case, marks=() if case[1:] in (("fit", "adam"), ("tape", "sgd")) else pytest.mark.slow
-    )
-    for case in itertools.product(["int64", "string"], WAYS, OPTIMIZERS)
-]
 
 
 def make_model(key_dtype="int64", optimizer=None, **options):
@@ -39,21 +25,6 @@ def make_model(key_dtype="int64", optimizer=None, **options):
 
 def keys(key_dtype, ids=models.IDS):
     return ids * 10**12 - 7 if key_dtype == "int64" else models.strings(ids)
-
-
-@pytest.mark.parametrize(("key_dtype", "way", "optimizer"), CASES)
-def test_rows_are_those_of_a_table_with_ids_bit_for_bit(key_dtype, way, optimizer):
-    model = make_model(key_dtype, OPTIMIZERS[optimizer]())
-    other = models.make_model(
-        RowEmbedding(models.ROWS, models.COLUMNS, "zeros"), OPTIMIZERS[optimizer]()
-    )
-    WAYS[way](model, models.data(keys(key_dtype)))
-    WAYS[way](other)
-    ids = np.arange(models.ROWS)[:, np.newaxis]
-    np.testing.assert_array_equal(
-        model.layers[0](tf.constant(keys(key_dtype, ids))), other.layers[0](ids)
-    )
-    assert len(model.layers[0].key_map) == len(np.unique(models.IDS))
 
 
 def test_a_look_up_makes_no_row():

@@ -12,6 +12,7 @@ import tensorflow as tf
 from app.keras import (
     SGD,
     Adagrad,
+    Ftrl,
     LazyAdam,
     LazyAdamW,
     LossScaleOptimizer,
@@ -26,6 +27,8 @@ OPTIMIZERS = {
     "adagrad": lambda: Adagrad(0.1, initial_accumulator_value=0.2, clipnorm=1.0),
     "rowwise": lambda: RowwiseAdagrad(0.1, epsilon=1e-3),
     "adam": lambda: LazyAdam(0.1, beta_1=0.8, correct_skipped=True, amsgrad=True),
+    "ftrl": lambda: Ftrl(0.1),
+    "ftrl, l1": lambda: Ftrl(0.1, l1_regularization_strength=0.01),
     "adamw": lambda: LazyAdamW(
         keras.optimizers.schedules.ExponentialDecay(**SCHEDULE), correct_skipped=True
     ),

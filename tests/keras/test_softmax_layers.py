@@ -290,7 +290,7 @@ def test_words_outside_of_the_vocabulary_are_named(wrong, compiled):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: ClassSoftmax(0), "vocabulary_size=0: give a number from 1"),
+        (lambda: ClassSoftmax(0), "vocabulary_size=0: give an integer from 1"),
         (lambda: ClassSoftmax(2**31), "vocabulary_size=2147483648"),
         (lambda: Softmax(3, [1, 2, 3]), r"use_bias=\[1, 2, 3\]: give True or False"),
         (lambda: ClassSoftmax(2.5), "vocabulary_size=2.5: give an integer"),
@@ -338,15 +338,9 @@ def test_ranks_are_by_descending_count_and_the_lower_id_first():
     counts = np.array([2, 7, 2, 9, 7])
     order = softmax_base.order_by_count(counts)
     np.testing.assert_array_equal(order, [3, 1, 4, 0, 2])
-    np.testing.assert_array_equal(softmax_base.ranks_of(order), [3, 1, 4, 0, 2])
-    np.testing.assert_array_equal(softmax_base.ranks_of(np.array([2, 0, 1])), [1, 2, 0])
     assert order.dtype == np.int32
 
 
 @pytest.mark.parametrize("counts", [[4], [3, 3], [9, 5, 5, 0]])
 def test_counts_that_are_in_order_need_no_ranks(counts):
     assert softmax_base.order_by_count(np.array(counts)) is None
-
-
-def test_without_counts_words_follow_zipfs_law():
-    np.testing.assert_allclose(softmax_base.zipf_counts(4), [4, 2, 4 / 3, 1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 
 import keras
 import numpy as np
@@ -12,46 +11,21 @@ import tensorflow as tf
 
 from app.keras import (
     SGD,
-    Adagrad,
     LazyAdam,
     RowEmbeddingReduce,
 )
 from app.keras.tables import table_variable
 from tests.keras import table_models as models
 
-OPTIMIZERS = {
-    "sgd": lambda: SGD(0.1),
-    "adagrad": lambda: Adagrad(0.1),
-    "adam": lambda: LazyAdam(0.1),
-}
-WAYS = {"fit": models.fit, "tape": models.fit_in_tape, "batches": models.fit_batches}
 every_kind = pytest.mark.parametrize("kind", models.KINDS)
 slow_kinds = [pytest.param(kind, marks=pytest.mark.slow) for kind in models.KINDS[1:]]
 host_and_slow_kinds = pytest.mark.parametrize("kind", [models.KINDS[0], *slow_kinds])
-# Every kind with every way and every optimizer; all pairs are quick only with one of each.
-CASES = [
-    pytest.param(
-        *case, marks=() if case[1:] in (("fit", "adam"), ("tape", "sgd")) else pytest.mark.slow
-    )
-    for case in itertools.product(models.KINDS, WAYS, OPTIMIZERS)
-]
 
 
 def trained(kind, folder, optimizer, way=models.fit, **compiled):
     model = models.make_model(models.make_layer(kind, folder), optimizer(), **compiled)
     way(model)
     return model
-
-
-@pytest.mark.parametrize(("kind", "way", "optimizer"), CASES)
-def test_rows_and_slots_are_those_of_the_device_bit_for_bit(kind, way, optimizer, tmp_path):
-    ours, device = (
-        trained(k, tmp_path, OPTIMIZERS[optimizer], WAYS[way]) for k in (kind, "device")
-    )
-    assert models.state(ours) == models.state(device)
-    used = np.unique(models.IDS)
-    changed = np.any(ours.layers[0].get_weights()[0] != models.WEIGHTS, axis=1)
-    np.testing.assert_array_equal(np.flatnonzero(changed), used)
 
 
 @pytest.mark.slow
@@ -263,18 +237,6 @@ def test_tensorboard_has_a_histogram_of_rows(kind, tmp_path, monkeypatch, far_ho
     buckets = tensors[1, f"{layer.embeddings.path}/histogram"]
     assert buckets[:, 2].sum() == sample.size
     assert (buckets[0, 0], buckets[-1, 1]) == pytest.approx((sample.min(), sample.max()))
-
-
-@pytest.mark.slow
-@host_and_slow_kinds
-def test_a_constraint_holds_for_the_rows_that_are_trained(kind, tmp_path):
-    def make(kind):
-        layer = models.make_layer(kind, tmp_path, embeddings_constraint="non_neg")
-        model = models.make_model(layer)
-        models.fit(model)
-        return model
-
-    assert models.state(make(kind)) == models.state(make("device"))
 
 
 @pytest.mark.slow
