@@ -110,20 +110,6 @@ def test_kinds_of_tables_train_alike_and_are_saved(kind, tmp_path):
     assert fit(loaded) == fit(device)
 
 
-@pytest.mark.slow
-def test_a_checkpoint_and_weights_have_all_tables(tmp_path):
-    model, other, third = (make_model(configs()) for _ in range(3))
-    fit(model)
-    for another in (other, third):
-        another.optimizer.build(another.trainable_variables)
-    model.save_weights(tmp_path / "all.weights.h5")
-    other.load_weights(tmp_path / "all.weights.h5")
-    assert [w.tolist() for w in other.get_weights()] == [w.tolist() for w in model.get_weights()]
-    tf.train.Checkpoint(model).write(str(tmp_path / "checkpoint"))
-    tf.train.Checkpoint(third).read(str(tmp_path / "checkpoint")).assert_consumed()
-    assert [w.tolist() for w in third.get_weights()] == [w.tolist() for w in model.get_weights()]
-
-
 def test_the_configuration_has_each_table_once():
     layer = FeatureEmbedding(configs(users={"dtype": "bfloat16", "combiner": "mean"}), name="all")
     config = layer.get_config()
@@ -146,15 +132,6 @@ def test_a_table_with_an_optimizer_of_its_own():
     fit(model)
     change = {n: np.abs(t.get_weights()[0] - before[n]).max() for n, t in tables.items()}
     assert 0 < change["words"] < 1e-3 and change["users"] > 0.1
-
-
-@pytest.mark.slow
-def test_a_saved_model_serves(tmp_path):
-    model = make_model(configs(table="host"))
-    model.export(tmp_path / "serving", verbose=False)
-    ids = [tf.constant(values) for values in keras.tree.flatten(DATA)]
-    loaded = tf.saved_model.load(str(tmp_path / "serving"))
-    np.testing.assert_allclose(loaded.serve(ids), model(ids), rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -124,13 +124,6 @@ def test_regularizers_and_constraints_are_named():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clip", ["clipnorm", "global_clipnorm"])
-def test_clipping_a_stock_optimizer_is_laid_to_it(clip):
-    findings = audit(make(keras.optimizers.Adam(0.1, **{clip: 1.0})), BATCH, LEAST)
-    assert tables(findings) >= 30 and all(f.cause.startswith("Adam") for f in findings)
-
-
-@pytest.mark.slow
 def test_the_loss_scale_of_mixed_precision_is_found_and_so_is_what_it_wraps():
     model = make(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.1)))
     found = causes(audit(model, BATCH, LEAST))
@@ -280,37 +273,6 @@ def test_a_step_function_is_audited_like_a_model(compiled):
     [(cause, instead)] = causes(findings).items()
     assert cause.startswith("Adam") and "LazyAdam" in instead and "RowEmbedding" in instead
     assert "model/words/embeddings" in {finding.variable for finding in findings}
-
-
-@pytest.mark.slow
-def test_the_parts_of_a_step_are_found_wherever_it_names_them():
-    class Trainer:
-        def __init__(self, model, optimizer):
-            self.nets, self.inner = {"words": [model]}, step_of(model, optimizer)
-
-        @tf.function
-        def step(self, x, y):
-            self.inner(x, y)
-
-        def __call__(self, batch):
-            self.inner(*batch)
-
-    def with_parts(model, optimizer, x, y):
-        step_of(model, optimizer)(x, y)
-
-    def stock():
-        return parts(keras.layers.Embedding, keras.optimizers.Adam(0.1))
-
-    trainer = Trainer(*stock())
-    steps = {
-        "method": (trainer.step, BATCH),
-        "object": (Trainer(*stock()), (BATCH,)),
-        "arguments": (with_parts, (*stock(), *BATCH)),
-        "partial": (functools.partial(with_parts, *stock()), BATCH),
-    }
-    for name, (step, arguments) in steps.items():
-        found = causes(audit(step, arguments, LEAST))
-        assert [cause.partition(" ")[0] for cause in found] == ["Adam"], name
 
 
 def test_a_step_without_keras_is_told_by_its_lines():

@@ -212,17 +212,6 @@ def test_the_learning_rate_may_be_a_schedule(kind, other, rate):
     near(found, train(other(rate()), make_variables(), make_stream(all_rows=True), False)[-1])
 
 
-def test_the_learning_rate_may_be_set_between_steps():
-    ends = []
-    for make, sparse in ((ours, True), (theirs, False)):
-        optimizer, variables = make("adam"), make_variables()
-        for number, step in enumerate(make_stream(all_rows=True)):
-            optimizer.learning_rate = 0.1 / (number + 1)
-            found = train(optimizer, variables, [step], sparse)
-        ends.append(found[-1])
-    near(*ends)
-
-
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_the_loss_may_be_scaled(name):
     assert ours(name, loss_scale_factor=64.0).scale_loss(2.0) == 128.0

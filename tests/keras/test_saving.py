@@ -193,15 +193,6 @@ def test_the_layer_is_made_again_from_its_config(options):
     assert made.embeddings_constraint is None or made.embeddings.constraint is not None
 
 
-def test_a_cloned_model_has_tables_of_its_own():
-    model = make_model(SGD(0.1))
-    clone = keras.models.clone_model(model)
-    assert type(clone.get_layer("words")) is RowEmbedding
-    clone.set_weights([weight + 1 for weight in model.get_weights()])
-    (left, right), _ = make_data()
-    assert (clone([left, right]) != model([left, right])).numpy().any()
-
-
 def test_an_exported_model_serves_and_checks_its_ids(tmp_path):
     model = make_model(LazyAdam(0.1, correct_skipped=True), run_eagerly=True)
     steps(model, [0])

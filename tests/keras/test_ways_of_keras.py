@@ -184,42 +184,6 @@ def test_every_kind_trains_as_the_device(way, kind, tmp_path):
     assert np.isfinite(rows).all() and (rows != 0.5).any()
 
 
-# Keras clips each occurrence of an id by itself, so every id occurs once in a batch.
-DISTINCT = np.concatenate(
-    [np.random.default_rng(n).permutation(ROWS)[: BATCH * LENGTH] for n in range(len(IDS) // BATCH)]
-).reshape(-1, LENGTH)
-# Name -> a function from a class of SGD to the optimizer, and the arguments of `trained`.
-AS_STOCK = {
-    "scaled": (lambda sgd: sgd(0.1), {"policy": "mixed_float16"}),
-    "scaled_by_hand": (lambda sgd: TheirScale(sgd(0.1), initial_scale=8.0), {}),
-    "scale_skips": (
-        lambda sgd: TheirScale(sgd(0.1), initial_scale=2.0**20),
-        {"policy": "mixed_float16"},
-    ),
-    "clipnorm": (lambda sgd: sgd(0.1, clipnorm=0.01), {}),
-    "clipvalue": (lambda sgd: sgd(0.1, clipvalue=0.001), {}),
-    "multi_made": (lambda sgd: MultiOptimizer(lambda _: sgd(0.1)), {}),
-}
-
-
-@pytest.mark.parametrize(
-    "way",
-    [pytest.param(w, marks=() if w == "scaled" else pytest.mark.slow) for w in AS_STOCK],
-)
-def test_the_device_trains_as_keras(way):
-    make, options = AS_STOCK[way]
-
-    def embedding():
-        return keras.layers.Embedding(ROWS, COLUMNS, embeddings_initializer=START, name="words")
-
-    ours = trained(lambda: make_table("device", None), lambda: make(SGD), ids=DISTINCT, **options)
-    theirs = trained(embedding, lambda: make(keras.optimizers.SGD), ids=DISTINCT, **options)
-    np.testing.assert_allclose(*map(rows_of, (ours, theirs)), rtol=1e-4, atol=1e-6)
-    dense = (model.get_layer("dense").get_weights()[0] for model in (ours, theirs))
-    np.testing.assert_allclose(*dense, rtol=1e-3)
-    assert (rows_of(ours) != 0.5).any()
-
-
 @pytest.mark.parametrize("kind", ["device", *FAR[:-1]])
 def test_keras_own_loss_scale_becomes_ours(kind, tmp_path):
     with dtype_policy("mixed_float16"):
