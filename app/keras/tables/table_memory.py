@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ...system.console import size_text
 from ...system.machine import free_bytes
-from ...tables.cached import ReadThroughTable
+from ...tables.cached import CachedTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.keys import key_bytes
 from ...tables.memory import SHARE, Item, totals
@@ -178,7 +178,7 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
     for variable, count in zip(tables, rows, strict=True):
         row = slot_bytes(optimizer, variable.shape[1], variable.dtype, variable.path)
         table: Any = variable.table if isinstance(variable, TableVariable) else variable.value
-        if isinstance(table, ReadThroughTable):
+        if isinstance(table, CachedTable):
             needed[_place(table), None] += table.cache_map.unpinned * row
             table = table.backing
         is_file = isinstance(table, FileTable)

@@ -22,7 +22,7 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 from ...system.gradients import custom_gradient
 from ...system.python_functions import under_vectorized_map
 from ...tables.base import Slot, Table
-from ...tables.cached import ReadThroughTable
+from ...tables.cached import CachedRows
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
@@ -318,7 +318,7 @@ class TableVariable(HandleVariable):
     def _below_cache(self) -> Table:
         """Return the table with all rows, by row number if dynamic; write a cache back to it."""
         stored = _stored(self.table)
-        if not isinstance(stored, ReadThroughTable):
+        if not isinstance(stored, CachedRows):
             return stored
         stored.flush()
         return stored.backing
