@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from ..auditing import whole
 from ..auditing.findings import Findings, Touch, instead, source_line
-from ..auditing.graphs import look_ups_in_loops
 from ..system.console import size_text
 from ..tables.variable import named_variables
 from .backend import is_ours, require_tensorflow
@@ -36,11 +35,11 @@ _BY_ROW = (
 _REGULARIZED = (
     "weight_decay of lexrow.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
 )
-_SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
-_BEFORE_LOOP = (
-    "look up the rows of all passes before the loop or RNN, and pass them to it: inside a loop, "
-    "the gradient of a look-up is dense"
+_SPARSE = (
+    "a layer with a row-sparse gradient, such as lexrow.keras.RowEmbedding, before a loop or an "
+    "RNN: inside, the gradient of a look-up is dense"
 )
+_SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
 # Operations made in these files of Keras have a known cause.
 _KERAS = pathlib.PurePath(keras.__file__).parent
 _CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
@@ -108,7 +107,7 @@ def audit(
     variables = _variables(parts, function)
     tables = whole.taken_by_row(function, variables, least_bytes)
     tables |= {name for name in variables if any(is_slot(name, table) for table in tables)}
-    causes = Causes(parts, look_ups_in_loops(function, variables))
+    causes = Causes(parts)
     findings = whole.findings(function, variables, least_bytes, tables, causes.explain)
     notes = [
         f"the rows of {_label(layer)} are not in a variable of the model; a step reads and writes "
@@ -210,16 +209,10 @@ def _stored(variable: keras.Variable) -> list[tuple[str, tf.Variable]]:
 
 
 class Causes:
-    """Finds the part of a step that made an operation, by its name scope and call stack.
+    """Finds the part of a step that made an operation, by its name scope and call stack."""
 
-    Args:
-        loops: For each table with a look-up inside loops, the names of these loops (see
-            `auditing.graphs.look_ups_in_loops`).
-    """
-
-    def __init__(self, parts: StepParts, loops: Mapping[str, Sequence[str]]):
+    def __init__(self, parts: StepParts):
         self._layers, self._optimizers = parts.layers, parts.optimizers
-        self._loops = loops
         # Outer layers come first, so that a variable belongs to the innermost.
         self.owners = {v.path: (layer, v) for layer in self._layers for v in layer.variables}
 
@@ -235,14 +228,19 @@ class Causes:
         if _REGULARIZERS in files:
             return f"the regularizer of {table}", _REGULARIZED
         scopes = touch.name.split("/")[:-1]
-        optimizer = self._optimizer(scopes, files)
-        in_loop = self._is_from_loop(touch)
-        if optimizer is not None and not (in_loop and is_ours(type(optimizer))):
-            cause, remedy = _explain_optimizer(optimizer)
-            return cause, f"{remedy}; {_BEFORE_LOOP}" if in_loop else remedy
-        if in_loop:
-            return f"the look-up in {table} inside a loop", _BEFORE_LOOP
-        layer = owner if owner and _has_scope(owner, scopes) else self._innermost(scopes)
+        made = [o for o in self._optimizers if _has_scope(o, scopes)]
+        if _LOSS_SCALE in files:
+            scales = keras.optimizers.LossScaleOptimizer
+            made += [o for o in self._optimizers if isinstance(o, scales)]
+        if made:
+            return _explain_optimizer(made[0])
+        inner = (
+            layer
+            for scope in reversed(scopes)
+            for layer in self._layers
+            if _has_scope(layer, [scope])
+        )
+        layer = owner if owner and _has_scope(owner, scopes) else next(inner, None)
         if isinstance(layer, keras.layers.Embedding):
             return _label(layer), "lexrow.keras.RowEmbedding"
         if layer is not None:
@@ -256,34 +254,6 @@ class Causes:
         line = source_line(frames, lambda path: path.startswith(str(_KERAS)))
         return line, instead(touch.operation)
 
-    def _optimizer(self, scopes: Sequence[str], files: set[str]) -> Any:
-        """Return the optimizer that made an operation, by its name scopes and files, or None."""
-        scales = keras.optimizers.LossScaleOptimizer
-        made = [o for o in self._optimizers if _has_scope(o, scopes)]
-        if _LOSS_SCALE in files:
-            made += [o for o in self._optimizers if isinstance(o, scales)]
-        return made[0] if made else None
-
-    def _is_from_loop(self, touch: Touch) -> bool:
-        """Return whether the table is looked up in a loop that does not contain the operation."""
-        loops = (
-            loop
-            for table, loops in self._loops.items()
-            if table == touch.variable or is_slot(touch.variable, table)
-            for loop in loops
-        )
-        return any(not touch.name.startswith(loop) for loop in loops)
-
-    def _innermost(self, scopes: Sequence[str]) -> keras.layers.Layer | None:
-        """Return the layer of the last scope that belongs to a layer, or None."""
-        layers = (
-            layer
-            for scope in reversed(scopes)
-            for layer in self._layers
-            if _has_scope(layer, [scope])
-        )
-        return next(layers, None)
-
 
 def _has_scope(named: Any, scopes: Iterable[str]) -> bool:
     """Return whether a scope has the name of a layer or optimizer, with or without _1, _2, ..."""
@@ -294,7 +264,7 @@ def _explain_optimizer(optimizer: Any) -> tuple[str, str]:
     """Return an optimizer as a cause, and what to use instead: for one of ours, another layer."""
     kind, cause = type(optimizer), _label(optimizer)
     if is_ours(kind):
-        return cause, "a layer with a row-sparse gradient, such as lexrow.keras.RowEmbedding"
+        return cause, _SPARSE
     if kind.__name__ == "LossScaleOptimizer":
         return cause, "lexrow.keras.LossScaleOptimizer"
     ours = _OPTIMIZERS.get(kind.__name__, "LazyAdam, Adagrad or SGD")

@@ -74,6 +74,8 @@ class RowEmbedding(keras.layers.Embedding):
             represent every id.
     """
 
+    _embeddings: Any  # a variable of Keras
+
     def __init__(
         self,
         input_dim: int,
@@ -126,18 +128,14 @@ class RowEmbedding(keras.layers.Embedding):
                 or a strategy of tf.distribute is in use without table="device". Nothing is
                 allocated then.
         """
-        if not self.built:
-            require_room(self)
-        if self.table != "device":
-            if not self.built:
-                self._build_table()
+        if self.built:
             return
-        super().build(input_shape)
-        self._embeddings.is_table = True  # read by the optimizers of lexrow.keras
-        self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
-
-    def _build_table(self) -> None:
-        """Create a table that is not a variable of the device, as a weight; raises as `build`."""
+        require_room(self)
+        if self.table == "device":
+            super().build(input_shape)
+            self._embeddings.is_table = True  # read by the optimizers of lexrow.keras
+            self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
+            return
         check_kind(self)  # with `weights`, Keras builds the layer before the constructor's check
         refuse_strategy(f"{self.name}: table={self.table!r}")
         with tf.init_scope():

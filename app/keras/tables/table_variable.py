@@ -28,7 +28,7 @@ from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
 from ...tables.row_reads import row_slices, rows_to_read
-from ..backend import callers, module_of
+from ..backend import callers, graphs_in_trace, module_of
 from .exported_rows import current_export, export_rows, keep_with_graph
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
@@ -306,14 +306,11 @@ class TableVariable(HandleVariable):
 
     def _refuse_loop(self) -> None:
         """Raise ValueError if the gradient of a loop is traced, which would be dense."""
-        graph = tf.compat.v1.get_default_graph()
-        while graph is not None:
-            if type(graph).__name__ == "_WhileBodyGradFuncGraph":
-                raise ValueError(
-                    f"{self.path} is looked up inside a loop or RNN, where its gradient would be "
-                    "dense; look up the rows of all passes before the loop, and pass them to it"
-                )
-            graph = getattr(graph, "outer_graph", None)
+        if any(type(graph).__name__ == "_WhileBodyGradFuncGraph" for graph in graphs_in_trace()):
+            raise ValueError(
+                f"{self.path} is looked up inside a loop or RNN, where its gradient would be "
+                "dense; look up the rows of all passes before the loop, and pass them to it"
+            )
 
     def _below_cache(self) -> Table:
         """Return the table with all rows, by row number if dynamic; write a cache back to it."""
