@@ -74,6 +74,7 @@ class RowEmbedding(keras.layers.Embedding):
             represent every id.
     """
 
+    built: bool
     _embeddings: Any  # a variable of Keras
 
     def __init__(
