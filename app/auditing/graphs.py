@@ -1,4 +1,4 @@
-"""Functions that read the graph of a traced function: operations, shapes, numbers, loops."""
+"""Functions that read the graph of a traced function: operations, shapes, numbers."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ def audit(
         least_bytes: The size of the smallest table to report, in bytes.
 
     Returns:
-        The findings in descending order of bytes (see `auditing.whole.findings`). Their text also
-        names the tables whose rows are not in a variable of the model.
+        The findings in descending order of bytes (see `auditing.whole.Walk.findings`). Their text
+        also names the tables whose rows are not in a variable of the model.
 
     Raises:
         ValueError: The model is not compiled, data is lacking or not made of tensors, or the
@@ -105,10 +105,11 @@ def audit(
         function = traced.get_concrete_function(*arguments)
         parts = find_parts(function)
     variables = _variables(parts, function)
-    tables = whole.taken_by_row(function, variables, least_bytes)
+    walk = whole.Walk(function, variables, least_bytes)
+    tables = walk.by_row()
     tables |= {name for name in variables if any(is_slot(name, table) for table in tables)}
     causes = Causes(parts)
-    findings = whole.findings(function, variables, least_bytes, tables, causes.explain)
+    findings = walk.findings(tables, causes.explain)
     notes = [
         f"the rows of {_label(layer)} are not in a variable of the model; a step reads and writes "
         "only the rows of its batch"
