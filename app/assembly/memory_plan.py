@@ -250,12 +250,7 @@ def _gpu_bytes(name: str) -> int:
 
 
 def calls_per_chunk(stage_steps: int, steps_per_batch: int) -> int:
-    """Return the number of calls of the train function in a chunk, rounded up.
-
-    Args:
-        stage_steps: The value of --stage_steps, the least number of steps in a chunk.
-        steps_per_batch: The number of steps in a call.
-    """
+    """Return the number of calls in a chunk of at least --stage_steps steps."""
     return -(-stage_steps // steps_per_batch)
 
 
@@ -269,11 +264,8 @@ def first_lookups(
     an empty dictionary.
 
     Args:
-        model: Gives the lookups.
         batches: Pairs of an epoch and the data of S steps. At most `count` are taken.
         device: The device of the lookups.
-        count: The number of batches to look at.
-        micro_batches: The number of micro-batches in a step.
     """
     lookups = lookup_function(model, seed, micro_batches)
     ids_by_table: dict[str, list[np.ndarray]] = {}
@@ -431,8 +423,6 @@ def rows_for_words(
 
     Args:
         specs: The tables, which have a row for each word.
-        slots: The slots of a row.
-        vocabulary: The rules that give a word a row.
 
     Raises:
         UsageError: The memory is not enough for a single word, or a map of so many words does not
