@@ -38,8 +38,6 @@ _SPECIAL = frozenset("*?[\\")  # characters of a glob pattern
 _FAILURES = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
 # The errors of RestoreV2 for a file that can be opened, but is too short or has a wrong checksum.
 _DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
-# The errors of RestoreV2 when another process, which should have read the file, is lost.
-_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 
 _LAYOUTS = "tables.json"
 _DEFAULT: Layout = {"kind": "device"}  # of a table in a checkpoint that is older than layouts
@@ -270,8 +268,7 @@ class Bundle:
 
     The constructor reads the index; each method reads the values that it returns or assigns. All of
     them raise DamagedError if a file is missing or damaged, and RunError if it cannot be read for
-    another reason. TensorFlow's errors about a lost process are not converted, and neither is a
-    Python error where all files are good.
+    another reason. A Python error is not converted where all files are good.
 
     Attributes:
         shapes: The shape of each variable, by key.
@@ -323,8 +320,6 @@ class Bundle:
             with _literal_prefix(self._folder) as prefix:
                 try:
                     yield prefix
-                except _LOST:
-                    raise
                 except _FAILURES as error:
                     self._verify(prefix)
                     if isinstance(error, tf.errors.OpError):
@@ -362,16 +357,6 @@ class Bundle:
         return RunError(f"cannot read {path}: {_reason(error)}; mend that and run this again")
 
 
-def is_literal(folder: Path) -> bool:
-    """Return whether a path has no character of a glob pattern: *, ?, [ or a backslash.
-
-    Args:
-        folder: The folder, whose absolute path is checked. TensorFlow finds files in another
-            folder only by the trick of `_literal_prefix`.
-    """
-    return not _SPECIAL.intersection(str(folder.absolute()))
-
-
 @contextlib.contextmanager
 def _literal_prefix(folder: Path) -> Iterator[str]:
     """Yield a path prefix of the files that has no character of a glob pattern.
@@ -380,7 +365,7 @@ def _literal_prefix(folder: Path) -> Iterator[str]:
     brackets or a backslash does not match, whether or not it is escaped. So the folder is opened:
     during the `with` block it is /proc/self/fd/N, which only this process can read.
     """
-    if is_literal(folder):
+    if not _SPECIAL.intersection(str(folder.absolute())):
         yield str(folder.absolute() / PREFIX)
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -69,11 +69,6 @@ FAILURES = {
         "OOM when allocating; mend that",
     ),
     "our bug": (TypeError("a mistake"), TypeError, "a mistake"),
-    "another process is gone": (
-        tf.errors.UnavailableError(None, None, "socket closed"),
-        tf.errors.UnavailableError,
-        "socket closed",
-    ),
 }
 
 
