@@ -133,13 +133,10 @@ def read_rows(folder: Path, name: str, slot: str = "") -> np.ndarray:
         return np.asarray(memoryview(tf.cast(bundle.rows(keys[0], 0, rows), tf.float32)))
     plan = ShardingPlan(rows, len(keys), layout.get("rule", "block"))
     rows_VD = arrays.make_buffer((rows, columns), folder.parent)
-    for part in row_slices(rows, columns):
-        shard_N, row_N = plan.locate(np.arange(part.start, part.stop))
-        for shard, key in enumerate(keys):
-            in_shard_N = shard_N == shard
-            if in_shard_N.any():  # consecutive ids are consecutive rows in every shard, too
-                rows_MD = bundle.rows(key, row_N[in_shard_N].min(), in_shard_N.sum())
-                rows_VD[part][in_shard_N] = tf.cast(rows_MD, tf.float32)
+    for shard, key in enumerate(keys):
+        for part in row_slices(plan.size(shard), columns):
+            ids_N = plan.ids(shard, np.arange(part.start, part.stop))
+            rows_VD[ids_N] = tf.cast(bundle.rows(key, part.start, len(ids_N)), tf.float32)
     return rows_VD
 
 
@@ -176,18 +173,13 @@ def _open_variables(folder: Path, name: str, slot: str, layout: Layout) -> tuple
 
     Raise RunError if the checkpoint lacks one of them.
     """
-    bundle, keys = Bundle(folder), _variable_keys(layout, name, slot)
+    bundle, shards, inner = Bundle(folder), [""], f"/slots/{slot}" if slot else ""
+    if layout["kind"] == "sharded":
+        shards = [f"/parts/{shard}" for shard in range(layout["shards"])]
+    keys = [f"{name}{shard}{inner}/values/{VALUE}" for shard in shards]
     if not bundle.shapes.keys() >= set(keys):
         raise RunError(absence(folder, name, slot))
     return bundle, keys
-
-
-def _variable_keys(layout: Layout, name: str, slot: str) -> list[str]:
-    """Return the keys of the variables that hold the rows, one for each shard."""
-    shards, inner = [""], f"/slots/{slot}" if slot else ""
-    if layout["kind"] == "sharded":
-        shards = [f"/parts/{shard}" for shard in range(layout["shards"])]
-    return [f"{name}{shard}{inner}/values/{VALUE}" for shard in shards]
 
 
 def absence(folder: Path, name: str, slot: str) -> str:
@@ -314,7 +306,9 @@ class Bundle:
         error of TensorFlow becomes a RunError, and a Python error is raised as it is.
         """
         with reading(self._folder):
-            for path in (self._folder / f"{PREFIX}.index", *_data(self._folder)):
+            first = self._folder / f"{PREFIX}.data-00000-of-00001"
+            files = list_folder(self._folder, f"{PREFIX}.data-") or [first]
+            for path in (self._folder / f"{PREFIX}.index", *files):
                 # TensorFlow's errors say less than the system's for a file that cannot be opened.
                 open(path, "rb").close()
             with _literal_prefix(self._folder) as prefix:
@@ -373,11 +367,6 @@ def _literal_prefix(folder: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}/{PREFIX}"
     finally:
         os.close(descriptor)
-
-
-def _data(folder: Path) -> list[Path]:
-    """Return the files that hold the variables; the path of the missing first file if none does."""
-    return list_folder(folder, f"{PREFIX}.data-") or [folder / f"{PREFIX}.data-00000-of-00001"]
 
 
 def _reason(error: tf.errors.OpError) -> str:

@@ -78,20 +78,6 @@ def test_rows_are_read_and_written_wherever_they_are(table, id_type):
     np.testing.assert_array_equal(table.gather(tf.constant([5, 1, 5], id_type)), rows[[5, 1, 5]])
 
 
-def test_a_compiled_function_reads_and_writes_as_an_eager_one(table):
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.int32)])
-    def double(ids):
-        rows = table.gather(ids)
-        assert rows.shape[1] == COLUMNS
-        table.assign(ids, 2 * rows)
-
-    rows = VALUES.copy()
-    for ids in ([9, 2, 4], [], [0]):
-        double(tf.constant(ids, tf.int32))
-        rows[ids] *= 2
-    np.testing.assert_array_equal(all_rows(table), rows)
-
-
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("wrong", [-1, ROWS, ROWS + 1, 1000])
 def test_an_id_out_of_range_is_refused_on_a_cpu(rule, wrong):

@@ -251,10 +251,6 @@ class KeyMap:
         _, parts = read_arrays(path, {"sketch": [np.uint8]} if self._sketch is not None else {})
         if self._sketch is not None and parts["sketch"].shape != self._sketch.counts_HW.shape:
             raise damaged(path, "its sketch has another shape")
-        self._restore(state, parts)
-
-    def _restore(self, state: dict, parts: dict[str, np.ndarray]) -> None:
-        """Replace the whole content by the result of `read_arrays`, and rebuild the index."""
         used, self.used = self.used, state["used"]
         self.step, self._swept, self._free = state["step"], state["swept"], parts["free"]
         for of_V, saved in ((self.counts_V, parts["counts"]), (self._last_V, parts["last"])):
