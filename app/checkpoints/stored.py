@@ -34,10 +34,12 @@ PREFIX = "tables"  # the beginning of the names of the files
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # the end of the key of every variable
 
 _SPECIAL = frozenset("*?[\\")  # characters of a glob pattern
-# The errors of TensorFlow's readers. Some readers turn a status into an error of Python.
-_FAILURES = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
-# The errors of RestoreV2 for a file that can be opened, but is too short or has a wrong checksum.
-_DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
+# The errors of TensorFlow for a file that can be opened, but is too short or has a wrong checksum.
+# Some of its readers turn a status into an error of Python, or into a `tf.errors.OpError`.
+_DAMAGE = (
+    *(tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError),
+    *(IndexError, RuntimeError, ValueError),
+)
 
 _LAYOUTS = "tables.json"
 _DEFAULT: Layout = {"kind": "device"}  # of a table in a checkpoint that is older than layouts
@@ -260,7 +262,7 @@ class Bundle:
 
     The constructor reads the index; each method reads the values that it returns or assigns. All of
     them raise DamagedError if a file is missing or damaged, and RunError if it cannot be read for
-    another reason. A Python error is not converted where all files are good.
+    another reason.
 
     Attributes:
         shapes: The shape of each variable, by key.
@@ -269,12 +271,10 @@ class Bundle:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self.shapes: dict[str, list[int]] = {}
-        self.dtypes: dict[str, tf.DType] = {}
         with self._prefix() as prefix:
             reader = tf.train.load_checkpoint(prefix)
-            self.shapes = reader.get_variable_to_shape_map()
-            self.dtypes = reader.get_variable_to_dtype_map()
+            self.shapes: dict[str, list[int]] = reader.get_variable_to_shape_map()
+            self.dtypes: dict[str, tf.DType] = reader.get_variable_to_dtype_map()
 
     def rows(self, key: str, first: int, count: int) -> tf.Tensor:
         """Read consecutive rows of a variable of shape (V, D), and no others.
@@ -289,8 +289,14 @@ class Bundle:
         rows, columns = self.shapes[key]
         # For a slice TensorFlow first reads the whole variable, then copies the slice.
         part = "" if count == rows else f"{rows} {columns} {first},{count}:-"
-        with self._prefix() as prefix:
-            return self._read(prefix, key, part)
+        with self._prefix() as prefix, tf.device(HOST):
+            (value,) = tf.raw_ops.RestoreV2(
+                prefix=prefix,
+                tensor_names=[key],
+                shape_and_slices=[part],
+                dtypes=[self.dtypes[key]],
+            )
+        return value
 
     def restore(self, variables: tf.train.Checkpoint) -> None:
         """Assign the saved values to variables; keep the value of a variable that was not saved."""
@@ -299,56 +305,29 @@ class Bundle:
 
     @contextlib.contextmanager
     def _prefix(self) -> Iterator[str]:
-        """Yield the path prefix of the files, and convert errors of the `with` block.
+        """Yield the path prefix of the files, and convert errors of TensorFlow in the block.
 
-        First each file is opened once. After an error, every variable is read once, to tell a
-        damaged file (DamagedError) from one that cannot be read (RunError). If all can be read, an
-        error of TensorFlow becomes a RunError, and a Python error is raised as it is.
+        First each file is opened once: TensorFlow's errors say less than the system's for a file
+        that cannot be opened.
         """
+        first = self._folder / f"{PREFIX}.data-00000-of-00001"
         with reading(self._folder):
-            first = self._folder / f"{PREFIX}.data-00000-of-00001"
             files = list_folder(self._folder, f"{PREFIX}.data-") or [first]
             for path in (self._folder / f"{PREFIX}.index", *files):
-                # TensorFlow's errors say less than the system's for a file that cannot be opened.
                 open(path, "rb").close()
             with _literal_prefix(self._folder) as prefix:
                 try:
                     yield prefix
-                except _FAILURES as error:
-                    self._verify(prefix)
-                    if isinstance(error, tf.errors.OpError):
-                        raise self._unreadable(error) from error
-                    raise
-
-    def _verify(self, prefix: str) -> None:
-        """Read every variable; raise DamagedError if its checksum is wrong, RunError if unreadable.
-
-        Return nothing if all files are good. This fills `dtypes`.
-        """
-        try:
-            self._read(prefix, "_CHECKPOINTABLE_OBJECT_GRAPH")
-            reader = tf.train.load_checkpoint(prefix)
-            self.dtypes = reader.get_variable_to_dtype_map()
-            for key in self.dtypes:
-                self._read(prefix, key)
-        except _DAMAGE as error:
-            raise DamagedError(f"{self._folder / PREFIX}: {_reason(error)}") from error
-        except tf.errors.OpError as error:
-            raise self._unreadable(error) from error
-
-    def _read(self, prefix: str, key: str, part: str = "") -> tf.Tensor:
-        """Read a variable, or the part of it that a slice of RestoreV2 names, on the CPU."""
-        dtype = self.dtypes.get(key, tf.string)
-        with tf.device(HOST):
-            (value,) = tf.raw_ops.RestoreV2(
-                prefix=prefix, tensor_names=[key], shape_and_slices=[part], dtypes=[dtype]
-            )
-        return value
-
-    def _unreadable(self, error: tf.errors.OpError) -> RunError:
-        """Return (do not raise) the error for files that cannot be read, with the reason."""
-        path = self._folder / PREFIX
-        return RunError(f"cannot read {path}: {_reason(error)}; mend that and run this again")
+                except (tf.errors.OpError, *_DAMAGE) as error:
+                    # Without the name of the operation in the graph.
+                    lines = str(getattr(error, "message", error)).splitlines() or [""]
+                    reason = lines[0].rpartition("}} ")[2][:200] or type(error).__name__
+                    path = self._folder / PREFIX
+                    if isinstance(error, _DAMAGE) or type(error) is tf.errors.OpError:
+                        raise DamagedError(f"{path}: {reason}") from error
+                    raise RunError(
+                        f"cannot read {path}: {reason}; mend that and run this again"
+                    ) from error
 
 
 @contextlib.contextmanager
@@ -367,12 +346,3 @@ def _literal_prefix(folder: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}/{PREFIX}"
     finally:
         os.close(descriptor)
-
-
-def _reason(error: tf.errors.OpError) -> str:
-    """Return the first line of an error's message, cut to 200 characters.
-
-    The name of the operation in the graph is left out.
-    """
-    lines = error.message.splitlines() or [type(error).__name__]
-    return lines[0].rpartition("}} ")[2][:200]
