@@ -124,9 +124,7 @@ def clip_gradients(
 ) -> dict[str, RowGradients]:
     """Return the gradients after the clipping of the optimizer.
 
-    Args:
-        optimizer: Its `clip` sees the gradients of all tables together.
-        gradients: The row gradients by table.
+    Its `clip` sees the gradients of all tables together.
     """
     clipped = optimizer.clip({name: rows.values_UD for name, rows in gradients.items()})
     return {name: RowGradients(gradients[name].ids_U, rows_UD) for name, rows_UD in clipped.items()}
@@ -206,8 +204,6 @@ def lookup_function(
     ids, otherwise (N,).
 
     Args:
-        model: Gives the lookups.
-        micro_batches: How many micro-batches each step has.
         is_padded: Whether the result has the padding of `UniqueIds`, too, so that all steps look up
             the same number of ids.
     """
