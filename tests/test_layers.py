@@ -8,6 +8,8 @@ import pathlib
 
 import pytest
 
+from app.__main__ import COMMANDS
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 # Lowest first. A unit (a module or a package directly under app/, or a module that is named here)
@@ -27,20 +29,11 @@ LAYERS = (
     {"training.run"},  # the story of a run, told with everything below
     {"cli"},
     {"sklearn"},
-    {
-        "__main__",
-        "train",
-        "evaluate",
-        "neighbors",
-        "export",
-        "predict",
-        "recommend",
-        "profile",
-        "cluster",
-    },
+    {"__main__", *COMMANDS},
 )
 DEPTH = {unit: depth for depth, layer in enumerate(LAYERS) for unit in layer}
 FLAG_READERS = {"cli"} | LAYERS[-1]
+GUARDS = "__name__ == '__main__'", "TYPE_CHECKING"
 # What a constant may be made of: neither allocates a tensor nor starts TensorFlow's runtime.
 DESCRIPTIONS = {"tf.TensorSpec", "tf.RaggedTensorSpec", "tf.function"}
 
@@ -105,35 +98,17 @@ def unit_of(module: str) -> str:
     return inside if inside in DEPTH else inside.split(".")[0]
 
 
-def acts_at_import(tree: ast.Module, may_define_flags: bool) -> list[int]:
+def acts_at_import(tree: ast.Module) -> list[int]:
     """Line numbers of the module's top-level statements that do more than define."""
     passive = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return [
         node.lineno
         for node in tree.body
         if not isinstance(node, passive)
-        and not is_main_guard(node)
-        and not is_docstring(node)
-        and not (may_define_flags and is_flag_definition(node))
+        and not (isinstance(node, ast.If) and ast.unparse(node.test) in GUARDS)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
         and not (isinstance(node, (ast.Assign, ast.AnnAssign)) and not runs_tensorflow(node))
     ]
-
-
-def is_main_guard(node: ast.stmt) -> bool:
-    guards = ("__name__ == '__main__'", "TYPE_CHECKING", "typing.TYPE_CHECKING")
-    return isinstance(node, ast.If) and ast.unparse(node.test) in guards
-
-
-def is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def is_flag_definition(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Call)
-        and ast.unparse(node.value.func).startswith(("flags.DEFINE_", "flags.mark_"))
-    )
 
 
 def runs_tensorflow(node: ast.stmt) -> bool:
@@ -169,25 +144,17 @@ def test_only_the_top_layers_know_flags(modules):
 
 
 def test_importing_a_module_only_defines(modules):
-    acting = {
-        name: lines
-        for name, tree in modules.items()
-        if (lines := acts_at_import(tree, unit_of(name) in FLAG_READERS))
-    }
+    acting = {name: lines for name, tree in modules.items() if (lines := acts_at_import(tree))}
     assert acting == {}
 
 
 def test_imports_are_relative(modules):
     """The folder is also installed as a package of another name, `lexrow`."""
-    absolute = {
-        name
-        for name, tree in modules.items()
-        for node in ast.walk(tree)
-        if (isinstance(node, ast.Import) and any(a.name.split(".")[0] == "app" for a in node.names))
-        or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "app")
-        if not (isinstance(node, ast.ImportFrom) and node.level)
-    }
-    assert absolute == set()
+    for name, tree in modules.items():
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+            assert "app" not in {imported.split(".")[0] for imported in names}, name
 
 
 def test_the_check_sees_a_wrong_import(tmp_path):
@@ -224,4 +191,4 @@ def test_the_check_sees_a_wrong_import(tmp_path):
     ],
 )
 def test_the_check_sees_work_at_import(source, lines):
-    assert acts_at_import(ast.parse(source), may_define_flags=False) == lines
+    assert acts_at_import(ast.parse(source)) == lines

@@ -42,40 +42,12 @@ _PIECES = [
     *(b"one two three ", b"one\n", b"\n", b"\r\n", b"\r", b"\t", b",", b"\0", b"\xff\xfe", b"\xef"),
     *(b"\xef\xbb\xbf", "\u2028\u0085\u3000".encode(), "e\u0301".encode(), b"x" * 10_000, b" "),
     *(b"__label__", b"__label__a b c\n", b"__label__ x\n", b'"', b'"open', b"'", b"#", b"::", b"|"),
-    *(
-        b"1",
-        b"1 2 3\n",
-        b"user item\n",
-        b"u,i,5\n",
-        b"u\ti\t1e999\n",
-        b"1::2::3::4\n",
-        b"nan",
-        b"-1",
-    ),
-    *(
-        b"nan",
-        b"-1",
-        b"9" * 30,
-        b"\x1f\x8b\x08",
-        b"PAR1",
-        b"<unk>",
-        b"<eos>\t1\n",
-        b"a\t5\n",
-        b"a\tb\n",
-    ),
-    *(
-        b"2 2\n",
-        b"a 1 2\nb 3 4\n",
-        b"a 1 nan\n",
-        b"\xba\x16O/\x0c\0\0\0",  # how files of fastText begin
-        bytes(16),
-        b": section\na b c d\n",
-        b"a b 1.5\n",
-        b"{",
-        b"[]",
-    ),
+    *(b"1", b"1 2 3\n", b"user item\n", b"u,i,5\n", b"u\ti\t1e999\n", b"1::2::3::4\n", b"nan"),
+    *(b"-1", b"9" * 30, b"\x1f\x8b\x08", b"PAR1", b"<unk>", b"<eos>\t1\n", b"a\t5\n", b"a\tb\n"),
+    *(b"2 2\n", b"a 1 2\nb 3 4\n", b"a 1 nan\n", bytes(16), b": section\na b c d\n", b"a b 1.5\n"),
+    *(b"{", b"[]", b"\xba\x16O/\x0c\0\0\0"),  # how files of fastText begin
 ]
-_DAMAGE = (
+_DAMAGE = [
     "cut",
     "flip",
     "empty",
@@ -87,7 +59,7 @@ _DAMAGE = (
     "null",
     '"x"',
     "1e999",
-)
+]
 
 
 class Case(NamedTuple):
@@ -129,9 +101,9 @@ def value(field: dataclasses.Field, is_small: bool = False) -> st.SearchStrategy
 
 
 @st.composite
-def training(draw: st.DrawFn, is_small: bool = False, tasks: tuple[str, ...] = TASKS) -> Case:
+def training(draw: st.DrawFn, is_small: bool = False) -> Case:
     """Draw a run of one or two flags of its task, or a plan with flags of any task."""
-    task = draw(st.sampled_from(tasks))
+    task = draw(st.sampled_from(TASKS))
     fields, every = flag_values.fields_of(flag_values.TASKS[task]), flag_values.fields()
     names = [name for name in (fields if is_small else every) if name not in UNDRAWN]
     flags = []
@@ -155,9 +127,9 @@ def train(task: str, *more: str) -> tuple[str, ...]:
 
 
 @st.composite
-def commands(draw: st.DrawFn, tasks: tuple[str, ...] = TASKS) -> Case:
+def commands(draw: st.DrawFn) -> Case:
     """Draw another command on a finished run, with flags of any value."""
-    task = draw(st.sampled_from(tasks))
+    task = draw(st.sampled_from(TASKS))
     module, more, names = draw(st.sampled_from(_commands(task)))
     flags = []
     for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True)):
@@ -167,9 +139,9 @@ def commands(draw: st.DrawFn, tasks: tuple[str, ...] = TASKS) -> Case:
 
 
 @st.composite
-def damages(draw: st.DrawFn, tasks: tuple[str, ...] = TASKS) -> Case:
+def damages(draw: st.DrawFn) -> Case:
     """Draw a command on a run one of whose files is damaged."""
-    task = draw(st.sampled_from(tasks))
+    task = draw(st.sampled_from(TASKS))
     where = draw(st.sampled_from(_DAMAGE)), draw(st.integers(0, 99)), draw(st.floats(0, 1))
     resumed = train(task, "--epochs=2")
     others = [(module, *more) for module, more, _ in _commands(task) if module != "app.profile"]
@@ -184,29 +156,21 @@ def texts(draw: st.DrawFn) -> Case:
     task, odd = draw(st.sampled_from(TASKS)), "{folder}/odd" + suffix
     columns = ("--text_column=b", "--label_column=a", "--user_column=u", "--item_column=i")
     more = draw(st.sampled_from([(), ("--plan_only",)]))
-    argv = draw(
-        st.sampled_from(
-            [
-                (*train(task, *more), f"--corpus={odd}"),
-                (*train(task, *more), f"--corpus={odd}", *columns[:2]),
-                (*train(task, *more), f"--corpus={odd}", *columns[2:]),
-                (*train(task, "--plan_only"), f"--vocab={odd}"),
-                (*train(task, "--plan_only"), f"--heldout={odd}"),
-                (*train(task, "--plan_only"), f"--pretrained_vectors={odd}"),
-                (
-                    *train("classify", "--plan_only", "--fasttext_features"),
-                    f"--initial_model={odd}",
-                ),
-                ("app.predict", f"--model={odd}"),
-                (*train(task, "--plan_only"), f"--flagfile={odd}"),
-                ("app.neighbors", f"--vectors={odd}", "one"),
-                ("app.evaluate", f"--vectors={odd}"),
-                ("app.evaluate", "--workdir={workdir}", "--benchmarks=", f"--pairs={odd}"),
-                ("app.evaluate", "--workdir={workdir}", "--benchmarks=", f"--analogies={odd}"),
-                ("app.evaluate", "--workdir={workdir}", f"--heldout={odd}"),
-            ]
-        )
-    )
+    plan, evaluate = train(task, "--plan_only"), ("app.evaluate", "--workdir={workdir}")
+    commands = [
+        (*train(task, *more), f"--corpus={odd}"),
+        (*train(task, *more), f"--corpus={odd}", *columns[:2]),
+        (*train(task, *more), f"--corpus={odd}", *columns[2:]),
+        *((*plan, f"--{flag}={odd}") for flag in ("vocab", "heldout", "pretrained_vectors")),
+        (*plan, f"--flagfile={odd}"),
+        (*train("classify", "--plan_only", "--fasttext_features"), f"--initial_model={odd}"),
+        ("app.predict", f"--model={odd}"),
+        ("app.neighbors", f"--vectors={odd}", "one"),
+        ("app.evaluate", f"--vectors={odd}"),
+        *((*evaluate, "--benchmarks=", f"--{flag}={odd}") for flag in ("pairs", "analogies")),
+        (*evaluate, f"--heldout={odd}"),
+    ]
+    argv = draw(st.sampled_from(commands))
     return Case(task, argv, content, suffix)
 
 

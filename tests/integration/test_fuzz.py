@@ -1,19 +1,19 @@
 """Commands with whatever flags, files and texts: they end well, or with one line.
 
-LEXROW_FUZZ_SEED=7 LEXROW_FUZZ_CASES=5000 draws other cases, and more, and goes on after the first
-fault: pytest -m slow tests/integration/test_fuzz.py
+To draw other cases, and fewer: LEXROW_FUZZ_SEED=7 LEXROW_FUZZ_CASES=40 make test-slow
+ARGS=tests/integration/test_fuzz.py
 """
 
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import re
 import shutil
 
 import pytest
-from hypothesis import HealthCheck, given, seed
-from hypothesis import settings as hypothesis_settings
+from hypothesis import HealthCheck, given, seed, settings
 
 from tests.integration import fuzzing
 from tests.integration.commands import Command, done, write_corpus
@@ -46,15 +46,13 @@ def corpora(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run_of(tmp_path_factory, corpora):
     """Return a finished run of a task; it is made when it is first asked for."""
-    made = {}
 
+    @functools.cache
     def run(task):
-        if task not in made:
-            folder = tmp_path_factory.mktemp(task)
-            values = {"workdir": folder / "run", "folder": folder, "corpus": corpora[task]}
-            done(folder, *(part.format(**values) for part in fuzzing.train(task)))
-            made[task] = folder / "run"
-        return made[task]
+        folder = tmp_path_factory.mktemp(task)
+        values = {"workdir": folder / "run", "folder": folder, "corpus": corpora[task]}
+        done(folder, *(part.format(**values) for part in fuzzing.train(task)))
+        return folder / "run"
 
     return run
 
@@ -72,9 +70,9 @@ def fault(tmp_path_factory, corpora, run_of):
             fuzzing.damage(workdir, *case.damage)
         if case.suffix:
             (folder / f"odd{case.suffix}").write_bytes(case.content)
-        values = {"workdir": workdir, "folder": folder, "corpus": corpora[case.task]}
         argv = case.argv
-        for name, value in values.items():
+        places = {"workdir": workdir, "folder": folder, "corpus": corpora[case.task]}
+        for name, value in places.items():
             argv = tuple(part.replace(f"{{{name}}}", str(value)) for part in argv)
         before = fuzzing.contents(workdir)
         ended, wrong = fuzzing.watched(Command(prints, *argv, within=folder))
@@ -90,37 +88,9 @@ def fault(tmp_path_factory, corpora, run_of):
     return found
 
 
-def draw(strategy, count, check):
-    """Try so many cases of a strategy, the same at each time unless LEXROW_FUZZ_SEED is given."""
-    options = {"max_examples": count, "deadline": None, "database": None, "print_blob": False}
-    checks = [*HealthCheck]
-    if "LEXROW_FUZZ_SEED" not in os.environ:
-        options["derandomize"] = True
-    drawn = hypothesis_settings(**options, suppress_health_check=checks)(given(strategy)(check))
-    seed(_SEED)(drawn)() if "LEXROW_FUZZ_SEED" in os.environ else drawn()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("strategy", "count"),
-    [
-        (fuzzing.training(), 28),
-        (fuzzing.commands(tasks=("words",)), 6),
-        (fuzzing.texts(), 4),
-        (fuzzing.damages(tasks=("words",)), 2),
-    ],
-    ids=["plans", "commands", "texts", "damages"],
-)
-def test_a_few(strategy, count, fault):
-    def check(case):
-        assert fault(case) == []
-
-    draw(strategy, count, check)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _SHARES)
-def test_many(name, fault):
+def test_commands_of_all_kinds(name, fault):
     """All faults are collected; of those that look alike, the first is shown."""
     strategy, share = _SHARES[name]
     found, counts = {}, collections.Counter()
@@ -132,6 +102,8 @@ def test_many(name, fault):
             counts[kind] += 1
             found.setdefault(kind, (case, wrong))
 
-    draw(strategy, round(share * _CASES), check)
+    options = {"deadline": None, "database": None, "print_blob": False}
+    options |= {"max_examples": round(share * _CASES), "suppress_health_check": [*HealthCheck]}
+    seed(_SEED)(settings(**options)(given(strategy)(check)))()
     lines = [f"{counts[kind]} x {wrong}: {case}" for kind, (case, wrong) in found.items()]
     assert not found, "\n".join(lines)

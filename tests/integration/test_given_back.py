@@ -41,13 +41,11 @@ def test_a_few_models_leave_nothing(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_thirty_of_a_kind_leave_nothing(tmp_path, kind):
-    program = ["-c", UNCOMPILED, str(tmp_path), "5", "30", kind]
-    ended = subprocess.run(
-        [sys.executable, *program],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONMALLOC": "malloc"},  # counts the objects of Python, too
-        capture_output=True,
-        text=True,
-        check=True,
+    check(
+        subprocess.check_output(
+            [sys.executable, "-c", UNCOMPILED, str(tmp_path), "5", "30", kind],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONMALLOC": "malloc"},  # counts the objects of Python, too
+            text=True,
+        )
     )
-    check(ended.stdout)

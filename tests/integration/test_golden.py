@@ -18,17 +18,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from tests.integration import commands
 from tests.integration.commands import ROOT, SMALL, Command, Ended, steps_logged
 
 GOLDEN = ROOT / "tests/golden"
 COMMON = (
-    "--dim=4",
-    "--steps_per_call=2",
-    "--epochs=2",
-    "--compute_dtype=float32",
-    "--device=CPU:0",
-    "--log_seconds=0",
-    "--keep_checkpoints=1",
+    *("--dim=4", "--steps_per_call=2", "--epochs=2", "--compute_dtype=float32", "--device=CPU:0"),
+    *("--log_seconds=0", "--keep_checkpoints=1"),
 )
 WORDS = ("--corpus=words.txt", *SMALL, "--batch_tokens=64", "--block_bytes=2048", *COMMON)
 LANGUAGE_MODEL = (
@@ -74,28 +70,22 @@ CASES = {
     "classify_ngrams": Case((*CLASSIFY, "--buckets=2000")),
     "recommend": Case(RECOMMEND),
 }
-# Commands that read a workdir and print; the lines of stdin are the last.
+# Commands that read a workdir and print, and the texts that those of standard input predict.
 QUESTIONS = {
-    "words": (
-        (("app.evaluate", "--benchmarks=", "--pairs=pairs.tsv"), ""),
-        (("app.neighbors", "ba", "be", "--k=3"), ""),
-    ),
-    "language_model": (
-        (("app.evaluate", "--heldout=words.txt"), ""),
-        (("app.neighbors", "ba", "--k=3"), ""),
-    ),
-    "classify": (
-        (("app.evaluate", "--heldout=labels.txt"), ""),
-        (("app.predict", "--k=3"), "one good two\nbad five\nodd strange\n"),
-    ),
-    "classify_ngrams": ((("app.predict", "--k=3"), "one good two\nbad five\nfive bad bad\n"),),
+    "words": ("app.evaluate --benchmarks= --pairs=pairs.tsv", "app.neighbors ba be --k=3"),
+    "language_model": ("app.evaluate --heldout=words.txt", "app.neighbors ba --k=3"),
+    "classify": ("app.evaluate --heldout=labels.txt", "app.predict --k=3"),
+    "classify_ngrams": ("app.predict --k=3",),
     "recommend": (
-        (("app.evaluate", "--heldout=likes.txt"), ""),
-        (("app.recommend", "user1", "user5", "--k=4"), ""),
-        (("app.neighbors", "item3", "--k=3"), ""),
+        "app.evaluate --heldout=likes.txt",
+        "app.recommend user1 user5 --k=4",
+        "app.neighbors item3 --k=3",
     ),
 }
-CHEAP = {"words_stopped"}  # whose resuming `make test` shows too
+TEXTS = {
+    "classify": "one good two\nbad five\nodd strange\n",
+    "classify_ngrams": "one good two\nbad five\nfive bad bad\n",
+}
 
 
 @pytest.fixture
@@ -128,7 +118,7 @@ def test_a_golden_workdir_answers_as_before(folder, name):
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in CHEAP else pytest.param(name, marks=pytest.mark.slow) for name in CASES],
+    [pytest.param(n, marks=[pytest.mark.slow] * (n != "words_stopped")) for n in CASES],
 )
 def test_a_golden_workdir_is_resumed(folder, name):
     before = steps_logged(folder / name)
@@ -152,8 +142,8 @@ def exported(folder: pathlib.Path, name: str) -> pathlib.Path:
 def answers(folder: pathlib.Path, name: str) -> str:
     """Return what the commands of `QUESTIONS` print, one after the other."""
     return "\n".join(
-        done(folder, *command, f"--workdir={name}", stdin=stdin).out
-        for command, stdin in QUESTIONS[name]
+        done(folder, *command.split(), f"--workdir={name}", stdin=TEXTS.get(name, "")).out
+        for command in QUESTIONS[name]
     )
 
 
@@ -164,11 +154,9 @@ def resumed(folder: pathlib.Path, name: str) -> Ended:
     return done(folder, *case.starter, "app.train", f"--workdir={name}", *more)
 
 
-def done(folder: pathlib.Path, *argv: str, stdin: str = "") -> Ended:
+def done(folder: pathlib.Path, *argv: str, **options: str) -> Ended:
     """Run a command in a folder; it has to end well."""
-    ended = Command(folder.parent, *argv, stdin=stdin, within=folder).ended()
-    assert ended.code == 0 and "Traceback" not in ended.err, ended
-    return ended
+    return commands.done(folder.parent, *argv, within=folder, **options)
 
 
 def contents(path: pathlib.Path) -> dict[str, bytes]:

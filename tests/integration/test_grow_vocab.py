@@ -15,16 +15,15 @@ from app.checkpoints.stored import read_rows
 from app.checkpoints.workdir import Workdir, read_settings
 from app.settings import flag_values
 from app.settings.checks import make_config
-from app.system.files import remove_folder
 from app.tasks import all_tasks, trained_vectors
 from app.text import vocabulary
 from tests.integration.commands import (
     WORDS,
-    Command,
     checkpoint,
     done,
+    killed_when,
     newest_step,
-    refusal,
+    refused,
     run,
     tensors,
     train,
@@ -47,14 +46,10 @@ def more(tmp_path_factory):
     return path
 
 
-def make_copy(trained, folder):
-    return shutil.copytree(trained, folder / "run")
-
-
-def make_third(folder):
-    path = folder / "third.txt"
-    path.write_text("ya yb yc yd ye yf yg yh yi yj\n" * 100)
-    return path
+@pytest.fixture
+def workdir(tmp_path, trained):
+    """A copy of the finished run."""
+    return shutil.copytree(trained, tmp_path / "run")
 
 
 def grow(workdir, **flags):
@@ -75,8 +70,7 @@ def rows_by_name(folder, tokens, table, slot=""):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [{}, {"table": "host"}, {"max_vocab_size": 70}])
-def test_rows_and_slots_go_on_and_counts_are_merged(tmp_path, trained, more, flags):
-    workdir = make_copy(trained, tmp_path)
+def test_rows_and_slots_go_on_and_counts_are_merged(workdir, more, flags):
     before = vocabulary.load(str(workdir / "vocab.tsv"))
     rows = {
         (table, slot): rows_by_name(checkpoint(workdir), before.tokens, table, slot)
@@ -113,10 +107,11 @@ def test_rows_and_slots_go_on_and_counts_are_merged(tmp_path, trained, more, fla
 @pytest.mark.slow
 def test_new_words_start_unlike_any_word_before(tmp_path, trained, more):
     workdir, corpus = tmp_path / "run", read_settings(trained)["corpus"]
-    first = {}
+    first, third = {}, tmp_path / "third.txt"
+    third.write_text("ya yb yc yd ye yf yg yh yi yj\n" * 100)
     # The learning rate is too small to change the initial rows.
     done(tmp_path, *train(workdir, corpus, "--epochs=1", "--learning_rate=1e-30"))
-    for text, epochs in ((more, 2), (make_third(tmp_path), 3)):
+    for text, epochs in ((more, 2), (third, 3)):
         flags = f"--corpus={text}", "--grow_vocab", f"--epochs={epochs}"
         done(tmp_path, "app.train", f"--workdir={workdir}", *flags)
         vectors = trained_vectors.load(workdir)
@@ -129,16 +124,14 @@ def test_new_words_start_unlike_any_word_before(tmp_path, trained, more):
 def test_a_grown_run_trains_on_and_resumes_bit_for_bit(tmp_path, trained, more):
     whole, killed = (tmp_path / name for name in ("whole", "killed"))
     for folder in (whole, killed):
-        folder.mkdir()
-        make_copy(trained, folder)
+        shutil.copytree(trained, folder / "run")
     flags = ("--checkpoint_minutes=0", *GROW)
     ended = done(whole, *train(whole / "run", more, *flags))
     assert f"--grow_vocab: {len(WORDS)} words keep their rows, and 30 are new" in ended.err
     last, before = newest_step(whole / "run"), newest_step(trained)
     assert last > before + 4
-    command = Command(killed, *train(killed / "run", more, *flags))
-    ended = command.signal_when(lambda: newest_step(killed / "run") >= (before + last) // 2)
-    assert ended.code == -signal.SIGKILL
+    command = train(killed / "run", more, *flags)
+    killed_when(lambda: newest_step(killed / "run") >= (before + last) // 2, killed, *command)
     ended = done(killed, "app.train", f"--workdir={killed / 'run'}")
     assert "resuming at step" in ended.err and "new" not in ended.err.splitlines()[0]
     assert tensors(killed / "run") == tensors(whole / "run")
@@ -148,16 +141,11 @@ def test_a_grown_run_trains_on_and_resumes_bit_for_bit(tmp_path, trained, more):
     assert "words keep their rows" not in again.err and newest_step(whole / "run") == last
 
 
-# Before the whole is renamed, and between the moves.
-QUICK = (5, 6)
-KILLS = [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in range(11)]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("number", KILLS)
-def test_a_kill_leaves_the_old_or_the_new_workdir(tmp_path, trained, more, number):
-    workdir = make_copy(trained, tmp_path)
-    old, new = trained_vectors.load(workdir), grown(tmp_path, trained, more)
+@pytest.mark.parametrize("number", range(11))
+def test_a_kill_leaves_the_old_or_the_new_workdir(tmp_path, workdir, trained, more, number):
+    place = grow(shutil.copytree(trained, tmp_path / "grown" / "run"), corpus=str(more))
+    old, new = trained_vectors.load(workdir), trained_vectors.load(place.path)
     flags = train(workdir, more, *GROW)[1:]
     ended = run(tmp_path, "tests.integration.killed_growth", str(number), *flags)
     if ended.code == 0:
@@ -176,18 +164,10 @@ def test_a_kill_leaves_the_old_or_the_new_workdir(tmp_path, trained, more, numbe
     assert len(neighbors.out.splitlines()) == 2
     again = ("app.train", f"--workdir={workdir}") if is_new else ("app.train", *flags)
     done(tmp_path, *again)
-    undisturbed = make_copy(trained, tmp_path / "undisturbed")
+    undisturbed = shutil.copytree(trained, tmp_path / "undisturbed")
     done(tmp_path, *train(undisturbed, more, *GROW))
     assert tensors(workdir) == tensors(undisturbed)
     assert not [path for path in workdir.rglob("*") if "grown" in path.name]
-
-
-def grown(folder, trained, more):
-    """The vectors of a workdir that has grown, and has not been trained since."""
-    place = grow(make_copy(trained, folder / "grown"), corpus=str(more))
-    vectors = trained_vectors.load(place.path)
-    remove_folder(place.path)
-    return vectors
 
 
 @pytest.mark.parametrize(
@@ -195,19 +175,12 @@ def grown(folder, trained, more):
     [
         (["--dim=16"], "--dim=16: --workdir={} was made with 8; give that, or a new --workdir"),
         (["--epochs=2"], "--epochs=2: these are made, and new words need training; give more"),
-        (
-            ["--task=recommend"],
-            "--grow_vocab=true: --task=recommend has no such flag, only words, classify; ",
-        ),
-        (["--strategy=mirrored", "--device="], "--strategy=mirrored: tables of several processes"),
-        (["--table=host", "--table_file=rows"], "--table_file=rows: a table in a file cannot grow"),
     ],
 )
-def test_growth_that_is_refused(tmp_path, trained, more, flags, told):
-    workdir = make_copy(trained, tmp_path)
+def test_growth_that_is_refused(tmp_path, workdir, more, flags, told):
     before = trained_vectors.load(workdir)
     command = "app.train", f"--workdir={workdir}", f"--corpus={more}", *GROW, *flags
-    assert told.format(workdir) in refusal(run(tmp_path, *command))
+    assert told.format(workdir) in refused(tmp_path, *command)
     after = trained_vectors.load(workdir)
     assert after.tokens == before.tokens
     np.testing.assert_array_equal(after.matrix, before.matrix)
@@ -226,19 +199,14 @@ def test_losses_that_cannot_grow(tmp_path, corpus, more, flags, told):
     command = [part for part in train(tmp_path / "run", corpus) if not part.startswith(pairs)]
     done(tmp_path, *command, *flags, "--epochs=1")
     again = "app.train", f"--workdir={tmp_path}/run", f"--corpus={more}", *GROW
-    assert told in refusal(run(tmp_path, *again))
+    assert told in refused(tmp_path, *again)
 
 
-def test_an_unfinished_run_and_a_dynamic_table_do_not_grow(tmp_path, trained, corpus, more):
-    workdir = make_copy(trained, tmp_path)
+def test_an_unfinished_run_does_not_grow(tmp_path, workdir, more):
     flags = workdir / "flags.cfg"
     flags.write_text(flags.read_text().replace("--epochs=2", "--epochs=3"))
-    ended = run(tmp_path, "app.train", f"--workdir={workdir}", f"--corpus={more}", *GROW)
-    assert f"--corpus={more} is not what --workdir={workdir} was made with" in refusal(ended)
-    for task in ("words", "classify"):
-        flags = f"--task={task}", f"--workdir={tmp_path}/other", f"--corpus={corpus}"
-        ended = run(tmp_path, "app.train", *flags, "--grow_vocab", "--table=dynamic")
-        assert "--table=dynamic: a table that gets rows as keys come cannot grow" in refusal(ended)
+    line = refused(tmp_path, "app.train", f"--workdir={workdir}", f"--corpus={more}", *GROW)
+    assert f"--corpus={more} is not what --workdir={workdir} was made with" in line
 
 
 @pytest.mark.slow
@@ -253,4 +221,3 @@ def test_rows_without_a_name_stay_the_tail():
     assert found.tolist() == [2, 0, 3, 5, 6, 7, 8]
     assert growth._new_ids(7, row_map, 8) is None
     assert growth._new_ids(2, row_map, 4) is None
-    assert flag_values.fields()["grow_vocab"].default is False

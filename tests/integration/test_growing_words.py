@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from app.text import vocabulary
 from tests.integration import commands
-from tests.integration.commands import done, refusal, run
+from tests.integration.commands import done, refused, run
 
-DYNAMIC = ("--table=dynamic", "--table_gb=0.1", "--min_count=2")
-
-
-def train(workdir, corpus, *more):
-    return commands.train(workdir, corpus, *DYNAMIC, *more)
+DYNAMIC = (*commands.SMALL, "--table=dynamic", "--table_gb=0.1")
+train = functools.partial(commands.train, small=DYNAMIC)
 
 
 @pytest.mark.slow
@@ -30,24 +29,10 @@ def test_it_trains_and_is_used_as_any_run(tmp_path, corpus):
     assert again.counts.sum() == pytest.approx(1.5 * words.counts.sum(), rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--loss=hierarchical_softmax",), "--loss=hierarchical_softmax needs a vocabulary"),
-        (("--cache=memory",), "--cache=memory needs a vocabulary"),
-        (("--min_count=256",), "--min_count=256: --table=dynamic counts words without a row up to"),
-        (("--table_gb=0.000001", "--dim=300"), "--table_gb=1e-06: a word takes"),
-    ],
-)
-def test_what_it_cannot_do_is_refused(tmp_path, corpus, flags, said):
-    workdir = tmp_path / "run"
-    shared = ("--group_tokens=32", "--shared_negatives=8") if "loss" in flags[0] else ()
-    command = [part for part in train(workdir, corpus) if part not in shared]
-    assert said in refusal(run(tmp_path, *command, *flags))
-
-
 @pytest.mark.slow
 def test_too_few_rows_and_another_kind_of_table_end_in_one_line(tmp_path, corpus):
+    command = train(tmp_path / "few", corpus, "--table_gb=0.000001", "--dim=300")
+    assert "--table_gb=1e-06: a word takes" in refused(tmp_path, *command)
     few = run(tmp_path, *train(tmp_path / "few", corpus, "--table_gb=0.000003"))
     assert few.code == 1 and "rows are full" in few.err.splitlines()[-1]
     one, other = tmp_path / "one", tmp_path / "other"

@@ -12,6 +12,7 @@ import collections
 import json
 import os
 import random
+import re
 import signal
 import time
 
@@ -39,7 +40,9 @@ DYNAMIC = ("--table=dynamic", "--table_gb=0.001")
 # Rows for half of the words, so that some go and come again.
 FEW = ("--table=dynamic", "--table_gb=0.0065", "--max_age=3", "--block_bytes=1024")
 KINDS = {
-    "words on the device": (),
+    "words on the device": ("--cache=memory",),
+    "words without a cache": ("--cache=none",),
+    "words, cached on disk": ("--cache=disk",),
     "words and phrases": ("--phrases=2", "--phrase_threshold=1.2", "--phrase_min_count=2"),
     "words on the host": HOST,
     "words in a file": (*HOST, "--table_file=rows"),
@@ -72,7 +75,7 @@ def corpora(tmp_path_factory, corpus):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_random_moments(tmp_path, corpora, kind, seed):
-    task, draw = kind.split()[0], random.Random(seed)
+    task, draw = re.match(r"\w+", kind)[0], random.Random(seed)
 
     def start(folder):
         folder.mkdir(exist_ok=True)
@@ -100,6 +103,7 @@ def test_killed_at_random_moments(tmp_path, corpora, kind, seed):
             hits[moment(folder / "run", before)] += code == -signal.SIGKILL
         assert code == 0, ended.err
         assert_same(result(folder / "run"), expected, f"{kind}, seed {seed}, run {runs}, {hits}")
+        assert not list((folder / "run").rglob(".*"))
     print(f"{kind}, seed {seed}: {dict(hits)} in {runs} runs of {seconds:.1f} s")
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from app.text.fasttext import model_file
 from tests import fasttext_peer
-from tests.integration.commands import done, refusal, run
-from tests.integration.test_classify import make_texts, write_lines
-from tests.integration.test_fasttext import NGRAMS, answers, texts_to_predict, train
+from tests.integration.commands import done, export, refused
+from tests.integration.test_classify import make_texts, train, write_lines
+from tests.integration.test_fasttext import NGRAMS, answers, texts_to_predict
 
 pytest.importorskip("faiss")
 
@@ -27,22 +27,30 @@ def workdir(tmp_path_factory):
     return folder / "run"
 
 
-@pytest.mark.parametrize("cutoff", [0, 400, 256])
+def answers_of_both(folder, texts):
+    """The answers of m.ftz, which are those of fastText with it."""
+    found, peer = (
+        answers(folder, texts, f"--model={folder}/m.ftz"),
+        fasttext_peer.load(folder / "m.ftz"),
+    )
+    for text, labels in zip(texts, found, strict=True):
+        assert labels == pytest.approx(fasttext_peer.predict(peer, text), abs=1e-5)
+    return found
+
+
+@pytest.mark.parametrize("cutoff", [0, 256])
 def test_fasttext_predicts_as_we_do(tmp_path, workdir, cutoff):
-    export = ("app.export", f"--workdir={workdir}", f"--output={tmp_path}/m")
-    done(tmp_path, *export, "--format=fasttext")
-    ended = done(tmp_path, *export, "--format=fasttext_quantized", f"--cutoff={cutoff}")
+    export(tmp_path, workdir, "fasttext", "m")
+    ended = export(tmp_path, workdir, "fasttext_quantized", "m", f"--cutoff={cutoff}")
     assert ended.out.startswith(f"{tmp_path}/m.ftz: 3 labels of texts, ")
     ours = model_file.load(tmp_path / "m.ftz", is_supervised=True)
     assert ours.is_quantized and b"</s>" in ours.dictionary.words
     if cutoff:
         assert ours.input.shape[0] == cutoff
         assert os.path.getsize(tmp_path / "m.ftz") < os.path.getsize(tmp_path / "m.bin")
-    texts, peer = texts_to_predict(), fasttext_peer.load(tmp_path / "m.ftz")
-    found = answers(tmp_path, texts, f"--model={tmp_path}/m.ftz")
+    texts = texts_to_predict()
+    found = answers_of_both(tmp_path, texts)
     whole = answers(tmp_path, texts, f"--model={tmp_path}/m.bin")
-    for text, labels in zip(texts, found, strict=True):
-        assert labels == pytest.approx(fasttext_peer.predict(peer, text), abs=1e-5)
     best = [[*labels][:1] == [*exact][:1] for labels, exact in zip(found, whole, strict=True)]
     assert sum(best) > 0.9 * len(best)
 
@@ -51,22 +59,25 @@ def test_fasttext_predicts_as_we_do(tmp_path, workdir, cutoff):
 def test_a_small_model_is_filled_up_with_zeros(tmp_path):
     corpus = write_lines(tmp_path / "a.txt", make_texts(20))
     done(tmp_path, *train(tmp_path / "run", corpus, *NGRAMS))
-    export = ("app.export", f"--workdir={tmp_path}/run", "--format=fasttext_quantized")
-    done(tmp_path, *export, "--cutoff=20000", f"--output={tmp_path}/m.ftz")
+    export(tmp_path, tmp_path / "run", "fasttext_quantized", "m.ftz", "--cutoff=20000")
     assert model_file.load(tmp_path / "m.ftz", is_supervised=True).input.shape[0] == 256
-    texts, peer = texts_to_predict(), fasttext_peer.load(tmp_path / "m.ftz")
-    for text, labels in zip(
-        texts, answers(tmp_path, texts, f"--model={tmp_path}/m.ftz"), strict=True
-    ):
-        assert labels == pytest.approx(fasttext_peer.predict(peer, text), abs=1e-5)
+    answers_of_both(tmp_path, texts_to_predict())
 
 
 @pytest.mark.slow
-def test_too_few_rows(tmp_path, workdir):
-    export = ("app.export", f"--workdir={workdir}", "--format=fasttext_quantized")
-    for option in ("--cutoff=255", "--qout"):
-        ended = run(tmp_path, *export, option, f"--output={tmp_path}/m.ftz")
-        assert "needs 256 rows of words and n-grams, and labels with --qout" in refusal(ended)
-    ended = run(tmp_path, *export[:2], "--format=fasttext", "--qout", f"--output={tmp_path}/m.ftz")
-    assert "--qout means nothing to --format=fasttext; leave it out" in refusal(ended)
+@pytest.mark.parametrize(
+    ("form", "option", "message"),
+    [
+        ("fasttext_quantized", "--cutoff=255", "needs 256 rows of words and n-grams, and labels"),
+        (
+            "fasttext_quantized",
+            "--qout",
+            "needs 256 rows of words and n-grams, and labels with --q",
+        ),
+        ("fasttext", "--qout", "--qout means nothing to --format=fasttext; leave it out"),
+    ],
+)
+def test_too_few_rows(tmp_path, workdir, form, option, message):
+    command = ("app.export", f"--workdir={workdir}", f"--output={tmp_path}/m.ftz")
+    assert message in refused(tmp_path, *command, f"--format={form}", option)
     assert not (tmp_path / "m.ftz").exists()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
-import signal
 
 import pytest
 
 from tests.integration.commands import (
     WORDS,
-    Command,
     done,
+    killed_when,
     logged,
     newest_step,
     tensors,
@@ -33,7 +32,7 @@ ADAMW += ("--clip_row_norm=1", "--clip_global_norm=3", "--readers=1")
     [
         ("gz", ("--model=cbow", "--optimizer=sgd", "--documents=file", "--max_vocab_size=30"), 30),
         ("bz2", ("--model=cbow", "--optimizer=ftrl", "--documents=none", "--subsample=0"), None),
-        ("xz", ("--tokenizer=unicode", "--vocab={folder}/words.tsv", *ADAMW), 41),
+        ("xz", ("--tokenizer=unicode", "--vocab={}/words.tsv", *ADAMW), 41),
     ],
 )
 def test_a_variant(tmp_path, packing, flags, words):
@@ -41,15 +40,14 @@ def test_a_variant(tmp_path, packing, flags, words):
     for seed, name in enumerate("ab"):
         text = write_corpus(tmp_path / name, 200, seed=seed).read_bytes()
         (tmp_path / f"{name}.{packing}").write_bytes(PACKED[packing](text))
-    flags = [flag.format(folder=tmp_path) for flag in flags]
+    flags = [flag.format(tmp_path) for flag in flags]
     pattern = tmp_path / f"?.{packing}"
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     ended = done(tmp_path, *train(whole, pattern, *flags))
     assert "in 2 file" in ended.out
     assert len((whole / "vocab.tsv").read_text().splitlines()) == (words or 60)
-    command = Command(tmp_path, *train(killed, pattern, *flags, "--checkpoint_minutes=0"))
-    ended = command.signal_when(lambda: newest_step(killed) > newest_step(whole) / 3)
-    assert ended.code == -signal.SIGKILL
+    command = train(killed, pattern, *flags, "--checkpoint_minutes=0")
+    killed_when(lambda: newest_step(killed) > newest_step(whole) / 3, tmp_path, *command)
     done(tmp_path, "app.train", f"--workdir={killed}")
     assert tensors(killed) == tensors(whole)
 
