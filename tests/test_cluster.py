@@ -15,7 +15,7 @@ import pytest
 
 from app.distributed import cluster_spec, local_cluster
 from app.system import ports
-from tests.integration.commands import ROOT, SECONDS, refusal, run
+from tests.integration.commands import ROOT, SECONDS, refused
 from tests.processes import is_running, listening, until
 
 
@@ -72,12 +72,17 @@ def test_it_starts_all_and_ends_with_the_chief(tmp_path):
     assert told == set(tasks)
 
 
+def kill(folder: pathlib.Path, worker: str) -> None:
+    """Kills a worker once the chief trains."""
+    until(lambda: "the chief trains" in (folder / "out").read_text())
+    (pid,) = (pid for pid, name in started(folder).items() if name == worker)
+    os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_started_again(tmp_path):
     with launched(tmp_path, "--workers=3") as process:
-        until(lambda: "the chief trains" in (tmp_path / "out").read_text())
-        (worker,) = (pid for pid, name in started(tmp_path).items() if name == "worker-1")
-        os.kill(worker, signal.SIGKILL)
+        kill(tmp_path, "worker-1")
         assert process.wait(SECONDS) == 0
     assert (tmp_path / "err").read_text() == "worker 1 ended (signal 9); starting it again\n"
     counts = list(started(tmp_path).values())
@@ -112,9 +117,7 @@ def test_it_stops_with_all_of_it(tmp_path, number):
 @pytest.mark.slow
 def test_a_chief_that_is_killed(tmp_path):
     with launched(tmp_path, "--workers=3", corpus="endless") as process:
-        until(lambda: "the chief trains" in (tmp_path / "out").read_text())
-        (chief,) = (pid for pid, name in started(tmp_path).items() if name == "worker-0")
-        os.kill(chief, signal.SIGKILL)
+        kill(tmp_path, "worker-0")
         assert process.wait(SECONDS) == 128 + signal.SIGKILL
         assert not any(map(is_running, started(tmp_path)))
     line = "the chief was ended by signal 9; run the same command to continue\n"
@@ -156,7 +159,6 @@ def test_who_is_missing_is_named_once(caplog):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--workers=0", "--workers=0: give at least 1"),
         ("--workers=100000", "--workers=100000: give at most 1000"),
         ("--workers=2", "--workers=2: give the flags of the run to train, as in -- --fl"),
         (
@@ -173,15 +175,12 @@ def test_who_is_missing_is_named_once(caplog):
             "--workers=2 -- --strategy=mirrored",
             "--strategy=mirrored: `lexrow cluster` adds --strategy=multi_worker itself",
         ),
-        (
-            "--workers=2 --port=65536 -- --dim=3",
-            "--port=65536: give at most 65535",
-        ),
+        ("--workers=2 --port=65536 -- --dim=3", "--port=65536: give at most 65535"),
         ("--workers=3 --port=65534 -- --dim=3", "--port=65534: 3 ports are needed from there"),
     ],
 )
 def test_flags_that_cannot_be(tmp_path, flags, message):
-    line = refusal(run(tmp_path, "app.cluster", *flags.split()))
+    line = refused(tmp_path, "app.cluster", *flags.split())
     assert line.startswith("cluster: ") and message in line
     assert not (tmp_path / "run").exists()
 
@@ -190,13 +189,11 @@ def test_ports_that_are_taken(tmp_path):
     (port,) = ports.free(1)
     with listening(port):
         for first, which in ((port, ""), (port - 1, f"port {port} is ")):
-            line = refusal(
-                run(tmp_path, "app.cluster", "--workers=2", f"--port={first}", "--", "-")
-            )
+            line = refused(tmp_path, "app.cluster", "--workers=2", f"--port={first}", "--", "-")
             assert f"--port={first}: {which}in use; choose another, or leave it out" in line
 
 
 def test_another_run_in_the_workdir(tmp_path):
     with local_cluster.Workdir(tmp_path / "run").lock():
         flags = ("--workers=2", "--", f"--workdir={tmp_path}/run")
-        assert "another job is running there" in refusal(run(tmp_path, "app.cluster", *flags))
+        assert "another job is running there" in refused(tmp_path, "app.cluster", *flags)

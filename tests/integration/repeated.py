@@ -45,40 +45,32 @@ TARGETS = np.ones((BATCH, 1), np.float32)
 FOLDER = pathlib.Path(sys.argv[1] if __name__ == "__main__" else ".")
 
 
-def embed(make_layer, prefetches: bool = False) -> None:
+def embedding(kind=RowEmbedding, prefetches=False, **options):
     """A model with one table, which is trained and asked."""
-    folder = pathlib.Path(tempfile.mkdtemp(dir=FOLDER))
-    ids = keras.Input((3,), dtype="int64")
-    vectors = keras.layers.Flatten()(make_layer(ids, str(folder / "rows")))
-    model = keras.Model(ids, keras.layers.Dense(1)(vectors))
-    model.compile(LazyAdam(), "mse")
-    batches = tf.data.Dataset.from_tensor_slices((IDS, TARGETS)).batch(BATCH // 2)
-    model.fit(prefetch_rows(batches, model) if prefetches else batches, verbose=0)
-    model.predict(IDS, verbose=0)
-    shutil.rmtree(folder)
+
+    def embed():
+        folder = pathlib.Path(tempfile.mkdtemp(dir=FOLDER))
+        in_file = {"table_file": str(folder / "rows")} if options.get("table") == "file" else {}
+        ids = keras.Input((3,), dtype="int64")
+        vectors = keras.layers.Flatten()(kind(ROWS, COLUMNS, **options, **in_file)(ids))
+        model = keras.Model(ids, keras.layers.Dense(1)(vectors))
+        model.compile(LazyAdam(), "mse")
+        batches = tf.data.Dataset.from_tensor_slices((IDS, TARGETS)).batch(BATCH // 2)
+        model.fit(prefetch_rows(batches, model) if prefetches else batches, verbose=0)
+        model.predict(IDS, verbose=0)
+        shutil.rmtree(folder)
+
+    return embed
 
 
-def embedding(**options):
-    """A kind of `RowEmbedding`."""
-    prefetches = options.pop("prefetches", False)
-
-    def make_layer(ids, file):
-        has_file = {"table_file": file} if options.get("table") == "file" else {}
-        return RowEmbedding(ROWS, COLUMNS, **options, **has_file)(ids)
-
-    return lambda: embed(make_layer, prefetches)
+def dynamic(rows, columns):
+    return DynamicEmbedding(columns, capacity=rows, key_dtype="int64")
 
 
-def features(**options):
-    """A kind of `FeatureEmbedding`."""
-
-    def make_layer(ids, file):
-        has_file = {"table_file": file} if options.get("table") == "file" else {}
-        table = TableConfig("words", ROWS, COLUMNS, **options, **has_file)
-        vectors = FeatureEmbedding({"ids": FeatureConfig("ids", table, (None, 3))})({"ids": ids})
-        return vectors["ids"]
-
-    return lambda: embed(make_layer)
+def features(rows, columns, **options):
+    table = TableConfig("words", rows, columns, **options)
+    layer = FeatureEmbedding({"ids": FeatureConfig("ids", table, (None, 3))})
+    return lambda ids: layer({"ids": ids})["ids"]
 
 
 def output(name: str) -> None:
@@ -122,12 +114,11 @@ LAYERS_OF_KERAS = {
     "cached": embedding(table="file", hot_rows=200, prefetches=True),
     "file": embedding(table="file"),
     "sharded": embedding(table="sharded"),
-    "dynamic": lambda: embed(
-        lambda ids, _: DynamicEmbedding(COLUMNS, capacity=ROWS, key_dtype="int64")(ids)
-    ),
-    "reduce": lambda: embed(lambda ids, _: RowEmbeddingReduce(ROWS, COLUMNS)(ids)),
-    "features": features(),
-    "features in a file": features(table="file"),
+    "dynamic": embedding(dynamic),
+    "reduce": embedding(RowEmbeddingReduce),
+    "reduce on the host": embedding(RowEmbeddingReduce, table="host"),
+    "features": embedding(features),
+    "features in a file": embedding(features, table="file"),
     **{f"output {name}": lambda name=name: output(name) for name in LAYERS},
 }
 FITS = {

@@ -10,7 +10,6 @@ import pytest
 
 from app.tasks import trained_vectors
 from tests.integration.commands import (
-    WORDS,
     done,
     fresh,
     logged,
@@ -19,7 +18,6 @@ from tests.integration.commands import (
     refused,
     run,
     train,
-    write_corpus,
 )
 
 
@@ -71,29 +69,17 @@ def test_a_workdir_that_is_a_file(tmp_path, corpus):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", ["--log_seconds=0", "--log_seconds=1e7"])
-def test_a_loss_that_is_not_finite(tmp_path, corpus, when):
+def test_a_loss_that_is_not_finite(tmp_path, corpus):
     workdir = tmp_path / "run"
-    wild = ("--optimizer=sgd", "--learning_rate=1e4", when)
-    ended = run(tmp_path, *train(workdir, corpus, *wild))
+    ended = run(tmp_path, *train(workdir, corpus, "--optimizer=sgd", "--learning_rate=1e4"))
     assert ended.code == 1 and "Traceback" not in ended.err
     last = ended.err.splitlines()[-1]
-    window = r"(steps \d+ and|the last checkpoint and step) \d+"
-    assert re.search(f" is not finite between {window}; lower --learning_rate ", last)
+    assert re.search(r" is not finite between steps \d+ and \d+; lower --learning_rate ", last)
     assert all(math.isfinite(value) for row in logged(workdir) for value in row.values())
     # Nothing is saved of it, so that going on as it says helps.
     assert newest_step(workdir) == -1
     done(tmp_path, "app.train", f"--workdir={workdir}", "--learning_rate=0.01", "--epochs=1")
     assert np.isfinite(trained_vectors.load(workdir).matrix).all()
-
-
-@pytest.mark.slow
-def test_a_plan_needs_no_workdir_and_leaves_nothing(tmp_path, monkeypatch):
-    corpus = write_corpus(tmp_path / "a.txt")
-    ended = done(tmp_path, *train("", corpus, "--plan_only"))
-    assert f"vocabulary  {len(WORDS)} words" in ended.out
-    done(tmp_path, *train(tmp_path / "run", corpus, "--plan_only"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "stderr", "stdout"]
 
 
 def test_a_real_process_says_one_line_as_well(tmp_path):

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -18,6 +17,7 @@ from app.text import vocabulary
 from tests.exporting.test_projector import ask_tensorboard
 from tests.integration.browser import browsing, missing
 from tests.integration.commands import ROOT, SECONDS, done, logged, train
+from tests.processes import until
 
 WINDOW = range(6, 20, 2)  # the calls of two steps that are recorded
 
@@ -48,20 +48,13 @@ def make_tensorboard(folder: pathlib.Path):
     environment["PYTHONPATH"] = str(ROOT)
     told = folder / "told"
     with open(told, "w") as file:
-        process = subprocess.Popen(
-            [*command, *variables],
-            cwd=folder,
-            env=environment,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,  # so that what make starts ends with it
-        )
+        place = {"cwd": folder, "env": environment, "stdout": file, "stderr": file}
+        # In a session of its own, so that what make starts ends with it.
+        process = subprocess.Popen([*command, *variables], **place, start_new_session=True)
+    address = re.compile(r"at (http://\S+) \(Press .*\n")
     try:
-        deadline = time.monotonic() + SECONDS
-        while not (line := re.search(r"at (http://\S+) \(Press .*\n", told.read_text())):
-            assert process.poll() is None and time.monotonic() < deadline, told.read_text()
-            time.sleep(0.05)
-        yield line[1], told
+        until(lambda: process.poll() is not None or address.search(told.read_text()))
+        yield address.search(told.read_text())[1], told
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(SECONDS)
@@ -87,30 +80,28 @@ def test_tensorboard_shows_our_run_words_and_steps(tmp_path, corpus):
     with make_tensorboard(tmp_path) as (address, told):
         assert told.read_text().count("\n") == 1  # no noise
         with browsing(tmp_path / "chromium") as browser:
-            scalars(browser, address, workdir, tmp_path)
-            projector(browser, address, workdir, tmp_path)
-            profile(browser, address, workdir, tmp_path)
+            scalars(browser, address, workdir)
+            projector(browser, address, workdir)
+            profile(browser, address, workdir)
     said = XPROF_CACHE.sub("", told.read_text())
     assert "Traceback" not in said and "ERROR" not in said, said
 
 
-def scalars(browser, address, workdir, pictures):
+def scalars(browser, address, workdir):
     last = logged(workdir)[-1]
     tags = "input_wait", "loss", "words_per_second"
     browser.open(f"{address}#scalars")
     browser.type(".search-input >>> input", "|".join(tags))
     browser.until(lambda: set(tags) <= set(browser.texts("tf-card-heading >>> [itemprop=tag]")))
     browser.until(lambda: browser.count("tf-scalar-card >>> path.line[d^=M]") >= len(tags))
-    browser.picture(pictures / "scalars.png")
     browser.open(f"{address}#timeseries")
     browser.type("input[placeholder^='Filter tags']", "^loss$")
     row = ["tensorboard", f"{last['loss']:.5g}", str(int(last["step"]))]
     browser.until(lambda: set(row) <= set(browser.texts("scalar-card .cell")))
-    browser.picture(pictures / "timeseries.png")
     assert browser.complaints() == []
 
 
-def projector(browser, address, workdir, pictures):
+def projector(browser, address, workdir):
     words = vocabulary.load(str(workdir / "vocab.tsv"))
     browser.open(f"{address}#projector", frames=2)
     browser.until(lambda: browser.texts(".numDataPoints") == [str(len(words.tokens))])
@@ -118,16 +109,14 @@ def projector(browser, address, workdir, pictures):
     browser.type("#search-box >>> paper-input >>> input", words.tokens[rank])
     row = [words.tokens[rank], str(rank + 1), str(words.counts[rank])]
     browser.until(lambda: set(row) <= set(browser.texts(".metadata-value")))
-    browser.picture(pictures / "projector.png")
     assert browser.complaints() == []
 
 
-def profile(browser, address, workdir, pictures):
+def profile(browser, address, workdir):
     (recorded,) = workdir.glob("tensorboard/plugins/profile/*")
     browser.open(f"{address}#profile", frames=1)
     browser.until(lambda: "Performance Summary" in browser.texts("*"))
     assert f"tensorboard/{recorded.name}" in browser.texts("mat-select")
-    browser.picture(pictures / "profile.png")
     browser.open(f"{address}?tag=trace_viewer%40#profile", frames=2)
     # What is looked for before the trace is drawn is not found later either.
     browser.until(lambda: "\u25be python" in browser.texts("tr-ui-b-heading"))
@@ -137,5 +126,4 @@ def profile(browser, address, workdir, pictures):
     assert {title for title in titles if re.fullmatch(r"train \d+", title)} == {
         f"train {step}" for step in WINDOW
     }
-    browser.picture(pictures / "trace.png")
     assert browser.complaints(*OFFLINE, XPROF_HOSTS) == []

@@ -207,15 +207,6 @@ def test_vectors_to_start_from(tmp_path, corpus):
     assert "has vectors of 8 numbers; give --dim=8" in line
 
 
-@pytest.mark.slow
-def test_patience_keeps_the_best_epoch(tmp_path, corpus):
-    workdir = tmp_path / "run"
-    done(tmp_path, *train(workdir, corpus, "--epochs=30", "--patience=2"))
-    scores = [row["heldout_accuracy"] for row in logged(workdir) if "heldout_accuracy" in row]
-    assert scores.index(1) == len(scores) - 3 < 27
-    assert [*(workdir / "best").glob("step-*")]
-
-
 def test_what_cannot_be(tmp_path, corpus):
     line = refused(tmp_path, *train(tmp_path / "run", corpus, "--class_weights=neg=2,none=3"))
     assert "--class_weights=neg=2,none=3: 'none' is not a label; give" in line

@@ -1,24 +1,26 @@
-"""Replicas in two processes train as one device on the same batch, and outlive one another."""
+"""Replicas in two processes train as one device on the same batch, and outlive one another.
+
+What a person can get wrong in starting them is told in one line.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 
 import pytest
 
-from tests.integration.commands import Command, logged, refusal, train
+from tests.integration.commands import done, logged, refusal, refused, train
 from tests.integration.replicas import (
     APART,
     CASES,
+    Workers,
     assert_same,
-    cluster,
     trained,
     trained_by_two,
     write_data,
 )
-from tests.processes import until
+from tests.processes import listening, until
 
 FAST = ("adagrad",)
 WORKERS = ("--strategy=multi_worker", "--micro_batches=2", "--cluster_timeout=100")
@@ -61,127 +63,66 @@ def test_workers_that_exchange_changes_equal_replicas_of_one_process(tmp_path, c
         assert_same(tmp_path / f"{case}-mirrored", tmp_path / f"{case}-workers")
 
 
-class Workers:
-    """Two workers of one job, and what they say."""
-
-    def __init__(self, folder, *argv):
-        self._folder, self._argv, self._starts = folder, argv, 0
-        self._configs = cluster(2)
-        self.commands = [self.start(index) for index in range(2)]
-
-    def start(self, index):
-        """Starts one, again if need be."""
-        self._starts += 1
-        folder = self._folder / f"start{self._starts}"
-        folder.mkdir()
-        return Command(folder, "tests.integration.in_cluster", self._configs[index], *self._argv)
-
-    def end(self):
-        """Kills them all."""
-        for command in self.commands:
-            command.process.kill()
-            command.process.join()
-
-
-@pytest.fixture
-def workers(tmp_path, corpus):
-    """Two workers that save at every call; they end with the test."""
-    run = tmp_path / "run"
-    argv = train(run, corpus, *WORKERS, "--checkpoint_minutes=0", "--epochs=8", "--device=")
-    found = Workers(tmp_path, *argv)
-    yield found
-    found.end()
-
-
-def lines(workdir):
-    """The logged steps."""
-    try:
-        found = (workdir / "metrics.jsonl").read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    return [json.loads(line) for line in found if "loss" in line]
+def losses(workdir):
+    """The logged steps with a loss."""
+    return [row for row in logged(workdir) if "loss" in row]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path, corpus, workers, lost):
-    until(lambda: len(lines(tmp_path / "run")) > 5)
-    os.kill(workers.commands[lost].process.pid, signal.SIGKILL)
-    workers.commands[lost].process.join()
-    workers.commands[lost] = workers.start(lost)
-    ended = [command.ended() for command in workers.commands]
-    assert [one.code for one in ended] == [0, 0], ended
-    assert f"worker {lost} (127.0.0.1:" in ended[1 - lost].err
-    assert "starting again" in ended[1 - lost].err
+@pytest.mark.parametrize("apart", [(), ("--sync_steps=16",)], ids=["steps", "exchanges"])
+def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path, corpus, lost, apart):
+    """The lost one is the chief, or the other; both go back to the last checkpoint."""
+    more = ("--checkpoint_minutes=0", "--epochs=8", "--device=", *apart)
+    with Workers(tmp_path, *train(tmp_path / "run", corpus, *WORKERS, *more)) as workers:
+        workers.start_all()
+        until(lambda: len(losses(tmp_path / "run")) > 11)
+        workers.start_again(lost)
+        ended = workers.done()
     assert "resuming at step" in ended[0].err
-
-    alone = tmp_path / "alone"
-    argv = train(alone, corpus, "--micro_batches=2", "--epochs=8")
-    assert Command(tmp_path, *argv).ended().code == 0
-    assert_same(alone, tmp_path / "run")
+    if not apart:
+        assert f"worker {lost} (127.0.0.1:" in ended[1 - lost].err
+        assert "starting again" in ended[1 - lost].err
+    starter = ("tests.integration.on_two_devices",) if apart else ()
+    strategy = ("--micro_batches=2", f"--strategy={'mirrored' if apart else 'none'}")
+    done(tmp_path, *starter, *train(tmp_path / "alone", corpus, *more, *strategy))
+    assert_same(tmp_path / "alone", tmp_path / "run")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_worker_that_is_killed_between_exchanges(tmp_path, corpus, lost):
-    """The lost one is the chief, or the other; both go back to the last exchange of all rows."""
-    apart = ("--sync_steps=16", "--checkpoint_minutes=0", "--epochs=8", "--device=")
-    found = Workers(tmp_path, *train(tmp_path / "run", corpus, *WORKERS, *apart))
-    try:
-        until(lambda: len(lines(tmp_path / "run")) > 11)
-        os.kill(found.commands[lost].process.pid, signal.SIGKILL)
-        found.commands[lost].process.join()
-        found.commands[lost] = found.start(lost)
-        ended = [command.ended() for command in found.commands]
-    finally:
-        found.end()
-    assert [one.code for one in ended] == [0, 0], ended
-    assert "resuming at step" in ended[0].err
-
-    mirrored = ("--strategy=mirrored", "--micro_batches=2", *apart)
-    argv = train(tmp_path / "mirrored", corpus, *mirrored)
-    assert Command(tmp_path, "tests.integration.on_two_devices", *argv).ended().code == 0
-    assert_same(tmp_path / "mirrored", tmp_path / "run")
-
-
-@pytest.mark.slow
-def test_all_stop_when_one_is_asked_to(tmp_path, workers):
-    until(lambda: len(lines(tmp_path / "run")) > 5)
-    os.kill(workers.commands[1].process.pid, signal.SIGTERM)
-    for command in workers.commands:
-        ended = command.ended()
-        assert ended.code == 130
-        assert ended.err.splitlines()[-1].startswith("train: stopped as asked, and saved")
+def test_all_stop_when_one_is_asked_to(tmp_path, corpus):
+    argv = train(tmp_path / "run", corpus, *WORKERS, "--epochs=8", "--device=")
+    with Workers(tmp_path, *argv) as workers:
+        commands = workers.start_all()
+        until(lambda: len(losses(tmp_path / "run")) > 5)
+        os.kill(commands[1].process.pid, signal.SIGTERM)
+        for ended in [command.ended() for command in commands]:
+            assert ended.code == 130
+            assert ended.err.splitlines()[-1].startswith("train: stopped as asked, and saved")
 
 
 @pytest.mark.slow
 def test_a_worker_that_does_not_come_back_is_named(tmp_path, corpus):
-    run = tmp_path / "run"
-    found = Workers(tmp_path, *train(run, corpus, *WORKERS, "--cluster_timeout=15", "--device="))
-    try:
-        until(lambda: lines(run))
-        os.kill(found.commands[1].process.pid, signal.SIGKILL)
-        ended = found.commands[0].ended()
-    finally:
-        found.end()
-    assert ended.code == 1
+    argv = train(tmp_path / "run", corpus, *WORKERS, "--cluster_timeout=15", "--device=")
+    with Workers(tmp_path, *argv) as workers:
+        first, second = workers.start_all()
+        until(lambda: losses(tmp_path / "run"))
+        second.kill()
+        ended = first.ended()
     last = ended.err.splitlines()[-1]
-    assert last.startswith("train: worker 1 (127.0.0.1:")
+    assert ended.code == 1 and last.startswith("train: worker 1 (127.0.0.1:")
     assert "did not arrive within --cluster_timeout=15 s" in last
 
 
 @pytest.mark.slow
 def test_processes_without_a_common_workdir_are_told(tmp_path, corpus):
     """Each finds no note of the other."""
-    configs, commands = cluster(2), []
-    for index, config in enumerate(configs):
-        (folder := tmp_path / str(index)).mkdir()
-        argv = train(folder / "run", corpus, *WORKERS, "--device=", "--cluster_timeout=3")
-        commands.append(Command(folder, "tests.integration.in_cluster", config, *argv))
-    for index, command in enumerate(commands):
-        line = refusal(command.ended(), code=1)
-        assert f"worker {1 - index} (127.0.0.1:" in line
-        assert "did not arrive" in line and "and one --workdir that all processes share" in line
+    argv = train("run", corpus, *WORKERS, "--device=", "--cluster_timeout=3")
+    with Workers(tmp_path, *argv) as workers:
+        for index, command in enumerate(workers.start_all()):
+            line = refusal(command.ended(), code=1)
+            assert f"worker {1 - index} (127.0.0.1:" in line
+            assert "did not arrive" in line and "one --workdir that all processes share" in line
 
 
 @pytest.mark.slow
@@ -193,16 +134,70 @@ def test_the_score_of_the_chief_ends_the_run_of_all(tmp_path):
     argv = ("app.train", f"--workdir={tmp_path}/run", f"--corpus={tmp_path}/corpus.txt")
     argv += ("--task=classify", "--heldout=heldout.txt", "--patience=1", "--epochs=12", *WORKERS)
     argv += ("--dim=8", "--batch_tokens=64", "--min_count=1", "--learning_rate=0.005", "--device=")
-    commands = []
     # The second is right from its first epoch on, and so gets no better.
-    for index, (config, heldout) in enumerate(zip(cluster(2), (lines, lines[:1]), strict=True)):
-        (folder := tmp_path / str(index)).mkdir()
+    for index, heldout in enumerate((lines, lines[:1])):
+        (folder := tmp_path / f"worker{index}").mkdir()
         (folder / "heldout.txt").write_text("\n".join(heldout) + "\n")
-        module = "tests.integration.in_cluster"
-        commands.append(Command(folder, module, config, *argv, within=folder))
-    ended = [command.ended() for command in commands]
-    assert [one.code for one in ended] == [0, 0], ended
-    assert not any("starting again" in one.err for one in ended)
-    assert not any("retracing" in one.err for one in ended)
+    with Workers(tmp_path, *argv) as workers:
+        workers.start_all()
+        ended = workers.done()
+    assert not any("starting again" in one.err or "retracing" in one.err for one in ended)
     scores = [row for row in logged(tmp_path / "run") if any("heldout" in name for name in row)]
     assert len(scores) > 2, scores
+
+
+def cluster(folder, corpus, *more, count=2):
+    """A cluster of which no process is started yet; its workdir is `run` in the folder."""
+    flags = train(folder / "run", corpus, "--strategy=multi_worker", "--device=", *more)
+    return Workers(folder, *flags, count=count)
+
+
+def test_a_tf_config_that_cannot_be(tmp_path, corpus):
+    argv = train(tmp_path / "run", corpus, "--strategy=multi_worker", "--device=")
+    line = refused(tmp_path, "tests.integration.in_cluster", "worker 1", *argv)
+    assert "TF_CONFIG=worker 1 is not JSON (Expecting value" in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_port_that_is_in_use(tmp_path, corpus, index):
+    with cluster(tmp_path, corpus) as workers:
+        host = workers.hosts[index]
+        with listening(int(host.rpartition(":")[2])):
+            line = refusal(workers.start(index).ended())
+    what = f"TF_CONFIG names {host} for this process (worker {index}), and port "
+    assert what in line and "Address already in use; end the process that listens there" in line
+
+
+@pytest.mark.slow
+def test_processes_that_do_not_arrive(tmp_path, corpus):
+    with cluster(tmp_path, corpus, "--cluster_timeout=1", count=3) as workers:
+        line = workers.start(0).ended().err.splitlines()[-1]
+    absent = ", ".join(f"worker {index} ({workers.hosts[index]})" for index in (1, 2))
+    assert f"{absent} did not arrive within --cluster_timeout=1 s; start them with the" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("more", "pretend", "message"),
+    [
+        (["--negatives=7"], [], "has --negatives=7 and the chief 5; start every process with"),
+        ([], ["TensorFlow=2.20.0"], "has TensorFlow 2.20.0 and the chief 2."),
+    ],
+)
+def test_workers_that_differ(tmp_path, corpus, more, pretend, message):
+    with cluster(tmp_path, corpus) as workers:
+        both = workers.start(0), workers.start(1, *more, pretend=pretend)
+        first, second = (refusal(command.ended()) for command in both)
+    assert f"worker 1 ({workers.hosts[1]}) {message}" in first and second == first
+
+
+@pytest.mark.slow
+def test_who_comes_late_to_a_run_that_is_finished_is_told(tmp_path, corpus):
+    """A worker that was started again at the very end is not to be started again for ever."""
+    done(tmp_path, *train(tmp_path / "run", corpus))
+    with cluster(tmp_path, corpus, "--cluster_timeout=1") as workers:
+        workers.start(1)
+        (ended,) = workers.done()
+    assert "worker 0 (127.0.0.1:" in ended.err
+    assert "(ignored: the run is already finished)" in ended.err

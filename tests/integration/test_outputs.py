@@ -172,9 +172,3 @@ def test_an_output_that_cannot_be_written(tmp_path, trained, name):
     command = ("app.export", f"--workdir={trained}", f"--format={name}", f"--output={output}")
     line = refused(tmp_path, *command)
     assert f"cannot write {output}" in line and f": {tmp_path}/file is a file, not a f" in line
-
-
-def test_a_run_without_a_whole_checkpoint(tmp_path, trained):
-    (tmp_path / "vocab.tsv").write_bytes((trained / "vocab.tsv").read_bytes())
-    line = refused(tmp_path, "app.evaluate", f"--workdir={tmp_path}", code=1)
-    assert f"{tmp_path}/checkpoints: there is no checkpoint; run `lexrow train`" in line

@@ -92,13 +92,6 @@ def test_bad_input(tmp_path, flags, message):
 
 
 @pytest.mark.slow
-def test_a_window_that_the_run_has_no_steps_for(tmp_path, corpus):
-    line = refused(tmp_path, *train(tmp_path / "run", corpus, "--profile_steps=4,100000"))
-    assert "--profile_steps=4,100000: the run ends at about step " in line
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["lock"]
-
-
-@pytest.mark.slow
 def test_a_resumed_run_knows_the_window_that_is_behind(tmp_path, corpus, profiled):
     copy = shutil.copytree(profiled, tmp_path / "run")
     end = logged(copy)[-1]["step"]

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.checkpoints.stored import read_rows
 from app.evaluation.lexicon import make_lexicon
 from app.evaluation.nearest_words import nearest
 from app.tasks import trained_vectors
 from app.text.subwords import hash_words
 from app.types import NgramRule
-from tests.integration.commands import WORDS, checkpoint, done, export, refused, train
+from tests.integration.commands import WORDS, done, export, refused, train
 from tests.integration.test_tables import HALF, STAGED, assert_same, in_file, rows
 
 SUBWORDS = ("--min_ngram=2", "--max_ngram=4", "--ngram_buckets=500")
@@ -78,19 +77,6 @@ def test_unseen_inflections_land_by_their_stems(tmp_path, morphology, model):
     done(tmp_path, *train(tmp_path / "without", path, *flags))
     line = refused(tmp_path, "app.neighbors", f"--workdir={tmp_path}/without", *families)
     assert line.count("unknown word") > 1
-
-
-@pytest.mark.slow
-def test_vectors_are_means_of_the_rows(with_subwords):
-    vectors = trained_vectors.load(with_subwords)
-    stored = read_rows(checkpoint(with_subwords), "input")
-    count = len(vectors.tokens)
-    rows = {bucket: count + n for n, bucket in enumerate(vectors.ngrams.buckets_N.tolist())}
-    assert stored.shape == (count + len(rows), 8) and len(rows) < 500
-    for number in (0, 7, count - 1):
-        buckets = hash_words([vectors.tokens[number]], vectors.ngrams.rule).buckets_N
-        expected = stored[[number, *(rows[bucket] for bucket in buckets)]].mean(axis=0)
-        np.testing.assert_allclose(vectors.matrix[number], expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -60,28 +60,6 @@ def test_a_run_goes_on_with_another_kind_of_table(tmp_path, corpus):
     assert "table 'output' of kind file becomes one of kind device" in ended.err
 
 
-@pytest.mark.slow
-def test_a_file_of_another_run_is_refused(tmp_path, corpus):
-    done(tmp_path, *train(tmp_path / "one", corpus, *in_file(tmp_path)))
-    before = (tmp_path / "rows").read_bytes()
-    said = refused(tmp_path, *train(tmp_path / "other", corpus, *in_file(tmp_path)))
-    assert f"--table_file={tmp_path}/rows belongs to another run" in said
-    assert (tmp_path / "rows").read_bytes() == before
-    (tmp_path / "rows").write_bytes(before[: len(before) // 2])
-    said = refused(tmp_path, "app.train", f"--workdir={tmp_path}/one", "--epochs=3")
-    assert f"--table_file={tmp_path}/rows" in said and "truncated" in said
-
-
 def test_a_run_that_does_not_fit_is_refused(tmp_path, corpus):
     command = train(tmp_path / "run", corpus, *STAGED, "--device_memory=0.00001")
     assert "the run does not fit: CPU:0 has 0.0 MB free, and" in refused(tmp_path, *command)
-
-
-@pytest.mark.slow
-def test_a_plan_takes_no_memory_and_writes_nothing(tmp_path, corpus):
-    flags = "--plan_only", "--cache=disk", "--dim=100000", *STAGED[1:]
-    command = train(tmp_path / "run", corpus, *flags)
-    ended = done(tmp_path, *command, "--table=host")
-    assert not (tmp_path / "run").exists()
-    for word in ("input: hot rows", "output: cached rows", "activations", "total"):
-        assert word in ended.out

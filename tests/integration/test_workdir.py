@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 
 import pytest
@@ -79,23 +78,6 @@ def test_a_flag_that_a_finished_run_cannot_have(tmp_path, workdir, flag, message
     line = refused(tmp_path, "app.train", f"--workdir={workdir}", flag)
     assert message.format(workdir) in line
     assert contents(workdir) == before
-
-
-@pytest.mark.slow
-def test_another_job_in_the_workdir(tmp_path, workdir):
-    before = contents(workdir)
-    with open(workdir / "lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        line = refused(tmp_path, "app.train", f"--workdir={workdir}")
-        remedy = "wait for it or choose another folder"
-        assert line.endswith(f"--workdir={workdir}: another job is running there; {remedy}")
-        done(tmp_path, "app.train", f"--workdir={workdir}", "--plan_only")
-    assert contents(workdir) == before
-
-
-def test_the_newest_checkpoints_are_kept(trained):
-    steps = [int(path.name[5:]) for path in sorted((trained / "checkpoints").iterdir())]
-    assert steps == [newest_step(trained) - 4, newest_step(trained) - 2, newest_step(trained)]
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, workdir, trained):
