@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import importlib.util
 import pathlib
 
 import pytest
@@ -58,9 +59,9 @@ def names_imported(tree: ast.Module, package: str = "app") -> set[str]:
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
-            parts = [*(above if node.level else []), *filter(None, [node.module])]
-            names.update(".".join([*parts, alias.name]) for alias in node.names)
+            relative = "." * node.level + (node.module or "")
+            module = importlib.util.resolve_name(relative, package)
+            names.update(f"{module}.{alias.name}" for alias in node.names)
     return names
 
 

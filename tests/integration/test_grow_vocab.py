@@ -17,6 +17,7 @@ from app.settings import flag_values
 from app.settings.checks import make_config
 from app.tasks import all_tasks, trained_vectors
 from app.text import vocabulary
+from tests.integration import test_classify
 from tests.integration.commands import (
     WORDS,
     checkpoint,
@@ -221,3 +222,57 @@ def test_rows_without_a_name_stay_the_tail():
     assert found.tolist() == [2, 0, 3, 5, 6, 7, 8]
     assert growth._new_ids(7, row_map, 8) is None
     assert growth._new_ids(2, row_map, 4) is None
+
+
+CLASSIFY = (*test_classify.SMALL, "--epochs=2")
+GOOD = (["good", "bad"], WORDS, 1)
+ODD = (["odd", "bad", "new"], [*NEW[:40], *WORDS], 2)
+
+
+def write_texts(path, labels, words, seed):
+    draw = random.Random(seed)
+    text = []
+    for _ in range(200):
+        number = draw.randrange(len(labels))
+        own = words[number * 10 : number * 10 + 10]
+        text.append(f"__label__{labels[number]} {' '.join(draw.choices(own + words[-9:], k=8))}")
+    path.write_text("\n".join(text) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["softmax", "one_vs_all"])
+def test_a_classifier_gets_new_labels_and_words(tmp_path, loss):
+    first, second = (write_texts(tmp_path / name, *of) for name, of in (("a", GOOD), ("b", ODD)))
+    workdir = tmp_path / "run"
+    flags = (*CLASSIFY, f"--workdir={workdir}", f"--loss={loss}")
+    done(tmp_path, "app.train", *flags, f"--corpus={first}")
+    copied = shutil.copytree(workdir, tmp_path / "copy")
+    tables = {"input": Workdir(workdir).vocabulary, "output": Workdir(workdir).labels}
+    load = {"input": lambda path: vocabulary.load(str(path)), "output": vocabulary.load_names}
+    before = {}
+    for table, path in tables.items():
+        tokens = load[table](path).tokens
+        before[table] = [rows_by_name(checkpoint(workdir), tokens, table, s) for s in SLOTS]
+    place = grow(copied, corpus=str(second))
+    assert set(vocabulary.load_names(place.labels).tokens) == {"good", "bad", "odd", "new"}
+    assert vocabulary.load_names(place.labels).tokens[0] == "bad"  # now the most frequent one
+    for table, path in {"input": place.vocabulary, "output": place.labels}.items():
+        tokens = load[table](path).tokens
+        for slot, old in zip(SLOTS, before[table], strict=True):
+            found = rows_by_name(checkpoint(copied), tokens, table, slot)
+            assert len(found) > len(old) and {name: found[name] for name in old} == old
+    more = (f"--corpus={second}", "--grow_vocab", "--epochs=6")
+    ended = done(tmp_path, "app.train", *flags, *more)
+    assert "--grow_vocab: " in ended.err and "2 labels keep theirs, and 2 are new: " in ended.err
+    found = done(tmp_path, "app.predict", f"--workdir={workdir}", stdin=" ".join(NEW[:8]))
+    assert "odd" in found.out
+
+
+@pytest.mark.slow
+def test_a_classifier_of_ngrams_does_not_grow(tmp_path):
+    first, second = (write_texts(tmp_path / name, *of) for name, of in (("a", GOOD), ("b", ODD)))
+    flags = (*CLASSIFY, f"--workdir={tmp_path}/run", "--word_ngrams=2", "--buckets=100")
+    done(tmp_path, "app.train", *flags, f"--corpus={first}")
+    line = refused(tmp_path, "app.train", *flags, f"--corpus={second}", *GROW)
+    assert "--word_ngrams=2: the rows of n-grams depend on the ids" in line

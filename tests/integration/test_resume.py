@@ -11,25 +11,11 @@ from tests.integration.commands import (
     Command,
     checkpoint,
     done,
-    killed_when,
     newest_step,
     steps_logged,
     tensors,
     train,
 )
-
-
-@pytest.mark.slow
-def test_killed_before_the_first_checkpoint(tmp_path, corpus, trained):
-    workdir = tmp_path / "run"
-    for file in ("lock", "flags.cfg", "corpus.json", "metrics.jsonl"):
-        killed_when((workdir / file).exists, tmp_path, *train(workdir, corpus))
-        if file == "lock":
-            assert not (workdir / "flags.cfg").exists()
-        assert newest_step(workdir) == -1
-    done(tmp_path, *train(workdir, corpus))
-    assert tensors(workdir) == tensors(trained)
-    assert steps_logged(workdir) == steps_logged(trained)
 
 
 @pytest.mark.parametrize(

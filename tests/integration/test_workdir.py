@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from tests.integration.commands import (
+    WORDS,
     checkpoint,
     done,
     logged,
@@ -125,3 +126,15 @@ def test_a_full_disk_while_logging(tmp_path, corpus):
     assert f"cannot write {tmp_path}/run/" in last
     remedy = "raise the limit of the size of a file (ulimit -f) and run again"
     assert last.endswith(f": File too large; {remedy}")
+
+
+@pytest.mark.slow
+def test_a_vocabulary_of_other_text_leaves_the_rate_to_fall_evenly(tmp_path):
+    """The learning rate goes by the length of the text, which such a vocabulary does not tell."""
+    lines = (f"{word}\t{90_000 - rank}\n" for rank, word in enumerate(WORDS))
+    (tmp_path / "words.tsv").write_text("".join(lines), encoding="utf-8")
+    corpus = write_corpus(tmp_path / "a.txt", 300)
+    vocabulary = f"--vocab={tmp_path}/words.tsv"
+    done(tmp_path, *train(tmp_path / "run", corpus, vocabulary, "--epochs=1"))
+    rates = [row["learning_rate"] for row in logged(tmp_path / "run")]
+    assert rates[0] == 0.3 and rates[-1] < 0.05
