@@ -141,16 +141,16 @@ class Ended:
 
 def test_who_is_started_again():
     workers = [Ended(code) for code in (-9, 1, 0)]
-    left = {("worker", index): process for index, process in enumerate(workers)}
+    left = list(workers)
     local_cluster.watch(left, is_stopping=False)
     assert [process.revived for process in workers] == [1, 1, 0]
     local_cluster.watch(left, is_stopping=True)  # then one that was asked to stop has done so
     assert [process.revived for process in workers] == [2, 1, 0]
-    assert list(left) == [("worker", 0)]
+    assert left == workers[:1]
 
 
 def test_who_is_missing_is_named_once(caplog):
-    left = {("worker", 1): Ended(2)}
+    left = [Ended(2)]
     for _ in range(2):
         local_cluster.watch(left, is_stopping=False)
     assert caplog.messages == ["worker 1 is missing from now on: gone"]

@@ -63,18 +63,18 @@ def train(hosts: Hosts, arguments: Sequence[str], settings: RunConfig) -> int:
         folder = stack.enter_context(_log_folder("" if plan_only else settings.workdir))
         # The chief is the first; it makes a plan without the others.
         tasks = hosts.everyone[: 1 if plan_only else None]
-        processes = {task: _make_process(hosts, task, program, folder) for task in tasks}
+        chief, *others = [_make_process(hosts, task, program, folder) for task in tasks]
         print(_announcement(hosts, arguments), flush=True)
-        for process in reversed(processes.values()):  # the chief last
+        for process in (*others, chief):
             stack.enter_context(process.running())
-        chief, is_stopping = processes.pop(hosts.chief), False
+        is_stopping = False
         while chief.code is None:
             if stop.is_set() and not is_stopping:
                 is_stopping = True
                 chief.send(signal.SIGTERM)
-            watch(processes, is_stopping)
+            watch(others, is_stopping)
             time.sleep(_WATCH_SECONDS)
-        terminate(list(processes.values()), _END_SECONDS)
+        terminate(others, _END_SECONDS)
         if chief.code >= 0:
             return chief.code
         logging.error(
@@ -83,7 +83,7 @@ def train(hosts: Hosts, arguments: Sequence[str], settings: RunConfig) -> int:
         return 128 - chief.code  # the exit code by which shells report a signal
 
 
-def watch(processes: dict[Task, Process], is_stopping: bool) -> None:
+def watch(processes: list[Process], is_stopping: bool) -> None:
     """Start dead workers again; log and forget those that have ended for good.
 
     These have succeeded, refused their flags, or ended without a signal after the chief was asked
@@ -96,14 +96,12 @@ def watch(processes: dict[Task, Process], is_stopping: bool) -> None:
     Raises:
         RunError: A worker keeps ending.
     """
-    for task, process in list(processes.items()):
+    for process in list(processes):
         code = process.code
-        if code is None:
-            continue
-        if code < 0 or not (is_stopping or code in (0, _USAGE_ERROR)):
+        if code is None or code < 0 or not (is_stopping or code in (0, _USAGE_ERROR)):
             process.restart_if_ended()
             continue
-        del processes[task]
+        processes.remove(process)
         if code and not is_stopping:
             logging.warning("%s is missing from now on: %s", process.name, process.reason())
 
@@ -143,12 +141,11 @@ def _make_process(hosts: Hosts, task: Task, program: Sequence[str], folder: Path
     Unless TF_NUM_INTRAOP_THREADS is set, a process gets an equal share of the cores as that.
     """
     kind, index = task
-    share = max(1, (os.cpu_count() or 1) // len(hosts.tasks["worker"]))
-    is_chief = task == hosts.chief
+    share = max(1, (os.cpu_count() or 1) // len(hosts.everyone))
     return Process(
-        "chief" if is_chief else f"{kind} {index}",
+        f"{kind} {index}" if index else "chief",
         program,
-        None if is_chief else folder / f"{kind}-{index}.log",
+        folder / f"{kind}-{index}.log" if index else None,
         {
             "TF_CONFIG": hosts.as_tf_config(*task),
             "TF_NUM_INTRAOP_THREADS": os.environ.get("TF_NUM_INTRAOP_THREADS", str(share)),

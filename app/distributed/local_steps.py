@@ -18,8 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..system.loops import unroll
-from ..tables.base import Table
-from ..tables.marked import MarkedTable
+from ..tables.base import Ids, LocatedIds, Table
 from ..tables.variable import VariableRows
 from ..training.job import Job
 from ..training.step import split_steps, train_step
@@ -40,6 +39,36 @@ FREQUENT_ROWS, FREQUENT_TIMES, FREQUENT_STEPS = 8192, 4, 64
 # At the start rows move far, so frequent rows are exchanged sooner: when a sixth of the steps so
 # far was made alone.
 _PART = 6
+
+
+class MarkedTable:
+    """Reads and writes the rows of another table, and marks the ids of the rows it writes.
+
+    The rows of slots are written with the rows of their table, so they have no marks of their own.
+
+    Args:
+        marks_V: A bool variable in host memory with a mark for each row.
+    """
+
+    device = ""  # the device that is current in a trace
+
+    def __init__(self, table: Table, marks_V: tf.Variable):
+        self._table, self._marks_V = table, marks_V
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the other table."""
+        return getattr(self._table, name)
+
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        """Mark the ids, then see `Table.assign`."""
+        assert not isinstance(ids_U, LocatedIds)
+        with tf.device(HOST):
+            tf.raw_ops.ResourceScatterUpdate(
+                resource=self._marks_V.handle,
+                indices=ids_U,
+                updates=tf.ones_like(ids_U, dtype=tf.bool),
+            )
+        self._table.assign(ids_U, rows_UD)
 
 
 class LocalSteps:
@@ -132,7 +161,7 @@ class LocalSteps:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Make steps in the replica that is traced now; return loss and examples of the first."""
         marks = self._local_marks()
-        tables = {n: MarkedTable(table, marks[n], "") for n, table in self._tables.items()}
+        tables = {name: MarkedTable(table, marks[name]) for name, table in self._tables.items()}
         model, optimizer = self._job.model, self._job.optimizer
         calls = [(batches, rate, first + index + 1) for index, batches in enumerate(steps)]
         return unroll(functools.partial(train_step, model, tables, optimizer), calls)[0]

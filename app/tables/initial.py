@@ -43,8 +43,16 @@ class Constant:
         return self((tf.size(ids_U), columns))
 
 
+class _ById:
+    """Initial values whose method `rows` makes the rows of given ids."""
+
+    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
+        """Return the values of a whole table, (V, D) float32, made in one buffer."""
+        return all_rows(self, shape, tf.float32)
+
+
 @dataclasses.dataclass(frozen=True)
-class Uniform:
+class Uniform(_ById):
     """Uniform initial values from -limit to limit, each a hash of the seed, the id and the column.
 
     Attributes:
@@ -54,10 +62,6 @@ class Uniform:
 
     limit: float
     seed: int
-
-    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
-        """Return the values of a whole table, (V, D) float32, made in one buffer."""
-        return all_rows(self, shape, tf.float32)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Return the values of some rows.
@@ -77,7 +81,7 @@ class Uniform:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LastColumn:
+class LastColumn(_ById):
     """Initial values with a given last column, such as the biases of items.
 
     Attributes:
@@ -87,10 +91,6 @@ class LastColumn:
 
     others: Any
     last_V: tf.Tensor
-
-    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
-        """Return the values of a whole table, (V, D) float32."""
-        return all_rows(self, shape, tf.float32)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Return the values of some rows; ids must be indices of `last_V`; see `Uniform.rows`."""
@@ -106,7 +106,7 @@ class LastColumn:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FirstColumns:
+class FirstColumns(_ById):
     """Initial values with given first columns, such as vectors that were computed before.
 
     Attributes:
@@ -116,10 +116,6 @@ class FirstColumns:
 
     first: Callable[[], tf.Tensor]
     others: Any
-
-    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
-        """Return the values of a whole table, (V, D) float32."""
-        return all_rows(self, shape, tf.float32)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Return the values of some rows; ids must be rows of `first()`; see `Uniform.rows`."""

@@ -139,7 +139,7 @@ class _Loop:
 
     def __post_init__(self) -> None:
         """Begin the first interval."""
-        self.interval = Interval(self.job, self.settings.epochs, self.position, self.runner)
+        self.interval = Interval(self.job, self.settings.epochs, self.position)
         self.rate = 0.0  # the learning rate of the last call
         self.saved = time.monotonic()  # the time of the last checkpoint
         self.saved_step = -1  # its step
@@ -239,12 +239,11 @@ class _Loop:
         self.display.show(self.position.step, values)
 
     def _save(self) -> None:
-        """Wait until every step is made; then, in the chief only, write a checkpoint.
+        """Write a checkpoint, in the chief only.
 
         Cached rows are written back to the tables before. Raise RunError, and write no checkpoint,
         if a row of a table is not finite.
         """
-        self.runner.synchronize()
         self.staging.write_back()
         self.saved, step = time.monotonic(), self.position.step
         if not self.runner.chief:

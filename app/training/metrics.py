@@ -24,7 +24,6 @@ from ..errors import RunError
 from ..system.checked_files import fits
 from ..system.files import remedy, replacing, system_error
 from .job import Job
-from .runner import Runner
 
 Item = TypeVar("Item")
 
@@ -37,15 +36,14 @@ class Interval:
     Args:
         epochs: The number of epochs of the whole run.
         position: Where the run is.
-        runner: Makes the steps.
 
     Attributes:
         losses: The results of `Runner.run_steps` since the last logged step.
         step: The last logged step.
     """
 
-    def __init__(self, job: Job, epochs: int, position: Position, runner: Runner):
-        self._job, self._epochs, self._runner = job, epochs, runner
+    def __init__(self, job: Job, epochs: int, position: Position):
+        self._job, self._epochs = job, epochs
         self._before = position.seconds
         self._began = time.perf_counter()
         self._first_call = 0.0  # the seconds of the first call, if it is in this interval
@@ -98,7 +96,8 @@ class Interval:
         Raises:
             RunError: The mean loss is not finite. The interval then stays open.
         """
-        total, examples = self._runner.totals(self.losses)
+        losses, all_examples, *_ = zip(*self.losses, strict=True)
+        total, examples = float(tf.add_n(losses)), float(tf.add_n(all_examples))
         loss = total / max(examples, 1.0)
         if not math.isfinite(loss):
             raise RunError(not_finite("the loss", f"steps {self.step} and {position.step}"))

@@ -5,7 +5,7 @@ The loop knows a runner only by the methods of `Runner`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -106,28 +106,14 @@ class Runner:
             rate: The learning rate, a float32 scalar.
 
         Returns:
-            An object for `totals`; here the loss and the examples of the first step.
+            The loss of the first step, summed over its examples, and the number of these; a
+            subclass may add more.
 
         Raises:
             RunError: A table raised it, or a process that is needed is gone.
         """
         with tf.device(self._device), table_errors():
             return self._function(data, first, rate)
-
-    def totals(self, calls: Sequence[Any]) -> tuple[float, float]:
-        """Wait for some calls and return their summed loss and number of examples.
-
-        Args:
-            calls: The results of `run_steps`, at least one.
-        """
-        loss, examples, *_ = zip(*calls, strict=True)
-        return float(tf.add_n(loss)), float(tf.add_n(examples))
-
-    def synchronize(self) -> None:
-        """Wait until all steps are made, so that the tables can be read as a whole.
-
-        Here there is nothing to wait for.
-        """
 
     @property
     def is_synchronized(self) -> bool:

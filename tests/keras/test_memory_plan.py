@@ -29,7 +29,7 @@ from app.keras import (
     memory_plan,
 )
 from app.keras.tables import table_memory
-from app.tables.cached import ReadThroughTable
+from app.tables.cached import CachedTable
 from tests.keras import table_models as models
 
 ROWS, COLUMNS = 2_000, 8
@@ -106,7 +106,7 @@ def test_the_plan_of_a_cache_is_what_it_takes(tmp_path):
     (planned,) = memory_plan(layer, LazyAdam()).tables
     train(layer, LazyAdam())
     table = layer.embeddings.table
-    assert isinstance(table, ReadThroughTable)
+    assert isinstance(table, CachedTable)
     assert planned.cache_bytes == table.bytes()
     maps = [value for value in vars(table.cache_map).values() if isinstance(value, np.ndarray)]
     maps += [table._ids_P, table._positions_V.numpy()]

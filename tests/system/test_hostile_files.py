@@ -17,8 +17,7 @@ from app.input import token_cache
 from app.keras import ClassSoftmax
 from app.tables import arrays
 from app.tables.disk.file import FileTable
-from app.tables.disk.journal import Journal, journal_path
-from app.tables.disk.table_file import TableFile
+from app.tables.disk.table_file import Journal, TableFile, journal_path
 from app.tables.dynamic import row_store
 from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.dynamic.keys import STATE, KeyMap, read_keys

@@ -92,10 +92,9 @@ def assert_same_bits(one, other):
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_rows_are_those_of_a_table_in_one_place_bit_for_bit(dtype):
+def test_rows_are_those_of_a_table_in_one_place_bit_for_bit(dtype, cache_map):
     backing, plain = make_backing(dtype), make_backing(dtype)
-    table, cache_map = CachedTable(backing, "CPU:0"), CacheMap(ROWS, PINNED, UNPINNED)
-    table.allocate(cache_map)
+    table = CachedTable(backing, "CPU:0", cache_map)
     for number, ids in enumerate(chunks()):
         plan = cache_map.plan(cache_map.drop_pinned(ids))
         cache_map.apply(plan, cache_map.drop_pinned(ids))
@@ -109,16 +108,14 @@ def test_rows_are_those_of_a_table_in_one_place_bit_for_bit(dtype):
     assert_same_bits(backing, plain)
 
 
-def test_a_row_that_is_not_cached_is_refused():
-    table, cache_map = CachedTable(make_backing(), "CPU:0"), CacheMap(ROWS, PINNED, UNPINNED)
-    table.allocate(cache_map)
+def test_a_row_that_is_not_cached_is_refused(cache_map):
+    table = CachedTable(make_backing(), "CPU:0", cache_map)
     with tf.device("CPU:0"), pytest.raises(tf.errors.InvalidArgumentError):
         table.gather(tf.constant([9]))
 
 
-def test_bytes_on_the_device():
-    table = CachedTable(make_backing(), "CPU:0")
-    table.allocate(CacheMap(ROWS, PINNED, UNPINNED))
+def test_bytes_on_the_device(cache_map):
+    table = CachedTable(make_backing(), "CPU:0", cache_map)
     assert table.bytes() == (len(PINNED) + UNPINNED) * (COLUMNS + 1) * 4
     assert table.row_bytes() == (COLUMNS + 1) * 4
     assert table.is_finite()

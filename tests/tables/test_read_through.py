@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.tables.base import Slot
-from app.tables.cached import ReadThroughTable
+from app.tables.cached import CachedTable, CacheMap
 from app.tables.device import DeviceTable
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
@@ -27,7 +27,8 @@ def table(request, tmp_path):
     else:
         file = TableFile(tmp_path / "rows.bin", "owner", resume=False)
         backing = FileTable(file, "rows", ROWS, COLUMNS, Uniform(1.0, 5))
-    return ReadThroughTable(backing, "CPU:0", SIZE)
+    cache_map = CacheMap(ROWS, np.zeros(0, np.int64), SIZE)
+    return CachedTable(backing, "CPU:0", cache_map, is_shared=True)
 
 
 def load(table, ids):

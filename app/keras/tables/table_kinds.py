@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from ...errors import RunError, UsageError
 from ...tables import sharded
 from ...tables.base import Table
-from ...tables.cached import ReadThroughTable
+from ...tables.cached import CachedTable, CacheMap
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
-from ...tables.disk.journal import journal_path
-from ...tables.disk.table_file import TableFile
+from ...tables.disk.table_file import TableFile, journal_path
 from ...tables.initial import Constant, Initial, Unwritten
 from ...types import HOST
 from ..backend import in_place, named_files
@@ -138,7 +138,8 @@ def make_table(layer: Any) -> Table:
         logging.info("%s: hot_rows=%d has no effect without a GPU", layer.name, layer.hot_rows)
     if not has_cache(layer):
         return table
-    return ReadThroughTable(table, tf.zeros([]).device, layer.hot_rows)
+    cache_map = CacheMap(table.rows, np.zeros(0, np.int64), min(layer.hot_rows, table.rows))
+    return CachedTable(table, tf.zeros([]).device, cache_map, is_shared=True)
 
 
 def has_cache(layer: Any) -> bool:

@@ -18,7 +18,7 @@ import tensorflow as tf
 from ...system.console import size_text
 from ...system.machine import free_bytes
 from ...tables.base import Table
-from ...tables.cached import ReadThroughTable
+from ...tables.cached import CachedTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.keys import key_bytes
 from ...tables.memory import SHARE, Item, totals
@@ -223,7 +223,7 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
     for variable in tables:
         row = slot_bytes(optimizer, variable.shape[1], variable.dtype, variable.path)
         table = variable.table if isinstance(variable, TableVariable) else None
-        if isinstance(table, ReadThroughTable):
+        if isinstance(table, CachedTable):
             needed[_place(table.device), None] += table.cache_map.unpinned * row
             table = table.backing
         place, path = _place(getattr(table, "device", variable.value.device)), None

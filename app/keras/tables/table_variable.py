@@ -22,7 +22,7 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 from ...system.gradients import custom_gradient
 from ...system.python_functions import under_vectorized_map
 from ...tables.base import Slot, Table
-from ...tables.cached import ReadThroughTable
+from ...tables.cached import CachedRows
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
@@ -236,7 +236,7 @@ class TableVariable(HandleVariable):
             The ids of a part as a slice, and its rows (any number, D) in the dtype of the variable.
         """
         stored = _stored(self.table)
-        if isinstance(stored, ReadThroughTable):
+        if isinstance(stored, CachedRows):
             stored.flush()
             stored = stored.backing
         slices = row_slices(*self.shape)
@@ -374,7 +374,7 @@ def rows_to_save(
     Returns:
         An object that TensorFlow's saver calls for the tensor (V, D), in the dtype of the table.
     """
-    if isinstance(table, ReadThroughTable):
+    if isinstance(table, CachedRows):
         table.flush()
         return rows_to_save(table.backing, dtype, copy)
 

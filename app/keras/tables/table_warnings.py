@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from ...system.xla import under_xla
-from ...tables.cached import ReadThroughTable
+from ...tables.cached import CachedTable
 from ..backend import callers, row_constraint
 from .table_variable import TableVariable
 
@@ -117,7 +117,7 @@ def log_missing_prefetch(tables: Iterable[Any]) -> None:
     lacking = []
     for variable in tables:
         table = variable.table if isinstance(variable, TableVariable) else None
-        if isinstance(table, ReadThroughTable) and table.lacks_prefetch:
+        if isinstance(table, CachedTable) and table.lacks_prefetch:
             lacking.append(variable.path)
             table.lacks_prefetch = False
     if lacking:

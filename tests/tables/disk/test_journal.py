@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from app.errors import DamagedError, RunError
-from app.tables.disk import journal
-from app.tables.disk.journal import (
+from app.tables.disk.sections import Section
+from app.tables.disk.table_file import (
     Journal,
     journal_path,
     list_journals,
@@ -21,6 +21,7 @@ RECORDS = [
     (3, np.array([2**40]), np.array([b"x" * 12], "V12")),
     (0, np.array([7, 8, 9]), np.array([b"1\0\0\0", b"\0\0\0\0", b"3333"], "V4")),
 ]
+SECTIONS = [Section("words", 2**41, columns, "float32", 0) for columns in (1, 1, 1, 3)]
 
 
 def written(path, wanted=RECORDS):
@@ -31,7 +32,7 @@ def written(path, wanted=RECORDS):
 
 
 def read(path):
-    return [(n, ids.tolist(), rows.tobytes()) for n, ids, rows, _ in records(path)]
+    return [(n, ids.tolist(), rows.tobytes()) for n, ids, rows, _ in records(path, SECTIONS)]
 
 
 def as_read(wanted):
@@ -41,14 +42,14 @@ def as_read(wanted):
 def test_records_come_back_in_order(tmp_path):
     path = written(tmp_path / "undo")
     assert read(path) == as_read(RECORDS)
-    assert list(records(path))[-1].end == path.stat().st_size
+    assert list(records(path, SECTIONS))[-1].end == path.stat().st_size
     assert read(written(tmp_path / "empty", [])) == []
 
 
 def test_a_torn_last_record_is_left_out_wherever_it_is_torn(tmp_path):
     path = written(tmp_path / "undo")
     content = path.read_bytes()
-    ends = [record.end for record in records(path)]
+    ends = [record.end for record in records(path, SECTIONS)]
     for size in range(len(content)):
         path.write_bytes(content[:size])
         assert len(read(path)) == sum(end <= size for end in ends)
@@ -60,7 +61,7 @@ def test_a_torn_last_record_is_left_out_wherever_it_is_torn(tmp_path):
 def test_a_damaged_record_before_the_last_is_told(tmp_path):
     path = written(tmp_path / "undo")
     content = bytearray(path.read_bytes())
-    content[next(records(path)).end - 1] ^= 1
+    content[next(records(path, SECTIONS)).end - 1] ^= 1
     path.write_bytes(content)
     with pytest.raises(DamagedError, match="undo is damaged: a record that ends [0-9]+ bytes bef"):
         read(path)
@@ -68,7 +69,7 @@ def test_a_damaged_record_before_the_last_is_told(tmp_path):
 
 def test_what_follows_the_end_is_cut_off(tmp_path):
     path = written(tmp_path / "undo")
-    _, second, _ = records(path)
+    _, second, _ = records(path, SECTIONS)
     again = Journal(path, second.end)
     again.append(*RECORDS[0])
     assert read(path) == as_read([*RECORDS[:2], RECORDS[0]])
@@ -89,7 +90,7 @@ def test_a_full_disk_loses_nothing_and_is_told_in_one_line(tmp_path, monkeypatch
             return real(descriptor, part[0][:3])  # a disk that fills up takes a part
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(journal.os, fails, fail)
+    monkeypatch.setattr(os, fails, fail)
     remedy = (
         "free the disk and run again, with the same --table_file: it goes on from the newest .*"
     )

@@ -15,11 +15,13 @@ import pytest
 import tensorflow as tf
 
 from app.errors import DamagedError, RunError, UsageError
-from app.tables.disk import journal
 from app.tables.disk.file import read_rows
-from app.tables.disk.table_file import TableFile
+from app.tables.disk.sections import Section
+from app.tables.disk.table_file import TableFile, journal_path, list_journals, records
 
 ROWS, COLUMNS = 40, {"words": 3, "words.moment": 1}
+
+SECTIONS = [Section(name, ROWS, columns, "float32", 0) for name, columns in COLUMNS.items()]
 
 EVERY, KEEP = 2, 3  # steps between checkpoints, and how many of these are kept
 
@@ -121,7 +123,7 @@ def images_of(folder, to, act):
             found[key] = to / str(len(found))
             shutil.copytree(folder, found[key])
 
-    stopped_at_each_line(act, {"table_file.py", "journal.py", Path(__file__).name}, stop)
+    stopped_at_each_line(act, {"table_file.py", Path(__file__).name}, stop)
     return list(found.values())
 
 
@@ -173,20 +175,20 @@ def test_an_older_checkpoint_is_there_while_it_is_kept(tmp_path):
     run = Run(tmp_path)
     run.train(5 * EVERY + 1)
     oldest = checkpoints(tmp_path)[-1]
-    assert list(journal.list_journals(tmp_path / "rows")) == [5, 4, 3]
+    assert list(list_journals(tmp_path / "rows")) == [5, 4, 3]
     for _ in COLUMNS:  # a call for each table of the file
         run.file.restore(oldest)
         assert_same(run.rows(), after(3 * EVERY))
-        assert list(journal.list_journals(tmp_path / "rows")) == [3]
+        assert list(list_journals(tmp_path / "rows")) == [3]
 
 
 def test_a_row_is_journalled_once_between_checkpoints_also_after_a_revert(tmp_path):
     run = Run(tmp_path)
     run.train(EVERY)
-    path = journal.journal_path(tmp_path / "rows", 1)
+    path = journal_path(tmp_path / "rows", 1)
 
     def journalled():
-        return [(r.section, i) for r in journal.records(path) for i in r.ids_U.tolist()]
+        return [(r.section, i) for r in records(path, SECTIONS) for i in r.ids_U.tolist()]
 
     ids = np.array([3, 1])
     for _ in range(2):
@@ -201,7 +203,7 @@ def test_a_row_is_journalled_once_between_checkpoints_also_after_a_revert(tmp_pa
 def test_nothing_is_journalled_before_the_first_checkpoint(tmp_path):
     run = Run(tmp_path)
     run.train(EVERY - 1)
-    assert [p.stat().st_size for p in journal.list_journals(tmp_path / "rows").values()] == [0]
+    assert [p.stat().st_size for p in list_journals(tmp_path / "rows").values()] == [0]
     run = Run(tmp_path)
     assert_same(run.rows(), after(0))
 
@@ -310,7 +312,7 @@ def test_what_cannot_be_undone_is_told(tmp_path, what):
     run.train(EVERY)
     (found,) = checkpoints(tmp_path)
     if what == "journal":
-        journal.journal_path(tmp_path / "rows", 1).unlink()
+        journal_path(tmp_path / "rows", 1).unlink()
     elif what == "snapshot":
         (found / "file.json").write_text('{"identity"')
     else:
@@ -388,7 +390,7 @@ def test_a_damaged_header_is_told(tmp_path, header, told):
 def test_a_journal_that_is_changed_while_it_is_used_is_told(tmp_path, change):
     run = Run(tmp_path)
     run.train(EVERY + 1)
-    change(journal.journal_path(tmp_path / "rows", 1))
+    change(journal_path(tmp_path / "rows", 1))
     before = run.rows()
     new = np.flatnonzero(~run.file._journalled[0])
     with pytest.raises(RunError, match=r"rows\.undo-1.*(No such file|changed by another program)"):
