@@ -195,10 +195,7 @@ def test_a_shape_that_the_device_computes_is_found():
 
 
 # The sizes of the vectors that replicas exchange, then the ids in these, say what is computed next.
-EXCHANGED = {
-    ("CollectiveGatherV2", "Reshape"),
-    *(("Bitcast", needed) for needed in ("Unpack", "ConcatV2")),
-}
+EXCHANGED = {("CollectiveGatherV2", "Reshape"), ("Bitcast", "Unpack"), ("Bitcast", "ConcatV2")}
 OF_REPLICAS = [
     (WORDS, set()),
     (WORDS | {"loss": "sampled_softmax", "sampler": "unigram"}, set()),
