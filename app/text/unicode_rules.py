@@ -21,8 +21,6 @@ from ..types import HOST
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# The version of these rules. The words of earlier runs, which have no version, were cut at marks.
-VERSION: Final = 1
 
 # The forms of words: as they are, Unicode's NFKC, and its NFKC_Casefold; see `normalize`.
 PLAIN: Final = ""

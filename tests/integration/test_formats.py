@@ -29,7 +29,7 @@ def test_words_of_columns_and_their_closing_scores(tmp_path):
     pytest.importorskip("gensim")
     write_objects(tmp_path / "a, of 1.txt", id=range(200), text=LINES[:200])
     write_table(tmp_path / "b.txt", text=LINES[200:])
-    corpus, workdir = f"{tmp_path}/a, of 1.txt,{tmp_path}/b.txt", tmp_path / "run"
+    corpus, workdir = f'"{tmp_path}/a, of 1.txt",{tmp_path}/b.txt', tmp_path / "run"
     ended = done(tmp_path, *train(workdir, corpus, "--text_column=text"))
     (tmp_path / "plain.txt").write_text("\n".join(LINES) + "\n")
     done(tmp_path, *train(tmp_path / "plain", tmp_path / "plain.txt"))

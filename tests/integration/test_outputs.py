@@ -141,7 +141,7 @@ HELDOUT = {"--pairs": "p", "--analogies": "a", "--restrict": 9, "--case": "fold"
         (["app.evaluate", "--vectors={cut}"], "{cut}: ends after"),
         (["app.evaluate", "{both}", "--benchmarks=ws"], "--benchmarks=ws: no such benchmark"),
         (["app.evaluate", "{both}", "--benchmarks="], "--benchmarks= leaves nothing to score on; "),
-        (["app.evaluate", "{both}", "--top=5"], "--top=5 means nothing without --heldout=FILE; "),
+        (["app.evaluate", "{both}", "--top=5"], "--top means nothing without --heldout=FILE; "),
         *(
             (["app.evaluate", "{both}", "--heldout=f", f"{name}={value}"], f"{name} means nothing")
             for name, value in HELDOUT.items()

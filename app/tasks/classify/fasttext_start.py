@@ -11,7 +11,7 @@ from absl import logging
 from ...assembly.learning import ROW_PER_WORD
 from ...errors import UsageError
 from ...losses.tree.huffman import Code, canonical_code
-from ...settings import LabelledConfig
+from ...settings import ClassifyConfig
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
 from ...text.fasttext import file_format, model_file
@@ -24,17 +24,13 @@ _DEEPEST = 49
 _TREE = "hierarchical_softmax"
 
 
-def load(settings: LabelledConfig, dim: int, is_dynamic: bool) -> Model:
+def load(config: ClassifyConfig) -> Model:
     """Load the classifier of --initial_model.
-
-    Args:
-        settings: Names the model, and the features of the run.
-        dim: The value of --dim.
-        is_dynamic: Whether the tables of the run get rows while training.
 
     Raises:
         UsageError: The file is no classifier of fastText, or was trained with other features.
     """
+    settings, is_dynamic = config.labelled, config.table.is_dynamic
     path = settings.initial_model
     if not settings.fasttext_features or is_dynamic:
         remedy = "another --table" if is_dynamic else "--fasttext_features, too"
@@ -51,7 +47,7 @@ def load(settings: LabelledConfig, dim: int, is_dynamic: bool) -> Model:
             f"of `fasttext supervised -maxn 0`, or only predict with `lexrow predict --model`"
         )
     needed = {"dim": args.dim, "word_ngrams": max(1, args.word_ngrams)}
-    found = {"dim": dim, "word_ngrams": settings.word_ngrams}
+    found = {"dim": config.model.dim, "word_ngrams": settings.word_ngrams}
     if args.word_ngrams > 1:
         needed["buckets"], found["buckets"] = args.buckets, settings.buckets
     if needed != found:
