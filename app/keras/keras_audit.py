@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from ..auditing import whole
 from ..auditing.findings import Findings, Touch, instead, source_line
-from ..auditing.graphs import look_ups_in_loops
 from ..system.console import size_text
 from ..tables.variable import named_variables
 from .backend import is_ours, require_tensorflow
@@ -83,8 +82,8 @@ def audit(
         least_bytes: The size of the smallest table to report, in bytes.
 
     Returns:
-        The findings in descending order of bytes (see `auditing.whole.findings`). Their text also
-        names the tables whose rows are not in a variable of the model.
+        The findings in descending order of bytes (see `auditing.whole.Walk.findings`). Their text
+        also names the tables whose rows are not in a variable of the model.
 
     Raises:
         ValueError: The model is not compiled, it needs data, data is not made of tensors, or the
@@ -105,10 +104,11 @@ def audit(
         function = traced.get_concrete_function(*arguments)
         parts = find_parts(model, arguments)
     variables = _variables(parts, function)
-    tables = whole.taken_by_row(function, variables, least_bytes)
+    walk = whole.Walk(function, variables, least_bytes)
+    tables = walk.by_row()
     tables |= {name for name in variables if any(is_slot(name, table) for table in tables)}
-    causes = Causes(parts, look_ups_in_loops(function, variables))
-    findings = whole.findings(function, variables, least_bytes, tables, causes.explain)
+    causes = Causes(parts, walk.look_ups_in_loops())
+    findings = walk.findings(tables, causes.explain)
     notes = [*_notes(parts, causes)]
     known = [v for v in variables.values() if v.shape.is_fully_defined()]
     largest = max(map(variable_bytes, known), default=0)
@@ -277,10 +277,10 @@ class Causes:
 
     Args:
         loops: For each table with a look-up inside loops, the names of these loops (see
-            `auditing.graphs.look_ups_in_loops`).
+            `auditing.whole.Walk.look_ups_in_loops`).
     """
 
-    def __init__(self, parts: StepParts, loops: Mapping[str, Sequence[str]]):
+    def __init__(self, parts: StepParts, loops: Mapping[str, set[str]]):
         self._layers, self._optimizers = parts.layers, parts.optimizers
         self._loops = loops
         # Outer layers come first, so that a variable belongs to the innermost.

@@ -63,9 +63,7 @@ class WordModel:
             words: The N words that `word_lookups` was called with.
             rows: The rows of these lookups.
         """
-        if self.subwords is None:
-            return take(rows, self.dtype)
-        return self.subwords.take(words, rows, self.dtype)
+        return take(self.unique_words(words, rows), self.dtype)
 
     def unique_words(self, words: tf.Tensor, rows: Rows) -> Rows:
         """Return the vectors of the unique words, float32, and the index of each word among them.
