@@ -100,7 +100,7 @@ def make_lookups(
     Args:
         batch: One micro-batch. For a table in `batch.rows`, `rows_U` of the lookup has row numbers;
             for other tables it has the ids themselves. `ids_U` always has the ids.
-        is_split: Whether each group of `DisjointIds` or `UniqueIds` is a lookup of its own, unless
+        is_split: Whether each group of ids (see `Model.lookups`) is a lookup of its own, unless
             its table is in `batch.rows`. Otherwise all groups are one lookup.
         unique_rows: Finds the unique rows.
 

@@ -19,7 +19,7 @@ from ..system.xla import CompiledIfPossible, under_xla
 from ..tables.base import Table
 from ..tables.device import find_elsewhere
 from ..tables.row_reads import join_groups
-from ..types import HOST, Batch, DisjointIds, LocatedData, UniqueIds
+from ..types import HOST, Batch, LocatedData, UniqueIds
 from .compiled_steps import Representatives, join_alike, loop_over_steps
 from .gradients import (
     Lookups,
@@ -208,7 +208,7 @@ def lookup_function(
             the same number of ids.
     """
 
-    def flat(ids: tf.Tensor | UniqueIds | DisjointIds) -> tf.Tensor:
+    def flat(ids: tf.Tensor | UniqueIds | list[tf.Tensor]) -> tf.Tensor:
         """Return the ids of one lookup, (N,)."""
         ids = join_groups(ids)
         if isinstance(ids, UniqueIds):
