@@ -65,8 +65,8 @@ def audit(
         print(lexrow.keras.audit(model, (x, y)))
 
     A training loop of your own has a step function, usually with a `tf.GradientTape`. Pass this
-    function with its arguments. The report names the layers and optimizers that the function
-    uses: global names, names of enclosing functions, attributes of its object, and arguments.
+    function with its arguments. The report names the layers and optimizers whose variables the
+    function uses.
 
     Example:
         print(lexrow.keras.audit(train_step, (x, y)))  # for train_step(x, y)

@@ -9,13 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from app.keras import (
-    DynamicEmbedding,
-    LazyAdam,
-    RowEmbedding,
-    RowEmbeddingReduce,
-    output_as_loss,
-)
+from app.keras import DynamicEmbedding, LazyAdam, RowEmbedding, RowEmbeddingReduce, output_as_loss
 from tests.keras.softmax_models import LAYERS as OUTPUTS
 from tests.keras.softmax_models import WORDS
 

@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import (
-    SGD,
-    Adagrad,
-    Ftrl,
-    LazyAdam,
-    LazyAdamW,
-    LossScaleOptimizer,
-    RowwiseAdagrad,
-)
+from app.keras import SGD, Adagrad, Ftrl, LazyAdam, LazyAdamW, LossScaleOptimizer, RowwiseAdagrad
 from tests.keras.updates import (
     KINDS,
     RATE,
