@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError, UsageError
-from ..text.fasttext.file_format import CENTROIDS, QuantizedMatrix, Quantizer
+from ..text.fasttext.model_file import CENTROIDS, QuantizedMatrix, Quantizer
 
 # Of fastText's k-means (src/productquantizer.h): passes, the most rows, the seed of their choice.
 _PASSES, _MOST_ROWS, _SEED = 25, 256 * CENTROIDS, 1234

@@ -124,11 +124,6 @@ def test_the_hash_of_the_text_is_that_of_one_process(texts):
     assert together(3, lambda team: corpus.read_contents(sources, team)) == [expected] * 3
 
 
-def test_files_are_dealt_by_size():
-    assert corpus._deal([5, 1, 9, 4, 4], 2) == [[2, 4], [0, 3, 1]]
-    assert corpus._deal([7], 3) == [[0], [], []]
-
-
 def test_other_text_on_a_machine_is_told_before_it_is_read(texts, tmp_path):
     sources = sources_of(texts, "a.txt")
     copy = tmp_path / "a.txt"

@@ -24,7 +24,7 @@ from ...settings import ClassifyConfig
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
 from ...text.fasttext import line_features
-from ...text.fasttext.file_format import CENTROIDS, LINE_END, Args, Dictionary
+from ...text.fasttext.model_file import CENTROIDS, LINE_END, Args, Dictionary
 from ...text.vocabulary import Vocabulary
 from ...types import WordVectors
 from . import fasttext_start

@@ -59,7 +59,7 @@ def load_data(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Te
 
     Args:
         finished: Whether the run has completed all its epochs. Only then may the corpus change.
-        team: The processes that train together; they parse the texts together.
+        team: The processes that train together; each reads all texts.
 
     Raises:
         UsageError: The texts cannot be used, or the corpus changed during a run.
@@ -73,7 +73,7 @@ def load_data(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Te
         warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
     grows = bool(recorded) and fingerprint is None and rules.grow_vocab
     fingerprint = fingerprint or corpus.fingerprint(sources, team)
-    examples = labelled_files.read(sources, split, config.labelled, settings, team)
+    examples = labelled_files.read(sources, split, config.labelled, settings)
     heldout = None
     if settings.heldout:
         heldout = read_heldout(settings.heldout, config)

@@ -14,9 +14,8 @@ from ...losses.tree.huffman import Code, canonical_code
 from ...settings import ClassifyConfig
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
-from ...text.fasttext import file_format, model_file
-from ...text.fasttext.file_format import Matrix
-from ...text.fasttext.model_file import Model
+from ...text.fasttext import model_file
+from ...text.fasttext.model_file import Matrix, Model
 from ...text.vocabulary import Vocabulary
 
 # Sums of counts must stay below those of nodes that are not made (buildTree, src/loss.cc).
@@ -76,7 +75,7 @@ def assign_rows(model: Model, run_loss: str, tables: Mapping[str, Table]) -> Non
         run_loss: The value of --loss.
     """
     _assign(tables["input"], model.input, np.arange(model.input.shape[0]))
-    loss = file_format.LOSSES[model.args.loss]
+    loss = model_file.LOSSES[model.args.loss]
     if loss != _TREE and run_loss in ROW_PER_WORD:
         _assign(tables["output"], model.output, np.arange(model.output.shape[0]))
     elif loss == run_loss == _TREE and is_canonical(model.dictionary.counts_C):
