@@ -22,7 +22,6 @@ from .errors import UsageError
 from .settings import flag_values
 
 _MOST_WORKERS = 1000  # a larger number is taken for a typing error
-_OWN_FLAGS = ("workers", "port")
 _STRATEGY = "multi_worker"
 
 
@@ -33,12 +32,12 @@ def main(arguments: Sequence[str]) -> None:
         arguments: The arguments after the `--`: the flags of `lexrow train`.
 
     Raises:
-        UsageError: The flags are not possible, or a port is in use.
+        UsageError: The flags are not possible.
         RunError: A process keeps ending.
     """
     values = absl_flags.FLAGS
     _check(arguments)
-    hosts = local_cluster.make_hosts(values.workers, values.port)
+    hosts = local_cluster.make_hosts(values.workers)
     sys.exit(local_cluster.train(hosts, _add_strategy(arguments), flags.parsed().run))
 
 
@@ -46,8 +45,6 @@ def define() -> None:
     """Define the flags of this command and of a training run."""
     flags.define_settings()
     flags.define("workers", 2, "The number of workers.", bounds=(1, _MOST_WORKERS))
-    text = "The first port of the processes; 0 takes free ports."
-    flags.define("port", 0, text, bounds=(0, 2**16 - 1))
 
 
 def _check(arguments: Sequence[str]) -> None:
@@ -76,13 +73,12 @@ def _add_strategy(arguments: Sequence[str]) -> list[str]:
             `lexrow train` or has a wrong value.
     """
     values = absl_flags.FLAGS
-    before = {name: values[name].present for name in _OWN_FLAGS}
+    before = values["workers"].present
     others = flags.parse([sys.argv[0], *arguments])
     if others:
         raise UsageError(f"{others[0]!r} is not a flag; write it as --NAME=VALUE, see --help")
-    for name in _OWN_FLAGS:
-        if values[name].present != before[name]:
-            raise UsageError(f"--{name} is a flag of `lexrow cluster`; write it before the --")
+    if values["workers"].present != before:
+        raise UsageError("--workers is a flag of `lexrow cluster`; write it before the --")
     if values["strategy"].present and values.strategy != _STRATEGY:
         raise UsageError(
             f"--strategy={values.strategy}: `lexrow cluster` adds --strategy={_STRATEGY} itself, "

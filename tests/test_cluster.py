@@ -14,9 +14,8 @@ import sys
 import pytest
 
 from app.distributed import cluster_spec, local_cluster
-from app.system import ports
 from tests.integration.commands import ROOT, SECONDS, refusal, run
-from tests.processes import is_running, listening, until
+from tests.processes import is_running, until
 
 
 @contextlib.contextmanager
@@ -163,7 +162,7 @@ def test_who_is_missing_is_named_once(caplog):
             "--workers=2 --dim=3",
             "--dim=3 is a flag of `lexrow train`; write it after the others and a --",
         ),
-        ("--workers=2 -- --port=3", "--port is a flag of `lexrow cluster`; write it before the --"),
+        ("-- --workers=3", "--workers is a flag of `lexrow cluster`; write it before the --"),
         ("--workers=2 --ps=2 -- --dim=3", "--ps=2: no such flag"),
         ("--workers=2 -- stray", "'stray' is not a flag; write it as --NAME=VALUE"),
         ("--workers=2 -- --no_such=1", "no_such"),
@@ -173,27 +172,12 @@ def test_who_is_missing_is_named_once(caplog):
             "--workers=2 -- --strategy=mirrored",
             "--strategy=mirrored: `lexrow cluster` adds --strategy=multi_worker itself",
         ),
-        (
-            "--workers=2 --port=65536 -- --dim=3",
-            "--port=65536: give at most 65535",
-        ),
-        ("--workers=3 --port=65534 -- --dim=3", "--port=65534: 3 ports are needed from there"),
     ],
 )
 def test_flags_that_cannot_be(tmp_path, flags, message):
     line = refusal(run(tmp_path, "app.cluster", *flags.split()))
     assert line.startswith("cluster: ") and message in line
     assert not (tmp_path / "run").exists()
-
-
-def test_ports_that_are_taken(tmp_path):
-    (port,) = ports.free(1)
-    with listening(port):
-        for first, which in ((port, ""), (port - 1, f"port {port} is ")):
-            line = refusal(
-                run(tmp_path, "app.cluster", "--workers=2", f"--port={first}", "--", "-")
-            )
-            assert f"--port={first}: {which}in use; choose another, or leave it out" in line
 
 
 def test_another_run_in_the_workdir(tmp_path):

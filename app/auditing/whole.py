@@ -34,7 +34,6 @@ _ASIDE = ("VariableShape", "VarIsInitializedOp", "DisableCopyOnRead")
 _TAKES = ("Gather", "GatherV2", "GatherNd", "SparseSegment")
 _SLICES = ("Slice", "StridedSlice")
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank")
-_LOOPS = ("While", "StatelessWhile")
 # Operations whose results are not computed by the step.
 _GIVEN = ("Placeholder", "Const")
 
@@ -79,8 +78,7 @@ class Walk:
     ):
         self._touches: list[tuple[_Origin, tf.Operation, str, int, dict[_Table, int]]] = []
         self._copied: set[_Table] = set()  # in copy-on-read mode
-        self._by_row: list[tuple[_Origin, tf.Operation, str]] = []
-        self._loops: list[str] = []
+        self._by_row: list[_Origin] = []
         self._of_shape: dict[tuple[int, ...], _Table] = {}
         self._least_bytes = least_bytes
         handles = self._handles(variables)
@@ -120,21 +118,7 @@ class Walk:
 
     def by_row(self) -> set[str]:
         """Return the names of the tables of which the function reads or writes single rows."""
-        return {self._table(origin).name for origin, *_ in self._by_row}
-
-    def look_ups_in_loops(self) -> dict[str, set[str]]:
-        """Return the names of the loops, as `call/loop/`, that gather rows, by table.
-
-        TensorFlow adds up the gradients of all passes of a loop. It does so with dense tensors, of
-        the shape of the variable, even if the gradient of one pass is row-sparse
-        (tf.IndexedSlices). The name of an operation inside a loop begins with the name of the loop.
-        """
-        found: dict[str, set[str]] = {}
-        for origin, op, name in self._by_row:
-            loops = {loop for loop in self._loops if name.startswith(loop)}
-            if loops and "Gather" in op.type:
-                found.setdefault(self._table(origin).name, set()).update(loops)
-        return found
+        return {self._table(origin).name for origin in self._by_row}
 
     def _handles(self, variables: Mapping[str, tf.Variable]) -> dict[int, _Table]:
         """Return large variables and others of their shapes by `id` of handle; fill `_of_shape`."""
@@ -189,8 +173,6 @@ class Walk:
         """Walk through the functions that an operation calls; return the values of its results."""
         _, skipped = CALLS[op.type]
         compiled |= _is_compiled(op.node_def)
-        if op.type in _LOOPS:
-            self._loops.append(f"{scope}{op.name}/")
         # TensorFlow infers shapes within one function only, so pass on numbers that are sizes.
         pairs = zip(inputs, op.inputs, strict=True)
         arguments = [number(t, values) if value is None else value for value, t in pairs]
@@ -218,7 +200,7 @@ class Walk:
             self._touch(origin, op, scope, 0, {} if compiled else {tables[0]: 2 * size})
             return [_Whole(origin, size, math.prod(tables[0].shape))]
         if op.type.startswith(_BY_ROW):
-            self._by_row += [(_Origin(table), op, scope + op.name) for table in tables]
+            self._by_row += [_Origin(table) for table in tables]
             self._copied.update([] if compiled else tables)
             self._touch(origin, op, scope, moved, {})
         elif op.type == "AssignVariableOp":
@@ -248,7 +230,7 @@ class Walk:
         _bind(whole, origin)
         if op.type.startswith(_TAKES):
             if isinstance(inputs[0], _Whole):
-                self._by_row.append((inputs[0].origin, op, scope + op.name))
+                self._by_row.append(inputs[0].origin)
             whole = []
         elif op.type in _SLICES and whole:
             self._touch(origin, op, scope, 2 * self._large(op, values), {})

@@ -34,12 +34,12 @@ PREFIX = "tables"  # the beginning of the names of the files
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # the end of the key of every variable
 
 _SPECIAL = frozenset("*?[\\")  # characters of a glob pattern
-# The errors of TensorFlow's readers. Some readers turn a status into an error of Python.
-_FAILURES = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
-# The errors of RestoreV2 for a file that can be opened, but is too short or has a wrong checksum.
-_DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
-# The errors of RestoreV2 when another process, which should have read the file, is lost.
-_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+# The errors of TensorFlow for a file that can be opened, but is too short or has a wrong checksum.
+# Some of its readers turn a status into an error of Python, or into a `tf.errors.OpError`.
+_DAMAGE = (
+    *(tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError),
+    *(IndexError, RuntimeError, ValueError),
+)
 
 _LAYOUTS = "tables.json"
 _DEFAULT: Layout = {"kind": "device"}  # of a table in a checkpoint that is older than layouts
@@ -135,13 +135,10 @@ def read_rows(folder: Path, name: str, slot: str = "") -> np.ndarray:
         return np.asarray(memoryview(tf.cast(bundle.rows(keys[0], 0, rows), tf.float32)))
     plan = ShardingPlan(rows, len(keys), layout.get("rule", "block"))
     rows_VD = arrays.make_buffer((rows, columns), folder.parent)
-    for part in row_slices(rows, columns):
-        shard_N, row_N = plan.locate(np.arange(part.start, part.stop))
-        for shard, key in enumerate(keys):
-            in_shard_N = shard_N == shard
-            if in_shard_N.any():  # consecutive ids are consecutive rows in every shard, too
-                rows_MD = bundle.rows(key, row_N[in_shard_N].min(), in_shard_N.sum())
-                rows_VD[part][in_shard_N] = tf.cast(rows_MD, tf.float32)
+    for shard, key in enumerate(keys):
+        for part in row_slices(plan.size(shard), columns):
+            ids_N = plan.ids(shard, np.arange(part.start, part.stop))
+            rows_VD[ids_N] = tf.cast(bundle.rows(key, part.start, len(ids_N)), tf.float32)
     return rows_VD
 
 
@@ -178,18 +175,13 @@ def _open_variables(folder: Path, name: str, slot: str, layout: Layout) -> tuple
 
     Raise RunError if the checkpoint lacks one of them.
     """
-    bundle, keys = Bundle(folder), _variable_keys(layout, name, slot)
+    bundle, shards, inner = Bundle(folder), [""], f"/slots/{slot}" if slot else ""
+    if layout["kind"] == "sharded":
+        shards = [f"/parts/{shard}" for shard in range(layout["shards"])]
+    keys = [f"{name}{shard}{inner}/values/{VALUE}" for shard in shards]
     if not bundle.shapes.keys() >= set(keys):
         raise RunError(absence(folder, name, slot))
     return bundle, keys
-
-
-def _variable_keys(layout: Layout, name: str, slot: str) -> list[str]:
-    """Return the keys of the variables that hold the rows, one for each shard."""
-    shards, inner = [""], f"/slots/{slot}" if slot else ""
-    if layout["kind"] == "sharded":
-        shards = [f"/parts/{shard}" for shard in range(layout["shards"])]
-    return [f"{name}{shard}{inner}/values/{VALUE}" for shard in shards]
 
 
 def absence(folder: Path, name: str, slot: str) -> str:
@@ -270,8 +262,7 @@ class Bundle:
 
     The constructor reads the index; each method reads the values that it returns or assigns. All of
     them raise DamagedError if a file is missing or damaged, and RunError if it cannot be read for
-    another reason. TensorFlow's errors about a lost process are not converted, and neither is a
-    Python error where all files are good.
+    another reason.
 
     Attributes:
         shapes: The shape of each variable, by key.
@@ -280,12 +271,10 @@ class Bundle:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self.shapes: dict[str, list[int]] = {}
-        self.dtypes: dict[str, tf.DType] = {}
         with self._prefix() as prefix:
             reader = tf.train.load_checkpoint(prefix)
-            self.shapes = reader.get_variable_to_shape_map()
-            self.dtypes = reader.get_variable_to_dtype_map()
+            self.shapes: dict[str, list[int]] = reader.get_variable_to_shape_map()
+            self.dtypes: dict[str, tf.DType] = reader.get_variable_to_dtype_map()
 
     def rows(self, key: str, first: int, count: int) -> tf.Tensor:
         """Read consecutive rows of a variable of shape (V, D), and no others.
@@ -300,8 +289,14 @@ class Bundle:
         rows, columns = self.shapes[key]
         # For a slice TensorFlow first reads the whole variable, then copies the slice.
         part = "" if count == rows else f"{rows} {columns} {first},{count}:-"
-        with self._prefix() as prefix:
-            return self._read(prefix, key, part)
+        with self._prefix() as prefix, tf.device(HOST):
+            (value,) = tf.raw_ops.RestoreV2(
+                prefix=prefix,
+                tensor_names=[key],
+                shape_and_slices=[part],
+                dtypes=[self.dtypes[key]],
+            )
+        return value
 
     def restore(self, variables: tf.train.Checkpoint) -> None:
         """Assign the saved values to variables; keep the value of a variable that was not saved."""
@@ -310,66 +305,29 @@ class Bundle:
 
     @contextlib.contextmanager
     def _prefix(self) -> Iterator[str]:
-        """Yield the path prefix of the files, and convert errors of the `with` block.
+        """Yield the path prefix of the files, and convert errors of TensorFlow in the block.
 
-        First each file is opened once. After an error, every variable is read once, to tell a
-        damaged file (DamagedError) from one that cannot be read (RunError). If all can be read, an
-        error of TensorFlow becomes a RunError, and a Python error is raised as it is.
+        First each file is opened once: TensorFlow's errors say less than the system's for a file
+        that cannot be opened.
         """
+        first = self._folder / f"{PREFIX}.data-00000-of-00001"
         with reading(self._folder):
-            for path in (self._folder / f"{PREFIX}.index", *_data(self._folder)):
-                # TensorFlow's errors say less than the system's for a file that cannot be opened.
+            files = list_folder(self._folder, f"{PREFIX}.data-") or [first]
+            for path in (self._folder / f"{PREFIX}.index", *files):
                 open(path, "rb").close()
             with _literal_prefix(self._folder) as prefix:
                 try:
                     yield prefix
-                except _LOST:
-                    raise
-                except _FAILURES as error:
-                    self._verify(prefix)
-                    if isinstance(error, tf.errors.OpError):
-                        raise self._unreadable(error) from error
-                    raise
-
-    def _verify(self, prefix: str) -> None:
-        """Read every variable; raise DamagedError if its checksum is wrong, RunError if unreadable.
-
-        Return nothing if all files are good. This fills `dtypes`.
-        """
-        try:
-            self._read(prefix, "_CHECKPOINTABLE_OBJECT_GRAPH")
-            reader = tf.train.load_checkpoint(prefix)
-            self.dtypes = reader.get_variable_to_dtype_map()
-            for key in self.dtypes:
-                self._read(prefix, key)
-        except _DAMAGE as error:
-            raise DamagedError(f"{self._folder / PREFIX}: {_reason(error)}") from error
-        except tf.errors.OpError as error:
-            raise self._unreadable(error) from error
-
-    def _read(self, prefix: str, key: str, part: str = "") -> tf.Tensor:
-        """Read a variable, or the part of it that a slice of RestoreV2 names, on the CPU."""
-        dtype = self.dtypes.get(key, tf.string)
-        with tf.device(HOST):
-            (value,) = tf.raw_ops.RestoreV2(
-                prefix=prefix, tensor_names=[key], shape_and_slices=[part], dtypes=[dtype]
-            )
-        return value
-
-    def _unreadable(self, error: tf.errors.OpError) -> RunError:
-        """Return (do not raise) the error for files that cannot be read, with the reason."""
-        path = self._folder / PREFIX
-        return RunError(f"cannot read {path}: {_reason(error)}; mend that and run this again")
-
-
-def is_literal(folder: Path) -> bool:
-    """Return whether a path has no character of a glob pattern: *, ?, [ or a backslash.
-
-    Args:
-        folder: The folder, whose absolute path is checked. TensorFlow finds files in another
-            folder only by the trick of `_literal_prefix`.
-    """
-    return not _SPECIAL.intersection(str(folder.absolute()))
+                except (tf.errors.OpError, *_DAMAGE) as error:
+                    # Without the name of the operation in the graph.
+                    lines = str(getattr(error, "message", error)).splitlines() or [""]
+                    reason = lines[0].rpartition("}} ")[2][:200] or type(error).__name__
+                    path = self._folder / PREFIX
+                    if isinstance(error, _DAMAGE) or type(error) is tf.errors.OpError:
+                        raise DamagedError(f"{path}: {reason}") from error
+                    raise RunError(
+                        f"cannot read {path}: {reason}; mend that and run this again"
+                    ) from error
 
 
 @contextlib.contextmanager
@@ -380,7 +338,7 @@ def _literal_prefix(folder: Path) -> Iterator[str]:
     brackets or a backslash does not match, whether or not it is escaped. So the folder is opened:
     during the `with` block it is /proc/self/fd/N, which only this process can read.
     """
-    if is_literal(folder):
+    if not _SPECIAL.intersection(str(folder.absolute())):
         yield str(folder.absolute() / PREFIX)
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -388,17 +346,3 @@ def _literal_prefix(folder: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}/{PREFIX}"
     finally:
         os.close(descriptor)
-
-
-def _data(folder: Path) -> list[Path]:
-    """Return the files that hold the variables; the path of the missing first file if none does."""
-    return list_folder(folder, f"{PREFIX}.data-") or [folder / f"{PREFIX}.data-00000-of-00001"]
-
-
-def _reason(error: tf.errors.OpError) -> str:
-    """Return the first line of an error's message, cut to 200 characters.
-
-    The name of the operation in the graph is left out.
-    """
-    lines = error.message.splitlines() or [type(error).__name__]
-    return lines[0].rpartition("}} ")[2][:200]

@@ -21,6 +21,12 @@ JOBS = ("chief", "worker")
 # A process: its job, and its index in the list of that job.
 Task = tuple[str, int]
 
+# What to do about other jobs of TensorFlow.
+_OTHER_JOBS = {
+    "master": "write chief",
+    "evaluator": "leave it out, as the chief scores",
+    "ps": "leave it out, as there are no parameter servers any more",
+}
 _NUMBER = re.compile("[0-9]{1,9}")
 # A host name, an IPv4 address, or an IPv6 address in brackets; then a port.
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII)
@@ -206,11 +212,5 @@ def _parse_task(task: Any) -> Task:
 
 def _unknown_job_message(job: Any) -> str:
     """Return the error message for a job that is none of `JOBS`."""
-    if job == "evaluator":
-        return (
-            "TF_CONFIG: there is nothing to do for an evaluator, as the chief scores; leave it out"
-        )
-    if job == "ps":
-        return "TF_CONFIG has a ps, and there are no parameter servers any more; leave it out"
-    remedy = "write chief" if job == "master" else "rename it or leave it out"
+    remedy = _OTHER_JOBS.get(str(job), "rename it or leave it out")
     return f"TF_CONFIG: {json.dumps(job)} is none of {', '.join(JOBS)}; {remedy}"

@@ -14,7 +14,6 @@ from pathlib import Path
 from absl import logging
 
 from ..checkpoints.workdir import Workdir
-from ..errors import UsageError
 from ..settings import RunConfig
 from ..system import ports
 from ..system.processes import Process, terminate
@@ -28,19 +27,12 @@ _END_SECONDS = 5.0  # for the others to end after the chief
 _USAGE_ERROR = 2  # the exit code of a process whose flags were refused
 
 
-def make_hosts(workers: int, first_port: int) -> Hosts:
-    """Return the description of the processes of a run on this machine; start none.
+def make_hosts(workers: int) -> Hosts:
+    """Return the processes of a run on free ports of this machine; the first worker is the chief.
 
-    The first worker is the chief.
-
-    Args:
-        first_port: The first of consecutive ports; 0 for any free ones.
-
-    Raises:
-        UsageError: A port is in use, or above 65535.
+    No process is started.
     """
-    addresses = tuple(f"{HOST}:{port}" for port in _choose_ports(workers, first_port))
-    return Hosts({"worker": addresses}, "worker", 0)
+    return Hosts({"worker": tuple(f"{HOST}:{port}" for port in ports.free(workers))}, "worker", 0)
 
 
 def train(hosts: Hosts, arguments: Sequence[str], settings: RunConfig) -> int:
@@ -104,27 +96,6 @@ def watch(processes: list[Process], is_stopping: bool) -> None:
         processes.remove(process)
         if code and not is_stopping:
             logging.warning("%s is missing from now on: %s", process.name, process.reason())
-
-
-def _choose_ports(count: int, first: int) -> list[int]:
-    """Return ports of this machine that are free now: consecutive ones, or any if `first` is 0."""
-    if not first:
-        return ports.free(count)
-    chosen = list(range(first, first + count))
-    if chosen[-1] >= 2**16:
-        raise UsageError(
-            f"--port={first}: {count} ports are needed from there on, and 65535 is the last; give "
-            "a lower port, or leave the flag out for free ones"
-        )
-    for port in chosen:
-        reason = ports.taken(port)
-        if reason:
-            subject = "" if port == first else f"port {port} is "
-            reason = "in use" if "in use" in reason else reason
-            raise UsageError(
-                f"--port={first}: {subject}{reason}; choose another, or leave it out for a free one"
-            )
-    return chosen
 
 
 def _announcement(hosts: Hosts, arguments: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ..tables.row_reads import unique
 from ..tables.variable import host_variable
 from ..text.subwords import hash_words
-from ..types import HOST, DisjointIds, NgramRule, Rows
+from ..types import HOST, NgramRule, Rows
 from .averages import average
 
 # The rows of even and of odd ids are groups of their own. Reading, adding and writing rows are long
@@ -89,9 +89,9 @@ class SubwordRows:
             ends = np.concatenate([[0], np.cumsum(counts_V)])
             self._lists.append(_Lists(*map(host_variable, (rows_N[of_group_N], ends, counts_V))))
 
-    def lookups(self, words: tf.Tensor) -> DisjointIds:
+    def lookups(self, words: tf.Tensor) -> list[tf.Tensor]:
         """Return the rows of all unique words, one list after the other, in `GROUPS` groups."""
-        return DisjointIds(self._read(unique(words)[0]))
+        return self._read(unique(words)[0])
 
     def take_unique(self, words: tf.Tensor, rows: Rows) -> Rows:
         """Return the vectors of the unique words, float32, and the index of each word among them.

@@ -15,7 +15,7 @@ from ..system.xla import uniform_integers
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..tables.row_reads import take
-from ..types import DisjointIds, Rows
+from ..types import Rows
 from .base import initial_seed
 from .subword_rows import SubwordRows
 
@@ -52,7 +52,7 @@ class WordModel:
         spec = TableSpec(rows, self.dim, initial, by_frequency=True)
         return {"input": spec, **self.output.tables()}
 
-    def word_lookups(self, words: tf.Tensor) -> tf.Tensor | DisjointIds:
+    def word_lookups(self, words: tf.Tensor) -> tf.Tensor | list[tf.Tensor]:
         """Return the ids of the rows of `input` that the vectors of words need."""
         return words if self.subwords is None else self.subwords.lookups(words)
 

@@ -321,7 +321,7 @@ def _for_dense_updates(division: Division, work: Work) -> list[Change]:
             share = sum(o.large for o in operations) / _of_steps(work)
             why = (
                 f"{name} takes {share:.0%} of the operations to update whole variables; a step "
-                f"needs only the rows of its batch: lexrow.keras.audit(model) names the table"
+                "needs only the rows of its batch: lexrow.keras.audit(model, batch) names the table"
             )
             what = f"lexrow.keras.RowEmbedding with lexrow.keras.{_ROW_OPTIMIZERS[name]}"
             gain = speedup(share * division.shares["device_compute"])

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from ..types import HOST
@@ -47,12 +46,6 @@ class ShardingPlan:
         if self.rule == "mod":
             return len(range(shard, self.rows, self.shards))
         return len(range(self.rows)[shard * self._block :][: self._block])
-
-    def imbalance(self, counts_V: np.ndarray) -> float:
-        """Return the look-ups of the busiest shard, divided by the mean over shards; 1 is even."""
-        shard_V, _ = self.locate(np.arange(self.rows))
-        lookups = np.bincount(shard_V, counts_V, self.shards)
-        return float(lookups.max() / lookups.mean())
 
     @property
     def _block(self) -> int:

@@ -52,7 +52,7 @@ class Interval:
     def _start(self, position: Position) -> None:
         """Begin an interval at a position: clear the losses and the time of waits."""
         self.step, self._seconds = position.step, self._train_seconds()
-        self._words = _words(position, self._job)
+        self._words = self._count_words(position)
         self.losses: list[Any] = []
         self._waited = 0.0
 
@@ -109,7 +109,7 @@ class Interval:
             )
         position.seconds = self._train_seconds()
         seconds = max(self.seconds(), 1e-9)
-        words = _words(position, self._job)
+        words = self._count_words(position)
         speed, data = (words - self._words) / seconds, self._job.data
         # The first call traces and compiles, which later calls do not.
         steady = seconds - self._first_call if len(self.losses) > 1 else seconds
@@ -133,10 +133,9 @@ class Interval:
         """Return the training time of the whole run, earlier processes included."""
         return self._before + time.perf_counter() - self._began
 
-
-def _words(position: Position, job: Job) -> float:
-    """Return about how many words, or other units of the data, the run has trained on."""
-    return position.words + job.data.epoch_size * (position.done - position.epoch)
+    def _count_words(self, position: Position) -> float:
+        """Return about how many words, or other units of the data, the run has trained on."""
+        return position.words + self._job.data.epoch_size * (position.done - position.epoch)
 
 
 def not_finite(subject: str, between: str) -> str:

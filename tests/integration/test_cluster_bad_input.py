@@ -65,7 +65,7 @@ def test_a_tf_config_that_cannot_be(tmp_path, corpus, strategy, config, message)
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_port_that_is_in_use(tmp_path, corpus, index):
-    hosts = as_worker(make_hosts(2, 0), index)
+    hosts = as_worker(make_hosts(2), index)
     with listening(int(hosts.address.rpartition(":")[2])):
         line = refusal(Member(tmp_path, hosts, corpus).ended())
     what = f"TF_CONFIG names {hosts.address} for this process (worker {index}), and port "
@@ -74,7 +74,7 @@ def test_a_port_that_is_in_use(tmp_path, corpus, index):
 
 @pytest.mark.slow
 def test_processes_that_do_not_arrive(tmp_path, corpus):
-    hosts = make_hosts(3, 0)
+    hosts = make_hosts(3)
     member = Member(tmp_path, hosts, corpus, "--cluster_timeout=1")
     line = member.ended().err.splitlines()[-1]
     absent = ", ".join(hosts.name(*task) for task in hosts.others)
@@ -83,7 +83,7 @@ def test_processes_that_do_not_arrive(tmp_path, corpus):
 
 @pytest.mark.slow
 def test_workers_that_differ(tmp_path, corpus):
-    hosts = make_hosts(2, 0)
+    hosts = make_hosts(2)
     other = as_worker(hosts, 1)
     for number, (more, pretend, message) in enumerate(
         (
@@ -104,11 +104,11 @@ def test_workers_that_differ(tmp_path, corpus):
 def test_who_comes_late_to_a_run_that_is_finished_is_told(tmp_path, corpus):
     """A worker that was started again at the very end is not to be started again for ever."""
     assert Command(tmp_path, *train(tmp_path / "run", corpus)).ended().code == 0
-    late = Member(tmp_path, as_worker(make_hosts(2, 0), 1), corpus, "--cluster_timeout=1")
+    late = Member(tmp_path, as_worker(make_hosts(2), 1), corpus, "--cluster_timeout=1")
     ended = late.ended()
     assert ended.code == 0, ended.err
     assert "worker 0 (127.0.0.1:" in ended.err
     assert "(ignored: the run is already finished)" in ended.err
 
-    more = Member(tmp_path / "more", as_worker(make_hosts(2, 0), 1), corpus, "--cluster_timeout=1")
+    more = Member(tmp_path / "more", as_worker(make_hosts(2), 1), corpus, "--cluster_timeout=1")
     assert "did not arrive within --cluster_timeout=1 s" in refusal(more.ended(), code=1)

@@ -100,8 +100,14 @@ def check_kind(layer: Any) -> None:
         _by_id(layer)
     if layer.lora_rank:
         check_is_variable(layer, "lora_rank")
-    if layer.hot_rows is not None:
-        _check_hot_rows(layer)
+    if layer.hot_rows is not None and layer.table not in ("host", "file"):
+        raise ValueError(
+            f"{layer.name}: hot_rows={layer.hot_rows} needs table='host' or table='file', not "
+            f"{layer.table!r}"
+        )
+    is_integer = isinstance(layer.hot_rows, int) and not isinstance(layer.hot_rows, bool)
+    if layer.hot_rows is not None and not (is_integer and layer.hot_rows > 0):
+        raise ValueError(f"{layer.name}: hot_rows={layer.hot_rows!r}; give a number of rows")
     # XLA cannot call Python, and fails on the dynamic shapes of shards. On a GPU it cannot read
     # host memory, where the rows or the map of their cache are.
     layer.supports_jit = layer.table == "device" or (
@@ -156,18 +162,6 @@ def has_cache(layer: Any) -> bool:
 def host_is_near() -> bool:
     """Return whether steps reach host memory as fast as a cache: if there is no GPU."""
     return not tf.config.list_physical_devices("GPU")
-
-
-def _check_hot_rows(layer: Any) -> None:
-    """Raise ValueError unless `hot_rows` is a positive int, and the table is "host" or "file"."""
-    if layer.table not in ("host", "file"):
-        raise ValueError(
-            f"{layer.name}: hot_rows={layer.hot_rows} needs table='host' or table='file', not "
-            f"{layer.table!r}"
-        )
-    is_integer = isinstance(layer.hot_rows, int) and not isinstance(layer.hot_rows, bool)
-    if not is_integer or layer.hot_rows < 1:
-        raise ValueError(f"{layer.name}: hot_rows={layer.hot_rows!r}; give a number of rows")
 
 
 def check_is_variable(layer: Any, feature: str) -> None:

@@ -115,7 +115,8 @@ class FileTable(RoundedTable):
         Raises:
             RunError: The file was replaced or cut short.
         """
-        return self._file.checked_section(self._number).mapped(self.path)
+        section = self._file.checked_section(self._number)
+        return section.numbers(section.mapped(self.path))
 
     def layout(self) -> Layout:
         """Return how a checkpoint holds this table: by the absolute path of its file."""
