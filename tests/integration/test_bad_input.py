@@ -83,7 +83,7 @@ def test_text(tmp_path, name, content, code, message):
     path = write(tmp_path / name, content)
     ended = run(tmp_path, *train(tmp_path / "run", path, "--invalid_utf8=error"))
     assert message.format(path=path) in refusal(ended, code)
-    assert {file.name for file in (tmp_path / "run").iterdir()} == {"lock"}
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -86,6 +86,19 @@ def test_a_plan_needs_no_workdir_and_makes_none(corpus, tmp_path, capsys, monkey
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.parametrize("task", sorted(flag_values.TASKS))
+def test_a_refused_start_leaves_nothing(tmp_path, task):
+    """No input, or none that can be used: nothing is left of the workdir and its parents."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "empty").write_text("")
+    for name in ("none", "empty"):
+        config = checks.make_config({"task": task, "corpus": str(tmp_path / name)})
+        for place in ("deep/run", "mine"):
+            with pytest.raises(UsageError, match=name):
+                train_and_evaluate(config, tmp_path / place)
+        assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "mine"]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
