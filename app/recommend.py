@@ -48,7 +48,7 @@ def main(users: Sequence[str]) -> None:
     run = startup.start_run(values.workdir, read_settings(values.workdir), "recommend")
     from .tasks.recommend import new_users, recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
-    from .text.names import whole
+    from .text.vocabulary import whole
 
     trained = recommend_model.load_recommender(*run)
     ids = {token: number for number, token in enumerate(trained.users.tokens)}
@@ -64,7 +64,7 @@ def main(users: Sequence[str]) -> None:
                 "or give --include_known"
             )
         excluded = None if values.include_known else chosen
-        for _, ids_MK, scores_MK in ranker.rows_blocks(rows_MD, excluded):
+        for _, ids_MK, scores_MK in ranker.blocks(np.zeros(1, np.int32), excluded, rows_MD):
             _print(None, *_named(trained.items.tokens, ids_MK[0], scores_MK[0]))
         return
     known = None if values.include_known else trained.known

@@ -3,73 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from pathlib import Path
 
-from ..checkpoints import bundle
 from ..checkpoints.checkpoint import Position
-from ..distributed import multi_worker, parameter_server, replicas
+from ..distributed import multi_worker, replicas
 from ..distributed.cluster_spec import Hosts
 from ..errors import UsageError
 from ..settings import Config
 from ..settings.checks import check_micro_batches
+from ..settings.flag_values import by_name
 from ..training.runner import Runner
-
-# Each makes a runner from the settings and the processes of the cluster, and waits for these.
-RUNNERS: dict[str, Callable[[Config, Hosts | None], Runner]] = {
-    "none": lambda config, hosts: Runner(),
-    "mirrored": lambda config, hosts: replicas.mirrored(
-        config.run.sync_steps, config.run.sync_dtype
-    ),
-    "multi_worker": multi_worker.Workers,
-    "parameter_server": parameter_server.Coordinator,
-}
 
 
 def make_runner(config: Config, hosts: Hosts | None) -> Runner:
     """Return the runner of a run, connected to the other processes; for --plan_only a local one.
 
     Args:
-        hosts: The processes of the cluster; None for a strategy of one process.
+        hosts: The processes of the cluster; None for a strategy of one process, and to plan.
 
     Returns:
         The runner. The call waits until all processes of the cluster have arrived.
 
     Raises:
-        UsageError: --workdir contains *, ?, [ or a backslash with --strategy=parameter_server.
+        UsageError: This process differs from the others, or cannot use its address.
         RunError: A process did not arrive within --cluster_timeout.
     """
-    strategy, workdir = config.run.strategy, config.run.workdir
-    if config.run.plan_only:
-        return Runner()
-    if strategy == "parameter_server" and not bundle.is_literal(Path(workdir)):
-        raise UsageError(
-            f"--workdir={workdir}: --strategy={strategy} cannot read checkpoints in a path with "
-            "*, ?, [ or a backslash; choose another folder"
-        )
-    return RUNNERS[strategy](config, hosts)
+    settings = config.run
+    if hosts is not None:
+        return multi_worker.Workers(settings, by_name(config), hosts)
+    if settings.strategy == "mirrored" and not settings.plan_only:
+        return replicas.mirrored(settings.sync_steps, settings.sync_dtype)
+    return Runner()
 
 
-def is_server(config: Config, hosts: Hosts | None) -> bool:
-    """Return whether this process serves the chief instead of running the job; never to plan only.
-
-    It does in a worker or a parameter server of --strategy=parameter_server.
-    """
-    asynchronous = config.run.strategy == "parameter_server" and not config.run.plan_only
-    return asynchronous and hosts is not None and not hosts.is_chief
-
-
-def describe(config: Config, hosts: Hosts | None, replicas: int) -> str:
+def describe(config: Config, replicas: int) -> str:
     """Return a line about the processes and replicas that train; empty for one device."""
     strategy, micro = config.run.strategy, config.input.micro_batches
     if strategy == "none":
         return ""
-    if strategy == "parameter_server" and hosts is not None:
-        workers_count, servers_count = (len(hosts.tasks[job]) for job in ("worker", "ps"))
-        return (
-            f"{strategy}: {workers_count} worker(s) at their own pace, "
-            f"{servers_count} parameter server(s)"
-        )
     pace = "in step"
     if config.run.sync_steps > 1:
         pace = f"that exchange changes of rows every {config.run.sync_steps} steps"
@@ -98,8 +68,7 @@ def with_micro_batches(config: Config, replicas: int, position: Position | None)
             f"--micro_batches={micro}: {replicas} replicas cannot share them evenly; give a "
             f"multiple of {replicas}, or 0"
         )
-    config = dataclasses.replace(
-        config, input=dataclasses.replace(config.input, micro_batches=micro)
-    )
+    settings = dataclasses.replace(config.input, micro_batches=micro)
+    config = dataclasses.replace(config, input=settings)
     check_micro_batches(config)
     return config

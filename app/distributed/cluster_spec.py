@@ -17,15 +17,19 @@ from absl import logging
 
 from ..errors import UsageError
 
-JOBS = ("chief", "worker", "ps")
+JOBS = ("chief", "worker")
 # A process: its job, and its index in the list of that job.
 Task = tuple[str, int]
 
+# What to do about other jobs of TensorFlow.
+_OTHER_JOBS = {
+    "master": "write chief",
+    "evaluator": "leave it out, as the chief scores",
+    "ps": "leave it out, as there are no parameter servers any more",
+}
 _NUMBER = re.compile("[0-9]{1,9}")
 # A host name, an IPv4 address, or an IPv6 address in brackets; then a port.
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII)
-_NEEDED_JOBS = {"parameter_server": JOBS, "multi_worker": ()}
-_EXAMPLE = {"parameter_server": "--workers=2 --ps=2", "multi_worker": "--workers=2"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Hosts:
 
     @property
     def everyone(self) -> tuple[Task, ...]:
-        """All processes: the job `chief`, if there is one, then workers, then parameter servers."""
+        """All processes: the job `chief`, if there is one, then the workers."""
         return tuple(
             (kind, index) for kind in JOBS for index in range(len(self.tasks.get(kind, ())))
         )
@@ -72,16 +76,12 @@ class Hosts:
     @property
     def address(self) -> str:
         """HOST:PORT of this process."""
-        return self.address_of(*self.task)
-
-    def address_of(self, kind: str, index: int) -> str:
-        """Return HOST:PORT of the process with this job and index."""
-        return self.tasks[kind][index]
+        return self.tasks[self.kind][self.index]
 
     def name(self, kind: str, index: int) -> str:
         """Return the name of a process in messages, such as `worker 1 (10.0.0.2:2222)`."""
         number = "" if kind == "chief" else f" {index}"
-        return f"{kind}{number} ({self.address_of(kind, index)})"
+        return f"{kind}{number} ({self.tasks[kind][index]})"
 
     def names(self, tasks: Iterable[Task]) -> str:
         """Return the names of processes, separated by commas."""
@@ -104,51 +104,39 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
         nevertheless, this is logged.
 
     Raises:
-        UsageError: The value is missing or malformed, or has not the processes that the strategy
-            needs.
+        UsageError: The value is missing or malformed.
     """
     text = (text or "").strip()
-    if strategy not in _NEEDED_JOBS:
+    if strategy != "multi_worker":
         if text:  # managed clusters set TF_CONFIG for every program
             logging.info(
                 "TF_CONFIG is set, but --strategy=%s trains on this machine alone; to use all "
-                "processes, give --strategy=multi_worker or parameter_server",
+                "processes, give --strategy=multi_worker",
                 strategy,
             )
         return None
     if not text:
         raise UsageError(
             f"--strategy={strategy}: TF_CONFIG is not set; it has to name all processes and this "
-            f"one. To try this, run: lexrow cluster {_EXAMPLE[strategy]} -- FLAGS (or "
-            "give --strategy=none to train on this machine alone)"
+            "one. To try this, run: lexrow cluster --workers=2 -- FLAGS (or give --strategy=none "
+            "to train on this machine alone)"
         )
     value = _parse_json(text)
-    tasks = _parse_tasks(value)
-    kind, index = _parse_task(value)
+    tasks = _parse_tasks(value["cluster"])
+    kind, index = _parse_task(value.get("task"))
     if not 0 <= index < len(tasks.get(kind, ())):
         counts = ", ".join(f"{len(addresses)} of {job}" for job, addresses in tasks.items())
         raise UsageError(
             f"TF_CONFIG: this process is {kind} {index}, and its cluster has "
             f'{counts or "no process"}; correct "task", where "index" counts from 0'
         )
-    _check_jobs(strategy, tasks)
+    chiefs = tasks.get("chief", ())
+    if len(chiefs) > 1:
+        raise UsageError(
+            f"TF_CONFIG: there are {len(chiefs)} chiefs ({', '.join(chiefs)}); keep one and make "
+            "the others workers"
+        )
     return Hosts(tasks, kind, index)
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """Split HOST:PORT into host and port; an IPv6 address loses its brackets.
-
-    Returns:
-        The host and the port.
-    """
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def is_address(text: str) -> bool:
-    """Return whether a text is HOST:PORT, with a port from 1 to 65535; look up no host."""
-    match = _ADDRESS.fullmatch(text)
-    return match is not None and 0 < int(match["port"]) < 2**16
 
 
 def _parse_json(text: str) -> dict[str, Any]:
@@ -168,7 +156,7 @@ def _parse_json(text: str) -> dict[str, Any]:
     return value
 
 
-def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _parse_tasks(cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return the addresses of each job in the order of `JOBS`, without jobs that have none.
 
     Raises:
@@ -177,15 +165,16 @@ def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """
     tasks: dict[str, tuple[str, ...]] = {}
     names: dict[str, str] = {}
-    for job, addresses in value["cluster"].items():
-        if job not in JOBS:
+    for job, addresses in cluster.items():
+        if job not in JOBS and addresses:
             raise UsageError(_unknown_job_message(job))
         if not isinstance(addresses, list):
             raise UsageError(
                 f'TF_CONFIG: "{job}" is {json.dumps(addresses)}; give a list of HOST:PORT'
             )
         for index, address in enumerate(addresses):
-            if not isinstance(address, str) or not is_address(address):
+            match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+            if match is None or not 0 < int(match["port"]) < 2**16:
                 raise UsageError(
                     f"TF_CONFIG: {job} {index} is at {json.dumps(address)}; give HOST:PORT such as "
                     "10.0.0.1:2222"
@@ -200,12 +189,11 @@ def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {job: tasks[job] for job in JOBS if tasks.get(job)}
 
 
-def _parse_task(value: dict[str, Any]) -> Task:
+def _parse_task(task: Any) -> Task:
     """Return the job and index of this process by the field `task`.
 
     Raise a UsageError if that is malformed; the index is not compared with the cluster.
     """
-    task = value.get("task")
     if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
         raise UsageError(
             'TF_CONFIG has no "task" that says which process this is; add one such as '
@@ -224,30 +212,5 @@ def _parse_task(value: dict[str, Any]) -> Task:
 
 def _unknown_job_message(job: Any) -> str:
     """Return the error message for a job that is none of `JOBS`."""
-    if job == "evaluator":
-        return (
-            "TF_CONFIG: there is nothing to do for an evaluator, as the chief scores; leave it out"
-        )
-    remedy = "write chief" if job == "master" else "rename it or leave it out"
+    remedy = _OTHER_JOBS.get(str(job), "rename it or leave it out")
     return f"TF_CONFIG: {json.dumps(job)} is none of {', '.join(JOBS)}; {remedy}"
-
-
-def _check_jobs(strategy: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise a UsageError for several chiefs, or if a job is missing or unused by the strategy."""
-    chiefs = tasks.get("chief", ())
-    if len(chiefs) > 1:
-        raise UsageError(
-            f"TF_CONFIG: there are {len(chiefs)} chiefs ({', '.join(chiefs)}); keep one and make "
-            "the others workers"
-        )
-    for job in _NEEDED_JOBS[strategy]:
-        if job not in tasks:
-            raise UsageError(
-                f"TF_CONFIG has no {job}, and --strategy={strategy} needs a chief, and at least "
-                "one worker and one ps; add it, or give another --strategy"
-            )
-    if strategy == "multi_worker" and "ps" in tasks:
-        raise UsageError(
-            f"TF_CONFIG has a ps ({tasks['ps'][0]}), and --strategy=multi_worker has none; leave "
-            "it out, or give --strategy=parameter_server"
-        )

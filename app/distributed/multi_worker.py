@@ -22,7 +22,7 @@ from absl import logging
 from ..checkpoints.checkpoint import is_finished
 from ..checkpoints.workdir import Workdir
 from ..errors import RunError, UsageError
-from ..settings import Config
+from ..settings import RunConfig
 from ..tables.base import Table
 from ..training.job import Job
 from ..types import Team
@@ -30,7 +30,6 @@ from . import rendezvous
 from .cluster_spec import Hosts
 from .exchange import Made
 from .replicas import Replicas
-from .tensorflow_server import make_resolver
 
 _NUMBER_BYTES = 8  # of an int64, the widest integer that TensorFlow gathers
 
@@ -42,20 +41,23 @@ class Workers(Replicas):
     It starts this program again if another process is lost meanwhile, and ends it if connecting
     takes longer than --cluster_timeout.
 
+    Args:
+        flags: The value of every flag of the run by name, which the other processes must have, too.
+
     Raises:
         UsageError: This process cannot use its address or --device, it differs from the chief, or
             the workdir cannot be written.
         RunError: Processes did not arrive in time.
     """
 
-    def __init__(self, config: Config, hosts: Hosts):
-        self._hosts, self._settings, seconds = hosts, config.run, config.run.cluster_timeout
+    def __init__(self, settings: RunConfig, flags: Mapping[str, Any], hosts: Hosts):
+        self._hosts, self._settings, seconds = hosts, settings, settings.cluster_timeout
         self._asked = False
         rendezvous.check_own_address(hosts, seconds)
-        self._presence = rendezvous.meet(config, hosts)
+        self._presence = rendezvous.Presence(flags, hosts)
         with self.error_context():
-            strategy = _connect(hosts, config.run.device, seconds)
-            super().__init__(strategy, config.run.sync_steps, config.run.sync_dtype)
+            strategy = _connect(hosts, settings.device, seconds)
+            super().__init__(strategy, settings.sync_steps, settings.sync_dtype)
         self._gather_function = tf.function(
             lambda mine_N, key: self.strategy.run(self.exchange.gather, args=(mine_N, key)),
             autograph=False,
@@ -285,6 +287,12 @@ def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strateg
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds.AUTO if gpus else kinds.RING
     )
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()}),
+        task_type=hosts.kind,
+        task_id=hosts.index,
+        rpc_layer="grpc",
+    )
     handler = signal.getsignal(signal.SIGTERM)
     logging.info("connecting to the others; if one is lost now, this ends after %g s", seconds)
     # TensorFlow would wait for a lost process without end, and lets no other Python code run, not
@@ -293,7 +301,7 @@ def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strateg
     with open(os.devnull, "w", encoding="utf-8") as hidden:
         faulthandler.dump_traceback_later(seconds, exit=True, file=hidden)
         try:
-            return tf.distribute.MultiWorkerMirroredStrategy(make_resolver(hosts), options)
+            return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
         finally:
             faulthandler.cancel_dump_traceback_later()
             signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it

@@ -23,7 +23,7 @@ from .blocks import (
     without_autograph,
     without_tuning_thread,
 )
-from .phrase_counts import make_phrase_splitter
+from .phrase_joining import make_joiner, make_phrase_splitter
 from .token_rows import PAD, differs_from_previous, encode, make_block_rows, sample_rows
 
 # Function from the number of an epoch, int64, to a dataset of rows (R, L) int32, one per block.
@@ -217,13 +217,16 @@ class TextBlock(NamedTuple):
     dropped: tf.Tensor
 
 
-def make_block_parser(corpus: CorpusConfig) -> Callable[[tf.Tensor], TextBlock]:
+def make_block_parser(
+    corpus: CorpusConfig, phrases: Phrases = ()
+) -> Callable[[tf.Tensor], TextBlock]:
     """Return a function from the text of a block, valid UTF-8, to its `TextBlock`."""
-    split = make_splitter(corpus)
+    split, join = make_splitter(corpus), make_joiner(phrases)
 
     def parse(text: tf.Tensor) -> TextBlock:
         """Return the words of the text of a block, a string scalar, without too long ones."""
         words, dropped = drop_long_tokens(split(split_documents(text, corpus.documents)))
+        words = join(words)
         words_U, tokens, counts = tf.unique_with_counts(words.flat_values)
         return TextBlock(words_U, tf.cast(counts, tf.int64), tokens, words.value_rowids(), dropped)
 

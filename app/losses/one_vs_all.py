@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -10,7 +11,7 @@ from ..system.gradients import custom_gradient
 from ..tables.base import TableSpec
 from ..tables.initial import Constant
 from ..types import Rows
-from .base import Gather, Loss, Part, Predictions, WordGroups
+from .base import Gather, Loss, Part, Predictions, WordBlock, WordGroups
 
 _TABLE = "output"
 # The most numbers of rows, and the most scores, in memory at once: 32 MB of either.
@@ -55,7 +56,7 @@ class OneVsAll(Loss):
         tile = min(self._labels, _AT_ONCE // max(self._columns, hidden_ND.shape[0]))
         tiles = -(-self._labels // tile)
 
-        def block(group: tf.Tensor, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def block(group: tf.Tensor, index: tf.Tensor, carry: None) -> tuple[tf.Tensor, tf.Tensor]:
             """Return the labels of a block as ids, and the targets as positions in the block."""
             if tiles == 1:
                 return tf.range(self._labels), predictions.targets_GM
@@ -63,11 +64,8 @@ class OneVsAll(Loss):
             ids_U = tf.range(first, tf.minimum(first + tile, self._labels))
             return ids_U, predictions.targets_GM - first
 
-        def loss(positions_NM: tf.Tensor, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry: None):
-            """Return the loss of a block, a float32 scalar; see `_block_loss`."""
-            return _block_loss(positions_NM, weights, hidden_ND, rows_UD)
-
         count = None if tiles == 1 else lambda group: tf.constant(tiles)
+        loss = functools.partial(_block_loss, weights)
         return 0.0, [Part(_TABLE, hidden_ND, block, loss, tiles=count)]
 
     def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
@@ -75,15 +73,14 @@ class OneVsAll(Loss):
         step = max(1, _AT_ONCE // self._columns)
         hidden_ND = tf.cast(hidden_ND, tf.float32)
 
-        def words(_: tf.Tensor, block: tf.Tensor, __: None) -> tuple[tf.Tensor, tf.Tensor]:
+        def words(block: tf.Tensor) -> WordBlock:
             """Return the ids of a block and log P of its labels."""
             ids_M = tf.range(block * step, tf.minimum((block + 1) * step, self._labels))
             scores_NM = tf.matmul(hidden_ND, gather(_TABLE, ids_M), transpose_b=True)
             return ids_M, tf.math.log_sigmoid(scores_NM)
 
         blocks = -(-self._labels // step)
-        bounds_N1 = tf.zeros_like(hidden_ND[:, :1])
-        return [WordGroups(bounds_N1, words, lambda _: blocks)]
+        return [WordGroups(tf.zeros_like(hidden_ND[:, :1]), lambda group: (blocks, words))]
 
 
 class _Weights(NamedTuple):
@@ -101,7 +98,7 @@ class _Weights(NamedTuple):
 
 
 def _block_loss(
-    positions_NM: tf.Tensor, weights: _Weights, hidden_ND: tf.Tensor, rows_UD: tf.Tensor
+    weights: _Weights, positions_NM: tf.Tensor, hidden_ND: tf.Tensor, rows_UD: tf.Tensor
 ) -> tf.Tensor:
     """Return the loss of a block of rows, a float32 scalar.
 

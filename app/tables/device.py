@@ -13,9 +13,6 @@ from .rounding import RoundedTable
 from .row_reads import row_slices
 from .variable import VariableRows
 
-# The names of a table's variables: its numbers, and the count of its writes.
-VARIABLES = ("values", "writes")
-
 
 class DeviceTable(RoundedTable, VariableRows):
     """A `tables.base.Table` in the memory of the device that is current when it is made.
@@ -41,7 +38,7 @@ class DeviceTable(RoundedTable, VariableRows):
         values = tf.Variable(
             lambda: initial_values(initial, (rows, columns), dtype),
             trainable=False,
-            name=VARIABLES[0],
+            name="values",
         )
         RoundedTable.__init__(self, rows, columns, dtype, **options)
         VariableRows.__init__(self, values)
@@ -65,7 +62,7 @@ class DeviceTable(RoundedTable, VariableRows):
             rows_ND = self.gather(tf.range(part.start, part.stop, dtype=tf.int64))
             return bool(tf.reduce_all(tf.math.is_finite(rows_ND)))
 
-        with tf.device(self.values.device):  # possibly a device of another machine
+        with tf.device(self.values.device):
             return all(map(is_finite, row_slices(self.rows, self.columns)))
 
     def layout(self) -> Layout:

@@ -98,10 +98,9 @@ def make_lookups(
     """Return the unique rows of each table that a batch looks up, by name; read no rows.
 
     Args:
-        model: The model that will train on the batch.
         batch: One micro-batch. For a table in `batch.rows`, `rows_U` of the lookup has row numbers;
             for other tables it has the ids themselves. `ids_U` always has the ids.
-        is_split: Whether each group of `DisjointIds` or `UniqueIds` is a lookup of its own, unless
+        is_split: Whether each group of ids (see `Model.lookups`) is a lookup of its own, unless
             its table is in `batch.rows`. Otherwise all groups are one lookup.
         unique_rows: Finds the unique rows.
 
@@ -135,13 +134,9 @@ def _make_lookup(
     rows: tf.Tensor | None,
     found: tuple[tf.Tensor, tf.Tensor] | None,
 ) -> Lookup:
-    """Return the lookup of the given ids.
+    """Return the lookup of ids; `rows` are their row numbers if known.
 
-    Args:
-        table: The name of the table.
-        ids: The ids.
-        rows: Their row numbers if known, else None.
-        found: The unique rows and the inverse; None for `UniqueIds`.
+    `found` has the unique rows and the inverse; it is None for `UniqueIds`.
     """
     if isinstance(ids, UniqueIds):
         (count,) = tf.unstack(ids.counts_G)
@@ -169,8 +164,6 @@ def compute_gradients(
     unless `update` is given.
 
     Args:
-        gather: Returns the rows of a table as float32 (U, D), called as `gather(name, ids_U)`.
-        batches: The micro-batches.
         devices: The device of each table by name, for losses that stream rows.
         update: Called with each block of a streamed loss as soon as its gradients are known, so
             that memory holds one block. Only for a single micro-batch. By default the gradients

@@ -53,12 +53,12 @@ def test_without_pyarrow(vectors, tmp_path, monkeypatch):
 
 
 def test_an_interrupted_export_leaves_the_earlier_file(vectors, tmp_path, monkeypatch):
-    def interrupted(vectors):
-        yield vectors.matrix[:2]
+    def interrupted(table, file, **_):
+        file.write(b"PAR1")
         raise KeyboardInterrupt
 
     (tmp_path / "file").write_text("earlier")
-    monkeypatch.setattr(parquet_file, "read_blocks", interrupted)
+    monkeypatch.setattr(parquet, "write_table", interrupted)
     with pytest.raises(KeyboardInterrupt):
         parquet_file.write(vectors, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "earlier"

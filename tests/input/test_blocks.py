@@ -22,7 +22,7 @@ def write(tmp_path, **texts: bytes) -> tuple[str, ...]:
 
 def make_dataset(sources, progress, documents="line", **settings):
     corpus = CorpusConfig(documents=documents)
-    return blocks.block_dataset(sources, corpus, InputConfig(**settings), progress)
+    return blocks.share_dataset(sources, corpus, InputConfig(**settings), progress)
 
 
 def read(sources, documents="line", **settings):
@@ -39,12 +39,6 @@ def test_one_source_gives_its_blocks_as_they_are(tmp_path):
         assert found == list(reading.blocks(sources[0], documents, block_bytes=16))
         assert len(found) > 2
         assert progress.positions == [34]
-
-
-def test_the_dataset_is_of_string_scalars(tmp_path):
-    sources = write(tmp_path, a=b"a", b=b"b")
-    dataset = make_dataset(sources, reading.Progress.make(sources), "file")
-    assert dataset.element_spec == tf.TensorSpec([], tf.string)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from app.errors import RunError, UsageError
+from app.errors import UsageError
 from app.input import counting
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
 
@@ -60,12 +60,6 @@ def test_min_count_and_max_vocab_size(tmp_path):
     assert (found.tokens, found.counts.tolist(), found.total) == (["a"], [3], 9)
 
 
-@pytest.mark.slow
-def test_unicode_tokens(tmp_path):
-    source = write(tmp_path, "a.txt", "The the, THE\n\u5b57 3\n")
-    assert count(source, corpus={"tokenizer": "unicode"}).tokens == ["the", "3", "\u5b57"]
-
-
 def test_pruning_bounds_what_is_held_and_says_so(tmp_path, caplog):
     frequent = [f"f{i}" for i in range(500)]
     rare = [f"r{i}" for i in range(4000)]
@@ -82,10 +76,12 @@ def test_pruning_bounds_what_is_held_and_says_so(tmp_path, caplog):
 
 def test_prune_raises_the_threshold_until_enough_is_dropped():
     held = {b"a": 1, b"b": 2, b"c": 3, b"d": 9}
-    assert counting.drop_rare_tokens(held, 4, 0) == (held, 0)
-    assert counting.drop_rare_tokens(held, 3, 0) == ({b"b": 2, b"c": 3, b"d": 9}, 1)
-    assert counting.drop_rare_tokens(held, 1, 0) == ({b"d": 9}, 3)
-    assert counting.drop_rare_tokens(held, 3, 2) == ({b"d": 9}, 3)
+    for limit, left, threshold in ((4, held, 0), (3, [b"b", b"c", b"d"], 1), (1, [b"d"], 3)):
+        counts = counting.TokenCounts(limit)
+        counts.add(np.array([*held]), np.array([*held.values()]))
+        counts.prune()
+        assert counts.tally() == {token: held[token] for token in left}
+        assert (counts.threshold, counts.total) == (threshold, 15)
 
 
 @pytest.mark.parametrize("text", ["", " \n\n \t"])
@@ -106,12 +102,6 @@ def test_replaced_bytes_are_told(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="absl"):
         assert count(source).tokens == ["word", "\ufffd\ufffd"]
     assert f"{source}: 2 sequences are not UTF-8" in caplog.text
-
-
-def test_refused_bytes_are_told_with_their_place(tmp_path):
-    source = write(tmp_path, "a.txt", b"word \xff\n")
-    with pytest.raises(RunError, match="a.txt: byte 0xff at offset 5 .*--invalid_utf8=replace$"):
-        count(source, corpus={"invalid_utf8": "error"})
 
 
 def test_a_damaged_source_stops_the_count(tmp_path):

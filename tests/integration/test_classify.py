@@ -93,7 +93,7 @@ def test_from_texts_to_predictions(tmp_path):
     assert score["accuracy"] == 1 and score["labels"]["x-y"]["f1"] == 1
     assert "90 texts: accuracy 1.0000" in ended.out
     ended = run(tmp_path, *evaluate, "--top=5")
-    assert "--top=5 means nothing to --task=classify; leave it out" in refusal(ended)
+    assert "--top means nothing to --task=classify; leave it out" in refusal(ended)
 
     texts = "one good two\n\nunknown\n__label__pos bad awful\nweird odd"
     found = [line.split() for line in predicted(workdir, texts, "--k=2")]

@@ -153,7 +153,7 @@ def test_words_that_are_known_are_answered(tmp_path, trained):
         (["app.evaluate", "--vectors={cut}"], "{cut}: ends after"),
         (["app.evaluate", "{both}", "--benchmarks=ws"], "--benchmarks=ws: no such benchmark"),
         (["app.evaluate", "{both}", "--benchmarks="], "--benchmarks= leaves nothing to score on; "),
-        (["app.evaluate", "{both}", "--top=5"], "--top=5 means nothing without --heldout=FILE; "),
+        (["app.evaluate", "{both}", "--top=5"], "--top means nothing without --heldout=FILE; "),
         *(
             (
                 ["app.evaluate", "{both}", "--heldout=f", flag],

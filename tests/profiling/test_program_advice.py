@@ -164,7 +164,7 @@ def test_an_optimizer_that_updates_a_large_table(scope, name):
     what = f"lexrow.keras.RowEmbedding with lexrow.keras.{name}"
     assert asked(COMPUTING, None, (), adam(scope))[what] == pytest.approx(1 / (1 - 7.5 / 8 * 0.9))
     change = advise(COMPUTING, None, [], adam(scope), None, 2)[0]
-    assert "lexrow.keras.audit(model)" in change.why and "94%" in change.why
+    assert "lexrow.keras.audit(model, batch)" in change.why and "94%" in change.why
 
 
 def test_an_optimizer_that_updates_rows_or_small_variables_or_no_table():

@@ -72,7 +72,7 @@ def gather_of(tables: Tables) -> Gather:
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
         """Return rows of a variable or a tensor, float32 (U, D)."""
         table = tables[name]
-        if _is_variable(table):
+        if isinstance(table, tf.Variable):
             return VariableRows(table).gather(ids_U)
         return tf.cast(tf.gather(table, ids_U), tf.float32)
 
@@ -138,15 +138,7 @@ def _sources(tables: Tables) -> list[tf.Tensor]:
 
     It would read a variable whole, but not the handle of a variable.
     """
-    return [_watched(table).handle if _is_variable(table) else table for table in tables.values()]
-
-
-def _is_variable(table: tf.Variable | tf.Tensor) -> bool:
-    """Return whether a table is a variable, not a tensor of a stateless call."""
-    return isinstance(table, tf.Variable)
-
-
-def _watched(table: tf.Variable) -> tf.Variable:
-    """Return the variable after a read of no rows, which makes gradient tapes watch it."""
-    table.sparse_read(tf.zeros([0], tf.int32))
-    return table
+    variables = [table for table in tables.values() if isinstance(table, tf.Variable)]
+    for table in variables:  # a read of no rows makes gradient tapes watch it
+        table.sparse_read(tf.zeros([0], tf.int32))
+    return [t.handle if isinstance(t, tf.Variable) else t for t in tables.values()]

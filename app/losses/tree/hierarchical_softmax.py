@@ -11,15 +11,12 @@ import tensorflow as tf
 from ...tables.base import TableSpec
 from ...tables.initial import Constant
 from ...types import Rows
-from ..base import Gather, NormalizedLoss, Part, Predictions, WordGroups
+from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock, WordGroups
 from . import huffman, single_loss
 from .grouped_loss import GroupedLoss
 from .huffman import Code
 
 _TABLE = "output"
-# The most numbers that are gathered at once, 256 MB. If a batch needs more, the depths of the tree
-# are processed some at a time.
-_GATHERED = 64 << 20
 
 
 class HierarchicalSoftmax(NormalizedLoss):
@@ -50,24 +47,19 @@ class HierarchicalSoftmax(NormalizedLoss):
         return {_TABLE: spec}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """Return 0, and parts with the whole loss, not yet computed."""
-        return 0.0, self._parts(predictions)
+        """Return 0, and a part with the whole loss, not yet computed.
 
-    def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
-        """Return the parts of `loss`; each gives a loss for each vector."""
-        return self._parts(predictions)
-
-    def _parts(self, predictions: Predictions) -> list[Part]:
-        """Return parts, not yet computed, whose losses sum to the weighted -log P.
-
-        If the rows of all depths are too many to be gathered at once, a part has a tile for every
-        few depths. Where each vector predicts one word, a loop over the paths takes a tenth of the
-        time of products for groups; where groups of vectors predict groups of words, 1.5 times
-        theirs (data/benchmarks/README.md).
+        Where each vector predicts one word, a loop over the paths takes a tenth of the time of
+        products for groups; where groups of vectors predict groups of words, 1.5 times theirs
+        (data/benchmarks/README.md).
         """
         if predictions.hidden_GND.shape[1] == predictions.targets_GM.shape[1] == 1:
-            return [single_loss.make_part(self._code, predictions, _TABLE, _GATHERED)]
-        return self._grouped.parts(predictions, _TABLE, _GATHERED)
+            return 0.0, [single_loss.make_part(self._code, predictions, _TABLE)]
+        return 0.0, [self._grouped.part(predictions, _TABLE)]
+
+    def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
+        """Return the part of `loss`, which gives a loss for each vector."""
+        return self.loss(predictions, {})[1]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return no scores: at each node of Huffman's tree both turns are about as frequent."""
@@ -111,15 +103,15 @@ def word_groups(code: Code, hidden_ND: tf.Tensor, read: Read) -> list[WordGroups
     if code.ends_E[depth]:
         words = tf.range(int(code.ends_E[depth])), tf.concat(ended, axis=1)
         bounds_N1 = tf.reduce_max(words[1], axis=1, keepdims=True)
-        found.append(WordGroups(bounds_N1, lambda *_: words))
+        found.append(WordGroups.whole(bounds_N1, lambda _: words))
     if roots := int(code.inner_E[depth]):
         above_NI = above_NI[:, :roots]
 
-        def subtree(root: tf.Tensor, *_: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        def subtree(root: Any) -> WordBlock:
             above_N1 = tf.gather(above_NI, [root], axis=1)
             return _subtree(code, depth, tf.convert_to_tensor(root), above_N1, hidden_ND, read)
 
-        found.append(WordGroups(above_NI, subtree))
+        found.append(WordGroups.whole(above_NI, subtree))
     return found
 
 

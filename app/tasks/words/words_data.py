@@ -14,7 +14,7 @@ from absl import logging
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...input import counting, phrase_counts, pipeline, sequences, token_cache, token_rows
+from ...input import counting, pipeline, sequences, token_cache, token_rows
 from ...input.blocks import check_blocks, find_blocks, share_of
 from ...input.token_cache import KeptTokens
 from ...settings import CorpusConfig, InputConfig, VocabularyConfig
@@ -109,11 +109,10 @@ def load_text(
     count = functools.partial(
         count_text, sources, split, settings, rules, ends_documents, team, is_trained
     )
-    words, phrases = NO_VOCABULARY if is_dynamic else None, None
+    words, phrases, text = NO_VOCABULARY if is_dynamic else None, None, None
     if known and (is_dynamic or workdir.has(workdir.vocabulary)):
-        words = words or vocabulary.load(str(workdir.vocabulary))
-        phrases = _load_phrases(workdir, known.get("phrases"))
-        recorded_corpus.warn_about_old_words(workdir, words.tokens, split.tokenizer)
+        words, digest = words or vocabulary.load(str(workdir.vocabulary)), known.get("phrases")
+        phrases = () if digest is None else phrase_table.load(workdir.phrases, digest)
         recorded = known["fingerprint"]
         fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, finished)
         if fingerprint is not None:
@@ -121,22 +120,20 @@ def load_text(
             text = Text(sources, words, *size, fingerprint, phrases)
         elif rules.grow_vocab:
             text = count(words, phrases, grows=True)
-        else:
-            if not is_dynamic:
-                logging.warning(
-                    "--corpus=%s: other text than before; the vocabulary of --workdir is kept",
-                    split.corpus,
-                )
-            text = None
-        if text is not None:
-            return dataclasses.replace(text, is_counted_here=not rules.vocab)
+        elif not is_dynamic:
+            logging.warning(
+                "--corpus=%s: other text than before; the vocabulary of --workdir is kept",
+                split.corpus,
+            )
     elif rules.vocab and not is_dynamic:
         words = _load_given_vocabulary(rules.vocab, ends_documents)
-    warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
-    if is_dynamic:
-        total, batches = growing_words.estimate_size(sources, split, settings, rules.min_count)
-        return Text(sources, words, total, split, batches, corpus.fingerprint(sources))
-    return dataclasses.replace(count(words, phrases), is_counted_here=not rules.vocab)
+    if text is None:
+        warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
+        if is_dynamic:
+            total, batches = growing_words.estimate_size(sources, split, settings, rules.min_count)
+            return Text(sources, words, total, split, batches, corpus.fingerprint(sources))
+        text = count(words, phrases)
+    return dataclasses.replace(text, is_counted_here=not rules.vocab)
 
 
 def record(text: Text, workdir: Workdir) -> None:
@@ -144,7 +141,6 @@ def record(text: Text, workdir: Workdir) -> None:
     if text.vocabulary is not NO_VOCABULARY:  # the checkpoints have the words of --table=dynamic
         vocabulary.save(text.vocabulary, str(workdir.vocabulary))
     known = {"fingerprint": text.fingerprint, "words": text.words, "batches": text.batches}
-    known |= recorded_corpus.word_rules(workdir)
     if text.phrases:
         phrase_table.save(text.phrases, workdir.phrases)
         known["phrases"] = phrase_table.compute_digest(text.phrases)
@@ -156,14 +152,6 @@ def compute_digest(text: Text) -> int:
     parts = [*text.contents, *text.vocabulary.tokens]
     parts += [phrase_table.compute_digest(text.phrases)] if text.phrases else []
     return zlib.crc32("\0".join(parts).encode())
-
-
-def _load_phrases(workdir: Workdir, digest: str | None) -> Phrases:
-    """Load the phrases of a run, whose digest is recorded; None is recorded for a run without any.
-
-    Raise DamagedError if the file is missing or another one.
-    """
-    return () if digest is None else phrase_table.load(workdir.phrases, digest)
 
 
 def count_text(
@@ -200,7 +188,7 @@ def count_text(
     progress = Progress.make(sources, hashed=is_alone)
     how = split, settings
     if phrases is None:
-        phrases = phrase_counts.find_phrases(sources, *how, rules, team)
+        phrases = counting.find_phrases(sources, *how, rules, team)
     limit = rules.vocab_memory_entries
     kept = None
     if is_trained and not ends_documents:  # a language model needs unknown words, which are dropped

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -16,7 +15,6 @@ from ...checkpoints.growth import Growth, RowMap
 from ...checkpoints.workdir import Workdir
 from ...input import device_batches, pipeline, token_cache, token_rows
 from ...input.blocks import ALL, Share, raise_read_errors
-from ...input.pipeline import EpochRows
 from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
 from ...models.subword_rows import SubwordRows
@@ -27,7 +25,7 @@ from ...tables import memory
 from ...tables.dynamic.keys import STRING, KeyMap
 from ...tables.memory import Item
 from ...text.reading import Progress
-from ...training.job import Evaluator, Job, PlacedTables
+from ...training.job import Job, PlacedTables
 from ...types import ALONE, Batches, NgramRule, Team
 from .. import text_tasks
 from . import growing_words, words_data
@@ -76,15 +74,8 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
             placed = dataclasses.replace(placed, memory=[*placed.memory, *items])
     data = text_tasks.make_data(text, config.input, workdir, batches, text.words, _BATCH_UNIT, spec)
     data = dataclasses.replace(data, summary=[*data.summary, *lines])
-    evaluator = None
-    if placed.tables:  # --plan_only makes none
-        gather = functools.partial(model.gather_words, placed.tables["input"].gather)
-        score = functools.partial(text_tasks.score_vectors, gather, model.dim, text.vocabulary)
-        # No one benchmark says how good they are.
-        evaluator = Evaluator(lambda _: score(), is_monitored=False)
     return placing.make_job(
         *(config, model, placed, data),
-        evaluator=evaluator,
         growth=_growth(model, text, rule),
         finish=text_tasks.write_and_score,
     )
@@ -115,7 +106,7 @@ def _grow_subwords(
 def _make_growing_job(config: Config, text: Text, workdir: Workdir) -> Job:
     """Return the job for a vocabulary that grows while training (--table=dynamic).
 
-    It has no evaluator. Raise UsageError if --table_gb or the memory is not enough.
+    Raise UsageError if --table_gb or the memory is not enough.
     """
     # Words without a row are not drawn as negatives until `reweigh` gives them a weight.
     specs = make_model(config, np.ones(1, bool)).tables()
@@ -190,33 +181,30 @@ def make_batches(
         RunError: While iterating, if the corpus cannot be read.
     """
     keep_V = token_rows.keep_probability(text.vocabulary.counts, settings.subsample)
-    progress = Progress.make(text.sources)
+    progress, how = Progress.make(text.sources), (keep_V, window, settings, seed)
 
-    def blocks(share: Share, is_cached: bool = True) -> tf.data.Dataset:
-        """Return the tokens of each block of a share; keep them for later epochs if `is_cached`."""
+    def blocks(share: Share) -> tf.data.Dataset:
+        """Return the tokens of each block of a share of the text."""
         if text.kept is not None and text.kept.covers(share):
             return token_cache.read_kept(text.kept, share)
         tokenize = pipeline.make_block_tokenizer(text.split, text.vocabulary, text.phrases)
         source = text.sources, text.split, settings
         found = pipeline.map_blocks(*source, progress, tokenize, share)
-        if is_cached:
-            found = text_tasks.cache_blocks(found, text, settings, epochs, workdir, progress, share)
-        return found
-
-    def rows(share: Share) -> EpochRows:
-        """Return a function from an epoch to the rows of a share."""
-        how = keep_V, window, settings, seed
-        return pipeline.make_epoch_rows(blocks(share), *how, share)
+        if device:  # it keeps them itself
+            return found
+        return text_tasks.cache_blocks(found, text, settings, epochs, workdir, progress, share)
 
     def read_blocks() -> Iterator[np.ndarray]:
         """Yield the tokens of each block of the text."""
         with raise_read_errors(progress):
-            yield from blocks(ALL, is_cached=False).as_numpy_iterator()
+            yield from blocks(ALL).as_numpy_iterator()
 
     if device:
-        how = keep_V, window, settings, seed
         return device_batches.make_batches(read_blocks, *how, device)
-    return text_tasks.make_batches_from_rows(rows, progress, 2 * window, settings)
+    return text_tasks.make_batches_from_rows(
+        lambda share: pipeline.make_epoch_rows(blocks(share), *how, share),
+        *(progress, 2 * window, settings),
+    )
 
 
 def _plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[Item], str]:

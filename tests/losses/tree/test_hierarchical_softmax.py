@@ -25,9 +25,8 @@ COUNTS = {
     "two": np.array([1, 1]),
     "three": np.array([7, 1, 0]),
 }
-# How many depths are scored with every vector of a group, and how many numbers are gathered.
-WAYS = {"at once": (7, 1 << 20), "all shared": (40, 1 << 20), "deep": (2, 1 << 20), "tiles": (2, 1)}
-every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+# How many depths are scored with every vector of a group.
+every_way = pytest.mark.parametrize("shared", [7, 40, 2], ids=["usual", "all", "few"])
 every_tree = pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
 
 
@@ -40,9 +39,8 @@ def on_the_cpu():
 
 @pytest.fixture
 def make(monkeypatch):
-    def make(counts, way=WAYS["at once"], columns=DIM):
-        monkeypatch.setattr(grouped_loss, "_SHARED", way[0])
-        monkeypatch.setattr(hierarchical_softmax, "_GATHERED", way[1])
+    def make(counts, shared=7, columns=DIM):
+        monkeypatch.setattr(grouped_loss, "_SHARED", shared)
         loss = HierarchicalSoftmax(counts, columns)
         return loss, toy.make_tables(loss)
 
@@ -90,9 +88,8 @@ def test_probabilities_of_all_words_sum_to_one(counts, depths, make, monkeypatch
 
 @pytest.mark.slow
 @every_tree
-@pytest.mark.parametrize("way", [WAYS["at once"], WAYS["tiles"]], ids=["at once", "tiles"])
-def test_log_probability_and_gradients_equal_dense_autodiff(counts, way, make):
-    loss, tables = make(counts, way)
+def test_log_probability_and_gradients_equal_dense_autodiff(counts, make):
+    loss, tables = make(counts)
     words, hidden_ND = len(counts), toy.hidden(count=40)
     targets_N = tf.concat([toy.targets(words, count=37), [0, words - 1, words - 1]], axis=0)
     weights_N = tf.constant(np.random.default_rng(3).random(40), tf.float32)
@@ -120,8 +117,8 @@ def test_log_probability_and_gradients_equal_dense_autodiff(counts, way, make):
 
 @pytest.mark.slow
 @every_way
-def test_a_group_is_all_its_pairs(way, make):
-    loss, tables = make(COUNTS["zipf"], way)
+def test_a_group_is_all_its_pairs(shared, make):
+    loss, tables = make(COUNTS["zipf"], shared)
     random = np.random.default_rng(0)
     hidden_GND = tf.constant(random.normal(size=(3, 4, DIM)), tf.float32)
     targets_GM = tf.constant(random.integers(WORDS, size=(3, 6)), tf.int32)
@@ -173,8 +170,8 @@ def test_gradients_of_a_long_batch_equal_dense_autodiff(groups, make):
 
 @pytest.mark.slow
 @every_way
-def test_unique_vectors_have_the_gradients_of_all_their_occurrences(way, make):
-    loss, tables = make(COUNTS["zipf"], way)
+def test_unique_vectors_have_the_gradients_of_all_their_occurrences(shared, make):
+    loss, tables = make(COUNTS["zipf"], shared)
     random = np.random.default_rng(0)
     values_UD = tf.constant(random.normal(size=(7, DIM)), tf.float32)
     index_N = tf.constant(random.integers(7, size=12), tf.int32)
@@ -194,7 +191,7 @@ def test_unique_vectors_have_the_gradients_of_all_their_occurrences(way, make):
 
 @pytest.mark.slow
 def test_products_in_bfloat16_come_close(make):
-    loss, tables = make(COUNTS["zipf"], (2, 1 << 20), columns=32)
+    loss, tables = make(COUNTS["zipf"], 2, columns=32)
     random = np.random.default_rng(0)
     hidden_GND = tf.constant(random.normal(size=(3, 4, 32)), tf.bfloat16)
     targets_GM = tf.constant(random.integers(WORDS, size=(3, 6)), tf.int32)
@@ -238,7 +235,7 @@ def test_top_k_leaves_unlikely_subtrees_out(make, monkeypatch):
 
 @pytest.mark.slow
 def test_the_number_of_predictions_need_not_be_known(make):
-    loss, tables = make(COUNTS["zipf"], WAYS["deep"])
+    loss, tables = make(COUNTS["zipf"], 2)
 
     @tf.function(autograph=False)
     def of_some(hidden_ND, targets_N):
@@ -279,7 +276,7 @@ def test_a_single_word_is_certain_and_teaches_nothing(make):
 
 
 def test_a_vector_that_predicts_nothing_changes_nothing(make):
-    loss, tables = make(COUNTS["zipf"], WAYS["deep"])
+    loss, tables = make(COUNTS["zipf"], 2)
     weights_N = tf.zeros(toy.VECTORS)
     predictions = toy.singly(toy.hidden(), toy.targets(WORDS), weights_N)
     total, by_hidden, by_rows, _ = toy.streamed(loss, predictions, tables)
