@@ -107,6 +107,7 @@ def run(task: str, **values) -> None:
     lines = {
         "recommend": (f"u{len(text)}\ti{number % 900}" for number, text in enumerate(TEXTS)),
         "classify": (f"__label__{label} {text}" for text, label in zip(TEXTS, LABELS, strict=True)),
+        "language_model": TEXTS[:200],  # its steps take longest
     }
     (folder / "corpus").write_text("\n".join(lines.get(task, TEXTS)) + "\n")
     if values.pop("in_file", False):
