@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from app.distributed import cluster_spec, local_cluster
-from tests.integration.commands import ROOT, SECONDS, refusal, run
+from tests.integration.commands import ROOT, SECONDS, refused
 from tests.processes import is_running, until
 
 
@@ -71,12 +71,17 @@ def test_it_starts_all_and_ends_with_the_chief(tmp_path):
     assert told == set(tasks)
 
 
+def kill(folder: pathlib.Path, worker: str) -> None:
+    """Kills a worker once the chief trains."""
+    until(lambda: "the chief trains" in (folder / "out").read_text())
+    (pid,) = (pid for pid, name in started(folder).items() if name == worker)
+    os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_started_again(tmp_path):
     with launched(tmp_path, "--workers=3") as process:
-        until(lambda: "the chief trains" in (tmp_path / "out").read_text())
-        (worker,) = (pid for pid, name in started(tmp_path).items() if name == "worker-1")
-        os.kill(worker, signal.SIGKILL)
+        kill(tmp_path, "worker-1")
         assert process.wait(SECONDS) == 0
     assert (tmp_path / "err").read_text() == "worker 1 ended (signal 9); starting it again\n"
     counts = list(started(tmp_path).values())
@@ -111,9 +116,7 @@ def test_it_stops_with_all_of_it(tmp_path, number):
 @pytest.mark.slow
 def test_a_chief_that_is_killed(tmp_path):
     with launched(tmp_path, "--workers=3", corpus="endless") as process:
-        until(lambda: "the chief trains" in (tmp_path / "out").read_text())
-        (chief,) = (pid for pid, name in started(tmp_path).items() if name == "worker-0")
-        os.kill(chief, signal.SIGKILL)
+        kill(tmp_path, "worker-0")
         assert process.wait(SECONDS) == 128 + signal.SIGKILL
         assert not any(map(is_running, started(tmp_path)))
     line = "the chief was ended by signal 9; run the same command to continue\n"
@@ -155,7 +158,6 @@ def test_who_is_missing_is_named_once(caplog):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--workers=0", "--workers=0: give at least 1"),
         ("--workers=100000", "--workers=100000: give at most 1000"),
         ("--workers=2", "--workers=2: give the flags of the run to train, as in -- --fl"),
         (
@@ -175,7 +177,7 @@ def test_who_is_missing_is_named_once(caplog):
     ],
 )
 def test_flags_that_cannot_be(tmp_path, flags, message):
-    line = refusal(run(tmp_path, "app.cluster", *flags.split()))
+    line = refused(tmp_path, "app.cluster", *flags.split())
     assert line.startswith("cluster: ") and message in line
     assert not (tmp_path / "run").exists()
 
@@ -183,4 +185,4 @@ def test_flags_that_cannot_be(tmp_path, flags, message):
 def test_another_run_in_the_workdir(tmp_path):
     with local_cluster.Workdir(tmp_path / "run").lock():
         flags = ("--workers=2", "--", f"--workdir={tmp_path}/run")
-        assert "another job is running there" in refusal(run(tmp_path, "app.cluster", *flags))
+        assert "another job is running there" in refused(tmp_path, "app.cluster", *flags)

@@ -27,45 +27,35 @@ _Visit = Callable[..., Sequence[tf.Tensor]]
 _SCALAR = tf.TensorSpec([], tf.float32)
 
 
-def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute and differentiate a part; update the rows of each block before the next is read.
+def differentiate(
+    part: Part, gather: Gather, update: Update | None = None
+) -> tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]:
+    """Compute and differentiate a part.
 
     Args:
-        update: Writes the rows of a block, given their gradients.
+        update: Writes the rows of a block, given their gradients, before the next block is read.
+            By default no row changes, and all gradients are in memory at once.
 
     Returns:
-        The loss, a float32 scalar, and its gradient by the hidden vectors, (N, D) of their dtype.
+        The loss, a float32 scalar; its gradient by the hidden vectors, (N, D) of their dtype; and
+        without `update` the ids of all rows of the part, (U,) int32, and the gradients by these
+        rows, (U, D) float32.
     """
 
     def visit(ids_U, labels, hidden_MD, rows_UD) -> Sequence[tf.Tensor]:
-        """Update the rows of a block; return its loss and the gradient by the vectors."""
+        """Return a block's loss and its gradients, or update its rows."""
         value, by_hidden, by_rows = _differentiate(part, labels, hidden_MD, rows_UD)
+        if update is None:
+            return value, by_hidden, ids_U, by_rows
         with tf.name_scope("update/"):
             update(part.table, ids_U, rows_UD, by_rows)
         return value, by_hidden
 
-    value, by_hidden = _visit_blocks(part, gather, visit, [_SCALAR, _vectors(part)])
-    return value, tf.cast(_sum_by_vector(part, by_hidden), part.hidden_ND.dtype)
-
-
-def gradients(part: Part, gather: Gather) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Compute and differentiate a part without an update; all gradients are in memory at once.
-
-    Returns:
-        The loss, a float32 scalar; its gradient by the hidden vectors, (N, D) float32; the ids of
-        all rows of the part, (U,) int32; the gradients by these rows, (U, D) float32.
-    """
-
-    def visit(ids_U, labels, hidden_MD, rows_UD) -> Sequence[tf.Tensor]:
-        """Return a block's loss, its gradient by the vectors, the ids, the gradient by rows."""
-        value, by_hidden, by_rows = _differentiate(part, labels, hidden_MD, rows_UD)
-        return value, by_hidden, ids_U, by_rows
-
-    ids = tf.TensorSpec([None], tf.int32)
-    value, by_hidden, ids_U, by_rows = _visit_blocks(
-        part, gather, visit, [_SCALAR, _vectors(part)], [ids, _vectors(part)]
+    joined = [] if update else [tf.TensorSpec([None], tf.int32), _vectors(part)]
+    value, by_hidden, *by_row = _visit_blocks(
+        part, gather, visit, [_SCALAR, _vectors(part)], joined
     )
-    return value, _sum_by_vector(part, by_hidden), ids_U, by_rows
+    return value, tf.cast(_sum_by_vector(part, by_hidden), part.hidden_ND.dtype), by_row
 
 
 def losses(part: Part, gather: Gather) -> tf.Tensor:

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..settings import Config, OptimizerConfig
-from ..settings.flag_values import by_name, fields
+from ..settings import Config
+from ..settings.flag_values import by_name, defaults, fields
 from ..system.machine import has_fast_bfloat16
 from .division import Division
 from .operations import INPUT, Operation, Run, Work
@@ -191,10 +191,11 @@ def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
     """
     changes = []
     update = work.parts.get("update", 0.0) * division.shares["device_compute"]
-    optimizer = config.optimizer
+    values = by_name(config)
+    usual = defaults(values) | {"optimizer": values["optimizer"]}
     # An optimizer with options of its own is not replaced, as another one would refuse them.
-    is_plain = optimizer == OptimizerConfig(optimizer=optimizer.optimizer)
-    if update >= _UPDATE_SHARE and is_plain and optimizer.optimizer != "rowwise_adagrad":
+    is_plain = all(values[name] == usual[name] for name in vars(config.optimizer) if name in values)
+    if update >= _UPDATE_SHARE and is_plain and values["optimizer"] != "rowwise_adagrad":
         why = (
             "it keeps one number for each row, so an update moves fewer bytes; the model learns "
             "differently, so compare the scores"
@@ -248,7 +249,7 @@ def _advise_program(
             f"{slowest} fills the buffer before the first step of an epoch; behind shuffle(), it "
             "runs beside the steps"
         )
-        gain = speedup(saved_beside_steps(division, division.long_waits))
+        gain = speedup(saved_beside_steps(division, division.long_waits.share))
         changes.append(Change("shuffle() before the slowest stage", gain, why))
     return changes
 

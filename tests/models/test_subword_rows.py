@@ -26,13 +26,6 @@ SIZE = len(TOKENS)
 COUNTS = np.arange(SIZE, 0, -1)
 
 
-@pytest.fixture(autouse=True)
-def on_the_cpu():
-    """Where float32 products are float32: a GPU may round them to TensorFloat-32."""
-    with tf.device("CPU:0"):
-        yield
-
-
 def dense_shares():
     """The share of each row in each word, (V, V + buckets)."""
     ngrams = hash_words(TOKENS, RULE)

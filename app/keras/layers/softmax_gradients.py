@@ -101,20 +101,16 @@ def _gradients(
         predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11)
         total, parts = loss.loss(predictions, rows)
         total = tf.convert_to_tensor(total, tf.float32)
-    streamed = [stream.gradients(part, gather) for part in parts]
-    by_parts = [
-        tf.cast(by_hidden, part.hidden_ND.dtype)
-        for part, (_, by_hidden, _, _) in zip(parts, streamed, strict=True)
-    ]
+    streamed = [stream.differentiate(part, gather) for part in parts]
     by_hidden, by_values = tape.gradient(
         [total, *(part.hidden_ND for part in parts)],
         (hidden_ND, values),
-        output_gradients=[tf.ones_like(total), *by_parts],
+        output_gradients=[tf.ones_like(total), *(by_hidden for _, by_hidden, _ in streamed)],
         unconnected_gradients="zero",
     )
     by_table = {name: [(rows[name].ids_U, by_values[name])] for name in values}
-    for part, (_, _, ids_U, by_rows) in zip(parts, streamed, strict=True):
-        by_table.setdefault(part.table, []).append((ids_U, by_rows))
+    for part, (*_, by_rows) in zip(parts, streamed, strict=True):
+        by_table.setdefault(part.table, []).append(tuple(by_rows))
     return by_hidden, *(_slices(table, by_table[name]) for name, table in tables.items())
 
 

@@ -14,18 +14,9 @@ from ...assembly import placing, storage
 from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...input import ratings
+from ...input import ratings, user_item_pairs
 from ...input.ratings import Ratings
-from ...input.user_item_pairs import (
-    KnownItems,
-    Split,
-    UserItemPairs,
-    count_batches,
-    filter_by_rating,
-    group_by_user,
-    make_batches,
-    select_scorable,
-)
+from ...input.user_item_pairs import KnownItems, Split, UserItemPairs
 from ...models.recommender import Recommender
 from ...settings import CorpusConfig, RecommendConfig
 from ...text import corpus
@@ -72,13 +63,15 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
     model = make_model(config, split.users, split.items, mean, start.initial() if start else {})
     if not (settings.weighted or model.pair_loss.predicts_ratings):
         recommend_data.warn_about_negative_ratings(split, settings.min_rating)
-    batches = make_batches(train, settings.weighted, seed, config.input, model.pair_loss.user_pairs)
+    batches = user_item_pairs.make_batches(
+        train, settings.weighted, seed, config.input, model.pair_loss.user_pairs
+    )
     placed = _place_tables(config, model, batches, split, start, workdir)
     wanted, pairs = len(np.unique(heldout.users_N)), len(train.users_N)
     users = count_ranked_users(settings.score_users, wanted, model.items, pairs, model.scorer.inner)
     data = TrainingData(
         batches=batches,
-        expected_batches=count_batches(pairs, config.input),
+        expected_batches=user_item_pairs.count_batches(pairs, config.input),
         steps_per_batch=config.input.steps_per_call,
         epoch_size=pairs,
         unit="pairs",
@@ -147,8 +140,8 @@ def evaluate(config: RecommendConfig, workdir: Workdir, heldout: str) -> tuple[s
     """
     recommender = load_recommender(config, workdir)
     found = ratings.read(corpus.resolve_heldout(config.corpus, heldout), config.ratings)
-    found = filter_by_rating(found, config.ratings.min_rating)
-    scored, left_out = select_scorable(found, *recommender[2:])
+    found = user_item_pairs.filter_by_rating(found, config.ratings.min_rating)
+    scored, left_out = user_item_pairs.select_scorable(found, *recommender[2:])
     count, users = len(scored.users_N), len(np.unique(scored.users_N))
     if not count:
         raise _nothing_to_score(heldout, left_out)
@@ -228,7 +221,7 @@ def heldout_scores(
     if users < len(users_W):
         drawn_W = np.random.default_rng(seed).choice(users_W, users, replace=False)
         ranked = heldout.select(np.isin(heldout.users_N, drawn_W))
-    pairs_by_user = group_by_user(ranked, len(known.starts_U) - 1)
+    pairs_by_user = user_item_pairs.group_by_user(ranked, len(known.starts_U) - 1)
     values = ranking_metrics.score(ranker, known, pairs_by_user, tops, check)
     if ranker.predicts_ratings and heldout.ratings_N is not None:
         predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)

@@ -49,11 +49,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         UsageError: The flags, the corpus or the vocabulary do not fit together.
         RunError: The corpus cannot be read.
     """
-    text = words_data.load_text(
-        *(config.corpus, config.input, config.vocabulary, workdir, finished, team),
-        is_dynamic=config.table.is_dynamic,
-        is_trained=not config.run.plan_only,
-    )
+    text = words_data.load_text(config, workdir, finished, team)
     if config.table.is_dynamic:
         return _make_growing_job(config, text, workdir)
     rule, subwords, tokens = make_rule(config.model), None, text.vocabulary.tokens
