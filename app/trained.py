@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import itertools
 import os
 import re
 import shutil
+import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
-from .errors import RunError, StoppedError, UsageError
-from .settings import Config, flag_values
+from .cli import startup
+from .errors import StoppedError, UsageError
+from .settings import flag_values
 from .settings.checks import make_config
 from .system.files import replacing
+from .text.fasttext import model_file
 from .text.phrase_table import join_words
 
 # The file of a workdir with the texts that a program gave.
@@ -28,6 +32,13 @@ _TEXTS = "texts.txt"
 # Settings that say how a command ends or what it prints, and those that have an argument.
 _OF_COMMANDS = frozenset({"task", "workdir", "corpus", "plan_only", "data_dir"})
 _PREFIX = "lexrow-"
+# By task, the module and the class of what a program gets.
+_KINDS = {
+    "words": ("words", "Words"),
+    "classify": ("texts", "Texts"),
+    "recommend": ("items", "Items"),
+    "language_model": ("language", "Language"),
+}
 _KEPT: list[Run] = []  # until the end of the process, as a message names their folders
 
 
@@ -68,14 +79,29 @@ class Run:
             weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     @property
-    def config(self) -> Config:
-        """The settings of the run."""
+    def workdir(self) -> Workdir:
+        """The workdir."""
+        return Workdir(self.path)
+
+    @property
+    def config(self) -> Any:
+        """The settings of the run, of the class of its task."""
         return flag_values.from_names(read_settings(self.path))
+
+    def config_of(self, task: str) -> Any:
+        """Return the settings of the run; raise ValueError if it is not of a task."""
+        found = read_settings(self.path).get("task")
+        if found != task:
+            other = f", but one of task={found}" if found else ""
+            raise ValueError(f"{self.path}: no run of task={task} there{other}; name another")
+        return self.config
 
     @property
     def epochs(self) -> int:
         """The epochs that the run has completed."""
-        position = newest_position(Workdir(self.path).checkpoints)
+        from .checkpoints.checkpoint import newest_position  # it imports TensorFlow
+
+        position = newest_position(self.workdir.checkpoints)
         return position.epoch if position else 0
 
     def corpus(self, texts: Any, argument: str = "corpus") -> tuple[str, bool]:
@@ -108,10 +134,7 @@ class Run:
             return ",".join(map(os.fspath, items)), False
         path = self.path / _TEXTS
         is_tokens = not isinstance(first, str)
-        with (
-            replacing(path) as temporary,
-            open(temporary, "w", encoding="utf-8", errors="replace") as file,
-        ):
+        with writing(path) as file:
             for place, item in enumerate(items):
                 file.write(_line(item, is_tokens, f"{argument}[{place}]"))
         return os.fspath(path), is_tokens
@@ -132,6 +155,7 @@ class Run:
             raise ValueError(f"{name} is no setting of this function; leave it out")
         with argument_names():
             config = make_config({"task": task, "corpus": corpus, **settings})
+            start_tensorflow()
             from .training.run import train_and_evaluate
 
             try:
@@ -142,13 +166,57 @@ class Run:
                 raise KeyboardInterrupt(kept) from error
 
 
+def start_tensorflow() -> None:
+    """Import TensorFlow without the messages of its C++ code, if the program has not done it.
+
+    A program with several threads gets the messages, as they are hidden for the whole process.
+    """
+    if "tensorflow" not in sys.modules and threading.active_count() == 1:
+        startup.start_tensorflow()
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[TextIO]:
+    """Yield a new file of UTF-8, which replaces the file of this name if the block succeeds."""
+    with (
+        replacing(path) as temporary,
+        open(temporary, "w", encoding="utf-8", errors="replace", newline="") as file,
+    ):
+        yield file
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Load what a workdir or a file of vectors holds.
+
+    Args:
+        path: The workdir of a run, a file of word vectors (word2vec, GloVe, fastText), or a
+            classifier of fastText.
+
+    Returns:
+        `Words`, `Texts`, `Items` or `Language`.
+
+    Raises:
+        FileNotFoundError: There is no such file or folder.
+        ValueError: The file is of no such kind, or the workdir has no run.
+        RunError: The workdir has no checkpoint that can be read.
+    """
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{os.fspath(path)}: no such file or folder; check the path")
+    if os.path.isdir(path):
+        kind = read_settings(path).get("task", "words")
+    else:
+        kind = "classify" if model_file.is_classifier(path) else "words"
+    module, name = _KINDS[kind]
+    return getattr(importlib.import_module(f".{module}", __package__), name).load(path)
+
+
 def _line(item: Any, is_tokens: bool, name: str) -> str:
     """Return a text, or the tokens of one, as a line of a file; raise ValueError for others."""
     if not is_tokens and isinstance(item, str):
         return " ".join(item.splitlines()) + "\n"
-    if is_tokens and isinstance(item, Sequence) and not isinstance(item, str | bytes):
-        if all(isinstance(token, str) for token in item):
-            return " ".join(map(join_words, item)) + "\n"
+    is_list = isinstance(item, Sequence) and not isinstance(item, str | bytes)
+    if is_tokens and is_list and all(isinstance(token, str) for token in item):
+        return " ".join(map(join_words, item)) + "\n"
     wanted = "list of tokens" if is_tokens else "text"
     raise ValueError(f"{name} is {type(item).__name__}, and not a {wanted} as those before it")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +20,10 @@ from .trained import Run, argument_names, takes_settings
 from .types import WordVectors
 
 if TYPE_CHECKING:
-    from .text.tokenize import Tokenizer
     import pandas as pd
     from gensim.models import KeyedVectors
+
+    from .text.tokenize import Tokenizer
 
 _TEXTS = 4096  # that are split at a time
 _BY_WORD = ("words", "matrix", "norms")  # the fields of a lexicon with an entry for each word
@@ -139,12 +139,11 @@ class Words:
         Example:
             >>> words.most_similar(positive=["king", "woman"], negative=["man"], topn=1)
         """
-        given = [*_listed(positive), *_listed(negative)]
+        added, subtracted = _listed(positive), _listed(negative)
+        given = [*added, *subtracted]
         if not given:
             raise ValueError("no word is given; give at least one")
-        signs = np.repeat(
-            np.float32([1, -1]), [len(_listed(positive)), len(given) - len(_listed(negative))]
-        )
+        signs = np.array([1] * len(added) + [-1] * len(subtracted), np.float32)
         words = [one for one in given if isinstance(one, str)]
         units = iter(self._units(words))
         rows_ND = np.array([next(units) if isinstance(one, str) else _unit(one) for one in given])
@@ -190,16 +189,14 @@ class Words:
             ValueError: There is no such benchmark, or a file cannot be read.
         """
         with argument_names():
-            scores = score_report.run(
-                self._all, benchmarks, pairs, analogies, restrict=restrict_to
-            )
+            scores = score_report.run(self._all, benchmarks, pairs, analogies, restrict=restrict_to)
         return {score.name: score for score in scores}
 
     def tokenize(self, text: str) -> list[str]:
         """Return the tokens of a text, as training made them; of a file, cut at white space.
 
         Example:
-            >>> words.tokenize("The king\\n")
+            >>> words.tokenize("The king")
             ['The', 'king']
         """
         return self._tokenize([text])[0]
