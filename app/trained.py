@@ -154,7 +154,11 @@ class Run:
         for name in settings.keys() & _OF_COMMANDS:
             raise ValueError(f"{name} is no setting of this function; leave it out")
         with argument_names():
-            config = make_config({"task": task, "corpus": corpus, **settings})
+            values = {"task": task, "corpus": corpus, **settings}
+            stored = read_settings(self.path)
+            if stored.get("task", task) == task:
+                values = {**stored, **values}
+            config = make_config({name: values[name] for name in values if name != "workdir"})
             start_tensorflow()
             from .training.run import train_and_evaluate
 
