@@ -96,6 +96,11 @@ class Items:
     def __contains__(self, item: Any) -> bool:
         return str(item) in self._item_ids
 
+    @property
+    def workdir(self) -> str:
+        """The folder of the run."""
+        return os.fspath(self._run.path)
+
     def __repr__(self) -> str:
         return f"<Items: {len(self.items):,} items, {len(self.users):,} users>"
 

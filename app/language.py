@@ -91,6 +91,11 @@ class Language:
         """Return the number of words."""
         return len(self.tokens)
 
+    @property
+    def workdir(self) -> str:
+        """The folder of the run."""
+        return os.fspath(self._run.path)
+
     def __repr__(self) -> str:
         return f"<Language: {len(self):,} words>"
 

@@ -172,6 +172,11 @@ class Texts:
             "calibration_error": _calibration_error(chances_NC.max(axis=1), np.array(right_N)),
         }
 
+    @property
+    def workdir(self) -> str | None:
+        """The folder of the run; None for a file of fastText."""
+        return os.fspath(self._run.path) if self._run else None
+
     def __repr__(self) -> str:
         return f"<Texts: {len(self.labels):,} labels>"
 

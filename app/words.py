@@ -88,6 +88,11 @@ class Words:
 
             return cls(trained_vectors.load(os.fspath(path)), run or Run(path))
 
+    @property
+    def workdir(self) -> str | None:
+        """The folder of the run; None for vectors of a file."""
+        return os.fspath(self._run.path) if self._run else None
+
     def __len__(self) -> int:
         """Return the number of words."""
         return len(self.tokens)
@@ -139,6 +144,10 @@ class Words:
         Example:
             >>> words.most_similar(positive=["king", "woman"], negative=["man"], topn=1)
         """
+        if topn < 1:
+            raise ValueError(f"topn={topn}: ask for at least one word")
+        if restrict_to < 0:
+            raise ValueError(f"restrict_to={restrict_to}: give a number of words, or 0 for all")
         added, subtracted = _listed(positive), _listed(negative)
         given = [*added, *subtracted]
         if not given:
@@ -146,7 +155,9 @@ class Words:
         signs = np.array([1] * len(added) + [-1] * len(subtracted), np.float32)
         words = [one for one in given if isinstance(one, str)]
         units = iter(self._units(words))
-        rows_ND = np.array([next(units) if isinstance(one, str) else _unit(one) for one in given])
+        rows_ND = np.array(
+            [next(units) if isinstance(one, str) else self._unit(one) for one in given]
+        )
         query_D = signs @ rows_ND
         if np.linalg.norm(query_D) < 1e-5:  # unit vectors that cancel leave rounding errors
             raise ValueError("the words cancel out; give different ones")
@@ -335,6 +346,18 @@ class Words:
         self._check(words)
         return lexicon.unit_vectors(self._lexicon, words)[0]
 
+    def _unit(self, vector: Any) -> np.ndarray:
+        """Return a vector divided by its length, (D,) float32; raise ValueError if it has none."""
+        vector, columns = np.asarray(vector, np.float64), self.vectors.shape[1]
+        if vector.shape != (columns,):
+            raise ValueError(
+                f"a vector has the shape {vector.shape}; give one of {columns} columns"
+            )
+        length = np.linalg.norm(vector)
+        if not length or not np.isfinite(length):
+            raise ValueError("a vector is zero or not finite; give another")
+        return np.asarray(vector / length, np.float32)
+
     def _check(self, words: Sequence[str]) -> None:
         """Raise KeyError if a word has no vector."""
         unknown = nearest_words.find_unknown(self._lexicon, words)
@@ -346,11 +369,3 @@ def _listed(queries: Query | Sequence[Query]) -> list[Query]:
     """Return words or vectors as a list; one alone is a list of one."""
     is_one = isinstance(queries, str) or getattr(queries, "ndim", 0) == 1
     return [queries] if is_one else list(queries)  # type: ignore[list-item]
-
-
-def _unit(vector: Any) -> np.ndarray:
-    """Return a vector of length 1, (D,) float32; raise ValueError if it has no length."""
-    length = np.linalg.norm(np.asarray(vector, np.float64))
-    if not length or not np.isfinite(length):
-        raise ValueError("a vector is zero or not finite; give another")
-    return np.asarray(vector / length, np.float32)
