@@ -12,7 +12,7 @@ import numpy as np
 
 from .errors import UnknownNameError
 from .text.names import close_names, whole
-from .trained import Run, argument_names, takes_settings, writing
+from .trained import Run, argument_names, given_items, takes_settings, writing
 
 if TYPE_CHECKING:
     from .input.user_item_pairs import KnownItems
@@ -48,6 +48,7 @@ def train_recommender(
         12
     """
     run = Run(workdir)
+    run.settings("recommend", settings)  # refuses a wrong one before anything is read
     if isinstance(pairs, str | os.PathLike):
         value, _ = run.corpus(pairs, "pairs")
     else:
@@ -291,7 +292,7 @@ def _write_pairs(
     path, width = run.path / name, 0
     with writing(path) as file:
         rows = csv.writer(file)
-        for place, pair in enumerate(pairs):
+        for place, pair in enumerate(given_items(pairs)):
             values = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else []
             if not place:
                 width = len(values)

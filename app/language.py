@@ -48,6 +48,7 @@ def train_language_model(
         5
     """
     run = Run(workdir)
+    run.settings("language_model", settings)  # refuses a wrong one before anything is read
     value, is_tokens = run.corpus(corpus)
     if is_tokens:
         settings = {"tokenizer": "whitespace", **settings}

@@ -47,6 +47,7 @@ def train_classifier(
         ['no', 'yes']
     """
     run = Run(workdir)
+    run.settings("classify", settings)  # refuses a wrong one before anything is read
     if labels is None:
         value, _ = run.corpus(texts, "texts")
     else:

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
 from .errors import StoppedError, UsageError
-from .settings import flag_values
+from .settings import Config, flag_values
 from .settings.checks import make_config
 from .system.files import replacing
 from .text.fasttext import model_file
@@ -135,9 +135,23 @@ class Run:
         path = self.path / _TEXTS
         is_tokens = not isinstance(first, str)
         with writing(path) as file:
-            for place, item in enumerate(items):
+            for place, item in enumerate(given_items(items)):
                 file.write(_line(item, is_tokens, f"{argument}[{place}]"))
         return os.fspath(path), is_tokens
+
+    def settings(self, task: str, given: Mapping[str, Any], corpus: str = "") -> Config:
+        """Return the settings of training, with those of the workdir where none are given.
+
+        Raises:
+            ValueError: A setting is not possible.
+        """
+        for name in given.keys() & _OF_COMMANDS:
+            raise ValueError(f"{name} is no setting of this function; leave it out")
+        stored = read_settings(self.path)
+        kept = stored if stored.get("task", task) == task else {}
+        values = {**kept, "task": task, **given, **({"corpus": corpus} if corpus else {})}
+        with argument_names():
+            return make_config({name: values[name] for name in values if name != "workdir"})
 
     def train(self, task: str, corpus: str, settings: Mapping[str, Any]) -> None:
         """Train a task in this workdir, from its newest checkpoint if it has one.
@@ -151,14 +165,8 @@ class Run:
             RunError: Training failed.
             KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
         """
-        for name in settings.keys() & _OF_COMMANDS:
-            raise ValueError(f"{name} is no setting of this function; leave it out")
+        config = self.settings(task, settings, corpus)
         with argument_names():
-            values = {"task": task, "corpus": corpus, **settings}
-            stored = read_settings(self.path)
-            if stored.get("task", task) == task:
-                values = {**stored, **values}
-            config = make_config({name: values[name] for name in values if name != "workdir"})
             start_tensorflow()
             from .training.run import train_and_evaluate
 
@@ -181,12 +189,31 @@ def start_tensorflow() -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
-    """Yield a new file of UTF-8, which replaces the file of this name if the block succeeds."""
-    with (
-        replacing(path) as temporary,
-        open(temporary, "w", encoding="utf-8", errors="replace", newline="") as file,
-    ):
-        yield file
+    """Yield a new file of UTF-8, which replaces the file of this name if the block succeeds.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    try:
+        with (
+            replacing(path) as temporary,
+            open(temporary, "w", encoding="utf-8", errors="replace", newline="") as file,
+        ):
+            yield file
+    except _SourceError as error:
+        raise error.__cause__ from None
+
+
+class _SourceError(Exception):
+    """Its cause is what an iterable of the program raised, which may be an OSError, too."""
+
+
+def given_items(items: Iterable[Any]) -> Iterator[Any]:
+    """Yield the items of a program within `writing`, which raises an error of theirs as it is."""
+    try:
+        yield from items
+    except Exception as error:
+        raise _SourceError from error
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -238,4 +265,5 @@ def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
         text = re.sub(r"--(?:no(?=[a-z_]+[;,:]))?(?=[a-z])", "", str(error))
         for name, argument in (names or {}).items():
             text = text.replace(name, argument)
-        raise type(error)(text) from error
+        error.args = (text,)
+        raise

@@ -53,6 +53,7 @@ def train_words(
         ['a', 'b', 'c']
     """
     run = Run(workdir)
+    run.settings("words", settings)  # refuses a wrong one before anything is read
     value, is_tokens = run.corpus(corpus)
     if is_tokens:
         settings = {"tokenizer": "whitespace", **settings}
@@ -142,7 +143,8 @@ class Words:
             ValueError: No word is given, or the sum is zero.
 
         Example:
-            >>> words.most_similar(positive=["king", "woman"], negative=["man"], topn=1)
+            >>> words.most_similar(positive=["king", "woman"], negative=["man"])[0][0]
+            'queen'
         """
         if topn < 1:
             raise ValueError(f"topn={topn}: ask for at least one word")

@@ -44,7 +44,7 @@ def test_recommending(trained):
 def test_candidates_have_the_scores_of_the_ranking(trained):
     scores = dict(trained.recommend(1, k=12))
     found = trained.recommend(1, k=3, candidates=[1, 2, 4, 5, 0])
-    expected = sorted((scores[item] for item in ("1", "2", "4", "0") if item in scores))[::-1][:3]
+    expected = sorted(scores[item] for item in ("1", "2", "4", "0") if item in scores)[::-1][:3]
     np.testing.assert_allclose([score for _, score in found], expected, rtol=1e-4)
 
 

@@ -69,8 +69,6 @@ def test_several_labels(tmp_path):
 
 def test_a_classifier_of_fasttext_predicts_as_fasttext_does(tmp_path):
     fasttext = pytest.importorskip("fasttext")
-    from tests.fasttext_peer import predict
-
     lines = ["__label__yes a good film", "__label__no a bad film"] * 20
     (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n")
     peer = fasttext.train_supervised(str(tmp_path / "texts.txt"), dim=4, epoch=20, verbose=0)
@@ -78,10 +76,8 @@ def test_a_classifier_of_fasttext_predicts_as_fasttext_does(tmp_path):
     texts = lexrow.load(tmp_path / "model.bin")
     assert isinstance(texts, Texts)
     assert texts.predict(["good", "bad"]) == ["yes", "no"]
-    (chance,) = (
-        peer.predict("good", k=1)[1] if predict is None else [texts.predict("good", 1)[0][1]]
-    )
-    assert chance == pytest.approx(texts.predict_proba("good").max())
+    ((chance, label),) = peer.f.predict("good", 1, 0.0, "strict")
+    assert texts.predict("good", k=1) == [(label.removeprefix("__label__"), pytest.approx(chance))]
 
 
 @pytest.mark.parametrize(

@@ -61,10 +61,16 @@ def test_an_iterable_that_fails_leaves_its_own_error(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def iter_that_fails():
+    """An iterable that must not be read."""
+    raise AssertionError
+    yield
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dim": 0}, "^dim=0: give a number from 1"),
+        ({"dim": 0}, "^dim=0: give at least 1"),
         ({"vector_size": 100}, "vector_size.* is no setting; did you mean dim"),
         ({"dim": "many"}, "dim='many'"),
         ({"plan_only": True}, "plan_only is no setting of this function"),
@@ -73,7 +79,7 @@ def test_an_iterable_that_fails_leaves_its_own_error(tmp_path):
 )
 def test_settings_that_cannot_be(settings, message):
     with pytest.raises(ValueError, match=message):
-        lexrow.train_words(["a text"], **settings)
+        lexrow.train_words(iter_that_fails(), **settings)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +107,7 @@ def test_loading_what_is_not_there(tmp_path):
 
 
 def test_a_temporary_workdir_goes_with_its_result():
-    words = lexrow.train_words([["a", "b"]] * 30, dim=4, epochs=1, batch_tokens=64, row_tokens=8)
+    words = lexrow.train_words([["a", "b"]] * 30, dim=4, epochs=1, batch_tokens=256)
     folder = pathlib.Path(words.workdir)
     assert folder.is_dir()
     del words
