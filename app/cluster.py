@@ -1,11 +1,10 @@
 """Try a cluster on this machine.
 
-    lexrow cluster --workers=2 --ps=2 -- FLAGS
+    lexrow cluster --workers=2 -- FLAGS
 
-FLAGS are the flags of `lexrow train`. With --ps the tables are divided over that number of
-parameter servers, and each worker trains at its own pace (--strategy=parameter_server). Without
---ps the workers train in step (--strategy=multi_worker). The command that would start each process
-on its own machine is printed. The exit code is that of the chief. No process is left running.
+FLAGS are the flags of `lexrow train`. The workers train in step (--strategy=multi_worker). The
+command that would start each process on its own machine is printed. The exit code is that of the
+chief. No process is left running.
 
 TensorFlow's servers run any work that reaches their ports: keep the ports behind a firewall.
 """
@@ -22,8 +21,9 @@ from .distributed import local_cluster
 from .errors import UsageError
 from .settings import flag_values
 
-_MOST_PROCESSES = 1000  # of one kind; a larger number is taken for a typing error
-_OWN_FLAGS = ("workers", "ps", "port")
+_MOST_WORKERS = 1000  # a larger number is taken for a typing error
+_OWN_FLAGS = ("workers", "port")
+_STRATEGY = "multi_worker"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -38,17 +38,14 @@ def main(arguments: Sequence[str]) -> None:
     """
     values = absl_flags.FLAGS
     _check(arguments)
-    hosts = local_cluster.make_hosts(values.workers, values.ps, values.port)
-    arguments = _add_strategy(arguments, "parameter_server" if values.ps else "multi_worker")
-    sys.exit(local_cluster.train(hosts, arguments, flags.parsed().run))
+    hosts = local_cluster.make_hosts(values.workers, values.port)
+    sys.exit(local_cluster.train(hosts, _add_strategy(arguments), flags.parsed().run))
 
 
 def define() -> None:
     """Define the flags of this command and of a training run."""
     flags.define_settings()
-    bounds = 1, _MOST_PROCESSES
-    flags.define("workers", 2, "The number of workers, which train.", bounds=bounds)
-    flags.define("ps", 0, "The number of parameter servers.", bounds=(0, _MOST_PROCESSES))
+    flags.define("workers", 2, "The number of workers.", bounds=(1, _MOST_WORKERS))
     text = "The first port of the processes; 0 takes free ports."
     flags.define("port", 0, text, bounds=(0, 2**16 - 1))
 
@@ -71,7 +68,7 @@ def _check(arguments: Sequence[str]) -> None:
         )
 
 
-def _add_strategy(arguments: Sequence[str], strategy: str) -> list[str]:
+def _add_strategy(arguments: Sequence[str]) -> list[str]:
     """Set the global flags of `lexrow train`; return the arguments, with --strategy at the end.
 
     Raises:
@@ -86,13 +83,13 @@ def _add_strategy(arguments: Sequence[str], strategy: str) -> list[str]:
     for name in _OWN_FLAGS:
         if values[name].present != before[name]:
             raise UsageError(f"--{name} is a flag of `lexrow cluster`; write it before the --")
-    if values["strategy"].present and values.strategy != strategy:
+    if values["strategy"].present and values.strategy != _STRATEGY:
         raise UsageError(
-            f"--strategy={values.strategy}: `lexrow cluster` adds --strategy={strategy} itself, "
+            f"--strategy={values.strategy}: `lexrow cluster` adds --strategy={_STRATEGY} itself, "
             "as the processes that it starts need it; leave the flag out"
         )
-    values([sys.argv[0], f"--strategy={strategy}"])
-    return [*arguments, f"--strategy={strategy}"]
+    values([sys.argv[0], f"--strategy={_STRATEGY}"])
+    return [*arguments, f"--strategy={_STRATEGY}"]
 
 
 if __name__ == "__main__":

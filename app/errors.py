@@ -19,16 +19,11 @@ class UnknownNameError(UsageError, KeyError):
 
 
 class NoEffectError(UsageError):
-    """A flag was given that has no effect, because of the value of another flag.
+    """The flag `flag` was given that has no effect, because of the value of another flag."""
 
-    Attributes:
-        flag: The name of the flag that has no effect.
-        beside: The name of the other flag.
-    """
-
-    def __init__(self, flag: str, beside: str, message: str):
+    def __init__(self, flag: str, message: str):
         super().__init__(message)
-        self.flag, self.beside = flag, beside
+        self.flag = flag
 
 
 class RunError(RuntimeError):

@@ -48,7 +48,7 @@ def main(users: Sequence[str]) -> None:
     run = startup.start_run(values.workdir, read_settings(values.workdir), "recommend")
     from .tasks.recommend import new_users, recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
-    from .text.names import whole
+    from .text.vocabulary import whole
 
     trained = recommend_model.load_recommender(*run)
     ids = {token: number for number, token in enumerate(trained.users.tokens)}

@@ -24,8 +24,6 @@ REPLACED = {
     "lexrow train --flagfile=configs/words.cfg --workdir=data/runs/after "
     "--profile_steps=400,800": "lexrow train --flagfile=configs/words.cfg --epochs=12 "
     "--workdir=data/runs/after --corpus=corpus.txt --profile_steps=16,120 --dim=16",
-    "lexrow profile --flagfile=configs/words.cfg --live": "lexrow profile "
-    "--flagfile=configs/words.cfg --corpus=corpus.txt --live --seconds=0.2",
     # Of a program that is one of the tests.
     "lexrow profile --workdir=logs": 'python -W ignore -c "from pathlib import Path; '
     "from tests.profiling.slow_programs import record; record('small_table', Path('logs'))\" && "
@@ -56,10 +54,9 @@ REPLACED = {
         "--table=dynamic --table_gb=0.01 --corpus=corpus.txt --epochs=1 --dim=16"
     ),
     # The same configuration on a small corpus, with fewer processes.
-    "lexrow cluster --workers=2 --ps=2 -- --flagfile=configs/words.cfg "
-    "--workdir=data/runs/servers": (
-        "lexrow cluster --workers=1 --ps=1 -- --flagfile=configs/words.cfg "
-        "--workdir=data/runs/servers --corpus=corpus.txt --epochs=1 --dim=16"
+    "lexrow cluster --workers=2 -- --flagfile=configs/words.cfg --workdir=data/runs/workers": (
+        "lexrow cluster --workers=2 -- --flagfile=configs/words.cfg --corpus=corpus.txt "
+        "--workdir=data/runs/workers --batch_tokens=512 --epochs=1 --dim=16 --block_bytes=4096"
     ),
     # The same configuration on a small corpus, which has few steps, with a block for each worker.
     "lexrow cluster --workers=2 -- --flagfile=configs/words.cfg "

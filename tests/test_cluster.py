@@ -54,26 +54,19 @@ def ended(folder: pathlib.Path, *flags: str, corpus: str = "good") -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "tasks"),
-    [
-        (["--workers=2", "--ps=2"], ["chief-0", "worker-0", "worker-1", "ps-0", "ps-1"]),
-        (["--workers=2"], ["worker-0", "worker-1"]),
-    ],
-)
-def test_it_starts_all_and_ends_with_the_chief(tmp_path, flags, tasks):
-    assert ended(tmp_path, *flags) == 0
-    assert sorted(started(tmp_path).values()) == sorted(tasks)
+def test_it_starts_all_and_ends_with_the_chief(tmp_path):
+    tasks = ["worker-0", "worker-1", "worker-2"]
+    assert ended(tmp_path, "--workers=3") == 0
+    assert sorted(started(tmp_path).values()) == tasks
     _, *lines, last = (tmp_path / "out").read_text().splitlines()
     assert last == "the chief trains" and not (tmp_path / "err").read_text()
-    strategy = "parameter_server" if "chief-0" in tasks else "multi_worker"
     told = set()
     for line in lines:
         variable, *command = shlex.split(line)
         text = variable.removeprefix("TF_CONFIG=")
-        found = cluster_spec.parse_tf_config(strategy, text)
+        found = cluster_spec.parse_tf_config("multi_worker", text)
         told.add(f"{found.kind}-{found.index}")
-        assert command[:2] == ["lexrow", "train"] and command[-1] == f"--strategy={strategy}"
+        assert command[:2] == ["lexrow", "train"] and command[-1] == "--strategy=multi_worker"
         (mine,) = (tmp_path / "run").glob(f"{found.kind}-{found.index}.*")
         assert json.loads(mine.read_text()) == [command[2:], json.loads(text)]
     assert told == set(tasks)
@@ -81,14 +74,14 @@ def test_it_starts_all_and_ends_with_the_chief(tmp_path, flags, tasks):
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_started_again(tmp_path):
-    with launched(tmp_path, "--workers=2", "--ps=1") as process:
+    with launched(tmp_path, "--workers=3") as process:
         until(lambda: "the chief trains" in (tmp_path / "out").read_text())
         (worker,) = (pid for pid, name in started(tmp_path).items() if name == "worker-1")
         os.kill(worker, signal.SIGKILL)
         assert process.wait(SECONDS) == 0
     assert (tmp_path / "err").read_text() == "worker 1 ended (signal 9); starting it again\n"
     counts = list(started(tmp_path).values())
-    assert [counts.count(name) for name in ("worker-1", "worker-0", "ps-0")] == [2, 1, 1]
+    assert [counts.count(name) for name in ("worker-1", "worker-0", "worker-2")] == [2, 1, 1]
 
 
 @pytest.mark.slow
@@ -97,18 +90,17 @@ def test_a_worker_that_is_killed_is_started_again(tmp_path):
     [
         ("refused", 2, "train: --corpus=refused: no"),
         ("failing", 1, "cluster: worker 1 keeps ending: train: no memory"),
-        ("serverless", 1, "train: ps 0 is gone"),
     ],
 )
 def test_what_goes_wrong_ends_all_of_it(tmp_path, corpus, code, last):
-    assert ended(tmp_path, "--workers=2", "--ps=1", corpus=corpus) == code
+    assert ended(tmp_path, "--workers=3", corpus=corpus) == code
     assert (tmp_path / "err").read_text().splitlines()[-1] == last
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_it_stops_with_all_of_it(tmp_path, number):
-    with launched(tmp_path, "--workers=2", "--ps=1", corpus="endless") as process:
+    with launched(tmp_path, "--workers=3", corpus="endless") as process:
         until(lambda: "the chief trains" in (tmp_path / "out").read_text())
         process.send_signal(number)
         assert process.wait(SECONDS) == (-number if number == signal.SIGKILL else 1)
@@ -119,9 +111,9 @@ def test_it_stops_with_all_of_it(tmp_path, number):
 
 @pytest.mark.slow
 def test_a_chief_that_is_killed(tmp_path):
-    with launched(tmp_path, "--workers=2", "--ps=1", corpus="endless") as process:
+    with launched(tmp_path, "--workers=3", corpus="endless") as process:
         until(lambda: "the chief trains" in (tmp_path / "out").read_text())
-        (chief,) = (pid for pid, name in started(tmp_path).items() if name == "chief-0")
+        (chief,) = (pid for pid, name in started(tmp_path).items() if name == "worker-0")
         os.kill(chief, signal.SIGKILL)
         assert process.wait(SECONDS) == 128 + signal.SIGKILL
         assert not any(map(is_running, started(tmp_path)))
@@ -132,7 +124,7 @@ def test_a_chief_that_is_killed(tmp_path):
 class Ended:
     """A process that has ended."""
 
-    name = "ps 1"
+    name = "worker 1"
 
     def __init__(self, code):
         self.code, self.revived = code, 0
@@ -154,12 +146,11 @@ def test_who_is_started_again():
     assert list(left) == [("worker", 0)]
 
 
-@pytest.mark.parametrize(("task", "code"), [(("ps", 1), -9), (("ps", 1), 1), (("worker", 1), 2)])
-def test_who_is_missing_is_named_once(caplog, task, code):
-    left = {task: Ended(code)}
+def test_who_is_missing_is_named_once(caplog):
+    left = {("worker", 1): Ended(2)}
     for _ in range(2):
         local_cluster.watch(left, is_stopping=False)
-    assert caplog.messages == ["ps 1 is missing from now on: gone"]
+    assert caplog.messages == ["worker 1 is missing from now on: gone"]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +163,8 @@ def test_who_is_missing_is_named_once(caplog, task, code):
             "--workers=2 --dim=3",
             "--dim=3 is a flag of `lexrow train`; write it after the others and a --",
         ),
-        ("--workers=2 -- --ps=3", "--ps is a flag of `lexrow cluster`; write it before the --"),
+        ("--workers=2 -- --port=3", "--port is a flag of `lexrow cluster`; write it before the --"),
+        ("--workers=2 --ps=2 -- --dim=3", "--ps=2: no such flag"),
         ("--workers=2 -- stray", "'stray' is not a flag; write it as --NAME=VALUE"),
         ("--workers=2 -- --no_such=1", "no_such"),
         ("--workers=2 -- --workdir=run --dim=0", "--dim=0: give at least 1"),

@@ -184,9 +184,7 @@ def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
 
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
-    """Return the number of rows of a table in each place: a device, `HOST`, `FILE` or servers."""
-    if config.run.strategy == "parameter_server" and spec.trained:
-        return {"parameter servers": spec.rows}
+    """Return the number of rows of a table in each place: a device, `HOST` or `FILE`."""
     if config.table.table == "sharded":
         names = [name.rpartition("device:")[2] for name in sharded.local_devices()]
         return {name: -(-spec.rows // len(names)) for name in names}

@@ -66,9 +66,7 @@ def place_tables(
     tables = {}
     if not config.run.plan_only:
         maker = None
-        if config.run.strategy == "parameter_server":
-            maker = storage.on_servers
-        elif config.table.table_file:
+        if config.table.table_file:
             maker = storage.in_file(config.table.table_file, workdir)
         elif keys is not None:
             maker = storage.by_word(keys)

@@ -15,7 +15,7 @@ from ..checkpoints import workdir as files
 from ..checkpoints.workdir import Workdir
 from ..errors import RunError
 from ..settings import TableConfig
-from ..tables import served, sharded
+from ..tables import sharded
 from ..tables.base import Slot, Table, TableSpec
 from ..tables.device import DeviceTable
 from ..tables.disk.file import FileTable
@@ -104,16 +104,6 @@ def _sharded(
 ) -> Table:
     """Return a table in shards over all local devices, not only the given ones."""
     places = sharded.local_devices()
-    return sharded.make(spec.rows, devices=places, rule=settings.shard_rule, **options)
-
-
-def on_servers(
-    name: str, spec: TableSpec, settings: TableConfig, devices: Sequence[str], options: dict
-) -> Table:
-    """Return a table in shards over the parameter servers; on the device if it is not trained."""
-    if not spec.trained:  # each worker has its own
-        return _on_device(name, spec, settings, devices, options)
-    places = served.devices()
     return sharded.make(spec.rows, devices=places, rule=settings.shard_rule, **options)
 
 

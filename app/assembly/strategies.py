@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 
-from ..checkpoints import bundle
 from ..checkpoints.checkpoint import Position
-from ..distributed import multi_worker, parameter_server, replicas
+from ..distributed import multi_worker, replicas
 from ..distributed.cluster_spec import Hosts
 from ..errors import UsageError
 from ..settings import Config
@@ -22,7 +20,6 @@ RUNNERS: dict[str, Callable[[Config, Hosts | None], Runner]] = {
         config.run.sync_steps, config.run.sync_dtype
     ),
     "multi_worker": multi_worker.Workers,
-    "parameter_server": parameter_server.Coordinator,
 }
 
 
@@ -36,40 +33,19 @@ def make_runner(config: Config, hosts: Hosts | None) -> Runner:
         The runner. The call waits until all processes of the cluster have arrived.
 
     Raises:
-        UsageError: --workdir contains *, ?, [ or a backslash with --strategy=parameter_server.
+        UsageError: This process differs from the others, or cannot use its address.
         RunError: A process did not arrive within --cluster_timeout.
     """
-    strategy, workdir = config.run.strategy, config.run.workdir
     if config.run.plan_only:
         return Runner()
-    if strategy == "parameter_server" and not bundle.is_literal(Path(workdir)):
-        raise UsageError(
-            f"--workdir={workdir}: --strategy={strategy} cannot read checkpoints in a path with "
-            "*, ?, [ or a backslash; choose another folder"
-        )
-    return RUNNERS[strategy](config, hosts)
+    return RUNNERS[config.run.strategy](config, hosts)
 
 
-def is_server(config: Config, hosts: Hosts | None) -> bool:
-    """Return whether this process serves the chief instead of running the job; never to plan only.
-
-    It does in a worker or a parameter server of --strategy=parameter_server.
-    """
-    asynchronous = config.run.strategy == "parameter_server" and not config.run.plan_only
-    return asynchronous and hosts is not None and not hosts.is_chief
-
-
-def describe(config: Config, hosts: Hosts | None, replicas: int) -> str:
+def describe(config: Config, replicas: int) -> str:
     """Return a line about the processes and replicas that train; empty for one device."""
     strategy, micro = config.run.strategy, config.input.micro_batches
     if strategy == "none":
         return ""
-    if strategy == "parameter_server" and hosts is not None:
-        workers_count, servers_count = (len(hosts.tasks[job]) for job in ("worker", "ps"))
-        return (
-            f"{strategy}: {workers_count} worker(s) at their own pace, "
-            f"{servers_count} parameter server(s)"
-        )
     pace = "in step"
     if config.run.sync_steps > 1:
         pace = f"that exchange changes of rows every {config.run.sync_steps} steps"

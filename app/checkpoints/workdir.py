@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DamagedError, RunError, UsageError
 from ..settings import flag_values, flagfiles
-from ..settings.effects import BEFORE, GONE
+from ..settings.flag_values import BEFORE
 from ..settings.setting import as_text, fault, parse
 from ..system import checked_files
 from ..system.checked_files import list_folder
@@ -108,7 +108,6 @@ class Workdir:
         """
         if path.exists():
             return True
-        # A parameter server on another machine has its part of each checkpoint, without a position.
         steps = list_folder(self.checkpoints, "step-")
         if any((step / "state.json").exists() for step in steps):
             raise checked_files.missing(path)
@@ -229,9 +228,8 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         UsageError: The flags cannot be read, or a value is not allowed for its flag.
     """
     texts = read_flags(Workdir(path).flags) if path else {}
-    for name in GONE.keys() & texts.keys():
-        if texts[name]:
-            raise UsageError(f"{path}/flags.cfg: --{name}={texts[name]}: {GONE[name]}")
+    if texts.get("strategy") == "parameter_server":  # is gone; its checkpoints can be read
+        texts["strategy"] = "none"
     fields, stored = flag_values.fields_of(flag_values.task_of(texts)), {}
     for name in [name for name in fields if name in texts and name != "workdir"]:
         try:

@@ -18,7 +18,6 @@ from absl import flags, logging
 from ..checkpoints import workdir
 from ..errors import NoEffectError, RunError, StoppedError, UsageError
 from ..settings import Config, checks, flag_values, flagfiles, setting
-from ..settings.effects import GONE, has_effect
 from ..settings.foreign_names import meant
 from ..text import vector_files
 from ..types import WordVectors
@@ -112,7 +111,7 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
         UsageError: A flag or a flagfile cannot be read.
     """
     program, *rest = arguments
-    expanded, without_files = map(_without_gone, flagfiles.expand(rest))
+    expanded, without_files = flagfiles.expand(rest)
     typed = copy.deepcopy(flags.FLAGS)
     try:
         typed([program, *without_files])
@@ -124,18 +123,6 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
     for name in flags.FLAGS:
         flags.FLAGS[name].is_typed = bool(typed[name].present)
     return others
-
-
-def _without_gone(arguments: Sequence[str]) -> list[str]:
-    """Return a command line without empty values of `GONE`; raise UsageError for others."""
-    left = []
-    for argument in arguments:
-        name, _, value = argument.lstrip("-").partition("=")
-        if name not in GONE or not argument.startswith("-"):
-            left.append(argument)
-        elif value:
-            raise UsageError(f"{argument}: {GONE[name]}")
-    return left
 
 
 def _unknown_flag(name: str, arguments: Sequence[str], takes_names: bool) -> str:
@@ -151,10 +138,9 @@ def _unknown_flag(name: str, arguments: Sequence[str], takes_names: bool) -> str
 def parsed(needs_workdir: bool = True) -> Config:
     """Return the checked settings of this run, from the parsed flags.
 
-    A flag that is not given takes its value from the workdir's `flags.cfg`, if there is one and if
-    the value has an effect beside the given flags, else the default of the task. A value from a
-    flagfile that has no effect beside a value that is not from a flagfile, such as a typed one, is
-    left out, with a log message. Beside another flagfile value it is an error.
+    A flag that is not given takes its value from the workdir's `flags.cfg`, if there is one, else
+    the default of the task. Values of the workdir or of a flagfile that have no effect are left
+    out, with a log message for those of a flagfile. A typed one is an error.
 
     Args:
         needs_workdir: Whether an empty `--workdir` is an error.
@@ -168,25 +154,23 @@ def parsed(needs_workdir: bool = True) -> Config:
     stored = workdir.read_settings(given.get("workdir", ""))
     task = given.get("task", stored.get("task", "words"))
     # Settings of another task may not be allowed; `check_fixed` then names the task.
-    kept = stored if stored.get("task", task) == task else {}
+    kept = dict(stored) if stored.get("task", task) == task else {}
     while True:
         values = {"task": task} | kept | given
-        values = flag_values.defaults(values) | values
-        unused = {name for name in kept if name not in given and not has_effect(name, values)}
-        usual = flag_values.defaults(values)
-        config = flag_values.from_names(values | {name: usual[name] for name in unused})
+        config = flag_values.from_names(flag_values.defaults(values) | values)
         try:
-            checks.check_names(given | {"task": task}, typed)
+            checks.check_names({"task": task} | given)
             checks.check(config, needs_workdir)
             break
         except NoEffectError as error:
-            from_files = given.keys() - typed
-            if error.flag not in from_files or error.beside in from_files:
+            # Without its --model or --loss, a flagfile would describe another model.
+            is_choice = error.flag in flag_values.task_of(values).choices
+            if error.flag in typed or (is_choice and "task" not in typed):
                 raise
-            logging.info(
-                "--%s=%s of a flagfile is ignored: it has no effect with --%s=%s",
-                *(error.flag, given.pop(error.flag), error.beside, values[error.beside]),
-            )
+            if error.flag in given:
+                logging.info("ignored in the flagfile: %s", error)
+            given.pop(error.flag, None)
+            kept.pop(error.flag, None)
     checks.check_fixed(stored, config)
     return config
 

@@ -17,15 +17,13 @@ from absl import logging
 
 from ..errors import UsageError
 
-JOBS = ("chief", "worker", "ps")
+JOBS = ("chief", "worker")
 # A process: its job, and its index in the list of that job.
 Task = tuple[str, int]
 
 _NUMBER = re.compile("[0-9]{1,9}")
 # A host name, an IPv4 address, or an IPv6 address in brackets; then a port.
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII)
-_NEEDED_JOBS = {"parameter_server": JOBS, "multi_worker": ()}
-_EXAMPLE = {"parameter_server": "--workers=2 --ps=2", "multi_worker": "--workers=2"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Hosts:
 
     @property
     def everyone(self) -> tuple[Task, ...]:
-        """All processes: the job `chief`, if there is one, then workers, then parameter servers."""
+        """All processes: the job `chief`, if there is one, then the workers."""
         return tuple(
             (kind, index) for kind in JOBS for index in range(len(self.tasks.get(kind, ())))
         )
@@ -104,23 +102,22 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
         nevertheless, this is logged.
 
     Raises:
-        UsageError: The value is missing or malformed, or has not the processes that the strategy
-            needs.
+        UsageError: The value is missing or malformed.
     """
     text = (text or "").strip()
-    if strategy not in _NEEDED_JOBS:
+    if strategy != "multi_worker":
         if text:  # managed clusters set TF_CONFIG for every program
             logging.info(
                 "TF_CONFIG is set, but --strategy=%s trains on this machine alone; to use all "
-                "processes, give --strategy=multi_worker or parameter_server",
+                "processes, give --strategy=multi_worker",
                 strategy,
             )
         return None
     if not text:
         raise UsageError(
             f"--strategy={strategy}: TF_CONFIG is not set; it has to name all processes and this "
-            f"one. To try this, run: lexrow cluster {_EXAMPLE[strategy]} -- FLAGS (or "
-            "give --strategy=none to train on this machine alone)"
+            "one. To try this, run: lexrow cluster --workers=2 -- FLAGS (or give --strategy=none "
+            "to train on this machine alone)"
         )
     value = _parse_json(text)
     tasks = _parse_tasks(value)
@@ -131,7 +128,12 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
             f"TF_CONFIG: this process is {kind} {index}, and its cluster has "
             f'{counts or "no process"}; correct "task", where "index" counts from 0'
         )
-    _check_jobs(strategy, tasks)
+    chiefs = tasks.get("chief", ())
+    if len(chiefs) > 1:
+        raise UsageError(
+            f"TF_CONFIG: there are {len(chiefs)} chiefs ({', '.join(chiefs)}); keep one and make "
+            "the others workers"
+        )
     return Hosts(tasks, kind, index)
 
 
@@ -178,7 +180,7 @@ def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     tasks: dict[str, tuple[str, ...]] = {}
     names: dict[str, str] = {}
     for job, addresses in value["cluster"].items():
-        if job not in JOBS:
+        if job not in JOBS and addresses:
             raise UsageError(_unknown_job_message(job))
         if not isinstance(addresses, list):
             raise UsageError(
@@ -228,26 +230,7 @@ def _unknown_job_message(job: Any) -> str:
         return (
             "TF_CONFIG: there is nothing to do for an evaluator, as the chief scores; leave it out"
         )
+    if job == "ps":
+        return "TF_CONFIG has a ps, and there are no parameter servers any more; leave it out"
     remedy = "write chief" if job == "master" else "rename it or leave it out"
     return f"TF_CONFIG: {json.dumps(job)} is none of {', '.join(JOBS)}; {remedy}"
-
-
-def _check_jobs(strategy: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise a UsageError for several chiefs, or if a job is missing or unused by the strategy."""
-    chiefs = tasks.get("chief", ())
-    if len(chiefs) > 1:
-        raise UsageError(
-            f"TF_CONFIG: there are {len(chiefs)} chiefs ({', '.join(chiefs)}); keep one and make "
-            "the others workers"
-        )
-    for job in _NEEDED_JOBS[strategy]:
-        if job not in tasks:
-            raise UsageError(
-                f"TF_CONFIG has no {job}, and --strategy={strategy} needs a chief, and at least "
-                "one worker and one ps; add it, or give another --strategy"
-            )
-    if strategy == "multi_worker" and "ps" in tasks:
-        raise UsageError(
-            f"TF_CONFIG has a ps ({tasks['ps'][0]}), and --strategy=multi_worker has none; leave "
-            "it out, or give --strategy=parameter_server"
-        )

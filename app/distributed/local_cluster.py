@@ -28,10 +28,10 @@ _END_SECONDS = 5.0  # for the others to end after the chief
 _USAGE_ERROR = 2  # the exit code of a process whose flags were refused
 
 
-def make_hosts(workers: int, servers: int, first_port: int) -> Hosts:
+def make_hosts(workers: int, first_port: int) -> Hosts:
     """Return the description of the processes of a run on this machine; start none.
 
-    With parameter servers there is a separate chief. Otherwise the first worker is the chief.
+    The first worker is the chief.
 
     Args:
         first_port: The first of consecutive ports; 0 for any free ones.
@@ -39,19 +39,16 @@ def make_hosts(workers: int, servers: int, first_port: int) -> Hosts:
     Raises:
         UsageError: A port is in use, or above 65535.
     """
-    counts = {"chief": min(servers, 1), "worker": workers, "ps": servers}
-    addresses = iter(f"{HOST}:{port}" for port in _choose_ports(sum(counts.values()), first_port))
-    tasks = {job: tuple(next(addresses) for _ in range(n)) for job, n in counts.items() if n}
-    return Hosts(tasks, next(iter(tasks)), 0)
+    addresses = tuple(f"{HOST}:{port}" for port in _choose_ports(workers, first_port))
+    return Hosts({"worker": addresses}, "worker", 0)
 
 
 def train(hosts: Hosts, arguments: Sequence[str], settings: RunConfig) -> int:
     """Run all processes of a run until the chief ends, and show the output of the chief.
 
-    The commands for several machines are printed first. A worker that dies is started again; any
-    other process that fails is named, and the chief ends by itself. SIGINT and SIGTERM ask the
-    chief to stop. No process is left running, however this one ends. With `settings.plan_only`,
-    only the chief runs.
+    The commands for several machines are printed first. A worker that dies is started again.
+    SIGINT and SIGTERM ask the chief to stop. No process is left running, however this one ends.
+    With `settings.plan_only`, only the chief runs.
 
     Returns:
         The exit code of the chief; 128 and its number for a signal that ended the chief.
@@ -87,11 +84,10 @@ def train(hosts: Hosts, arguments: Sequence[str], settings: RunConfig) -> int:
 
 
 def watch(processes: dict[Task, Process], is_stopping: bool) -> None:
-    """Start dead workers again; log and forget any other process that has ended.
+    """Start dead workers again; log and forget those that have ended for good.
 
-    A server is not started again, as its rows are lost with it. Nor is a worker that succeeded,
-    refused its flags, or ended without a signal after the chief was asked to stop. The chief
-    notices within --cluster_timeout that such a process is missing.
+    These have succeeded, refused their flags, or ended without a signal after the chief was asked
+    to stop. The chief notices within --cluster_timeout that they are missing.
 
     Args:
         processes: The processes without the chief; those that have ended for good are removed.
@@ -104,8 +100,7 @@ def watch(processes: dict[Task, Process], is_stopping: bool) -> None:
         code = process.code
         if code is None:
             continue
-        is_finished = code >= 0 and (is_stopping or code in (0, _USAGE_ERROR))
-        if task[0] == "worker" and not is_finished:
+        if code < 0 or not (is_stopping or code in (0, _USAGE_ERROR)):
             process.restart_if_ended()
             continue
         del processes[task]

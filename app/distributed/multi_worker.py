@@ -30,7 +30,6 @@ from . import rendezvous
 from .cluster_spec import Hosts
 from .exchange import Made
 from .replicas import Replicas
-from .tensorflow_server import make_resolver
 
 _NUMBER_BYTES = 8  # of an int64, the widest integer that TensorFlow gathers
 
@@ -285,6 +284,12 @@ def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strateg
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds.AUTO if gpus else kinds.RING
     )
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({job: list(tasks) for job, tasks in hosts.tasks.items()}),
+        task_type=hosts.kind,
+        task_id=hosts.index,
+        rpc_layer="grpc",
+    )
     handler = signal.getsignal(signal.SIGTERM)
     logging.info("connecting to the others; if one is lost now, this ends after %g s", seconds)
     # TensorFlow would wait for a lost process without end, and lets no other Python code run, not
@@ -293,7 +298,7 @@ def _connect(hosts: Hosts, device: str, seconds: float) -> tf.distribute.Strateg
     with open(os.devnull, "w", encoding="utf-8") as hidden:
         faulthandler.dump_traceback_later(seconds, exit=True, file=hidden)
         try:
-            return tf.distribute.MultiWorkerMirroredStrategy(make_resolver(hosts), options)
+            return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
         finally:
             faulthandler.cancel_dump_traceback_later()
             signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it

@@ -22,7 +22,7 @@ import socket
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -93,7 +93,6 @@ class Presence:
     def __init__(self, config: Config, hosts: Hosts):
         self._hosts, self._seconds = hosts, config.run.cluster_timeout
         self._workdir = config.run.workdir
-        self._is_asynchronous = config.run.strategy == "parameter_server"
         self._description = _describe(config, hosts)
         self._file = self._lock_note()
         weakref.finalize(self, self._file.close)
@@ -104,14 +103,10 @@ class Presence:
         """Return the processes that have ended, or have not come yet."""
         return [task for task in tasks if not self._is_alive(task)]
 
-    def wait_for_end_of_chief(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
-        """Wait until the chief that this process has met has ended, or was started again.
-
-        Args:
-            is_stopping: Is called every second; True ends the wait early.
-        """
+    def wait_for_end_of_chief(self) -> None:
+        """Wait until the chief that this process has met has ended, or was started again."""
         chief = self._hosts.chief
-        while not is_stopping() and self._is_alive(chief):
+        while self._is_alive(chief):
             if self._read(chief).get("start", self._start) != self._start:
                 return
             time.sleep(_WATCH_SECONDS)
@@ -143,8 +138,7 @@ class Presence:
     def report_to_chief(self) -> None:
         """Report to the chief, and to each new start of it, until it has answered.
 
-        If the chief trains already, a worker in step waits as long as that chief is there. A
-        process of --strategy=parameter_server compares itself with the note and goes on.
+        If the chief trains already, this waits as long as that chief is there.
 
         Raises:
             RunError: The chief or another process did not arrive within --cluster_timeout.
@@ -157,15 +151,9 @@ class Presence:
             if answer and start == self._start:
                 _raise_error(answer)
                 return
-            if is_there and start and start != self._start:
-                refused = self._difference(note)
-                if not answer:
-                    self._start = start
-                    self._write({"start": start, "refused": refused})
-                elif "go" in answer and self._is_asynchronous:
-                    self._start = start
-                    _raise_error({"refused": refused} if refused else {})
-                    return
+            if is_there and start and start != self._start and not answer:
+                self._start = start
+                self._write({"start": start, "refused": self._difference(note)})
             if is_there:
                 wait.begin()
             if wait.is_over([chief]):
@@ -249,9 +237,8 @@ class Presence:
 def meet(config: Config, hosts: Hosts) -> Presence:
     """Wait until every process of the run has called this function.
 
-    A process that is started again may find a chief that still trains. A worker in step waits until
-    that chief notices the loss and starts again, too. A process of --strategy=parameter_server
-    joins the training at once.
+    A process that is started again may find a chief that still trains. It waits until that chief
+    notices the loss and starts again, too.
 
     Returns:
         The presence of this process, which the caller keeps as long as it takes part in the run.
@@ -350,8 +337,6 @@ def _describe(config: Config, hosts: Hosts) -> dict[str, str]:
     They are versions, a digest of Lexrow's code, the cluster, and all flags but `_MAY_DIFFER`.
     """
     flags = {name: value for name, value in by_name(config).items() if name not in _MAY_DIFFER}
-    if config.run.strategy == "parameter_server":  # servers write to the path that the chief gives
-        flags["workdir"] = os.path.abspath(config.run.workdir)
     return {
         "Python ": ".".join(platform.python_version_tuple()[:2]),
         **{f"{name} ": _version(package) for name, package in _PACKAGES.items()},

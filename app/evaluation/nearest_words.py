@@ -124,7 +124,7 @@ def explain_unknown(lexicon: Lexicon, word: str) -> str:
     Args:
         word: One of `find_unknown`.
     """
-    from ..text.names import close_names  # it imports TensorFlow, which takes seconds
+    from ..text.vocabulary import close_names  # it imports TensorFlow, which takes seconds
 
     folded, *zeros = normalize([word, *lexicon.zeros], FOLDED)
     if folded in zeros:

@@ -1,12 +1,12 @@
-"""Count the tokens of a corpus in one parallel pass, and choose a vocabulary by the counts."""
+"""Count the tokens of a corpus in one parallel pass, choose a vocabulary, and find phrases."""
 
 from __future__ import annotations
 
 import collections
-import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -15,27 +15,34 @@ from absl import logging
 from ..errors import UsageError
 from ..settings import CorpusConfig, InputConfig, VocabularyConfig
 from ..text.meter import show_progress
-from ..text.phrase_table import Phrases
+from ..text.phrase_table import JOINT, Phrases, PhraseTable
 from ..text.reading import Progress
 from ..text.teamwork import gather_arrays, join_tokens, split_tokens
-from ..text.tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
+from ..text.tokenize import (
+    LONGEST_TOKEN,
+    drop_long_tokens,
+    make_splitter,
+    make_tokenizer,
+    warn_about_long_tokens,
+)
 from ..text.vocabulary import EOS, UNK, Vocabulary
 from ..types import ALONE, Team
 from .blocks import (
     ALL,
     Share,
     check_blocks,
+    map_in_order,
     raise_read_errors,
     share_dataset,
     share_of,
     split_documents,
     warn_about_whole_pass,
-    without_autograph,
 )
-from .phrase_counts import make_joiner
+from .phrase_joining import make_joiner
 from .token_cache import KeptTokens
 
 _END = EOS.encode()
+_BUFFERED = 1 << 20  # pairs that are collected before they are merged with all others
 
 
 def count_tokens(
@@ -71,41 +78,7 @@ def count_tokens(
         UsageError: There is no token, or no block of the text for a process of the team.
         RunError: A source cannot be read.
     """
-    progress = progress or Progress.make(sources)
-    how = sources, corpus, settings, memory_entries, close, progress, phrases
-    if team is ALONE:
-        counts = _count_share(*how, ALL, kept)
-    else:
-        parts = _gather(lambda: _count_share(*how, share_of(team), kept), team)
-        check_blocks([part.blocks for part in parts], corpus, settings, team)
-        counts = _merge(parts)
-        if counts.is_pruned or len(counts.tally) > memory_entries:
-            warn_about_whole_pass(memory_entries)
-            if kept is not None:
-                kept.give_up()
-            counts = _count_share(*how, ALL)
-    for path, replaced in zip(sources, counts.replaced, strict=True):
-        if replaced:
-            logging.warning("%s: %d sequences are not UTF-8; replaced by U+FFFD", path, replaced)
-    warn_about_long_tokens(counts.too_long)
-    if counts.total == 0:
-        raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
-    return counts.tally, counts.total
-
-
-@without_autograph
-def _count_share(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    settings: InputConfig,
-    memory_entries: int,
-    close: bool,
-    progress: Progress,
-    phrases: Phrases,
-    share: Share,
-    kept: KeptTokens | None = None,
-) -> TokenCounts:
-    """Return the counts of a share of the text, see `count_tokens`; log what is pruned."""
+    source = sources, corpus, settings, progress or Progress.make(sources)
     split, join = make_splitter(corpus), make_joiner(phrases)
 
     def count_block(text: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -119,34 +92,189 @@ def _count_share(
         tokens, indices, counts = tf.unique_with_counts(words.flat_values)
         return tokens, counts, indices, words.row_splits, dropped
 
-    dataset = share_dataset(sources, corpus, settings, progress, share).map(
-        count_block, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
-    tally = Tally({})
-    total = threshold = too_long = blocks = 0
-    size = sum(map(os.path.getsize, sources))
-    with raise_read_errors(progress), show_progress("counting words", size, "B") as show:
-        for tokens, counts, indices, splits, dropped in dataset.as_numpy_iterator():
-            numbers = tally.add(tokens.tolist(), counts)
+    def count_share(share: Share, kept: KeptTokens | None = None) -> TokenCounts:
+        """Return the counts of a share of the text."""
+        found = TokenCounts(memory_entries)
+        blocks = _read_blocks(*source, count_block, share, found, "counting words")
+        for tokens, counts, indices, splits, dropped in blocks:
+            numbers = found.add(tokens, counts)
             starts = splits[:-1][splits[:-1] < splits[1:]]
-            total += len(indices)
-            too_long += int(dropped)
-            blocks += 1
+            found.too_long += int(dropped)
             if close:
-                tally.add([_END], np.array([len(starts)]))
-                total += len(starts)
+                found.add(np.array([_END]), np.array([len(starts)]))
             if kept is not None:
                 kept.add(numbers[indices], starts)
-            if len(tally) > memory_entries:
-                left, threshold = drop_rare_tokens(tally.counts(), memory_entries, threshold)
-                tally = Tally(left)
-                if kept is not None:
-                    kept.give_up()
+            found.prune()
+            if kept is not None and found.threshold:
+                kept.give_up()
+        if kept is not None:
+            kept.finish([*found.tally()])
+        return found
+
+    if team is ALONE:
+        counts = count_share(ALL, kept)
+    else:
+        merged = TokenCounts(sys.maxsize)
+        how = merged, memory_entries, corpus, settings, team
+        if not _gather(lambda: count_share(share_of(team), kept), *how):
+            if kept is not None:
+                kept.give_up()
+            merged = count_share(ALL)
+        counts = merged
+    for path, replaced in zip(sources, counts.replaced.tolist(), strict=True):
+        if replaced:
+            logging.warning("%s: %d sequences are not UTF-8; replaced by U+FFFD", path, replaced)
+    warn_about_long_tokens(counts.too_long)
+    if counts.total == 0:
+        raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
+    return counts.tally(), counts.total
+
+
+def _read_blocks(
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    settings: InputConfig,
+    progress: Progress,
+    count_block: Callable[[tf.Tensor], tuple[tf.Tensor, ...]],
+    share: Share,
+    counts: TokenCounts,
+    what: str,
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yield the result of `count_block` for each block of a share of the text, as arrays.
+
+    The blocks and the replaced bytes are added to `counts`, and progress is shown as `what`.
+    """
+    blocks = share_dataset(sources, corpus, settings, progress, share)
+    dataset = map_in_order(blocks, count_block, settings, "count")
+    size = sum(map(os.path.getsize, sources))
+    with raise_read_errors(progress), show_progress(what, size, "B") as show:
+        for block in dataset.as_numpy_iterator():
+            counts.blocks += 1
+            yield block
             show(sum(progress.positions))
-    replaced, counted = [*progress.replaced], tally.counts()
-    if kept is not None:
-        kept.finish([*counted])
-    return TokenCounts(counted, total, blocks, too_long, replaced, threshold > 0)
+    counts.replaced = np.array(progress.replaced)
+
+
+def _gather(
+    count: Callable[[], TokenCounts],
+    merged: TokenCounts,
+    memory_entries: int,
+    corpus: CorpusConfig,
+    settings: InputConfig,
+    team: Team,
+) -> bool:
+    """Merge the counts of all processes of a team, and return whether the memory is enough.
+
+    Else a warning says that each process has to count all text. `count` counts the share of this
+    one. Raise UsageError if there is no block of the text for a process.
+    """
+    parts = gather_arrays(team, lambda: count().arrays())
+    check_blocks([int(part["numbers"][1]) for part in parts], corpus, settings, team)
+    for part in parts:
+        merged.merge(part)
+    merged.prune()
+    is_enough = not merged.threshold and merged.size <= memory_entries
+    if not is_enough:
+        warn_about_whole_pass(memory_entries)
+    return is_enough
+
+
+class TokenCounts:
+    """The counts of tokens, which have numbers in the order of their first appearance.
+
+    If there are more than `limit` unique tokens, the rarest are dropped, as in word2vec.c and
+    gensim. This is logged, and counts of rare tokens may then be too low.
+
+    Attributes:
+        total: Number of all tokens, including dropped ones.
+        blocks: Number of blocks of text.
+        too_long: Number of tokens that were left out as too long.
+        threshold: Tokens with this count or less were dropped; 0 if none were.
+        replaced: For each source, the number of sequences that were not UTF-8.
+    """
+
+    _WARNING = (
+        "--vocab_memory_entries=%d exceeded: dropped %d tokens seen %d times or fewer so far; "
+        "counts of rare tokens may be too low from now on"
+    )
+
+    def __init__(self, limit: int):
+        self._limit = limit
+        self.total = self.blocks = self.too_long = self.threshold = 0
+        self.replaced = np.zeros((), np.int64)
+        self._set({})
+
+    def _set(self, tally: Mapping[bytes, int]) -> None:
+        """Replace all tokens and their counts."""
+        count = itertools.count(len(tally)).__next__
+        numbers = dict(zip(tally, range(len(tally)), strict=True))
+        self._numbers = collections.defaultdict(count, numbers)
+        self._counts_N = np.fromiter(tally.values(), np.int64, len(tally))
+
+    @property
+    def size(self) -> int:
+        """The number of entries that are held: of different tokens."""
+        return len(self._numbers)
+
+    def tally(self) -> dict[bytes, int]:
+        """Return the count of each token, in the order of their numbers."""
+        return dict(zip(self._numbers, self._counts_N.tolist(), strict=False))
+
+    def add(self, tokens_U: np.ndarray, counts_U: np.ndarray) -> np.ndarray:
+        """Add the counts of some tokens, and return the number of each, (U,) int64.
+
+        Args:
+            tokens_U: Different tokens, as bytes.
+            counts_U: The count of each, integers.
+        """
+        tokens = tokens_U.tolist()
+        numbers_U = np.fromiter(map(self._numbers.__getitem__, tokens), np.int64, len(tokens))
+        missing = len(self._numbers) - len(self._counts_N)
+        if missing > 0:  # as many again, so that few calls copy all counts
+            self._counts_N = np.pad(self._counts_N, (0, missing + len(self._counts_N)))
+        self._counts_N[numbers_U] += counts_U
+        self.total += int(counts_U.sum())
+        return numbers_U
+
+    def prune(self) -> None:
+        """Drop the entries with the lowest counts until at most `limit` are left, with warnings.
+
+        The threshold rises by 1 until enough are dropped, so fewer than `limit` may be left.
+        """
+        while (before := self.size) > self._limit:
+            self.threshold += 1
+            self._drop_rare()
+            logging.warning(self._WARNING, self._limit, before - self.size, self.threshold)
+
+    def _drop_rare(self) -> None:
+        """Drop the tokens with counts up to the threshold; number the others anew, in order."""
+        self._set({token: n for token, n in self.tally().items() if n > self.threshold})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the counts for `merge`; without tokens if some were dropped, as of no use."""
+        self.prune()
+        tally = {} if self.threshold else self.tally()
+        numbers = self.total, self.blocks, self.too_long, self.threshold
+        return {
+            "tokens": join_tokens(tally),
+            "counts": np.fromiter(tally.values(), np.int64, len(tally)),
+            "numbers": np.array(numbers, np.int64),
+            "replaced": self.replaced,
+        }
+
+    def merge(self, part: dict[str, np.ndarray]) -> np.ndarray:
+        """Add the counts of another share of the text, and return the number of each token.
+
+        Args:
+            part: Its `arrays`.
+        """
+        total, blocks, too_long, threshold = part["numbers"].tolist()
+        numbers_U = self.add(np.array(split_tokens(part["tokens"]), object), part["counts"])
+        self.total += total - int(part["counts"].sum())
+        self.blocks, self.too_long = self.blocks + blocks, self.too_long + too_long
+        self.threshold = max(self.threshold, threshold)
+        self.replaced = self.replaced + part["replaced"]
+        return numbers_U
 
 
 def select_tokens(
@@ -216,124 +344,207 @@ def look_up_counts(
     return np.array([*counts.values()], np.int64)
 
 
-def drop_rare_tokens(
-    tally: dict[bytes, int], limit: int, threshold: int
-) -> tuple[dict[bytes, int], int]:
-    """Drop the tokens with the lowest counts until at most `limit` are left, with warnings.
+# Phrases.
 
-    The threshold rises by 1 until enough tokens are dropped, so fewer than `limit` may be left.
+
+def find_phrases(
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    settings: InputConfig,
+    vocabulary: VocabularyConfig,
+    team: Team = ALONE,
+) -> Phrases:
+    """Read the files once for each pass of --phrases, and return the phrases of each pass.
+
+    A pass counts the tokens that the passes before it have made, so phrases get longer. The last
+    passes are left out if they find nothing; the number of phrases is logged. Progress is shown.
 
     Args:
-        tally: Count of each token; not changed.
-        threshold: Tokens with this count or less were dropped before.
+        vocabulary: The number of passes, the score and its limits.
+        team: The processes that read the text together, and find the phrases of one process.
 
-    Returns:
-        The counts that are left, and the new threshold.
+    Raises:
+        UsageError: There is no block of the text for a process of the team.
+        RunError: A source cannot be read.
     """
-    while len(tally) > limit:
-        threshold += 1
-        before = len(tally)
-        tally = {token: count for token, count in tally.items() if count > threshold}
-        logging.warning(
-            "--vocab_memory_entries=%d exceeded: dropped %d tokens seen %d times or fewer so far; "
-            "counts of rare tokens may be too low from now on",
-            limit,
-            before - len(tally),
-            threshold,
-        )
-    return tally, threshold
+    phrases: Phrases = ()
+    for number in range(1, vocabulary.phrases + 1):
+        limit = vocabulary.vocab_memory_entries
+        counts = count_pairs(sources, corpus, settings, limit, phrases, team)
+        table = select_phrases(counts, vocabulary)
+        logging.info("pass %d of --phrases: %d phrases", number, len(table.pairs))
+        if not table.pairs:
+            break
+        phrases = (*phrases, table)
+    return phrases
 
 
-class Tally:
-    """The counts of tokens, which have numbers in the order of their first appearance."""
+def count_pairs(
+    sources: tuple[str, ...],
+    corpus: CorpusConfig,
+    settings: InputConfig,
+    memory_entries: int,
+    phrases: Phrases = (),
+    team: Team = ALONE,
+) -> PairCounts:
+    """Read the files, and return the counts of tokens and of pairs of adjacent tokens.
 
-    def __init__(self, counts: Mapping[bytes, int]):
-        count = itertools.count(len(counts)).__next__
-        numbers = dict(zip(counts, range(len(counts)), strict=True))
-        self._numbers = collections.defaultdict(count, numbers)
-        self._counts_N = np.fromiter(counts.values(), np.int64, len(counts))
+    No pair crosses the end of a document or of a block of text.
 
-    def __len__(self) -> int:
-        """Return the number of different tokens."""
-        return len(self._numbers)
+    Args:
+        memory_entries: The most unique tokens and pairs to hold.
+        phrases: Phrases that are joined before.
+        team: The processes that count the text together, see `counting.count_tokens`.
 
-    def add(self, tokens: Sequence[bytes], counts_U: np.ndarray) -> np.ndarray:
-        """Add the counts of some tokens, and return the number of each, (U,) int64.
+    Raises:
+        UsageError: There is no block of the text for a process of the team.
+        RunError: A source cannot be read.
+    """
+    source = sources, corpus, settings
+    tokenize, join = make_tokenizer(corpus), make_joiner(phrases)
+
+    def count_block(text: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Return the unique tokens and pairs of the text of a block with their counts."""
+        words = join(tokenize(split_documents(text, corpus.documents)))
+        tokens_U, position_M, counts_U = tf.unique_with_counts(words.flat_values, out_idx=tf.int64)
+        documents_M, size = words.value_rowids(), tf.size(tokens_U, tf.int64)
+        is_near = documents_M[:-1] == documents_M[1:]
+        keys = tf.boolean_mask(position_M[:-1] * size + position_M[1:], is_near)
+        keys_P, _, counts_P = tf.unique_with_counts(keys, out_idx=tf.int64)
+        size = tf.maximum(size, 1)  # a block may have no token
+        pairs_P2 = tf.stack([keys_P // size, keys_P % size], axis=1)
+        return tokens_U, counts_U, pairs_P2, counts_P
+
+    def count_share(share: Share) -> PairCounts:
+        """Return the counts of a share of the text."""
+        found, progress = PairCounts(memory_entries), Progress.make(sources)
+        blocks = _read_blocks(*source, progress, count_block, share, found, "counting phrases")
+        for tokens_U, counts_U, pairs_P2, counts_P in blocks:
+            found.add_pairs(found.add(tokens_U, counts_U)[pairs_P2], counts_P)
+        return found
+
+    if team is ALONE:
+        return count_share(ALL)
+    merged = PairCounts(sys.maxsize)
+    how = merged, memory_entries, corpus, settings, team
+    is_enough = _gather(lambda: count_share(share_of(team)), *how)
+    return merged if is_enough else count_share(ALL)
+
+
+def select_phrases(counts: PairCounts, settings: VocabularyConfig) -> PhraseTable:
+    """Return the pairs whose score is above the threshold, by descending score.
+
+    For a pair seen n_ab times, of tokens seen n_a and n_b times in a text of N tokens, the score
+    `word2phrase` is (n_ab - min_count) N / (n_a n_b) (Mikolov et al. 2013b, equation 6; the factor
+    N is of word2phrase.c). The score `npmi` is ln(p_ab / (p_a p_b)) / -ln(p_ab), with p = n / N
+    (Bouma 2009), for pairs seen at least min_count times.
+
+    Args:
+        settings: The score, its threshold, and the least count of a pair.
+    """
+    pairs, counts_P, token_counts_P2 = counts.pairs(settings.phrase_min_count)
+    product_P = token_counts_P2[:, 0].astype(np.float64) * token_counts_P2[:, 1]
+    if settings.phrase_score == "npmi":
+        share_P = counts_P / counts.total
+        scores_P = np.log(counts_P / product_P * counts.total) / -np.log(share_P)
+    else:
+        scores_P = (counts_P - settings.phrase_min_count) / product_P * counts.total
+    kept = [
+        row
+        for row in np.flatnonzero(scores_P > settings.score_threshold).tolist()
+        if sum(map(len, pairs[row])) + len(JOINT) <= LONGEST_TOKEN
+    ]
+    kept.sort(key=lambda row: (-scores_P[row], pairs[row]))
+    names = [(pairs[row][0].decode(), pairs[row][1].decode()) for row in kept]
+    return PhraseTable(names, counts_P[kept], scores_P[kept])
+
+
+class PairCounts(TokenCounts):
+    """Counts of tokens and of pairs of tokens, within a limit of memory for both.
+
+    The rarest are dropped as in word2phrase and gensim, and rare phrases may then be missing. A
+    pair has the key `first << 32 | second` of the numbers of its tokens. A token occurs at least as
+    often as a pair that it is part of, so it is never dropped before its pairs.
+
+    Args:
+        limit: The most unique tokens and pairs to hold; up to twice as many for a moment.
+    """
+
+    _WARNING = (
+        "--vocab_memory_entries=%d exceeded while counting phrases: dropped %d tokens and pairs "
+        "seen %d times or fewer so far; rare phrases may be missing"
+    )
+
+    def __init__(self, limit: int):
+        super().__init__(limit)
+        self._keys, self._pair_counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._new: list[tuple[np.ndarray, np.ndarray]] = []
+
+    @property
+    def size(self) -> int:
+        """The number of unique tokens and pairs, without those that are not yet merged."""
+        return len(self._numbers) + len(self._keys)
+
+    def add_pairs(self, pairs_P2: np.ndarray, counts_P: np.ndarray) -> None:
+        """Add the counts of some pairs.
 
         Args:
-            tokens: U different tokens.
-            counts_U: The count of each.
+            pairs_P2: Different pairs of numbers of tokens, int64.
+            counts_P: The count of each, int64.
         """
-        numbers_U = np.fromiter(map(self._numbers.__getitem__, tokens), np.int64, len(tokens))
-        missing = len(self._numbers) - len(self._counts_N)
-        if missing > 0:  # as many again, so that few calls copy all counts
-            self._counts_N = np.pad(self._counts_N, (0, missing + len(self._counts_N)))
-        self._counts_N[numbers_U] += counts_U
+        self._new.append((pairs_P2[:, 0] << 32 | pairs_P2[:, 1], counts_P))
+        if sum(len(keys) for keys, _ in self._new) > max(_BUFFERED, len(self._keys)):
+            self.prune()
+
+    def pairs(self, min_count: int) -> tuple[list[tuple[bytes, bytes]], np.ndarray, np.ndarray]:
+        """Return the pairs that were seen at least `min_count` times.
+
+        Returns:
+            The P pairs, their counts (P,), and the counts of their tokens (P, 2), int64.
+        """
+        self.prune()
+        frequent = self._pair_counts >= min_count
+        pairs_P2 = _split_keys(self._keys[frequent])
+        tokens = list(self._numbers)
+        pairs = [(tokens[first], tokens[second]) for first, second in pairs_P2.tolist()]
+        return pairs, self._pair_counts[frequent], self._counts_N[pairs_P2]
+
+    def prune(self) -> None:
+        """Merge the new pairs with all others; then drop the rarest if there are too many."""
+        if self._new:
+            parts = zip((self._keys, self._pair_counts), *self._new, strict=True)
+            keys_N, counts_N = map(np.concatenate, parts)
+            self._new = []
+            order_N = np.argsort(keys_N, kind="stable")
+            keys_N = keys_N[order_N]
+            is_first_N = np.ones(len(keys_N), bool)
+            is_first_N[1:] = keys_N[1:] != keys_N[:-1]
+            self._keys = keys_N[is_first_N]
+            self._pair_counts = np.add.reduceat(counts_N[order_N], np.flatnonzero(is_first_N))
+            super().prune()
+
+    def _drop_rare(self) -> None:
+        """Drop the tokens and the pairs with counts up to the threshold."""
+        new_number_V = np.cumsum(self._counts_N[: len(self._numbers)] > self.threshold) - 1
+        super()._drop_rare()
+        frequent = self._pair_counts > self.threshold
+        keys, self._pair_counts = self._keys[frequent], self._pair_counts[frequent]
+        # The order of the tokens stays, and so does that of the keys.
+        self._keys = new_number_V[keys >> 32] << 32 | new_number_V[keys & 0xFFFFFFFF]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the counts for `merge`; without tokens and pairs if some were dropped."""
+        arrays = super().arrays()
+        stop = 0 if self.threshold else None
+        return {**arrays, "keys": self._keys[:stop], "pair_counts": self._pair_counts[:stop]}
+
+    def merge(self, part: dict[str, np.ndarray]) -> np.ndarray:
+        """Add the counts of another share of the text, see `TokenCounts.merge`."""
+        numbers_U = super().merge(part)
+        self.add_pairs(numbers_U[_split_keys(part["keys"])], part["pair_counts"])
         return numbers_U
 
-    def counts(self) -> dict[bytes, int]:
-        """Return the count of each token, in the order of their numbers."""
-        return dict(zip(self._numbers, self._counts_N.tolist(), strict=False))
 
-
-@dataclasses.dataclass
-class TokenCounts:
-    """The counts of the tokens of a text, or of a share of it.
-
-    Attributes:
-        tally: Count of each token.
-        total: Number of all tokens.
-        blocks: Number of blocks of the text.
-        too_long: Number of tokens that were dropped as too long.
-        replaced: For each source, the number of sequences that were not UTF-8.
-        is_pruned: Whether rare tokens were dropped to save memory.
-    """
-
-    tally: dict[bytes, int]
-    total: int
-    blocks: int
-    too_long: int
-    replaced: list[int]
-    is_pruned: bool
-
-
-def _gather(count: Callable[[], TokenCounts], team: Team) -> list[TokenCounts]:
-    """Return the counts of every process of a team; `count` counts the share of this one.
-
-    The tokens of pruned counts are left out, as nobody can use them.
-    """
-
-    def make() -> dict[str, np.ndarray]:
-        """Return the counts of this process as arrays."""
-        counts = count()
-        tally = {} if counts.is_pruned else counts.tally
-        return {
-            "tokens": join_tokens(tally),
-            "tally": np.fromiter(tally.values(), np.int64, len(tally)),
-            "numbers": np.array([counts.total, counts.blocks, counts.too_long, counts.is_pruned]),
-            "replaced": np.array(counts.replaced),
-        }
-
-    found = []
-    for part in gather_arrays(team, make):
-        tally = dict(zip(split_tokens(part["tokens"]), part["tally"].tolist(), strict=True))
-        total, blocks, too_long, is_pruned = part["numbers"].tolist()
-        replaced = part["replaced"].tolist()
-        found.append(TokenCounts(tally, total, blocks, too_long, replaced, bool(is_pruned)))
-    return found
-
-
-def _merge(parts: Sequence[TokenCounts]) -> TokenCounts:
-    """Return the counts of a text from those of its shares; the first part is changed."""
-    tally = parts[0].tally
-    for part in parts[1:]:
-        for token, count in part.tally.items():
-            tally[token] = tally.get(token, 0) + count
-    return TokenCounts(
-        tally,
-        sum(part.total for part in parts),
-        sum(part.blocks for part in parts),
-        sum(part.too_long for part in parts),
-        [sum(counts) for counts in zip(*(part.replaced for part in parts), strict=True)],
-        any(part.is_pruned for part in parts),
-    )
+def _split_keys(keys_P: np.ndarray) -> np.ndarray:
+    """Return the numbers of the two tokens of each pair, (P, 2) int64."""
+    return np.stack([keys_P >> 32, keys_P & 0xFFFFFFFF], axis=1)

@@ -23,7 +23,7 @@ from .blocks import (
     without_autograph,
     without_tuning_thread,
 )
-from .phrase_counts import make_phrase_splitter
+from .phrase_joining import make_phrase_splitter
 from .token_rows import PAD, differs_from_previous, encode, make_block_rows, sample_rows
 
 # Function from the number of an epoch, int64, to a dataset of rows (R, L) int32, one per block.

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..errors import UsageError
 from ..settings import RatingsConfig
-from ..text import columns, names
+from ..text import columns
+from ..text.vocabulary import whole
 from . import layouts
 from .layouts import Layout, read_lines
 
@@ -34,7 +35,7 @@ class _Keys(dict[str, int]):
         self.names: list[str] = []
 
     def __missing__(self, key: str) -> int:
-        name = names.whole(key)
+        name = whole(key)
         if name != key:
             number = self[name]
         else:

@@ -12,8 +12,7 @@ import tensorflow as tf
 from ..errors import UsageError
 from ..settings import InputConfig, RatingsConfig
 from ..system.python_functions import numpy_function
-from ..text.names import count_names, whole
-from ..text.vocabulary import Vocabulary
+from ..text.vocabulary import Vocabulary, count_names, whole
 from ..types import HOST, Batches
 from .blocks import without_autograph, without_tuning_thread
 from .layouts import is_number

@@ -45,11 +45,6 @@ class Optimizer:
     learning_rate: float
     clip: Callable[[Gradients], Gradients] = lambda gradients: gradients
 
-    @property
-    def is_additive(self) -> bool:
-        """Return whether changes of several processes can be added: all slots sum over steps."""
-        return all(slot.merge == "sum" for slot in self.slots.values())
-
 
 def touched(gradients_UD: tf.Tensor) -> tf.Tensor:
     """Return for each row whether its gradient has a number that is not 0, (U, 1) bool."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import NoEffectError, UsageError
 from . import Config, RunConfig
-from .effects import FORMER, NEEDS, has_effect
 from .flag_values import (
+    NEEDS,
     TASKS,
     by_name,
     defaults,
     fields,
     fields_of,
     from_names,
+    has_effect,
     task_of,
     typed_value,
 )
@@ -104,31 +105,20 @@ def make_config(values: Mapping[str, Any]) -> Config:
         remedy = remedy or "`lexrow train --help` lists them"
         raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
     given = {name: typed_value(name, value) for name, value in values.items()}
-    check_names(given, given)
+    check_names(given)
     config = from_names(defaults(given) | given)
     check(config, needs_workdir=False)
     return config
 
 
-def check_names(values: Mapping[str, Any], strict: Collection[str] = ()) -> None:
-    """Raise NoEffectError if the task does not have one of the flags that are given.
-
-    A flag of another task is allowed with a default, also an earlier one, as the flags of older
-    workdirs have all flags.
-
-    Args:
-        values: Flag name -> value.
-        strict: The flags that are refused with any value.
-    """
+def check_names(values: Mapping[str, Any]) -> None:
+    """Raise NoEffectError if the task does not have one of the flags that are given."""
     task, flags = values.get("task", "words"), fields_of(task_of(values))
     for name in values.keys() - flags.keys():
-        others = [other for other in TASKS if name in fields_of(TASKS[other])]
-        usual = {fields_of(TASKS[other])[name].default for other in others} | {FORMER.get(name)}
-        if name in strict or values[name] not in usual:
-            remedy = meant(name, flags) or "leave it out"
-            given, only = f"--{name}={as_text(values[name])}", f"only {', '.join(others)}"
-            message = f"{given}: --task={task} has no such flag, {only}; {remedy}"
-            raise NoEffectError(name, "task", message)
+        others = ", ".join(other for other in TASKS if name in fields_of(TASKS[other]))
+        remedy = meant(name, flags) or "leave it out"
+        message = f"--{name}={as_text(values[name])}: --task={task} has no such flag, only {others}"
+        raise NoEffectError(name, f"{message}; {remedy}")
 
 
 def _check_setting(
@@ -136,21 +126,22 @@ def _check_setting(
 ) -> None:
     """Raise UsageError if a value is not allowed, NoEffectError if it has no effect here.
 
-    Defaults, also earlier ones, are allowed without an effect.
+    Defaults are allowed without an effect.
     """
     value = values[name]
     wrong = fault(field, value)
+    if (name, value) == ("strategy", "parameter_server"):  # of earlier versions
+        wrong = "parameter servers are gone; give --strategy=multi_worker for several machines"
     if wrong and name in task.choices:  # another task may have it
-        message = f"--{name}={value}: {wrong} for --task={values['task']}"
-        raise NoEffectError(name, "task", message)
+        raise NoEffectError(name, f"--{name}={value}: {wrong} for --task={values['task']}")
     if wrong:
         raise UsageError(f"--{name}={value}: {wrong}")
-    if not has_effect(name, values) and value not in (defaults(values)[name], FORMER.get(name)):
+    if not has_effect(name, values) and value != defaults(values)[name]:
         other, known = NEEDS[name]
         choices = fields_of(task)[other].metadata["choices"] or known
         possible = ", ".join(as_text(one) for one in known if one in choices)
         message = f"means nothing to --{other}={values[other]}, only to {possible}"
-        raise NoEffectError(name, other, f"--{name}={value} {message}; leave it out")
+        raise NoEffectError(name, f"--{name}={value} {message}; leave it out")
 
 
 def _has_token_rows(config: Config) -> bool:
@@ -218,13 +209,10 @@ def check_micro_batches(config: Config) -> None:
 
 
 def _check_strategy(config: Config) -> None:
-    """Raise UsageError if a flag does not fit a strategy of several replicas or servers."""
+    """Raise UsageError if a flag does not fit a strategy of several replicas."""
     strategy, classes_over = config.run.strategy, config.model.class_devices
-    possible, storage = ["device"], "a copy of the tables on every device"
-    if strategy == "parameter_server":
-        possible = ["device", "sharded"]
-        storage = "the tables in the memory of its servers, a row for each id"
-    if config.table.table not in possible:
+    storage = "a copy of the tables on every device"
+    if config.table.table != "device":
         raise UsageError(
             f"--table={config.table.table}: --strategy={strategy} keeps {storage}; give "
             "--table=device, or another --strategy"
@@ -232,7 +220,6 @@ def _check_strategy(config: Config) -> None:
     if classes_over > 1:
         raise NoEffectError(
             "class_devices",
-            "strategy",
             f"--class_devices={classes_over} divides classes over local devices, but "
             f"--strategy={strategy} keeps {storage}; leave out one of the two",
         )
@@ -245,7 +232,6 @@ def _check_strategy(config: Config) -> None:
     if config.run.device and strategy == "mirrored":
         raise NoEffectError(
             "device",
-            "strategy",
             f"--device={config.run.device}: --strategy=mirrored trains on all local devices; "
             "leave it out (CUDA_VISIBLE_DEVICES=0,1 names the GPUs to use)",
         )

@@ -21,40 +21,28 @@ class LabelledConfig:
         "__label__", "How a label starts, in lines such as `__label__good a fine film`."
     )
     label_column: str = fixed_setting("", "The column of the labels, beside --text_column.")
-    label_separator: str = fixed_setting(
-        "",
-        "The separator between several labels in one cell, such as `|`. Empty: a cell is one "
-        "label.",
-    )
-    weight_column: str = fixed_setting(
-        "",
-        "The column of the weights of the texts, beside --text_column. The weight of a text "
-        "multiplies its loss. Empty: all weights are 1.",
-    )
+    label_separator: str = fixed_setting("", "What separates labels in a cell, such as `|`.")
+    weight_column: str = fixed_setting("", "The column of the weights of the texts in the loss.")
     weight_prefix: str = fixed_setting(
         "__weight__",
         "How the weight of a text starts, in lines such as `__label__good __weight__0.5 a film`. "
         "Empty: there are no weights, and such a piece is a word.",
     )
     label_weights: bool = fixed_setting(
-        False,
-        "Whether a number from 0 to 1 after the last colon of a label is its weight, as in "
-        "`__label__good:0.7 __label__bad:0.3`. A label without a colon has the weight 1.",
+        False, "Whether labels have weights, as in `__label__good:0.7 __label__bad:0.3`."
     )
     word_ngrams: int = fixed_setting(
         1, "The length in words of the longest n-gram that is a feature.", bounds=(1, 100)
     )
     buckets: int = fixed_setting(
         2_000_000,  # the default of fastText
-        "The number of buckets that n-grams of two or more words are hashed to. In a new run, only "
-        "buckets with an n-gram of the training texts have a row.",
+        "The number of buckets that n-grams of two or more words are hashed to.",
         bounds=(1, 2**30),
     )
     fasttext_features: bool = fixed_setting(
         False,
-        "Make the features of a text as fastText does: the word `</s>` ends each text, and an "
-        "n-gram is hashed from the spelling of its words, also of unknown ones. Needed to export a "
-        "classifier with n-grams for fastText, and to train one of fastText further.",
+        "Make the features of a text as fastText does, to export a classifier with n-grams for it, "
+        "or to train one of its classifiers further.",
     )
     class_weights: str = fixed_setting(
         "none",
@@ -62,16 +50,10 @@ class LabelledConfig:
         "a list such as `good=1,bad=3`.",
     )
     pretrained_vectors: str = fixed_setting(
-        "",
-        "A file of word2vec (text or binary) or fastText (.bin) with the initial vectors of the "
-        "words.",
-        path=True,
+        "", "A file of word2vec or fastText with initial vectors of words.", path=True
     )
     initial_model: str = fixed_setting(
-        "",
-        "A classifier of fastText (.bin) to train further: its words and labels, and the initial "
-        "values of their rows. It needs --fasttext_features.",
-        path=True,
+        "", "A classifier of fastText to train further (with --fasttext_features).", path=True
     )
 
 
@@ -94,11 +76,8 @@ class ClassifyConfig(Config):
     )
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "loss": (
-            "softmax",
-            "one_vs_all",
-            "hierarchical_softmax",
-            "class_softmax",
-            "sampled_softmax",
+            *("softmax", "one_vs_all", "hierarchical_softmax"),
+            *("class_softmax", "sampled_softmax"),
         )
     }
 

@@ -1,4 +1,4 @@
-"""The settings by the name of their flag: the flags of each task, defaults and conversion."""
+"""The settings by the name of their flag: the flags of each task, defaults, what has an effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 from ..errors import UsageError
 from . import Config
 from .classify_config import ClassifyConfig
-from .effects import NEEDS
 from .language_model_config import LanguageModelConfig
 from .recommend_config import RecommendConfig
 from .setting import typed
@@ -24,6 +23,48 @@ TASKS: dict[str, type[Config]] = {
     "recommend": RecommendConfig,
 }
 Fields = dict[str, dataclasses.Field]
+_ADAGRAD = ("adagrad", "rowwise_adagrad")
+# A flag, its values, and the flags that have an effect with these values only.
+_NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
+    ("strategy", ("mirrored", "multi_worker"), "sync_steps sync_dtype"),
+    ("tokenizer", ("unicode",), "drop_numbers"),
+    ("phrases", (1, 2, 3, 4), "phrase_score phrase_threshold phrase_min_count"),
+    ("model", ("skipgram",), "contexts"),
+    ("model", ("mlp", "neumf"), "layers"),
+    (
+        "loss",
+        ("negative_sampling",),
+        "negatives shared_negatives group_tokens negative_power",
+    ),
+    ("loss", ("sampled_softmax", "nce", "sampled_items"), "samples"),
+    ("loss", ("sampled_softmax", "nce"), "sampler"),
+    ("loss", ("class_softmax",), "class_levels class_rule classes class_devices"),
+    ("loss", ("adaptive_softmax",), "cutoffs"),
+    ("loss", ("sampled_items", "in_batch_softmax"), "cosine temperature start"),
+    ("loss", ("sampled_items", "in_batch_softmax", "bpr"), "weighted"),
+    ("loss", ("sampled_items",), "user_pairs"),
+    ("loss", ("bpr",), "pair_negatives"),
+    ("optimizer", (*_ADAGRAD, "ftrl"), "initial_accumulator"),
+    ("optimizer", ("rowwise_adagrad",), "learning_rate_power"),
+    ("optimizer", ("momentum",), "momentum nesterov"),
+    ("optimizer", ("lazy_adam", "lazy_adamw"), "beta_1 beta_2 epsilon correct_skipped"),
+    ("optimizer", ("lazy_adamw",), "weight_decay"),
+    ("optimizer", ("ftrl",), "l1 l2"),
+    ("table", ("host",), "hot_rows stage_steps table_file"),
+    ("table", ("dynamic",), "table_gb max_age"),
+    ("table", ("sharded",), "shard_rule"),
+)
+# Flag -> the flag that it needs, and the values of that flag.
+NEEDS = {name: (other, values) for other, values, names in _NEEDS for name in names.split()}
+
+# What workdirs did that are older than these flags.
+BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5}
+
+
+def has_effect(name: str, values: Mapping[str, Any]) -> bool:
+    """Return whether a flag has an effect beside the values of the others."""
+    other, known = NEEDS.get(name, ("task", (values["task"],)))
+    return values[other] in known
 
 
 def task_of(values: Mapping[str, Any]) -> type[Config]:

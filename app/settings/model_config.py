@@ -16,13 +16,11 @@ class LossConfig:
 
     loss: str = fixed_setting(
         "negative_sampling",
-        "The loss, which is also the output layer: how words, labels or items are predicted. "
-        "`auto`: class_softmax, or softmax if a step of it would touch all words as well.",
+        "The loss, which is also the output layer. `auto`: class_softmax, or softmax if a step of "
+        "it would touch all words as well.",
     )
     negatives: int = fixed_setting(
-        5,
-        "The total weight of the negative samples, as if each pair had this many.",
-        bounds=(1, 100_000),
+        5, "The total weight of the negative samples of a pair.", bounds=(1, 100_000)
     )
     shared_negatives: int = fixed_setting(
         0, "Negative samples drawn for each group of centre tokens. 0: 32.", bounds=(0, 1_000_000)
@@ -38,8 +36,7 @@ class LossConfig:
     )
     sampler: str = fixed_setting(
         "log_uniform",
-        "The distribution of the samples: `log_uniform` over the ids (Zipf's law), or `unigram` "
-        "(count ** 0.75).",
+        "The distribution of the samples: Zipf's law over the ids, or count ** 0.75.",
         choices=("log_uniform", "unigram"),
     )
     class_levels: int = fixed_setting(
@@ -47,25 +44,19 @@ class LossConfig:
     )
     class_rule: str = fixed_setting(
         "fewest_rows",
-        "How words are divided into classes. `equal_size`: classes have equal size. "
-        "`equal_frequency`: classes have equal frequency. `fewest_rows`: a class has size "
-        "1 / sqrt(p(word)), with which a step touches the fewest rows.",
+        "How words are divided into classes.",
         choices=("fewest_rows", "equal_size", "equal_frequency"),
     )
     classes: int = fixed_setting(
-        0,
-        "The number of classes. 0: the number with which a step touches the fewest rows.",
-        bounds=(0, 2**31 - 1),
+        0, "The number of classes. 0: with which a step touches fewest rows.", bounds=(0, 2**31 - 1)
     )
     class_devices: int = fixed_setting(
-        1,
-        "The number of devices that the classes are divided over, starting at --device.",
-        bounds=(1, 1024),
+        1, "Devices that the classes are divided over, from --device on.", bounds=(1, 1024)
     )
     cutoffs: str = fixed_setting(
         "",
-        "Rising numbers of words, such as 2000,10000. The 2,000 most frequent words are then the "
-        "head, the words up to 10,000 the first tail cluster, and so on. Empty: chosen by cost.",
+        "Rising numbers of words, such as 2000,10000: the head has the 2,000 most frequent words, "
+        "the first tail those up to 10,000. Empty: chosen by cost.",
         bounds=(1, 2**31 - 1),
         numbers=int,
     )
@@ -87,21 +78,17 @@ class ModelConfig(LossConfig):
 
     model: str = fixed_setting(
         "skipgram",
-        "The model. words: `skipgram` predicts the context of a word, `cbow` predicts a word from "
-        "its context. recommend: `mf` is matrix factorization; `gmf`, `mlp` and `neumf` are the "
-        "models of neural collaborative filtering.",
+        "The model. `skipgram` predicts the context of a word, `cbow` a word from its context. "
+        "`mf` is matrix factorization; `gmf`, `mlp` and `neumf` are neural.",
     )
     dim: int = fixed_setting(100, "The number of columns of a vector.", bounds=(1, 1_000_000))
     window: int = fixed_setting(
-        5,
-        "The largest number of context tokens on each side. Nearer tokens count more.",
-        bounds=(1, 10_000),
+        5, "The most context tokens on each side; nearer ones count more.", bounds=(1, 10_000)
     )
     contexts: str = setting(
         "auto",
-        "How the context of a token is chosen. `drawn`: a number up to --window is drawn for each "
-        "token, as in word2vec. `auto`: the same for --loss=softmax, class_softmax and "
-        "adaptive_softmax; else each pair has the probability of being drawn as its weight.",
+        "`drawn`: the number of context tokens is drawn for each token, as in word2vec. `auto`: a "
+        "pair has the probability of being drawn as its weight, where the loss allows it.",
         choices=("auto", "drawn"),
     )
     min_ngram: int = fixed_setting(
@@ -109,28 +96,21 @@ class ModelConfig(LossConfig):
     )
     max_ngram: int = fixed_setting(
         0,
-        "The most characters of a subword, such as 6. The vector of a word is then the mean of its "
-        "own row and the rows of its subwords, so that unseen words have vectors. 0: no subwords.",
+        "The most characters of a subword, such as 6. With subwords, unseen words have vectors. 0: "
+        "no subwords.",
         bounds=(0, 100),
     )
     ngram_buckets: int = fixed_setting(
-        2_000_000,
-        "Buckets that the subwords are hashed into (with --max_ngram). 0: no subwords.",
-        bounds=(0, 2**30),
+        2_000_000, "Buckets that subwords are hashed into. 0: no subwords.", bounds=(0, 2**30)
     )
-    cell: str = fixed_setting(
-        "gru",
-        "The recurrent cell: a gated recurrent unit, or long short-term memory.",
-        choices=("gru", "lstm"),
-    )
+    cell: str = fixed_setting("gru", "The recurrent cell.", choices=("gru", "lstm"))
     hidden: int = fixed_setting(
         0, "The number of recurrent units. 0: the same as --dim.", bounds=(0, 1_000_000)
     )
     compute_dtype: str = fixed_setting(
         "auto",
-        "The number format of matrix products. `auto`: bfloat16 where the processor multiplies it "
-        "faster than float32. With `float32`, GPUs that have TensorFloat-32 multiply in it; with "
-        "`exact_float32` they do not.",
+        "The number format of matrix products. `auto`: bfloat16 where the processor is faster with "
+        "it. `float32` may be TensorFloat-32 on a GPU, `exact_float32` never is.",
         choices=("auto", "float32", "exact_float32", "bfloat16"),
     )
 
@@ -148,57 +128,41 @@ class OptimizerConfig:
         "rowwise_adagrad",
         "The update rule of the rows.",
         choices=(
-            "sgd",
-            "momentum",
-            "adagrad",
-            "rowwise_adagrad",
-            "ftrl",
-            "lazy_adam",
-            "lazy_adamw",
+            *("sgd", "momentum", "adagrad", "rowwise_adagrad"),
+            *("ftrl", "lazy_adam", "lazy_adamw"),
         ),
     )
     learning_rate: float = setting(
         0.0,
-        "The peak learning rate. 0: the optimizer's default. With row-wise Adagrad it is, if not "
-        "given, 0.15 (0.4 for --model=cbow) with --learning_rate_power=-0.3, and 0.16 with "
-        "--initial_accumulator=0.001.",
+        "The peak learning rate. 0: the optimizer's default. If not given, it is one that suits "
+        "the task, the model and --learning_rate_power.",
         bounds=(0, 1e4),
     )
     schedule: str = setting(
         "linear",
-        "How the learning rate changes after its peak: `constant`, or to 0 in a straight line "
-        "(`linear`) or as a `cosine`.",
+        "How the learning rate changes after its peak; all but `constant` end at 0.",
         choices=("constant", "linear", "cosine"),
     )
     warmup: float = setting(
-        0.0,
-        "The share of the training in which the learning rate rises from 0 to its peak.",
-        bounds=(0, 1),
-        half_open=True,
+        0.0, "The share of training until the peak learning rate.", bounds=(0, 1), half_open=True
     )
     clip_row_norm: float = setting(
         0.0, "The largest L2 norm of the gradient of a row. 0 does not clip.", bounds=(0, 1e18)
     )
     clip_global_norm: float = setting(
-        0.0,
-        "The largest L2 norm of all gradients of a step together. 0 does not clip.",
-        bounds=(0, 1e18),
+        0.0, "The largest L2 norm of all gradients of a step. 0 does not clip.", bounds=(0, 1e18)
     )
     initial_accumulator: float = fixed_setting(
         0.1, "The initial accumulators of Adagrad and FTRL.", bounds=(1e-30, 1e18)
     )
     learning_rate_power: float = setting(
         -0.5,
-        "The power of the accumulators of row-wise Adagrad that multiplies the learning rate. "
-        "Nearer to 0, the rate of frequent rows falls less. With --loss=negative_sampling it is "
-        "-0.3, if not given.",
+        "The power of row-wise Adagrad's accumulators that multiplies the learning rate; nearer to "
+        "0, it falls less for frequent rows. If not given, -0.3 with --loss=negative_sampling.",
         bounds=(-0.5, 0),
     )
     momentum: float = setting(
-        0.9,
-        "The share of the velocity of a row that is kept in a step.",
-        bounds=(0, 1),
-        half_open=True,
+        0.9, "The share of a row's velocity that a step keeps.", bounds=(0, 1), half_open=True
     )
     nesterov: bool = setting(False, "Use Nesterov's momentum.")
     beta_1: float = setting(0.9, "The decay of Adam's first moment.", bounds=(0, 1), half_open=True)
@@ -212,17 +176,9 @@ class OptimizerConfig:
         False, "Also decay the moments of a row for the steps that did not touch it."
     )
     weight_decay: float = setting(
-        0.004,
-        "The share of a row, times the learning rate, that each step which touches it subtracts.",
-        bounds=(0, 1e3),
+        0.004, "The share of a touched row, times the rate, that is subtracted.", bounds=(0, 1e3)
     )
     l1: float = fixed_setting(
-        0.0,
-        "The strength of FTRL's L1 penalty, which makes numbers exactly 0 (lambda_1 of the paper).",
-        bounds=(0, 1e6),
+        0.0, "The strength of FTRL's L1 penalty, which makes numbers exactly 0.", bounds=(0, 1e6)
     )
-    l2: float = setting(
-        0.0,
-        "The strength of FTRL's L2 penalty, which shrinks numbers (lambda_2 of the paper).",
-        bounds=(0, 1e6),
-    )
+    l2: float = setting(0.0, "The strength of FTRL's L2 penalty.", bounds=(0, 1e6))

@@ -13,28 +13,22 @@ class TrainingConfig:
     """The settings of the training itself."""
 
     workdir: str = setting(
-        "",
-        "The folder for everything that the run writes. Run the same command again to resume.",
-        path=True,
+        "", "The folder of the run. Run the same command again to resume.", path=True
     )
     task: str = fixed_setting(
         "words",
-        "What to train. `words`: word vectors. `language_model`: a recurrent network that predicts "
-        "the next word. `classify`: a classifier of texts. `recommend`: items for users.",
+        "What to train: word vectors, a recurrent language model, a classifier of texts, or a "
+        "recommender of items for users.",
         choices=("words", "language_model", "classify", "recommend"),
     )
     epochs: int = setting(5, "Passes over the training data.", bounds=(1, 1_000_000))
     patience: int = setting(
         0,
-        "Stop after this many epochs without a better score on the held-out data, and keep the "
-        "best epoch. 0 trains all epochs.",
+        "Stop after this many epochs without a better score on held-out data, and keep the best "
+        "epoch. 0 trains all epochs.",
         bounds=(0, 1_000_000),
     )
-    seed: int = fixed_setting(
-        1,
-        "The seed of all random numbers. They depend on this seed and on the step only.",
-        bounds=(0, 2**31 - 1),
-    )
+    seed: int = fixed_setting(1, "The seed of all random numbers.", bounds=(0, 2**31 - 1))
     device: str = setting(
         "", "The device to train on, such as `GPU:0` or `CPU:0`. Empty: the first GPU, or the CPU."
     )
@@ -59,30 +53,19 @@ class DistributionConfig:
 
     strategy: str = setting(
         "none",
-        "How the run is distributed. `none`: one device. `mirrored`: all local devices in step, "
-        "with a copy of the tables on each. `multi_worker`: the same on several machines "
-        "(TF_CONFIG). `parameter_server`: workers that each train at their own pace, with the "
-        "tables sharded over servers (TF_CONFIG).",
-        choices=("none", "mirrored", "multi_worker", "parameter_server"),
-    )
-    exchange: str = setting(
-        "step",
-        "When a worker of --strategy=parameter_server reads rows and sends changes. `step`: rows "
-        "before each step, gradients after it. `call`: the rows of all --steps_per_call at once, "
-        "before the call, and what the call has changed after it: fewer bytes, but rows are as old "
-        "as a call. Only for optimizers whose state is a sum.",
-        choices=("step", "call"),
+        "How the run is distributed: over all local devices (`mirrored`) or several machines "
+        "(`multi_worker`), in step.",
+        choices=("none", "mirrored", "multi_worker"),
     )
     sync_steps: int = setting(
         1,
-        "Steps that each replica trains on its own share before all exchange the changes of their "
-        "rows, a multiple of --steps_per_call. 1: all gradients of every step, for the same "
-        "vectors as on one device.",
+        "Steps that each replica trains alone before all exchange the changes of their rows, a "
+        "multiple of --steps_per_call. 1: the same vectors as on one device.",
         bounds=(1, 1_000_000),
     )
     sync_dtype: str = setting(
         "bfloat16",
-        "The dtype in which changes of rows are exchanged with --sync_steps above 1.",
+        "The dtype of exchanged changes with --sync_steps above 1.",
         choices=("bfloat16", "float32"),
     )
     cluster_timeout: float = setting(
@@ -99,7 +82,7 @@ class ProfileConfig:
     )
     profile_on_slow: float = setting(
         0.0,
-        "Record a profile when calls take this many times their running median. 0 never does.",
+        "Record a profile of calls this many times as slow as usual. 0: never.",
         bounds=(0, 1e6),
     )
     audit: bool = setting(
@@ -113,10 +96,7 @@ class RunConfig(ProfileConfig, DistributionConfig, TrainingConfig):
 
 
 def windows(profile_steps: str) -> list[tuple[int, int]]:
-    """Return the windows of steps that `--profile_steps` asks to record in a profile.
-
-    Returns:
-        The first step of each window, and the step after its last.
+    """Return the first step and the step after the last one of each window of `--profile_steps`.
 
     Raises:
         UsageError: The value is not a list of windows in rising order.

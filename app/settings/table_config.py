@@ -16,62 +16,46 @@ class TableConfig:
 
     table: str = setting(
         "device",
-        "Where the rows are stored. `device`: in the memory of the device. `host`: in the memory "
-        "of the machine or in a file (--table_file), with a cache of rows on the device. "
-        "`sharded`: over all local devices of its kind. `dynamic`: on the device; a word gets a "
-        "row once it was seen --min_count times, so no vocabulary is counted first; a user or an "
-        "item gets one when it is first seen.",
+        "Where the rows are stored: in the memory of the device; in that of the machine or in a "
+        "file (`host`), with a cache on the device; over all local devices (`sharded`); or on the "
+        "device, where ids get rows as they are seen, without a vocabulary (`dynamic`).",
         choices=("device", "host", "sharded", "dynamic"),
     )
-    table_dtype: str = _number_format(
-        "float32", "The number format of the stored rows. Arithmetic is float32."
-    )
+    table_dtype: str = _number_format("float32", "The number format of the stored rows.")
     slot_dtype: str = _number_format(
         "float32", "The number format of the optimizer's slots (its state for each row)."
     )
     rounding: str = setting(
         "stochastic",
-        "How rows and slots are rounded to 16 bits. `stochastic` keeps the sum of many small "
-        "changes; `nearest` loses it.",
+        "How rows and slots are rounded to 16 bits; `nearest` loses many small changes.",
         choices=("stochastic", "nearest"),
     )
     hot_rows: str = setting(
         "auto",
-        "How many rows of each table always stay on the device, the most frequent first. `auto`: "
-        "as many as fit in --device_memory.",
+        "The rows of each table that stay on the device, the most frequent first. `auto`: as many "
+        "as fit in --device_memory.",
     )
     stage_steps: int = setting(
-        100,
-        "The number of steps for which the other rows are loaded to the device at once. It is "
-        "rounded up to whole calls.",
-        bounds=(1, 100_000),
+        100, "Steps for which other rows are loaded to the device at once.", bounds=(1, 100_000)
     )
     device_memory: float = setting(
         0.0, "GB of device memory that a run may use. 0: all free memory.", bounds=(0, 1e6)
     )
     table_file: str = setting(
-        "",
-        "A file to store the rows in, for tables larger than the memory of the machine.",
-        path=True,
+        "", "A file to store the rows in, if they exceed the memory of the machine.", path=True
     )
     table_gb: float = fixed_setting(
-        2.0,
-        "GB that the rows of a dynamic table may use, with their slots and their keys. It limits "
-        "how many words, users or items have a row at the same time; --max_vocab_size limits the "
-        "words further.",
-        bounds=(1e-6, 1e6),
+        2.0, "GB that the rows of a dynamic table may use, with slots and keys.", bounds=(1e-6, 1e6)
     )
     max_age: int = fixed_setting(
         0,
-        "A word loses its row when it was not seen in this many blocks of text (--block_bytes, "
-        "or enough text for one call of steps). A user or an item loses its row after this many "
-        "steps. 0: never. When a dynamic table is full, the rows seen least often are removed.",
+        "A word not seen in so many blocks of text (--block_bytes), or a user or an item not seen "
+        "in so many steps, loses its row. 0: never; a full table removes the rows seen least.",
         bounds=(0, 10**9),
     )
     shard_rule: str = setting(
         "mod",
-        "How rows are divided into shards. `mod`: in turn, which spreads the frequent rows. "
-        "`block`: in contiguous parts.",
+        "How rows are divided into shards: in turn (`mod`), or in contiguous parts (`block`).",
         choices=("mod", "block"),
     )
 

@@ -24,22 +24,18 @@ class CorpusConfig:
         path=True,
     )
     text_column: str = fixed_setting(
-        "",
-        "The column of the texts, in CSV or TSV files with a header line, JSON lines or Parquet; a "
-        "row is a line of text. Empty: the files are the text.",
+        "", "The column of the texts in CSV, TSV, JSON lines or Parquet. Empty: files are the text."
     )
     documents: str = fixed_setting(
         "line",
-        "Where a document ends. No window crosses the end of a document; a language model has "
-        "<eos> there. `line`: every line is a document. `file` and `none`: windows cross line ends "
-        "and stop at the end of a file. A block of text (--block_bytes) always ends a document.",
+        "Where a document ends, which no window crosses: at each line, or at the end of a file "
+        "(`none`: windows also cross line ends). A block of text (--block_bytes) always ends one.",
         choices=("line", "file", "none"),
     )
     tokenizer: str = fixed_setting(
         "whitespace",
-        "How text is split into tokens. `whitespace`: at white space. `unicode`: normalise (NFKC), "
-        "then split at white space and punctuation, between letters and digits, and where text of "
-        "a script without spaces begins or ends. A token of more than 1,000 bytes is dropped.",
+        "How text is split into tokens. `unicode` normalises (NFKC), and also splits at "
+        "punctuation, between letters and digits, and at scripts without spaces.",
         choices=("whitespace", "unicode"),
     )
     fold_case: bool = fixed_setting(True, "Fold case (with --tokenizer=unicode).")
@@ -49,8 +45,7 @@ class CorpusConfig:
     drop_numbers: bool = fixed_setting(False, "Drop tokens of digits (with --tokenizer=unicode).")
     invalid_utf8: str = fixed_setting(
         "replace",
-        "What to do with bytes that are not UTF-8. `replace`: replace them by U+FFFD and report "
-        "their number. `error`: stop.",
+        "What to do with bytes that are not UTF-8: replace them by U+FFFD, or stop.",
         choices=("replace", "error"),
     )
     data_dir: str = setting(
@@ -64,42 +59,34 @@ class VocabularyConfig:
 
     vocab: str = fixed_setting(
         "",
-        "A vocab.tsv file to use as the vocabulary. Empty: count the tokens of the corpus.",
+        "A vocab.tsv to use as the vocabulary. Empty: count the tokens of the corpus.",
         path=True,
     )
     min_count: int = fixed_setting(
-        5,
-        "Drop tokens that occur fewer times than this, or users and items with fewer pairs.",
-        bounds=(1, 10**9),
+        5, "Drop tokens, or users and items, that occur fewer times than this.", bounds=(1, 10**9)
     )
     max_vocab_size: int = fixed_setting(
-        0,
-        "Keep at most this many tokens, the most frequent. 0 keeps all. For a language model, "
-        "<unk> and <eos> are among them.",
-        bounds=(0, 2**31 - 1),
+        0, "Keep at most this many tokens, the most frequent. 0 keeps all.", bounds=(0, 2**31 - 1)
     )
     vocab_memory_entries: int = setting(
         50_000_000,
-        "The most distinct tokens to hold while counting. The rarest are dropped when there are "
-        "more. A dynamic table needs no counting.",
+        "The most distinct tokens to hold while counting; beyond, the rarest are dropped.",
         bounds=(1000, 10**12),
     )
     grow_vocab: bool = setting(
         False,
-        "Let the vocabulary of a finished run grow by the words (and labels) of another --corpus. "
-        "Words that the run has keep their rows, and counts are added up. Train for more --epochs.",
+        "Let the vocabulary of a finished run grow by the words (and labels) of another --corpus; "
+        "old words keep their rows. Train for more --epochs.",
     )
     phrases: int = fixed_setting(
         0,
-        "Passes over the text that find phrases: words that follow each other often, such as `new "
-        "york`, become one token, `new_york`. A further pass finds longer ones. 0: none.",
+        "Passes over the text that join words which often follow each other to one token, such as "
+        "`new_york`. 0: none.",
         bounds=(0, _PASSES),
     )
     phrase_score: str = fixed_setting(
         "word2phrase",
-        "The score of a pair of words. `word2phrase`: (count - phrase_min_count) x words of the "
-        "text / (count of the first x count of the second). `npmi`: normalised pointwise mutual "
-        "information, at most 1.",
+        "The score of a pair of words: word2phrase's, or normalised pointwise mutual information.",
         choices=("word2phrase", "npmi"),
     )
     phrase_threshold: float = fixed_setting(
@@ -123,24 +110,18 @@ class InputConfig:
     """The settings of the input: how data becomes batches of ids."""
 
     subsample: float = fixed_setting(
-        1e-3,
-        "Tokens with a larger share of the corpus than this are dropped at random. 0 keeps all.",
-        bounds=(0, 1),
+        1e-3, "Tokens above this share of the corpus are dropped at random. 0: none.", bounds=(0, 1)
     )
     batch_tokens: int = fixed_setting(
         4096,
-        "The size of a batch. words: centre tokens. language_model: tokens to predict. classify: "
-        "words and n-grams. It is reduced for few texts, so that an epoch has at least 13 steps "
-        "(25 for a size of at most 8,192, 50 for at most 4,096). A size above 4,096 is also "
-        "reduced if many steps at the end of an epoch would be empty. recommend: pairs of a user "
-        "and an item.",
+        "The size of a batch: centre tokens, tokens to predict, words and n-grams of texts (less "
+        "for few texts), or pairs of a user and an item.",
         bounds=(1, 2**24),
     )
     micro_batches: int = setting(
         0,
-        "Divide each batch into this many equal parts. Each part draws its own samples, and their "
-        "gradients are summed before the update. Replicas share the parts. 0: one part for each "
-        "replica.",
+        "Equal parts of a batch, which draw their own samples and whose gradients are summed. "
+        "Replicas share the parts. 0: one part for each replica.",
         bounds=(0, 4096),
     )
     row_tokens: int = fixed_setting(
@@ -153,32 +134,24 @@ class InputConfig:
         "Training steps in one call of the compiled function.",
         bounds=(1, 1024),  # each is traced by itself: a call of 2,048 takes minutes until it runs
     )
-    shuffle: bool = fixed_setting(
-        True, "Shuffle the rows of a block of text, so that a batch mixes several documents."
-    )
+    shuffle: bool = fixed_setting(True, "Shuffle the rows of a block of text.")
     heldout: str = fixed_setting(
-        "",
-        "Files in the format of --corpus that the run is scored on after every epoch.",
-        path=True,
+        "", "Files like --corpus that the run is scored on after every epoch.", path=True
     )
     heldout_share: float = fixed_setting(
         0.05,
-        "The share of the text, examples or pairs that is held out for scoring when --heldout is "
-        "empty. 0: none. A language model holds out the end of every block of text.",
+        "The share of the text, examples or pairs to score on when --heldout is empty. 0: none.",
         bounds=(0, 1),
         half_open=True,
     )
     cache: str = setting(
         "auto",
-        "Where token ids are kept, so that text is tokenised only once: `memory`, `disk` (in the "
-        "workdir) or `none`. `auto`: in memory if they take at most 1 GiB. Word vectors keep them "
-        "from the pass that counts the words; other tasks from the first of several epochs.",
+        "Where token ids are kept, so that text is tokenised only once: in memory, on disk (in the "
+        "workdir), or not. `auto`: in memory if they take at most 1 GiB.",
         choices=("auto", "none", "memory", "disk"),
     )
     block_bytes: int = fixed_setting(
-        2 << 20,
-        "Bytes of a block. Text is read, tokenised and shuffled in blocks.",
-        bounds=(1024, 2**30),
+        2 << 20, "Bytes of a block of text, in which it is read and shuffled.", bounds=(1024, 2**30)
     )
     readers: int = fixed_setting(4, "Files read at the same time.", bounds=(1, 1024))
     map_parallelism: int = setting(

@@ -59,7 +59,6 @@ def _check_subwords(settings: ModelConfig) -> None:
         if not longest and value not in (0, getattr(ModelConfig, name)):
             raise NoEffectError(
                 name,
-                "max_ngram",
                 f"--{name}={value} means nothing without subwords; give --max_ngram=6, or leave "
                 "it out",
             )
@@ -83,7 +82,7 @@ def _check_dynamic(config: Config) -> None:
         )
         if name in ("loss", "max_ngram"):  # without it, a flagfile would describe another model
             raise UsageError(message)
-        raise NoEffectError(name, "table", message)
+        raise NoEffectError(name, message)
     if config.vocabulary.min_count > 255:
         raise UsageError(
             f"--min_count={config.vocabulary.min_count}: --table=dynamic counts words without a "

@@ -13,9 +13,6 @@ from .rounding import RoundedTable
 from .row_reads import row_slices
 from .variable import VariableRows
 
-# The names of a table's variables: its numbers, and the count of its writes.
-VARIABLES = ("values", "writes")
-
 
 class DeviceTable(RoundedTable, VariableRows):
     """A `tables.base.Table` in the memory of the device that is current when it is made.
@@ -41,7 +38,7 @@ class DeviceTable(RoundedTable, VariableRows):
         values = tf.Variable(
             lambda: initial_values(initial, (rows, columns), dtype),
             trainable=False,
-            name=VARIABLES[0],
+            name="values",
         )
         RoundedTable.__init__(self, rows, columns, dtype, **options)
         VariableRows.__init__(self, values)

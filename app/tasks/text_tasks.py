@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -15,20 +15,18 @@ from ..checkpoints.checkpoint import newest_position
 from ..checkpoints.workdir import Workdir
 from ..errors import RunError, UsageError
 from ..evaluation import score_report
-from ..evaluation.benchmarks import Score
 from ..exporting import projector
 from ..input import pipeline, token_cache
 from ..input.blocks import ALL, Share, raise_read_errors
 from ..input.pipeline import EpochRows
 from ..input.token_rows import PAD
 from ..settings import InputConfig
-from ..tables.row_reads import row_slices
 from ..text import phrase_table
 from ..text.reading import Progress
-from ..text.vocabulary import UNK, Vocabulary
+from ..text.vocabulary import UNK
 from ..training.job import TrainingData
 from ..training.metrics import write_closing_scores
-from ..types import Batches, WordVectors
+from ..types import Batches
 from . import trained_vectors
 from .words import words_data
 from .words.words_data import NO_VOCABULARY, Text
@@ -152,29 +150,6 @@ def _cache_key(text: Text, settings: InputConfig, share: Share) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def score_vectors(
-    gather: Callable[[tf.Tensor], tf.Tensor], columns: int, vocabulary: Vocabulary
-) -> dict[str, float]:
-    """Return the score of each benchmark of word vectors by name; leave out undefined scores.
-
-    All vectors are copied to the memory of the host. While they are being trained, they are read at
-    different moments.
-
-    Args:
-        gather: Takes unique ids of words (W,), returns their vectors (W, D).
-        columns: The columns of a vector, D.
-    """
-    tokens, counts = vocabulary.tokens, vocabulary.counts
-    parts = row_slices(len(tokens), columns)
-    blocks = [gather(tf.range(part.start, part.stop)) for part in parts]
-    return _values(score_report.run(WordVectors(tokens, tf.concat(blocks, axis=0).numpy(), counts)))
-
-
-def _values(scores: Sequence[Score]) -> dict[str, float]:
-    """Return scores by name, without the undefined ones."""
-    return {score.name: score.value for score in scores if score.value is not None}
-
-
 def write_and_score(workdir: Workdir, has_benchmarks: bool = True) -> str:
     """Write the trained vectors for TensorBoard's projector, and return their scores as text.
 
@@ -198,7 +173,7 @@ def write_and_score(workdir: Workdir, has_benchmarks: bool = True) -> str:
         return score_report.closing(trained, None, path)
     scores = score_report.run(trained)
     position = newest_position(workdir.trained)
-    values = _values(scores)
+    values = {score.name: score.value for score in scores if score.value is not None}
     if position is not None and values:
         values = {"epoch": position.epoch, **values}
         write_closing_scores(workdir.metrics, workdir.tensorboard, position.step, values)

@@ -11,7 +11,7 @@ from ..checkpoints.stored import read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_settings
 from ..errors import DamagedError, RunError, UsageError
 from ..settings import ClassifyConfig, Config, flag_values
-from ..text import names, unicode_rules, vocabulary
+from ..text import unicode_rules, vocabulary
 from ..text.vocabulary import Vocabulary
 from ..types import WordVectors
 from .classify import classify_data
@@ -118,6 +118,6 @@ def _load_names(workdir: Workdir, path: Path) -> Vocabulary:
     """
     try:
         workdir.has(path)  # raises if the file is missing beside a checkpoint
-        return names.load(path) if path == workdir.items else vocabulary.load(str(path))
+        return vocabulary.load_names(path) if path == workdir.items else vocabulary.load(str(path))
     except DamagedError as error:
         raise RunError(str(error)) from error

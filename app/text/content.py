@@ -10,7 +10,6 @@ import json
 import lzma
 import os
 import re
-import string
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple
@@ -62,7 +61,6 @@ _MARKS = {
 }
 _CONTROLS = bytes({*range(32), 127} - {*b"\t\n\v\f\r\b\x1b"})  # bytes that text has hardly ever
 _ZEROS = re.compile(rb"\0{64,}")  # a part of a file that was never written
-_PRINTABLE = frozenset(string.printable)
 
 
 class Content(NamedTuple):
@@ -86,8 +84,6 @@ class Content(NamedTuple):
 
 def recognize(path: str, file: BinaryIO) -> Content:
     """Return the content of a file, by its first bytes. The file is left at its beginning.
-
-    Text in UTF-16 is recognized without a byte-order mark, too.
 
     Raises:
         UsageError: It is neither text nor Parquet: for example an archive or a picture.
@@ -161,7 +157,7 @@ def _ends_as_parquet(file: BinaryIO) -> bool:
 def _encoding(head: bytes) -> str | None:
     """Return the encoding of the text that begins with these bytes; None if it is no text.
 
-    Text that is not UTF-8 counts as UTF-8 with errors, unless it is UTF-16 or UTF-32.
+    Text without a byte-order mark counts as UTF-8, maybe with errors.
     """
     for mark, encoding in _MARKS.items():
         if head.startswith(mark):
@@ -171,32 +167,7 @@ def _encoding(head: bytes) -> str | None:
     # A few may be in any text, for example a NUL between records.
     is_odd = controls > len(text) / 5 or controls > max(len(text) / 20, 7)
     is_odd = is_odd or (not text and len(head) > 0)
-    if b"\0" in head and (is_odd or not _decodes(head, "utf-8")):
-        for encoding in ("utf-16-le", "utf-16-be"):
-            if _is_utf16(head, encoding):
-                return encoding
     return None if is_odd else "utf-8"
-
-
-def _decodes(head: bytes, encoding: str) -> bool:
-    """Return whether the first bytes of a text, which may end in a character, have an encoding."""
-    try:
-        codecs.getincrementaldecoder(encoding)().decode(head)
-    except UnicodeError:
-        return False
-    return True
-
-
-def _is_utf16(head: bytes, encoding: str) -> bool:
-    """Return whether bytes are text in this encoding of two bytes, without a byte-order mark.
-
-    In UTF-16, a byte is 0 because it is one half of an ASCII character, such as a blank.
-    """
-    if not _decodes(head, encoding):
-        return False
-    text = codecs.getincrementaldecoder(encoding)().decode(head)
-    ascii_count = sum(map(_PRINTABLE.__contains__, text))
-    return ascii_count > max(0.9 * head.count(0), 0.01 * len(text)) and "\0" not in text
 
 
 def _begins_with_object(start: str, is_whole: bool) -> bool:

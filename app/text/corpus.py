@@ -13,10 +13,11 @@ from typing import Any
 from ..errors import RunError, UsageError
 from ..settings import CorpusConfig
 from ..types import ALONE, Team
-from . import columns, docstrings, download, reading
+from . import builtin_corpora, columns, reading
 from .meter import show_progress
 from .teamwork import gather_parts
 
+_ITEM = re.compile(r'\s*"([^"]*)"|([^,]+)')
 _DOCSTRINGS = re.compile(r"(?:(?P<listed>.*),)?\s*(?P<item>docstrings:.*)", re.DOTALL)
 
 # Number and size of the parts of a file that are hashed, to recognize a changed file quickly.
@@ -27,11 +28,11 @@ _SAMPLE_BYTES = 4096
 def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
     """Return the files that `config.corpus` names, in order, each once.
 
-    The value is a comma-separated list of files, globs (sorted; `**` matches nested folders; a name
-    of a file may have commas),
-    `text8` (downloaded once to `config.data_dir`) and `docstrings` (extracted once to it). The
-    names after `docstrings:` run to the end of the value, so it comes last:
-    `mine.txt,docstrings:numpy,scipy`. A file that is called text8 is `./text8`.
+    The value is a comma-separated list of files, globs (sorted; `**` matches nested folders),
+    `text8` (downloaded once to `config.data_dir`) and `docstrings` (extracted once to it). A name
+    with a comma is in double quotes, unless it is the whole value. The names after `docstrings:`
+    run to the end of the value, so it comes last: `mine.txt,docstrings:numpy,scipy`. A file that is
+    called text8 is `./text8`.
 
     Args:
         config: Has the value and the folder of downloads.
@@ -49,11 +50,12 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
         if item in files:
             sources += files[item]
         elif item == "text8":
-            sources.append(download.fetch(download.TEXT8, config.data_dir))
+            sources.append(builtin_corpora.fetch_text8(config.data_dir))
         else:
             packages = item.removeprefix("docstrings").removeprefix(":").split(",")
             names = tuple(name.strip() for name in packages if name.strip())
-            sources.append(docstrings.extract(names or docstrings.PACKAGES, config.data_dir))
+            how = names or builtin_corpora.PACKAGES, config.data_dir
+            sources.append(builtin_corpora.extract_docstrings(*how))
     return tuple(dict.fromkeys(sources))
 
 
@@ -222,38 +224,15 @@ def _split_items(value: str, flag: str) -> list[str]:
     An item `docstrings:...` takes the rest of the value, with its commas. Raise UsageError if
     there is no item.
     """
+    if os.path.isfile(_path(value)):  # its name may have commas
+        return [value]
     match = _DOCSTRINGS.fullmatch(value)
     before = (match["listed"] or "") if match else value
-    items = _join_names(before.split(","))
-    if match:
-        items.append(match["item"])
+    parts = [(quoted or plain).strip() for quoted, plain in _ITEM.findall(before)]
+    items = [*filter(None, parts), *([match["item"]] if match else [])]
     if not items:
         raise UsageError(f"--{flag}={value}: nothing named; give files, `docstrings` or `text8`")
     return items
-
-
-def _join_names(parts: list[str]) -> list[str]:
-    """Return the parts of a value between its commas, joined where this gives the name of a file.
-
-    A part that names something by itself is joined to nothing, unless the whole value is a file.
-    """
-    items = []
-    start = 0
-    while start < len(parts):
-        stops = range(len(parts), start + 1, -1)
-        if start and _names_something(parts[start].strip()):
-            stops = range(0)
-        whole = (stop for stop in stops if os.path.isfile(_path(",".join(parts[start:stop]))))
-        stop = next(whole, start + 1)
-        items.append(",".join(parts[start:stop]).strip())
-        start = stop
-    return [item for item in items if item]
-
-
-def _names_something(item: str) -> bool:
-    """Return whether an item is a built-in corpus, or names a file or files, or is empty."""
-    path = _path(item)
-    return not item or _is_builtin(item) or os.path.exists(path) or bool(glob.glob(path))
 
 
 def _path(item: str) -> str:

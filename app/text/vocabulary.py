@@ -1,21 +1,25 @@
-"""The tokens of a text by descending count, and their file, which a user may write (--vocab).
+"""The tokens of a text by descending count, other names by their counts, and files of both.
 
-Names that may have blanks, such as labels and users, have files of their own: see `text.names`.
+Tokens have no white space, and a user may write their file (--vocab). Names, of labels, users and
+items, may have blanks, and only a run writes their files.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..errors import UsageError
-from ..system.checked_files import COUNT
-from ..system.files import read_lines, replacing
+from ..system import checked_files
+from ..system.checked_files import COUNT, damaged
+from ..system.files import LONGEST_LINE, read_lines, replacing
 
 UNKNOWN = -1
 # Tokens of a closed vocabulary: any token without an id of its own, and the end of a document.
@@ -24,6 +28,11 @@ UNK, EOS = "<unk>", "<eos>"
 # No tokenizer makes a token with these characters, and word2vec files are split at them.
 _WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")
 _LINE = re.compile(r"([^ \t\n\v\f\r]+)\t([0-9]{1,18})\r?\n?")
+_WHOLE = re.compile(r"(-?[0-9]+)\.0+")
+_COMPARED = 50_000  # names, the most frequent, that are compared with an unknown one in 0.3 s
+# An editor may have changed the line ends.
+_NAME_LINE = re.compile(rb"(.*)\t([1-9][0-9]{0,18})\r?", re.DOTALL)
+_LONGEST_NAME = LONGEST_LINE - 32  # bytes: a tab, a count and a line end follow
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,11 +63,16 @@ def save(vocabulary: Vocabulary, path: str) -> None:
     for token in vocabulary.tokens:
         if not token or _WHITE_SPACE.search(token):
             raise ValueError(f"token {token!r} is empty or holds white space")
+    # `load` skips a byte-order mark. If the first token starts with one, write it twice.
+    is_marked = any(token.startswith("\ufeff") for token in vocabulary.tokens[:1])
+    _write(vocabulary, path, "\ufeff" if is_marked else "")
+
+
+def _write(vocabulary: Vocabulary, path: str | Path, start: str = "") -> None:
+    """Write a line for each id in order, after the start of the file."""
     lines = zip(vocabulary.tokens, vocabulary.counts.tolist(), strict=True)
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
-        # `load` skips a byte-order mark. If the first token starts with one, write it twice.
-        if any(token.startswith("\ufeff") for token in vocabulary.tokens[:1]):
-            file.write("\ufeff")
+        file.write(start)
         file.writelines(f"{token}\t{count}\n" for token, count in lines)
 
 
@@ -162,3 +176,86 @@ def _parse(line: bytes, where: str) -> tuple[str, int]:
             f"{where}: {shown!r} is not token<TAB>count with a count above 0; correct or remove it"
         )
     return fields[1], int(fields[2])
+
+
+def whole(name: str) -> str:
+    """Return a name without the fraction of a whole number: `5800` for `5800.0`.
+
+    Programs write whole numbers so if some of them were missing.
+    """
+    match = _WHOLE.fullmatch(name) if name.endswith("0") else None
+    return match[1] if match else name
+
+
+def count_names(
+    names: Sequence[str], ids_M: np.ndarray, min_count: int = 1, most: int = 0
+) -> Vocabulary:
+    """Return the names with their counts, by descending count, then by code point.
+
+    Args:
+        names: The names; their positions are ids.
+        ids_M: The id of each occurrence, (M,) integers.
+        min_count: Occurrences that a name needs; with 0, names that never occur stay.
+        most: Largest number of names; 0 for all.
+
+    Returns:
+        Names with new ids. `total` is M, with the occurrences of dropped names.
+    """
+    counts_V = np.bincount(ids_M, minlength=len(names))
+    ranked = sorted((-int(counts_V[i]), names[i]) for i in np.flatnonzero(counts_V >= min_count))
+    ranked = ranked[: most or None]
+    counts = np.array([-count for count, _ in ranked], np.int64)
+    return Vocabulary([name for _, name in ranked], counts, len(ids_M))
+
+
+def close_names(name: str, names: Sequence[str]) -> list[str]:
+    """Return up to three of the most frequent names that are spelled like another, the best first.
+
+    A number is like no other number.
+
+    Args:
+        names: The names, the most frequent first.
+    """
+    return [] if name.isdigit() else difflib.get_close_matches(name, names[:_COMPARED])
+
+
+def save_names(names: Vocabulary, path: Path) -> None:
+    """Write a line `name<TAB>count` for each id in order.
+
+    Raises:
+        UsageError: A name has a line feed, or is longer than a line may be; any other
+            character is kept.
+        RunError: The file cannot be written.
+    """
+    for name in names.tokens:
+        if "\n" in name:
+            raise UsageError(f"{name!r} has a line break, which {path.name} cannot have; rename it")
+        if len(name.encode()) > _LONGEST_NAME:
+            raise UsageError(
+                f"the name that begins with {name[:40]!r} has more than {_LONGEST_NAME:,} bytes, "
+                f"which a line of {path.name} cannot; rename it"
+            )
+    _write(names, path)
+
+
+def load_names(path: Path) -> Vocabulary:
+    """Read a file that `save_names` wrote; `total` is the sum of the counts.
+
+    Raises:
+        DamagedError: The file is missing or damaged.
+        RunError: The file cannot be read.
+    """
+    names, counts = [], []
+    for number, line in enumerate(checked_files.read_lines(path, LONGEST_LINE), 1):
+        match = _NAME_LINE.fullmatch(line.removesuffix(b"\n"))
+        if match is None:
+            raise damaged(path, f"line {number} is not a name, tab and count")
+        try:
+            names.append(match[1].decode())
+        except UnicodeDecodeError as error:
+            raise damaged(path, f"line {number} is not UTF-8") from error
+        counts.append(int(match[2]))
+    total = sum(counts)
+    if total not in COUNT:
+        raise damaged(path, f"its counts add up to {total}")
+    return Vocabulary(names, np.array(counts, np.int64), total)

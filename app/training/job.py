@@ -83,13 +83,10 @@ class Evaluator:
         scores: Returns the scores (see `Scores`).
         monitor: Function from the scores of an epoch to the number that --patience maximizes; by
             default the main score.
-        is_monitored: Whether --patience can use the scores. Other scores are computed only where
-            training goes on meanwhile.
     """
 
     scores: Scores
     monitor: Callable[[Mapping[str, float]], float] = lambda scores: next(iter(scores.values()))
-    is_monitored: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from typing import Any
 
@@ -19,15 +18,12 @@ from ..errors import RunError, StoppedError
 from ..settings import RunConfig
 from ..system.signals import asked_to_stop
 from ..tables.prefetch import InPlace
-from .job import Job, Scores
+from .job import Evaluator, Job
 from .metrics import Display, Interval, Metrics, Quiet, not_finite
 from .profile_hooks import Profiler
 from .runner import Runner
 
 _SAVING = "saving the run; press Ctrl-C again to stop without saving"
-# Seconds. The system may give a signal to another thread than the main one, whose wait goes on
-# then. Python calls the handler of the signal only when the main thread runs again.
-_WAKE_SECONDS = 0.2
 
 
 def train(
@@ -102,12 +98,11 @@ def _train(
         closing(metrics),
         closing(display),
         closing(Profiler(settings, workdir.tensorboard)) as profiler,
-        closing(Scoring(runner.is_asynchronous and not settings.patience, stop.is_set)) as scoring,
     ):
-        loop = _Loop(
-            job, settings, runner, staging, position, checkpoints, best, metrics, display, scoring
-        )
-        loop.run(profiler, stop.is_set)
+        _Loop(
+            *(job, settings, runner, staging, position, checkpoints, best, metrics, display),
+            stop.is_set,
+        ).run(profiler)
     is_at_end = position.is_at_end(settings.epochs, settings.patience) and not position.unscored
     if settings.patience and runner.chief and is_at_end and not was_at_end:
         _log_kept_epoch(position, settings)
@@ -140,27 +135,22 @@ class _Loop:
     best: Checkpoints
     metrics: Metrics | Quiet
     display: Display | Quiet
-    scoring: Scoring
+    is_asked: Callable[[], bool]  # whether this process is asked to stop
 
     def __post_init__(self) -> None:
-        """Begin the first interval; drop an evaluator for which training would wait needlessly."""
+        """Begin the first interval."""
         self.interval = Interval(self.job, self.settings.epochs, self.position, self.runner)
         self.rate = 0.0  # the learning rate of the last call
         self.saved = time.monotonic()  # the time of the last checkpoint
         self.saved_step = -1  # its step
         self.is_stopped = False  # for all processes, while an epoch was scored
         self.is_audited = not (self.settings.audit and self.runner.chief)
-        # Training would wait for scores that nothing but the log needs.
-        is_scored = self.job.evaluator and (
-            self.scoring.is_aside or self.job.evaluator.is_monitored
-        )
-        self.evaluator = self.job.evaluator if is_scored else None
 
-    def run(self, profiler: Profiler, is_asked: Callable[[], bool]) -> None:
+    def run(self, profiler: Profiler) -> None:
         """Train until the last epoch, the end by --patience, or a request to stop; then save.
 
         Logs and checkpoints are written every --log_seconds and --checkpoint_minutes, scores after
-        each epoch. `is_asked` returns whether this process is asked to stop.
+        each epoch.
         """
         settings, position = self.settings, self.position
         if position.unscored:  # an earlier process was stopped or killed meanwhile
@@ -170,13 +160,12 @@ class _Loop:
         ready = self.interval.measure_waits(self.staging.prefetch(batches, position.step))
         for epoch, data in profiler.trace(ready, position):
             self._finish_epochs(epoch)
-            if self.is_stopped or self.runner.is_stopping(is_asked()) or self._is_done():
+            if self.is_stopped or self.runner.is_stopping(self.is_asked()) or self._is_done():
                 break
             is_due = time.monotonic() - self.saved >= settings.checkpoint_minutes * 60
             if is_due and self.runner.is_synchronized:
-                self._save_and_score()
+                self._save()
             self._run_steps(data)
-            self._report_scores(self.scoring.done())
             if self.interval.seconds() >= settings.log_seconds:
                 self._log()
         else:
@@ -185,7 +174,6 @@ class _Loop:
         if self.interval.losses:
             self._log()
         self._save()
-        self._report_scores(self.scoring.rest())
 
     def _epochs(self) -> range:
         """Return the epochs that are left, with the current one; an empty range if the run is done.
@@ -278,12 +266,6 @@ class _Loop:
             start = f"step {newest.step}" if newest else "the start, as none is saved yet"
             raise RunError(f"{error}; with this --workdir, a run goes on from {start}") from error
 
-    def _save_and_score(self) -> None:
-        """Write a checkpoint; begin to compute scores if a thread for them exists and is idle."""
-        self._save()
-        if self.evaluator is not None and self.scoring.is_aside and self.scoring.is_idle:
-            self.scoring.begin(self.evaluator.scores, self.position.step, self.position.epoch)
-
     def _finish_epochs(self, epoch: int) -> None:
         """Count each epoch before the given one as finished, and score the tables after each.
 
@@ -298,48 +280,45 @@ class _Loop:
             self._score_epoch()
 
     def _score_epoch(self) -> None:
-        """Save the run, then compute and report the scores of the epoch that has ended.
+        """Save the run, then compute, write and show the scores of the epoch that has ended.
 
-        Scoring may take longer than training: whatever happens meanwhile, the epoch is saved.
-
-        Do nothing without an evaluator, and outside of the chief without --patience. If scores are
-        computed in a thread, training goes on: they are reported later, nothing is saved here, and
-        an epoch is not scored while the scores of an earlier one are not ready, except for the last
-        epoch.
+        Scoring may take longer than training: whatever happens meanwhile, the epoch is saved. Do
+        nothing without an evaluator, and outside of the chief without --patience.
         """
-        evaluator, position, scoring = self.evaluator, self.position, self.scoring
+        evaluator, position = self.job.evaluator, self.position
         position.unscored = False
         if evaluator is None or not (self.runner.chief or self.settings.patience):
             return
-        if scoring.is_aside and not scoring.is_idle and position.epoch < self.settings.epochs:
-            return  # the scores of an earlier epoch are not ready yet
         if self.interval.losses:
             self._log()
-        if not scoring.is_aside:
-            position.unscored = True
-            self.interval.exclude(self._save)
-        self.interval.exclude(
-            lambda: scoring.begin(evaluator.scores, position.step, position.epoch)
-        )
-        self._report_scores(scoring.done())
-        if self.runner.chief and not scoring.is_aside:
+        position.unscored = True
+        with self.interval.excluded():
+            self._save()
+            scores = self._scores(evaluator)
+        if scores is not None:
+            values = {"epoch": position.epoch, **scores}
+            self.metrics.write(position.step, values)
+            if scores:
+                self.display.show_scores(position.step, values)
+        if self.settings.patience:
+            self._save_if_best(scores)
+        else:
+            position.unscored = scores is None
+        if self.runner.chief:
             self._write_checkpoint()  # that it is scored, and the best epoch
 
-    def _report_scores(self, finished: Iterable[tuple[int, int, dict[str, float] | None]]) -> None:
-        """Write and show scores, each with its step and epoch; with --patience keep the best.
+    def _scores(self, evaluator: Evaluator) -> dict[str, float] | None:
+        """Return the scores by name; None if this process is asked to stop meanwhile."""
 
-        Empty scores are written, but not shown. None stands for scores that were not completed.
-        """
-        for step, epoch, scores in finished:
-            if scores is not None:
-                values = {"epoch": epoch, **scores}
-                self.metrics.write(step, values)
-                if scores:  # none where the vocabulary has no word of a benchmark
-                    self.display.show_scores(step, values)
-            if self.settings.patience:
-                self._save_if_best(scores)
-            elif scores is not None:
-                self.position.unscored = False
+        def check() -> None:
+            """Raise StoppedError if this process is asked to stop."""
+            if self.is_asked():
+                raise StoppedError("scoring was stopped")
+
+        try:
+            return evaluator.scores(check)
+        except StoppedError:
+            return None
 
     def _save_if_best(self, scores: dict[str, float] | None) -> None:
         """If the score is the best so far, set it in the position, and save the tables as the best.
@@ -347,9 +326,9 @@ class _Loop:
         Only the chief saves. Otherwise count one more epoch since the best one. If the chief has no
         scores, as it is asked to stop, all processes stop here.
         """
-        own, position = math.nan, self.position
-        if scores is not None:
-            own = self.evaluator.monitor(scores)
+        own, position, evaluator = math.nan, self.position, self.job.evaluator
+        if scores is not None and evaluator is not None:
+            own = evaluator.monitor(scores)
             own = -math.inf if math.isnan(own) else own
         score = self.runner.broadcast(own)  # all processes must stop at the same epoch
         self.is_stopped = position.unscored = math.isnan(score)
@@ -378,72 +357,3 @@ def _set_micro_batches(position: Position, job: Job) -> None:
             *(position.micro_batches, job.placed.micro_batches),
         )
     position.micro_batches = job.placed.micro_batches
-
-
-class Scoring:
-    """Computes scores one after the other, and keeps each result until `done` yields it.
-
-    Args:
-        is_aside: Whether to compute them in a thread while training goes on.
-        is_asked: Returns whether this process is asked to stop; scoring then ends early.
-    """
-
-    def __init__(self, is_aside: bool, is_asked: Callable[[], bool] = lambda: False):
-        self.is_aside, self._is_asked = is_aside, is_asked
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "scoring")
-        self._pending: list[tuple[int, int, concurrent.futures.Future]] = []
-
-    @property
-    def is_idle(self) -> bool:
-        """Return whether `done` has yielded the result of everything that was begun."""
-        return not self._pending
-
-    def begin(self, scores: Scores, step: int, epoch: int) -> None:
-        """Begin to compute scores in the thread; wait for them here, unless `is_aside`.
-
-        With `is_aside`, training may change the tables meanwhile, so the step is approximate.
-        The scores come from `done` in both cases.
-
-        Args:
-            scores: Returns the scores by name.
-            step: The step that the run is at.
-            epoch: The epochs that are finished.
-        """
-        future = self._thread.submit(scores, self._end_if_asked)
-        self._pending.append((step, epoch, future))
-        if not self.is_aside:
-            _wait([future])
-
-    def done(self) -> Iterator[tuple[int, int, dict[str, float] | None]]:
-        """Yield the step, the epoch and the scores of each result that is ready, and forget it.
-
-        The scores are None if this process was asked to stop before they were complete. Wait for
-        none. An error in computing scores is raised here.
-        """
-        while self._pending and self._pending[0][2].done():
-            step, epoch, future = self._pending.pop(0)
-            try:
-                scores = future.result()
-            except StoppedError:
-                scores = None
-            yield step, epoch, scores
-
-    def rest(self) -> Iterator[tuple[int, int, dict[str, float] | None]]:
-        """Wait for all scores, and yield and forget them as `done` does."""
-        _wait([future for *_, future in self._pending])
-        yield from self.done()
-
-    def close(self) -> None:
-        """Drop the waiting work of the thread, and wait for its end."""
-        self._thread.shutdown(cancel_futures=True)
-
-    def _end_if_asked(self) -> None:
-        """Raise StoppedError if this process is asked to stop."""
-        if self._is_asked():
-            raise StoppedError("scoring was stopped")
-
-
-def _wait(futures: Sequence[concurrent.futures.Future]) -> None:
-    """Wait for the end of all futures, and let handlers of signals be called meanwhile."""
-    while concurrent.futures.wait(futures, _WAKE_SECONDS).not_done:
-        pass

@@ -70,10 +70,11 @@ class Interval:
             if number == 0 and self.losses:  # else its interval is closed
                 self._first_call = time.perf_counter() - began
 
-    def exclude(self, call: Callable[[], None]) -> None:
-        """Call a function, and do not count its time as training."""
+    @contextlib.contextmanager
+    def excluded(self) -> Iterator[None]:
+        """Return a context whose time is not counted as training."""
         began = time.perf_counter()
-        call()
+        yield
         self._began += time.perf_counter() - began
 
     def seconds(self) -> float:

@@ -27,7 +27,6 @@ from ..assembly import strategies
 from ..checkpoints import growth
 from ..checkpoints.checkpoint import Position, is_finished, newest_position
 from ..checkpoints.workdir import Workdir, read_settings
-from ..distributed import tensorflow_server
 from ..distributed.cluster_spec import Hosts, parse_tf_config
 from ..errors import RunError, StoppedError, UsageError
 from ..settings import Config, RunConfig, checks
@@ -48,9 +47,8 @@ def train_and_evaluate(
 ) -> str:
     """Train from the newest checkpoint of a workdir, or from the start, then score the result.
 
-    It reads the cluster from the environment (TF_CONFIG), locks the workdir, and prints a banner. A
-    worker or a parameter server of --strategy=parameter_server serves the chief instead. Threads of
-    one program may train runs at the same time.
+    It reads the cluster from the environment (TF_CONFIG), locks the workdir, and prints a banner.
+    Threads of one program may train runs at the same time.
 
     Args:
         config: The settings of the run. With --plan_only the plan is printed, and nothing is made.
@@ -75,9 +73,6 @@ def train_and_evaluate(
     # --plan_only reads the workdir, if one is given, and writes nothing there.
     place = Workdir(settings.workdir or os.devnull)
     try:
-        if strategies.is_server(config, hosts):
-            tensorflow_server.serve(config, hosts, place)
-            return ""
         runner = strategies.make_runner(config, hosts)
     except RunError as error:
         if hosts is None or not is_finished(place, settings):
@@ -119,7 +114,7 @@ def _train_and_finish(
         if job.growth is not None:
             growth.check_growth(job.growth, job.model.tables(), settings, config.model.loss, place)
     if runner.chief and not is_quiet:
-        trainers = strategies.describe(job_config, hosts, runner.replicas)
+        trainers = strategies.describe(job_config, runner.replicas)
         print(banner(config, job, position, trainers), flush=True)
     if settings.plan_only:
         return ""
@@ -163,7 +158,7 @@ def check_flags(
             f"--epochs={settings.epochs}: the run in --workdir={settings.workdir} has trained "
             f"{position.epoch} already; give more, or a new --workdir"
         )
-    if settings.patience and (job.evaluator is None or not job.evaluator.is_monitored):
+    if settings.patience and job.evaluator is None:
         raise UsageError(
             f"--patience={settings.patience} needs scores on held-out data, and there is none; "
             "give --heldout=FILE or --heldout_share"

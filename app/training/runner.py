@@ -31,11 +31,10 @@ class Runner:
     Attributes:
         replicas: The number of replicas that share each step.
         chief: Whether this process writes to the workdir and prints messages.
-        is_asynchronous: Whether steps go on while scores are computed.
         team: The processes that make the job together and read a share of the text each.
     """
 
-    replicas, chief, is_asynchronous = 1, True, False
+    replicas, chief = 1, True
     team = ALONE
 
     def error_context(self) -> AbstractContextManager:
@@ -99,7 +98,7 @@ class Runner:
             return audit(self._function, self._tables, (data, first, rate))
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
-        """Make S steps, or schedule them on another process.
+        """Make S steps.
 
         Args:
             data: A batch, the data of S steps.

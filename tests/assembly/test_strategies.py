@@ -42,13 +42,6 @@ def test_micro_batches_that_cannot_be():
 def test_the_banner_tells_when_replicas_exchange():
     apart = Config(run=RunConfig(strategy="mirrored", sync_steps=32))
     line = "mirrored: 2 replica(s) that exchange changes of rows every 32 steps, 0 micro-batch(es)"
-    assert strategies.describe(apart, None, 2).startswith(line)
+    assert strategies.describe(apart, 2).startswith(line)
     in_step = Config(run=RunConfig(strategy="mirrored"))
-    assert "2 replica(s) in step" in strategies.describe(in_step, None, 2)
-
-
-@pytest.mark.parametrize("name", ["a[b]", "a*", "a?", "a\\b"])
-def test_servers_refuse_a_path_that_they_cannot_read_checkpoints_in(tmp_path, name):
-    config = Config(run=RunConfig(strategy="parameter_server", workdir=str(tmp_path / name)))
-    with pytest.raises(UsageError, match="^--workdir=.*: --strategy=parameter_server cannot read"):
-        strategies.make_runner(config, None)
+    assert "2 replica(s) in step" in strategies.describe(in_step, 2)

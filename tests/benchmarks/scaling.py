@@ -8,9 +8,7 @@ The sides train one at a time on the same text, in the same batches but for thei
 - mirrored: one process with a replica on each GPU, if there are several;
 - multi_worker N: N processes that train in step, by lexrow.cluster;
 - multi_worker N sync S: N processes that exchange changes every S steps, each with a batch of its
-  own;
-- parameter_server N: by lexrow.cluster, N workers at their own pace, the servers, and a chief that
-  scores after each epoch.
+  own.
 
 The figures of a side:
 
@@ -80,8 +78,6 @@ def define(values: Any) -> None:
     harness.define(values, "workers", "1,2", "Numbers of workers.", numbers=1)
     text = "Values of --sync_steps, each a further side for each number of workers above 1."
     harness.define(values, "sync_steps", "64,256", text, numbers=1)
-    text = "Parameter servers; 0 runs no --strategy=parameter_server."
-    harness.define(values, "servers", 2, text, least=0)
 
 
 def run(options: Any) -> Report:
@@ -114,9 +110,6 @@ def make_sides(options: Any, gpus: int) -> dict[str, Side]:
         sides[f"multi_worker {count}"] = Side(program, count, 0, count > 1)
         for steps in options.sync_steps if count > 1 else ():
             sides[f"multi_worker {count} sync {steps}"] = Side(program, count, steps, True)
-    for count in options.workers if options.servers else ():
-        program = ["app.cluster", f"--workers={count}", f"--ps={options.servers}", "--"]
-        sides[f"parameter_server {count}"] = Side(program, count)
     return sides
 
 

@@ -170,11 +170,9 @@ def test_sides_of_scaling_are_commands():
         "multi_worker 1",
         "multi_worker 2",
         "multi_worker 2 sync 8",
-        "parameter_server 1",
-        "parameter_server 2",
     ]
-    assert sides["parameter_server 2"].program == ["app.cluster", "--workers=2", "--ps=2", "--"]
-    assert sides["multi_worker 2"].is_in_step and not sides["parameter_server 2"].is_in_step
+    assert sides["multi_worker 2"].program == ["app.cluster", "--workers=2", "--"]
+    assert sides["multi_worker 2"].is_in_step and not sides["multi_worker 1"].is_in_step
     assert [*scaling.make_sides(parsed("scaling", "--workers="), gpus=2)] == ["none", "mirrored"]
 
 

@@ -10,10 +10,9 @@ import pytest
 from app.distributed import cluster_spec
 from app.errors import UsageError
 
-PS = {
-    "chief": ["10.0.0.1:2222"],
+WITH_CHIEF = {
+    "chief": ["host-4.example:80"],
     "worker": ["10.0.0.2:2222", "10.0.0.3:2222"],
-    "ps": ["host-4.example:80"],
 }
 WORKERS = {"worker": ["10.0.0.2:2222", "[::1]:2222"]}
 
@@ -23,19 +22,19 @@ def config(cluster, kind="worker", index=0):
 
 
 def test_what_it_names():
-    found = cluster_spec.parse_tf_config("parameter_server", config(PS, "worker", 1))
+    found = cluster_spec.parse_tf_config("multi_worker", config(WITH_CHIEF, "worker", 1))
     assert found.task == ("worker", 1) and found.address == "10.0.0.3:2222"
     assert found.chief == ("chief", 0) and not found.is_chief
-    assert found.everyone == (("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0))
-    assert found.others == (("chief", 0), ("worker", 0), ("ps", 0))
+    assert found.everyone == (("chief", 0), ("worker", 0), ("worker", 1))
+    assert found.others == (("chief", 0), ("worker", 0))
     assert found.name("worker", 1) == "worker 1 (10.0.0.3:2222)"
-    assert found.name("chief", 0) == "chief (10.0.0.1:2222)"
+    assert found.name("chief", 0) == "chief (host-4.example:80)"
 
 
 def test_it_goes_round():
-    first = cluster_spec.parse_tf_config("parameter_server", config(PS, "worker", 1))
+    first = cluster_spec.parse_tf_config("multi_worker", config(WITH_CHIEF, "worker", 1))
     for kind, index in first.everyone:
-        again = cluster_spec.parse_tf_config("parameter_server", first.as_tf_config(kind, index))
+        again = cluster_spec.parse_tf_config("multi_worker", first.as_tf_config(kind, index))
         assert again.tasks == first.tasks and again.task == (kind, index)
 
 
@@ -61,56 +60,50 @@ def test_one_machine_does_without(strategy, caplog):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "text", "message"),
+    ("text", "message"),
     [
-        ("multi_worker", None, "--strategy=multi_worker: TF_CONFIG is not set"),
-        ("parameter_server", " ", "--strategy=parameter_server: TF_CONFIG is not set"),
-        ("multi_worker", "{cluster}", "TF_CONFIG={cluster} is not JSON (Expecting property name"),
-        ("multi_worker", "[1]", 'TF_CONFIG=[1] has no "cluster"; give one such as {"cluster"'),
-        ("multi_worker", '{"task": {}}', 'TF_CONFIG={"task": {}} has no "cluster"'),
-        ("multi_worker", '{"cluster": []}', 'has no "cluster"'),
-        ("multi_worker", config({"master": ["a:1"]}), '"master" is none of chief, worker, ps; wr'),
-        ("multi_worker", config({"boss": ["a:1"]}), '"boss" is none of chief, worker, ps; rename'),
-        ("multi_worker", config({"evaluator": ["a:1"]}), "nothing to do for an evaluator"),
-        ("multi_worker", config(WORKERS, "evaluator"), "nothing to do for an evaluator"),
-        ("multi_worker", config(WORKERS, ["worker"]), '["worker"] is none of chief, worker, ps'),
-        ("multi_worker", config({"worker": "a:1"}), '"worker" is "a:1"; give a list of HOST:PORT'),
-        ("multi_worker", config({"worker": {"0": "a:1"}}), '"worker" is {"0": "a:1"}; give a list'),
-        ("multi_worker", config({"worker": ["a"]}), 'worker 0 is at "a"; give HOST:PORT such as'),
-        ("multi_worker", config({"worker": ["a:0"]}), 'worker 0 is at "a:0"; give HOST:PORT'),
-        ("multi_worker", config({"worker": ["a:65536"]}), 'worker 0 is at "a:65536"; give HOST'),
-        ("multi_worker", config({"worker": [2222]}), "worker 0 is at 2222; give HOST:PORT"),
+        (None, "--strategy=multi_worker: TF_CONFIG is not set"),
+        (" ", "--strategy=multi_worker: TF_CONFIG is not set"),
+        ("{cluster}", "TF_CONFIG={cluster} is not JSON (Expecting property name"),
+        ("[1]", 'TF_CONFIG=[1] has no "cluster"; give one such as {"cluster"'),
+        ('{"task": {}}', 'TF_CONFIG={"task": {}} has no "cluster"'),
+        ('{"cluster": []}', 'has no "cluster"'),
+        (config({"master": ["a:1"]}), '"master" is none of chief, worker; write'),
+        (config({"boss": ["a:1"]}), '"boss" is none of chief, worker; rename'),
+        (config({"evaluator": ["a:1"]}), "nothing to do for an evaluator"),
+        (config(WORKERS, "evaluator"), "nothing to do for an evaluator"),
+        (config(WORKERS, ["worker"]), '["worker"] is none of chief, worker; rename'),
+        (config({"worker": "a:1"}), '"worker" is "a:1"; give a list of HOST:PORT'),
+        (config({"worker": {"0": "a:1"}}), '"worker" is {"0": "a:1"}; give a list'),
+        (config({"worker": ["a"]}), 'worker 0 is at "a"; give HOST:PORT such as'),
+        (config({"worker": ["a:0"]}), 'worker 0 is at "a:0"; give HOST:PORT'),
+        (config({"worker": ["a:65536"]}), 'worker 0 is at "a:65536"; give HOST'),
+        (config({"worker": [2222]}), "worker 0 is at 2222; give HOST:PORT"),
         (
-            "multi_worker",
             config({"worker": ["a:1", "b:1"], "chief": ["a:1"]}),
             "worker 0 and chief 0 are both at a:1; give each process a port of its own",
         ),
         (
-            "multi_worker",
             json.dumps({"cluster": WORKERS}),
             'TF_CONFIG has no "task" that says which process this is',
         ),
         (
-            "multi_worker",
             json.dumps({"cluster": WORKERS, "task": {"type": "worker"}}),
             'TF_CONFIG has no "task" that says which process this is',
         ),
-        ("multi_worker", config(WORKERS, index=2), "is worker 2, and its cluster has 2 of worker"),
-        ("multi_worker", config(WORKERS, index=-1), '"index" of "task" is -1; give a number'),
-        ("multi_worker", config(WORKERS, index=1.5), '"index" of "task" is 1.5; give a number'),
-        ("multi_worker", config(WORKERS, index=True), '"index" of "task" is true; give a number'),
-        ("multi_worker", config(WORKERS, "chief"), "is chief 0, and its cluster has 2 of worker"),
-        ("multi_worker", config(WORKERS | {"chief": ["a:1", "b:1"]}), "there are 2 chiefs (a:1,"),
-        ("multi_worker", config(PS), "has a ps (host-4.example:80), and --strategy=multi_worker"),
-        ("multi_worker", config({"worker": []}), "and its cluster has no process; corr"),
-        ("parameter_server", config(WORKERS), "TF_CONFIG has no chief, and --strategy=parameter_s"),
-        ("parameter_server", config(PS | {"worker": []}, "chief"), "TF_CONFIG has no worker, and"),
-        ("parameter_server", config(PS | {"ps": []}), "TF_CONFIG has no ps, and"),
+        (config(WORKERS, index=2), "is worker 2, and its cluster has 2 of worker"),
+        (config(WORKERS, index=-1), '"index" of "task" is -1; give a number'),
+        (config(WORKERS, index=1.5), '"index" of "task" is 1.5; give a number'),
+        (config(WORKERS, index=True), '"index" of "task" is true; give a number'),
+        (config(WORKERS, "chief"), "is chief 0, and its cluster has 2 of worker"),
+        (config(WORKERS | {"chief": ["a:1", "b:1"]}), "there are 2 chiefs (a:1,"),
+        (config(WORKERS | {"ps": ["d:1"]}), "there are no parameter servers any"),
+        (config({"worker": []}), "and its cluster has no process; corr"),
     ],
 )
-def test_what_is_wrong_is_told(strategy, text, message):
+def test_what_is_wrong_is_told(text, message):
     with pytest.raises(UsageError) as raised:
-        cluster_spec.parse_tf_config(strategy, text)
+        cluster_spec.parse_tf_config("multi_worker", text)
     line = str(raised.value)
     assert message in line and "\n" not in line and line.startswith(("TF_CONFIG", "--strategy"))
 

@@ -28,9 +28,9 @@ def pool():
 
 @pytest.fixture
 def settings(tmp_path):
-    def settings(seconds=60.0, strategy="multi_worker", **run):
-        run = {"workdir": str(tmp_path), **run}
-        return Config(run=RunConfig(strategy=strategy, cluster_timeout=seconds, **run))
+    def settings(seconds=60.0, **run):
+        run = {"workdir": str(tmp_path), "strategy": "multi_worker", **run}
+        return Config(run=RunConfig(cluster_timeout=seconds, **run))
 
     return settings
 
@@ -139,22 +139,6 @@ def test_a_chief_that_trains_is_waited_for_until_it_starts_again(pool, settings)
     assert waiting.result(60) and kept
 
 
-def test_a_server_that_comes_back_does_not_wait_for_a_chief_that_trains(pool, settings):
-    tasks = {"chief": ("a:1",), "worker": ("b:1", "c:1")}
-    chief, worker, other = (Hosts(tasks, *task) for task in Hosts(tasks, "chief", 0).everyone)
-    meeting = [
-        pool.submit(rendezvous.meet, settings(60.0, "parameter_server"), one)
-        for one in (chief, worker, other)
-    ]
-    present = [one.result(60) for one in meeting]
-    del present[1], meeting
-    again = rendezvous.meet(settings(1.0, "parameter_server"), worker)
-    assert again.missing(worker.everyone) == []
-    del again
-    with pytest.raises(UsageError, match="^worker 0 .* has --epochs=9 and the chief 5; start"):
-        rendezvous.meet(settings(1.0, "parameter_server", epochs=9), worker)
-
-
 @pytest.mark.parametrize("is_new", [False, True])
 def test_the_end_of_the_chief_is_noticed(pool, settings, monkeypatch, is_new):
     monkeypatch.setattr(rendezvous, "_WATCH_SECONDS", 0.1)
@@ -163,9 +147,6 @@ def test_the_end_of_the_chief_is_noticed(pool, settings, monkeypatch, is_new):
     present = rendezvous.meet(settings(), worker)
     there = [meeting.result(60)]
     del meeting
-    asked = iter([False, False, True])
-    present.wait_for_end_of_chief(lambda: next(asked))
-    assert next(asked, None) is None
     waiting = pool.submit(present.wait_for_end_of_chief)
     time.sleep(0.3)
     assert not waiting.done()
@@ -200,7 +181,7 @@ def test_a_workdir_that_cannot_be_written(settings, tmp_path):
     assert line.startswith(f"--workdir={tmp_path}/file: ") and "one folder that they share" in line
 
 
-CHIEF = Hosts({"chief": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}, "chief", 0)
+CHIEF = Hosts({"chief": ("a:1",), "worker": ("b:1", "c:1")}, "chief", 0)
 WORKER = Hosts(CHIEF.tasks, "worker", 1)
 
 
@@ -233,16 +214,6 @@ def test_a_flag_that_differs(settings, change, message):
     assert line.startswith(f"worker 1 (c:1) has {message}")
 
 
-def test_servers_need_the_workdir_of_the_chief_under_its_path(settings, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "other").symlink_to(tmp_path / "run")
-    for strategy, message in (("multi_worker", ""), ("parameter_server", "has --workdir=")):
-        folders = (str(tmp_path / name) for name in ("run", "other"))
-        configs = (settings(strategy=strategy, workdir=folder) for folder in folders)
-        line = differences(*configs)
-        assert message in line and bool(message) == bool(line)
-
-
 def test_a_version_a_revision_and_a_cluster_that_differ(settings):
     config = settings()
     version = rendezvous._version("tensorflow")
@@ -253,8 +224,8 @@ def test_a_version_a_revision_and_a_cluster_that_differ(settings):
     line = differences(config, config, revision_of_Lexrow_="0123456789ab")
     assert line.startswith("worker 1 (c:1) has revision of Lexrow ")
     assert line.endswith(" and the chief 0123456789ab; install the same revision everywhere")
-    line = differences(config, config, Hosts({**CHIEF.tasks, "ps": ("e:1",)}, "worker", 1))
-    assert '"ps": ["e:1"]} and the chief {"chief": ["a:1"],' in line
+    line = differences(config, config, Hosts({**CHIEF.tasks, "chief": ("e:1",)}, "worker", 1))
+    assert '{"chief": ["e:1"],' in line and 'and the chief {"chief": ["a:1"],' in line
     assert line.startswith("worker 1 (c:1) has TF_CONFIG with the cluster ")
 
 

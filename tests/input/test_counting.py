@@ -82,10 +82,12 @@ def test_pruning_bounds_what_is_held_and_says_so(tmp_path, caplog):
 
 def test_prune_raises_the_threshold_until_enough_is_dropped():
     held = {b"a": 1, b"b": 2, b"c": 3, b"d": 9}
-    assert counting.drop_rare_tokens(held, 4, 0) == (held, 0)
-    assert counting.drop_rare_tokens(held, 3, 0) == ({b"b": 2, b"c": 3, b"d": 9}, 1)
-    assert counting.drop_rare_tokens(held, 1, 0) == ({b"d": 9}, 3)
-    assert counting.drop_rare_tokens(held, 3, 2) == ({b"d": 9}, 3)
+    for limit, left, threshold in ((4, held, 0), (3, [b"b", b"c", b"d"], 1), (1, [b"d"], 3)):
+        counts = counting.TokenCounts(limit)
+        counts.add(np.array([*held]), np.array([*held.values()]))
+        counts.prune()
+        assert counts.tally() == {token: held[token] for token in left}
+        assert (counts.threshold, counts.total) == (threshold, 15)
 
 
 @pytest.mark.parametrize("text", ["", " \n\n \t"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.errors import RunError, UsageError
-from app.input import counting, phrase_counts
+from app.input import counting
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
 from app.text import corpus
 from app.types import ALONE
@@ -82,14 +82,14 @@ def test_a_team_whose_memory_is_short_drops_what_one_process_does(texts, caplog)
 @pytest.mark.slow
 @pytest.mark.parametrize(("entries", "score"), [(10**6, "word2phrase"), (1500, "npmi")])
 def test_a_team_finds_the_phrases_of_one_process(texts, monkeypatch, entries, score):
-    monkeypatch.setattr(phrase_counts, "_BUFFERED", 1000)
+    monkeypatch.setattr(counting, "_BUFFERED", 1000)
     flags = VocabularyConfig(
         phrases=2, phrase_score=score, phrase_min_count=3, vocab_memory_entries=entries
     )
     how = sources_of(texts, *PLAIN), CorpusConfig(), SETTINGS, flags
-    expected = phrase_counts.find_phrases(*how)
+    expected = counting.find_phrases(*how)
     assert sum(len(table.pairs) for table in expected) > 20
-    for found in together(3, lambda team: phrase_counts.find_phrases(*how, team)):
+    for found in together(3, lambda team: counting.find_phrases(*how, team)):
         for table, alone in zip(found, expected, strict=True):
             assert table.pairs == alone.pairs
             np.testing.assert_array_equal(table.counts, alone.counts)
@@ -107,7 +107,7 @@ def test_a_process_without_text_is_named(tmp_path):
     given = CorpusConfig(corpus=str(path))
     for count in (
         lambda team: counting.count_tokens((str(path),), given, SETTINGS, 99, team=team),
-        lambda team: phrase_counts.count_pairs((str(path),), given, SETTINGS, 99, team=team),
+        lambda team: counting.count_pairs((str(path),), given, SETTINGS, 99, team=team),
     ):
         with pytest.raises(UsageError, match=message):
             together(3, count)

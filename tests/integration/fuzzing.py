@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from app.settings import flag_values
-from app.settings.effects import NEEDS
+from app.settings.flag_values import NEEDS
 from tests.integration.commands import SECONDS, Command, Ended
 
 # Of memory of its own: several times what a command on the small files of these tests takes.
@@ -214,7 +214,7 @@ def _commands(task: str) -> list[tuple[str, tuple[str, ...], list[str]]]:
     """Return the commands for a run of a task, with the names of flags to draw for each."""
     here = ("--workdir={workdir}",)
     vectors = (*here, "--output={folder}/out")
-    profile = ["seconds", "before", "json", "plot", "dim", "window"]
+    profile = ["before", "json", "plot"]
     found = [
         ("app.evaluate", (*here, "--heldout={corpus}"), ["heldout", "top", "json"]),
         ("app.profile", here, profile),

@@ -11,7 +11,7 @@ from tensorflow.python.eager import context
 from app.assembly import memory_plan
 from app.checkpoints.workdir import Workdir
 from app.settings import Config, checks, flag_values
-from app.settings.effects import has_effect
+from app.settings.flag_values import has_effect
 from app.system import devices
 from app.tables import sharded
 from app.tasks import all_tasks

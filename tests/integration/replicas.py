@@ -1,7 +1,7 @@
 """Trains small models, one after the other: python -m tests.integration.replicas RUN…
 
-A RUN is CASE,STRATEGY,EPOCHS,WORKDIR; a workdir that is there is gone on with. A STRATEGY may have
-an --exchange: parameter_server+call. The data lie in the folder of the workdirs, see `write_data`.
+A RUN is CASE,STRATEGY,EPOCHS,WORKDIR; a workdir that is there is gone on with. The data lie in the
+folder of the workdirs, see `write_data`.
 On two logical CPU devices; with a TF_CONFIG, as one process of several, with one.
 """
 
@@ -49,7 +49,7 @@ CASES = {
         **TEXT,
         "task": "language_model",
         "hidden": 8,
-        "optimizer": "rowwise_adagrad",  # whose state is a sum, for --exchange=call
+        "optimizer": "rowwise_adagrad",
         "learning_rate": 0.1,
     },
     "classify": {"task": "classify", "dim": 8, "batch_tokens": 256, "min_count": 1},
@@ -83,7 +83,6 @@ def main() -> None:
 
 def made(case: str, strategy: str, epochs: str, workdir: str) -> Config:
     """The configuration of a run."""
-    strategy, _, exchange = strategy.partition("+")
     values = {
         "workdir": workdir,
         "corpus": str(
@@ -97,7 +96,6 @@ def made(case: str, strategy: str, epochs: str, workdir: str) -> Config:
         "steps_per_call": 2,
         "epochs": int(epochs),
         **(CASES | APART)[case],
-        **({"exchange": exchange} if exchange else {}),
     }
     return checks.make_config(values)
 

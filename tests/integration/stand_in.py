@@ -1,8 +1,8 @@
 """A process of a cluster that trains nothing, in place of lexrow train: its flags, and TF_CONFIG.
 
 --corpus says what it does: `good`; `refused` (all end with 2); `failing` (worker 1 does, again and
-again); `serverless` (ps 0 ends, then the chief does); `endless`. Started as `python -m
-tests.integration.stand_in --launch FLAGS` it is lexrow cluster, which starts such processes.
+again); `endless`. Started as `python -m tests.integration.stand_in --launch FLAGS` it is lexrow
+cluster, which starts such processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     given = dict(flag[2:].split("=", 1) for flag in sys.argv[1:])
     config = json.loads(os.environ["TF_CONFIG"])
     kind, index = config["task"]["type"], config["task"]["index"]
-    is_chief = (kind, index) == (("chief" if "chief" in config["cluster"] else "worker"), 0)
+    is_chief = index == 0
     folder, what = pathlib.Path(given["workdir"]), given["corpus"]
     (folder / f"{kind}-{index}.{os.getpid()}").write_text(json.dumps([sys.argv[1:], config]))
     signal.signal(signal.SIGTERM, functools.partial(_stop, is_chief))
@@ -29,8 +29,6 @@ def main() -> None:
         _end("train: --corpus=refused: no", 2)
     if what == "failing" and (kind, index) == ("worker", 1):
         _end("train: no memory", 1)
-    if what == "serverless" and kind == "ps":
-        _end("train: gone", 1)
     if not is_chief:
         time.sleep(600)
     while len(list(folder.glob("*-*.*"))) < sum(map(len, config["cluster"].values())):
@@ -40,8 +38,6 @@ def main() -> None:
         with open(folder / "metrics.jsonl", "a") as file:
             file.write(f'{{"step": {step}}}\n')
         time.sleep(0.1)
-    if what == "serverless":
-        _end("train: ps 0 is gone", 1)
 
 
 def launch() -> None:

@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
-from app.distributed import local_cluster
 from app.distributed.cluster_spec import Hosts
+from app.distributed.local_cluster import make_hosts
 from tests.integration.commands import Command, Ended, refusal, train, write_corpus
 from tests.processes import listening
 
@@ -21,7 +21,6 @@ class Member:
     """One process of a cluster: where it writes, and what it is started with."""
 
     def __init__(self, folder: pathlib.Path, hosts: Hosts, corpus, *more: str, pretend: str = ""):
-        strategy = "parameter_server" if "ps" in hosts.tasks else "multi_worker"
         kind, index = hosts.task
         place = folder / f"{kind}-{index}"
         place.mkdir(parents=True)
@@ -32,40 +31,28 @@ class Member:
             hosts.as_tf_config(*hosts.task),
             *([pretend] if pretend else []),
             *flags,
-            f"--strategy={strategy}",
+            "--strategy=multi_worker",
             *more,
         )
 
     def ended(self) -> Ended:
         return self._command.ended()
 
-    def kill(self) -> None:
-        self._command.process.kill()
-        self._command.process.join()
 
-
-def hosts_of(workers: int, servers: int) -> Hosts:
-    return local_cluster.make_hosts(workers, servers, 0)
-
-
-def as_task(hosts: Hosts, kind: str, index: int) -> Hosts:
-    return Hosts(hosts.tasks, kind, index)
+def as_worker(hosts: Hosts, index: int) -> Hosts:
+    return Hosts(hosts.tasks, "worker", index)
 
 
 @pytest.mark.parametrize(
     ("strategy", "config", "message"),
     [
         ("multi_worker", "", "--strategy=multi_worker: TF_CONFIG is not set"),
-        ("parameter_server", "worker 1", "TF_CONFIG=worker 1 is not JSON (Expecting value"),
+        ("multi_worker", "worker 1", "TF_CONFIG=worker 1 is not JSON (Expecting value"),
+        ("parameter_server", "", "--strategy=parameter_server: parameter servers are gone; give"),
         (
             "multi_worker",
             '{"cluster": {"worker": ["127.0.0.1:2222"]}, "task": {"type": "worker", "index": 3}}',
             "TF_CONFIG: this process is worker 3, and its cluster has 1 of worker; corr",
-        ),
-        (
-            "parameter_server",
-            '{"cluster": {"worker": ["127.0.0.1:2222"]}, "task": {"type": "worker", "index": 0}}',
-            "TF_CONFIG has no chief, and --strategy=parameter_server needs a chief",
         ),
     ],
 )
@@ -76,19 +63,18 @@ def test_a_tf_config_that_cannot_be(tmp_path, corpus, strategy, config, message)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("task", [("worker", 0), ("ps", 0), ("chief", 0)])
-def test_a_port_that_is_in_use(tmp_path, corpus, task):
-    hosts = as_task(hosts_of(1, task != ("worker", 0)), *task)
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_port_that_is_in_use(tmp_path, corpus, index):
+    hosts = as_worker(make_hosts(2, 0), index)
     with listening(int(hosts.address.rpartition(":")[2])):
         line = refusal(Member(tmp_path, hosts, corpus).ended())
-    what = f"TF_CONFIG names {hosts.address} for this process ({task[0]} 0), and port "
+    what = f"TF_CONFIG names {hosts.address} for this process (worker {index}), and port "
     assert what in line and "Address already in use; end the process that listens there" in line
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("servers", [0, 1])
-def test_processes_that_do_not_arrive(tmp_path, corpus, servers):
-    hosts = hosts_of(3, servers)
+def test_processes_that_do_not_arrive(tmp_path, corpus):
+    hosts = make_hosts(3, 0)
     member = Member(tmp_path, hosts, corpus, "--cluster_timeout=1")
     line = member.ended().err.splitlines()[-1]
     absent = ", ".join(hosts.name(*task) for task in hosts.others)
@@ -97,8 +83,8 @@ def test_processes_that_do_not_arrive(tmp_path, corpus, servers):
 
 @pytest.mark.slow
 def test_workers_that_differ(tmp_path, corpus):
-    hosts = hosts_of(2, 0)
-    other = as_task(hosts, "worker", 1)
+    hosts = make_hosts(2, 0)
+    other = as_worker(hosts, 1)
     for number, (more, pretend, message) in enumerate(
         (
             (["--negatives=7"], "", "has --negatives=7 and the chief 5; start every process with"),
@@ -115,32 +101,14 @@ def test_workers_that_differ(tmp_path, corpus):
 
 
 @pytest.mark.slow
-def test_a_server_with_other_flags(tmp_path, corpus):
-    hosts = hosts_of(1, 1)
-    servers = [
-        Member(tmp_path, as_task(hosts, "worker", 0), corpus),
-        Member(tmp_path, as_task(hosts, "ps", 0), corpus, "--dim=9"),
-    ]
-    try:
-        line = refusal(Member(tmp_path, hosts, corpus).ended())
-    finally:
-        for member in servers:
-            member.kill()
-    name = hosts.name("ps", 0)
-    assert f"{name} has --dim=9 and the chief 8; start every process with the same flags" in line
-
-
-@pytest.mark.slow
 def test_who_comes_late_to_a_run_that_is_finished_is_told(tmp_path, corpus):
     """A worker that was started again at the very end is not to be started again for ever."""
     assert Command(tmp_path, *train(tmp_path / "run", corpus)).ended().code == 0
-    late = Member(tmp_path, as_task(hosts_of(2, 0), "worker", 1), corpus, "--cluster_timeout=1")
+    late = Member(tmp_path, as_worker(make_hosts(2, 0), 1), corpus, "--cluster_timeout=1")
     ended = late.ended()
     assert ended.code == 0, ended.err
     assert "worker 0 (127.0.0.1:" in ended.err
     assert "(ignored: the run is already finished)" in ended.err
 
-    more = Member(
-        tmp_path / "more", as_task(hosts_of(2, 0), "worker", 1), corpus, "--cluster_timeout=1"
-    )
+    more = Member(tmp_path / "more", as_worker(make_hosts(2, 0), 1), corpus, "--cluster_timeout=1")
     assert "did not arrive within --cluster_timeout=1 s" in refusal(more.ended(), code=1)

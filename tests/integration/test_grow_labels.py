@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from app.checkpoints.workdir import Workdir
-from app.text import names, vocabulary
+from app.text import vocabulary
 from tests.integration.commands import WORDS, checkpoint, done, refusal, run
 from tests.integration.test_grow_vocab import GROW, NEW, SLOTS, grow, rows_by_name
 
@@ -37,14 +37,14 @@ def test_a_classifier_gets_new_labels_and_words(tmp_path, loss):
     done(tmp_path, "app.train", *flags, f"--corpus={first}")
     copied = shutil.copytree(workdir, tmp_path / "copy")
     tables = {"input": Workdir(workdir).vocabulary, "output": Workdir(workdir).labels}
-    load = {"input": lambda path: vocabulary.load(str(path)), "output": names.load}
+    load = {"input": lambda path: vocabulary.load(str(path)), "output": vocabulary.load_names}
     before = {}
     for table, path in tables.items():
         tokens = load[table](path).tokens
         before[table] = [rows_by_name(checkpoint(workdir), tokens, table, s) for s in SLOTS]
     place = grow(copied, corpus=str(second))
-    assert set(names.load(place.labels).tokens) == {"good", "bad", "odd", "new"}
-    assert names.load(place.labels).tokens[0] == "bad"  # now the most frequent one
+    assert set(vocabulary.load_names(place.labels).tokens) == {"good", "bad", "odd", "new"}
+    assert vocabulary.load_names(place.labels).tokens[0] == "bad"  # now the most frequent one
     for table, path in {"input": place.vocabulary, "output": place.labels}.items():
         tokens = load[table](path).tokens
         for slot, old in zip(SLOTS, before[table], strict=True):

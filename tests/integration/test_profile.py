@@ -59,25 +59,6 @@ def test_few_calls_are_called_too_short(tmp_path, corpus):
     assert json.loads((tmp_path / "o.json").read_text())["trusted"] is False
 
 
-@pytest.mark.slow
-def test_live_leaves_the_workdir_as_it_is(tmp_path, profiled):
-    before = sorted(path for path in profiled.rglob("*"))
-    argv = ("app.profile", f"--workdir={profiled}", "--live", "--seconds=0.2")
-    ended = done(tmp_path, *argv, f"--json={tmp_path}/live.json")
-    assert sorted(path for path in profiled.rglob("*")) == before
-    found = json.loads((tmp_path / "live.json").read_text())
-    assert found["bound"] in ("input", "step") and found["ratio"] >= 1
-    assert f"{found['both']:,.0f} words/s" in ended.out and "bounds the run" in ended.out
-
-
-@pytest.mark.slow
-def test_live_needs_no_workdir(tmp_path, corpus):
-    flags = [flag for flag in train("", corpus) if flag != "--workdir="]
-    ended = done(tmp_path, "app.profile", *flags[1:], "--live", "--seconds=0.1", "--cache=disk")
-    assert "to the device" in ended.out
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["stderr", "stdout"]
-
-
 def test_a_truncated_profile(tmp_path, profiled):
     copy = shutil.copytree(profiled, tmp_path / "run")
     path = xplane(copy)
@@ -110,12 +91,9 @@ def test_any_folder_above_a_profile_is_that_run(tmp_path, profiled):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "--workdir= is empty; name the folder of a run, or give --live"),
+        ((), "--workdir= is empty; name the folder of a run"),
         (("--workdir={tmp}",), "--workdir={tmp}: no profile there; record one with: lexrow train"),
         (("--workdir={tmp}/none",), "--workdir={tmp}/none: no such folder; give that of a run"),
-        (("--live", "--corpus={tmp}/none"), "--corpus={tmp}/none: no such file; check the path"),
-        (("--live", "--seconds=0"), "flag --seconds=0"),
-        (("--live", "--plot=a.png"), "--live draws and compares nothing; leave out --before and"),
         (("--workdir={tmp}", "--plot=a.bmp"), "--plot=a.bmp: give a name that ends in .png"),
         (("--workdir={tmp}", "--plot={tmp}/a.png"), "--workdir={tmp}: no profile there"),
         (("--json=x", "more"), "'more' is not a flag"),

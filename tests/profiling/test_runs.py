@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from app.checkpoints.workdir import Workdir
 from app.input import pipeline
-from app.profiling import live, profile_report, profiles
+from app.profiling import profile_report, profiles
 from app.settings import (
     Config,
     CorpusConfig,
@@ -134,23 +134,3 @@ def test_a_compiled_run(config, monkeypatch):
     assert found.kernels.number > 20 and found.kernels.bytes > 4 * 1024 * 64 * 4
     assert found.kernels.bandwidth == 0
     assert "a step, which read and write " in profile_report.text(found)
-
-
-@pytest.mark.slow
-def test_the_same_without_a_profile(config, sleeping):
-    made, place = job(config)
-    found = live.measure(made, config.run.seed, seconds=0.5)
-    assert found.bound == "input" and found.ratio > 1.25
-    assert found.waiting > 0.2
-    assert found.input <= found.first_epoch * 2 and found.both <= found.step * 1.5
-    # A token is 4 bytes; a row of 32 has 5 more on both sides; the last batch is not full.
-    assert 4 < found.bytes_per_word < 4 * 42 / 32 * 1.2
-    assert "the input bounds the run: the step alone is " in live.text(found, "words")
-    assert not list(place.path.iterdir())
-
-
-@pytest.mark.slow
-def test_a_cache_on_disk_is_measured_once_it_is_full(config, sleeping):
-    cached = dataclasses.replace(config, input=dataclasses.replace(config.input, cache="disk"))
-    found = live.measure(job(cached)[0], config.run.seed, seconds=0.6)
-    assert found.input > 2 * found.first_epoch

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from app.errors import UsageError
-from app.settings import checks, effects, flag_values, run_config, setting
+from app.settings import checks, flag_values, run_config, setting
 
 TASKS = flag_values.TASKS
 FIELDS = flag_values.fields()
@@ -178,13 +178,13 @@ def test_a_setting_of_another_optimizer_is_refused():
 
 
 def test_flags_that_others_need_exist_with_their_values():
-    for name, (other, values) in effects.NEEDS.items():
+    for name, (other, values) in flag_values.NEEDS.items():
         least, most = FIELDS[other].metadata["bounds"] or (0, -1)
         tasks = [task for task in TASKS.values() if name in flag_values.fields_of(task)]
         choices = [flag_values.fields_of(task)[other].metadata["choices"] for task in tasks]
         possible = set().union(*choices) or range(least, most + 1)
         assert values and set(values) <= set(possible), name
-    for name, value in (effects.FORMER | effects.BEFORE).items():
+    for name, value in flag_values.BEFORE.items():
         assert setting.fault(FIELDS[name], value) is None
 
 
@@ -250,14 +250,6 @@ def test_hot_rows_that_cannot_be(hot_rows):
 def test_steps_of_a_profile_that_no_run_has():
     with pytest.raises(UsageError, match="^--profile_steps=5,9+: give START,STOP"):
         run_config.windows("5," + "9" * 5000)
-
-
-def test_an_earlier_default_is_allowed_where_it_has_no_effect():
-    """The flags of an older workdir have it."""
-    given = RECOMMEND | {"loss": "bpr"}
-    check(given | {"temperature": 0.15})
-    with pytest.raises(UsageError, match="^--temperature=0.3 means nothing to --loss=bpr"):
-        check(given | {"temperature": 0.3})
 
 
 @pytest.mark.parametrize(

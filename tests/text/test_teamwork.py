@@ -27,7 +27,7 @@ def test_all_fail_by_the_error_of_one(error, kind):
     told = []
 
     def make(team):
-        arguments = ("a", "b", "reason") if error is NoEffectError else ("reason",)
+        arguments = ("a", "reason") if error is NoEffectError else ("reason",)
         if team.number:
             raise error(*arguments)
         return b""

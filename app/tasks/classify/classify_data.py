@@ -19,7 +19,6 @@ from ...system.checked_files import COUNT, damaged
 from ...system.files import replacing
 from ...tables.arrays import read_npz
 from ...text import corpus, vocabulary
-from ...text import names as text_names
 from ...text.tokenize import warn_about_missing_spaces
 from ...text.vocabulary import Vocabulary
 from ...types import ALONE, Team
@@ -109,7 +108,7 @@ def load_data(
 def record(data: Data, features: Features, workdir: Workdir) -> None:
     """Write the names of ids, the buckets of n-grams and the fingerprint of the corpus."""
     vocabulary.save(data.words, str(workdir.vocabulary))
-    text_names.save(data.labels, workdir.labels)
+    vocabulary.save_names(data.labels, workdir.labels)
     _save_features(features, workdir)
     corpus_record = {"fingerprint": data.fingerprint, **recorded_corpus.word_rules(workdir)}
     if features.buckets_N is not None:
@@ -148,7 +147,7 @@ def load_names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     if not workdir.has(workdir.labels):
         raise UsageError(f"--workdir={workdir.path}: no trained classifier there; train one first")
     workdir.has(workdir.vocabulary)  # raises if the file is missing beside a checkpoint
-    return vocabulary.load(str(workdir.vocabulary)), text_names.load(workdir.labels)
+    return vocabulary.load(str(workdir.vocabulary)), vocabulary.load_names(workdir.labels)
 
 
 def read_heldout(
@@ -267,8 +266,8 @@ def grow_names(
             f"--word_ngrams={word_ngrams}: the rows of n-grams depend on the ids "
             "of words, which --grow_vocab changes; leave it out, or train in a new workdir"
         )
-    new_words = text_names.count_names(examples.words, examples.tokens_M)
-    new_labels = text_names.count_names(examples.labels, examples.labels_N)
+    new_words = vocabulary.count_names(examples.words, examples.tokens_M)
+    new_labels = vocabulary.count_names(examples.labels, examples.labels_N)
     limits = rules.min_count, rules.max_vocab_size
     grown_words, word_ids = _add(words, new_words, *limits)
     grown_labels, label_ids = _add(labels, new_labels)
@@ -381,7 +380,7 @@ def _load_or_count_names(
         return load_names(workdir)
     if initial_names is not None:
         return initial_names()
-    labels = text_names.count_names(examples.labels, examples.labels_N)
+    labels = vocabulary.count_names(examples.labels, examples.labels_N)
     if len(labels.tokens) < 2:
         raise UsageError(
             f"--corpus={corpus}: every text to train on has the label "
@@ -389,7 +388,7 @@ def _load_or_count_names(
         )
     if rules.vocab:
         return vocabulary.load(rules.vocab), labels
-    words = text_names.count_names(
+    words = vocabulary.count_names(
         examples.words, examples.tokens_M, rules.min_count, rules.max_vocab_size
     )
     return words, labels

@@ -13,8 +13,7 @@ from ...errors import UsageError
 from ...input.user_item_pairs import KnownItems
 from ...models.recommender import Recommender
 from ...tables.base import Table
-from ...text.names import close_names, whole
-from ...text.vocabulary import Vocabulary
+from ...text.vocabulary import Vocabulary, close_names, whole
 from .ranking_metrics import Ranker
 
 _SCORES = 1 << 24  # scores that are computed at a time: 64 MB, and twice that for gradients

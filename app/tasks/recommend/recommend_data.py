@@ -17,7 +17,7 @@ from ...input.user_item_pairs import Split, split_pairs
 from ...settings import RatingsConfig
 from ...system.files import replacing
 from ...tables import memory
-from ...text import names
+from ...text.vocabulary import load_names, save_names, whole
 
 
 def load_split(
@@ -81,7 +81,7 @@ def check_names(split: Split, corpus: str, workdir: Workdir) -> None:
         if not path.exists():
             continue
         # An earlier version kept blanks around names, and fractions of whole numbers.
-        recorded = [names.whole(name.strip()) for name in names.load(path).tokens]
+        recorded = [whole(name.strip()) for name in load_names(path).tokens]
         if recorded != [name.strip() for name in current.tokens]:
             raise UsageError(
                 f"{path} has other {kind} than --corpus={corpus}; train in a new --workdir"
@@ -110,8 +110,8 @@ def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Work
         mean: Mean rating, which the model adds to its scores.
     """
     files.write_json(workdir.corpus, {"fingerprint": fingerprint, "mean": mean})
-    names.save(split.users, workdir.users)
-    names.save(split.items, workdir.items)
+    save_names(split.users, workdir.users)
+    save_names(split.items, workdir.items)
     with replacing(workdir.known) as temporary, open(temporary, "wb") as file:
         np.savez(file, **split.known._asdict())
 

@@ -23,8 +23,7 @@ from ...system import devices
 from ...system.checked_files import damaged
 from ...tables.arrays import read_npz
 from ...tables.base import Table
-from ...text import names
-from ...text.vocabulary import Vocabulary
+from ...text.vocabulary import Vocabulary, load_names
 
 CORPUS_SHAPE = {"fingerprint": dict, "mean": float}  # fields of corpus.json
 
@@ -59,7 +58,7 @@ def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecomm
         raise RunError(
             f"{workdir.path}: nothing is trained there yet; run `lexrow train` with it first"
         )
-    users, items = names.load(workdir.users), names.load(workdir.items)
+    users, items = load_names(workdir.users), load_names(workdir.items)
     known = KnownItems(*read_npz(workdir.known, KnownItems._fields))
     if not _is_consistent(known, len(users.tokens), len(items.tokens)):
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"

@@ -44,8 +44,8 @@ class SpectralStart:
         """Return the vectors of the tables `users` and `items`, by name."""
         if not self._vectors:
             began = time.perf_counter()
-            # A table on a parameter server is made in the scope of a device of the server. There,
-            # TensorFlow refuses products with a sparse matrix.
+            # A table is made in the scope of its device, where TensorFlow may have no product with
+            # a sparse matrix.
             with tf.device(None):
                 users_UK, items_VK = self._compute()
             self.digest = zlib.crc32(items_VK.tobytes(), zlib.crc32(users_UK.tobytes()))

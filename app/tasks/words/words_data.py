@@ -14,7 +14,7 @@ from absl import logging
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...input import counting, phrase_counts, pipeline, sequences, token_cache, token_rows
+from ...input import counting, pipeline, sequences, token_cache, token_rows
 from ...input.blocks import check_blocks, find_blocks, share_of
 from ...input.token_cache import KeptTokens
 from ...settings import CorpusConfig, InputConfig, VocabularyConfig
@@ -200,7 +200,7 @@ def count_text(
     progress = Progress.make(sources, hashed=is_alone)
     how = split, settings
     if phrases is None:
-        phrases = phrase_counts.find_phrases(sources, *how, rules, team)
+        phrases = counting.find_phrases(sources, *how, rules, team)
     limit = rules.vocab_memory_entries
     kept = None
     if is_trained and not ends_documents:  # a language model needs unknown words, which are dropped

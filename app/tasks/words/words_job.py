@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -27,7 +26,7 @@ from ...tables import memory
 from ...tables.dynamic.keys import STRING, KeyMap
 from ...tables.memory import Item
 from ...text.reading import Progress
-from ...training.job import Evaluator, Job, PlacedTables
+from ...training.job import Job, PlacedTables
 from ...types import ALONE, Batches, NgramRule, Team
 from .. import text_tasks
 from . import growing_words, words_data
@@ -76,15 +75,8 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
             placed = dataclasses.replace(placed, memory=[*placed.memory, *items])
     data = text_tasks.make_data(text, config.input, workdir, batches, text.words, _BATCH_UNIT, spec)
     data = dataclasses.replace(data, summary=[*data.summary, *lines])
-    evaluator = None
-    if placed.tables:  # --plan_only makes none
-        gather = functools.partial(model.gather_words, placed.tables["input"].gather)
-        score = functools.partial(text_tasks.score_vectors, gather, model.dim, text.vocabulary)
-        # No one benchmark says how good they are.
-        evaluator = Evaluator(lambda _: score(), is_monitored=False)
     return placing.make_job(
         *(config, model, placed, data),
-        evaluator=evaluator,
         growth=_growth(model, text, rule),
         finish=text_tasks.write_and_score,
     )
@@ -115,7 +107,7 @@ def _grow_subwords(
 def _make_growing_job(config: Config, text: Text, workdir: Workdir) -> Job:
     """Return the job for a vocabulary that grows while training (--table=dynamic).
 
-    It has no evaluator. Raise UsageError if --table_gb or the memory is not enough.
+    Raise UsageError if --table_gb or the memory is not enough.
     """
     # Words without a row are not drawn as negatives until `reweigh` gives them a weight.
     specs = make_model(config, np.ones(1, bool)).tables()

@@ -15,8 +15,8 @@ from gensim.models.phrases import Phrases
 from gensim.test.utils import datapath
 
 from app.errors import DamagedError
-from app.input import phrase_counts
-from app.input.phrase_counts import make_joiner, make_phrase_splitter
+from app.input import counting
+from app.input.phrase_joining import make_joiner, make_phrase_splitter
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
 from app.text import phrase_table
 from app.text.phrase_table import PhraseTable
@@ -52,7 +52,7 @@ def as_lists(ragged):
 def find(sources, documents="line", entries=10**6, block_bytes=1 << 20, **flags):
     settings = VocabularyConfig(vocab_memory_entries=entries, **{"phrases": 1, **flags})
     corpus = CorpusConfig(documents=documents)
-    return phrase_counts.find_phrases(
+    return counting.find_phrases(
         tuple(map(str, sources)), corpus, InputConfig(block_bytes=block_bytes), settings
     )
 
@@ -139,7 +139,8 @@ def test_scores_are_those_of_the_formulas(tmp_path):
             rows = [expected[score][pair] for pair in found.pairs]
             assert found.counts.tolist() == [count for count, _ in rows]
             np.testing.assert_allclose(found.scores, [value for _, value in rows], rtol=1e-12)
-            assert (np.diff(found.scores) <= 0).all()
+            order = zip((-found.scores).tolist(), found.pairs, strict=True)
+            assert [*order] == sorted(zip((-found.scores).tolist(), found.pairs, strict=True))
 
 
 def by_words(worda_count, wordb_count, bigram_count, len_vocab, min_count, corpus_word_count):
@@ -184,7 +185,7 @@ def test_default_scores_follow_the_default_thresholds():
 
 @pytest.mark.slow
 def test_memory_is_bounded_and_frequent_phrases_are_found(corpus, caplog, monkeypatch):
-    monkeypatch.setattr(phrase_counts, "_BUFFERED", 1000)
+    monkeypatch.setattr(counting, "_BUFFERED", 1000)
     flags = {"phrase_min_count": 30, "phrase_threshold": 10.0, "block_bytes": 4096}
     whole = find([corpus], **flags)
     with caplog.at_level(logging.WARNING, logger="absl"):
@@ -198,14 +199,14 @@ def test_memory_is_bounded_and_frequent_phrases_are_found(corpus, caplog, monkey
 
 
 def test_pair_counts_never_hold_more_than_the_limit():
-    counts = phrase_counts.PairCounts(limit=50)
+    counts = counting.PairCounts(limit=50)
     draw = np.random.default_rng(3)
     for _ in range(40):
         tokens = np.array([b"%d" % word for word in draw.choice(200, 20, replace=False)], object)
         pairs = np.stack([np.arange(20), np.roll(np.arange(20), 1)], axis=1)
-        counts.add(tokens, np.full(20, 2), pairs, np.ones(20, np.int64))
-        counts.pairs(1)  # merges
-        assert len(counts._ids) + len(counts._keys) <= 50
+        counts.add_pairs(counts.add(tokens, np.full(20, 2))[pairs], np.ones(20, np.int64))
+        counts.prune()
+        assert counts.size <= 50
     pairs, counts_P, of_tokens_P2 = counts.pairs(1)
     assert (of_tokens_P2.min(axis=1) >= counts_P).all()
     assert len(pairs) == len(set(pairs)) == len(counts_P)
