@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import UnknownNameError
-from .text.names import close_names, whole
+from .text.vocabulary import close_names, whole
 from .trained import Run, argument_names, given_items, takes_settings, writing
 
 if TYPE_CHECKING:
@@ -136,9 +136,11 @@ class Items:
             KeyError: A user or an item is not known; the message names similar ones.
 
         Example:
-            >>> [name for name, _ in items.recommend(3, k=2)]
-            ['1', '9']
+            >>> [name for name, _ in items.recommend(3, k=1)]
+            ['3']
         """
+        if k < 1:
+            raise ValueError(f"k={k}: ask for at least one item")
         is_one = isinstance(users, str) or not isinstance(users, Iterable)
         names = [users] if is_one else list(users)
         users_N = _ids(names, self._user_ids, "user")
@@ -196,11 +198,12 @@ class Items:
         """
         return _nearest(self.user_vectors, self.users, *_ids([user], self._user_ids, "user"), k)
 
-    def evaluate(self, pairs: Any, **columns: str) -> dict[str, Any]:
+    def evaluate(self, pairs: Any, top: str = "", **columns: str) -> dict[str, Any]:
         """Return the scores of pairs that are not in training, such as `recall@10`.
 
         Args:
             pairs: As for `train_recommender`.
+            top: Lengths of the lists to score, such as "10,20"; empty for those of the run.
             columns: The names of columns, as there.
 
         Raises:
@@ -213,7 +216,7 @@ class Items:
                 value, others = os.fspath(pairs), {}
             else:
                 value, others = _write_pairs(self._run, pairs, columns, "scored.csv")
-            config = self._run.config_with(**others)
+            config = self._run.config_with(**others, **({"top": top} if top else {}))
             return recommend_job.evaluate(config, self._run.workdir, value)[1]
 
     @functools.cached_property
@@ -258,7 +261,7 @@ def _ids(names: Sequence[Any], ids: dict[str, int], kind: str) -> np.ndarray:
     for name, number in zip(names, found, strict=True):
         if number is None:
             close = " or ".join(map(repr, close_names(str(name), list(ids))))
-            remedy = f"did you mean {close}?" if close else f"give a {kind} of the training pairs"
+            remedy = f"did you mean {close}?" if close else "give one of the training pairs"
             raise UnknownNameError(f"{str(name)[:60]!r}: unknown {kind}; {remedy}")
     return np.array(found, np.int32)
 

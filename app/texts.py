@@ -212,7 +212,7 @@ def _write_labelled(run: Run, texts: Any, labels: Iterable[Any]) -> str:
     """Write texts and their labels to a file in the workdir, and return its path."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"texts is {type(texts).__name__}; give a list of texts beside labels")
-    path, missing = run.path / "texts.csv", object()
+    path, missing, count = run.path / "texts.csv", object(), -1
     with writing(path) as file:
         rows = csv.writer(file)
         rows.writerow(["text", "label"])
@@ -225,6 +225,8 @@ def _write_labelled(run: Run, texts: Any, labels: Iterable[Any]) -> str:
             if not isinstance(text, str):
                 raise ValueError(f"texts[{count}] is {type(text).__name__}, and not a text")
             rows.writerow([text, _BETWEEN.join(_listed(label, f"labels[{count}]"))])
+        if count < 0:
+            raise ValueError("texts has no text; give at least one")
     return os.fspath(path)
 
 

@@ -22,6 +22,7 @@ from .cli import startup
 from .errors import StoppedError, UsageError
 from .settings import Config, flag_values
 from .settings.checks import make_config
+from .settings.setting import fault
 from .system.files import replacing
 from .text.fasttext import model_file
 from .text.phrase_table import join_words
@@ -138,6 +139,15 @@ class Run:
             for place, item in enumerate(given_items(items)):
                 file.write(_line(item, is_tokens, f"{argument}[{place}]"))
         return os.fspath(path), is_tokens
+
+    def config_with(self, **values: Any) -> Any:
+        """Return the settings of the run, some of them replaced; raise ValueError for wrong ones."""
+        with argument_names():
+            for name, value in values.items():
+                field = flag_values.fields()[name]
+                if wrong := fault(field, value):
+                    raise UsageError(f"{name}={value}: {wrong}")
+        return flag_values.from_names({**read_settings(self.path), **values})
 
     def settings(self, task: str, given: Mapping[str, Any], corpus: str = "") -> Config:
         """Return the settings of training, with those of the workdir where none are given.

@@ -23,8 +23,8 @@ def trained(tmp_path_factory) -> Items:
     return lexrow.train_recommender(PAIRS, workdir=path, **FAST)
 
 
-def test_examples():
-    examples = {"train_recommender": lexrow.train_recommender}
+def test_examples(trained):
+    examples = {"train_recommender": lexrow.train_recommender, "items": trained}
     for test in doctest.DocTestFinder().find(module, globs=examples):
         assert doctest.DocTestRunner().run(test).failed == 0, test.name
 
@@ -107,7 +107,7 @@ def test_bad_columns():
 def test_bad_questions(trained):
     with pytest.raises(KeyError, match="'99': unknown user; did you mean '9'"):
         trained.recommend(99)
-    with pytest.raises(KeyError, match="'x': unknown item; give a item of the training pairs"):
+    with pytest.raises(KeyError, match="'x': unknown item; give one of the training pairs"):
         trained.similar_items("x")
     with pytest.raises(ValueError, match="items has no item"):
         trained.recommend_for([])

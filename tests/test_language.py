@@ -23,7 +23,7 @@ def trained(tmp_path_factory) -> Language:
 
 
 def test_examples(trained):
-    examples = {"train_language_model": lexrow.train_language_model}
+    examples = {"train_language_model": lexrow.train_language_model, "model": trained}
     for test in doctest.DocTestFinder().find(module, globs=examples):
         assert doctest.DocTestRunner().run(test).failed == 0, test.name
 

@@ -21,8 +21,8 @@ def trained(tmp_path_factory) -> Texts:
     return lexrow.train_classifier(given, ["yes", "no", "so"] * 60, workdir=path, **FAST)
 
 
-def test_examples():
-    examples = {"train_classifier": lexrow.train_classifier}
+def test_examples(trained):
+    examples = {"train_classifier": lexrow.train_classifier, "texts": trained}
     for test in doctest.DocTestFinder().find(module, globs=examples):
         assert doctest.DocTestRunner().run(test).failed == 0, test.name
 
@@ -76,7 +76,7 @@ def test_a_classifier_of_fasttext_predicts_as_fasttext_does(tmp_path):
     texts = lexrow.load(tmp_path / "model.bin")
     assert isinstance(texts, Texts)
     assert texts.predict(["good", "bad"]) == ["yes", "no"]
-    ((chance, label),) = peer.f.predict("good", 1, 0.0, "strict")
+    ((chance, label),) = peer.f.predict("good\n", 1, 0.0, "strict")
     assert texts.predict("good", k=1) == [(label.removeprefix("__label__"), pytest.approx(chance))]
 
 

@@ -151,7 +151,7 @@ def test_files_are_loaded_as_they_were_written(trained, tmp_path):
 
 
 def test_training_on_adds_words(tmp_path):
-    words = lexrow.train_words([["a", "b"]] * 50, dim=4, epochs=1, batch_tokens=256)
+    words = lexrow.train_words([["a", "b"]] * 99, dim=4, epochs=1, batch_tokens=256, subsample=0.0)
     before = words["a"]
     assert words.train(["a new b"] * 50, epochs=1) is words
     assert set(words.tokens) == {"a", "b", "new"}
