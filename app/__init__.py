@@ -30,7 +30,6 @@ _MODULES = {
     "Items": "items",
     "Language": "language",
 }
-__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
@@ -41,4 +40,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*_MODULES, "__version__"]

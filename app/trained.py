@@ -32,6 +32,8 @@ _TEXTS = "texts.txt"
 
 # Settings that say how a command ends or what it prints, and those that have an argument.
 _OF_COMMANDS = frozenset({"task", "workdir", "corpus", "plan_only", "data_dir"})
+# Settings that people change most, which a signature names first.
+_FIRST = frozenset({"dim", "epochs", "learning_rate", "loss", "min_count", "seed", "window"})
 _PREFIX = "lexrow-"
 # By task, the module and the class of what a program gets.
 _KINDS = {
@@ -54,13 +56,11 @@ def takes_settings(task: str) -> Callable[[Callable], Callable]:
         own = inspect.signature(function)
         parameters = [one for one in own.parameters.values() if one.kind != one.VAR_KEYWORD]
         taken = {one.name for one in parameters} | _OF_COMMANDS
-        for name, field in sorted(flag_values.fields_of(flag_values.TASKS[task]).items()):
-            if name not in taken:
-                kind = inspect.Parameter.KEYWORD_ONLY
-                default = inspect.Parameter(
-                    name, kind, default=field.default, annotation=field.type
-                )
-                parameters.append(default)
+        fields = flag_values.fields_of(flag_values.TASKS[task])
+        for name in sorted(fields.keys() - taken, key=lambda name: (name not in _FIRST, name)):
+            kind, default = inspect.Parameter.KEYWORD_ONLY, fields[name].default
+            parameter = inspect.Parameter(name, kind, default=default)
+            parameters.append(parameter.replace(annotation=fields[name].type))
         function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         return function
 
@@ -141,7 +141,7 @@ class Run:
         return os.fspath(path), is_tokens
 
     def config_with(self, **values: Any) -> Any:
-        """Return the settings of the run, some of them replaced; raise ValueError for wrong ones."""
+        """Return the settings of the run with other values; raise ValueError for wrong ones."""
         with argument_names():
             for name, value in values.items():
                 field = flag_values.fields()[name]

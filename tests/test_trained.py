@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import pathlib
+import pydoc
 
 import pytest
 
 import app as lexrow
 from app.trained import Run
+from tests import stubs
 
 
 def given(tmp_path, texts):
@@ -112,3 +114,14 @@ def test_a_temporary_workdir_goes_with_its_result():
     assert folder.is_dir()
     del words
     assert not folder.exists()
+
+
+def test_editors_see_the_same_signatures():
+    written = pathlib.Path(lexrow.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    assert written == stubs.text(), "python -m tests.stubs > app/__init__.pyi"
+
+
+def test_help_is_one_screen():
+    text = pydoc.plain(pydoc.render_doc(lexrow))
+    assert len(text.splitlines()) <= 50
+    assert "lexrow.train_words" in text
