@@ -22,7 +22,6 @@ from .errors import UsageError
 from .settings import flag_values
 
 _MOST_WORKERS = 1000  # a larger number is taken for a typing error
-_OWN_FLAGS = ("workers", "port")
 _STRATEGY = "multi_worker"
 
 
@@ -33,63 +32,40 @@ def main(arguments: Sequence[str]) -> None:
         arguments: The arguments after the `--`: the flags of `lexrow train`.
 
     Raises:
-        UsageError: The flags are not possible, or a port is in use.
+        UsageError: The flags are not possible, or are not on their side of the `--`.
         RunError: A process keeps ending.
     """
-    values = absl_flags.FLAGS
-    _check(arguments)
-    hosts = local_cluster.make_hosts(values.workers, values.port)
-    sys.exit(local_cluster.train(hosts, _add_strategy(arguments), flags.parsed().run))
+    values, strategy = absl_flags.FLAGS, f"--strategy={_STRATEGY}"
+    workers = values["workers"].present
+    given = [name for name in flag_values.fields() if values[name].present]
+    if given:
+        flag = f"--{given[0]}={values[given[0]].value}"
+        where = "write it after the others and a --"
+        raise UsageError(f"{flag} is a flag of `lexrow train`; {where}")
+    if not arguments:
+        raise UsageError(
+            f"--workers={values.workers}: give the flags of the run to train, as in "
+            "-- --flagfile=configs/words.cfg --workdir=DIR"
+        )
+    others = flags.parse([sys.argv[0], *arguments])
+    if others:
+        raise UsageError(f"{others[0]!r} is not a flag; write it as --NAME=VALUE, see --help")
+    if values["workers"].present != workers:
+        raise UsageError("--workers is a flag of `lexrow cluster`; write it before the --")
+    if values["strategy"].present and values.strategy != _STRATEGY:
+        raise UsageError(
+            f"--strategy={values.strategy}: `lexrow cluster` adds {strategy} itself, as the "
+            "processes that it starts need it; leave the flag out"
+        )
+    values([sys.argv[0], strategy])
+    hosts = local_cluster.make_hosts(values.workers)
+    sys.exit(local_cluster.train(hosts, [*arguments, strategy], flags.parsed().run))
 
 
 def define() -> None:
     """Define the flags of this command and of a training run."""
     flags.define_settings()
     flags.define("workers", 2, "The number of workers.", bounds=(1, _MOST_WORKERS))
-    text = "The first port of the processes; 0 takes free ports."
-    flags.define("port", 0, text, bounds=(0, 2**16 - 1))
-
-
-def _check(arguments: Sequence[str]) -> None:
-    """Raise UsageError if a flag of this command is impossible, or one of `lexrow train` misplaced.
-
-    Flags of `lexrow train` come after the `--`.
-    """
-    values = absl_flags.FLAGS
-    for name in flag_values.fields():
-        if values[name].present:
-            flag = f"--{name}={values[name].value}"
-            where = "write it after the others and a --"
-            raise UsageError(f"{flag} is a flag of `lexrow train`; {where}")
-    if not arguments:
-        raise UsageError(
-            f"--workers={values.workers}: give the flags of the run to train, as in "
-            "-- --flagfile=configs/words.cfg --workdir=DIR"
-        )
-
-
-def _add_strategy(arguments: Sequence[str]) -> list[str]:
-    """Set the global flags of `lexrow train`; return the arguments, with --strategy at the end.
-
-    Raises:
-        UsageError: --strategy has another value already, or an argument is no flag of
-            `lexrow train` or has a wrong value.
-    """
-    values = absl_flags.FLAGS
-    before = {name: values[name].present for name in _OWN_FLAGS}
-    others = flags.parse([sys.argv[0], *arguments])
-    if others:
-        raise UsageError(f"{others[0]!r} is not a flag; write it as --NAME=VALUE, see --help")
-    for name in _OWN_FLAGS:
-        if values[name].present != before[name]:
-            raise UsageError(f"--{name} is a flag of `lexrow cluster`; write it before the --")
-    if values["strategy"].present and values.strategy != _STRATEGY:
-        raise UsageError(
-            f"--strategy={values.strategy}: `lexrow cluster` adds --strategy={_STRATEGY} itself, "
-            "as the processes that it starts need it; leave the flag out"
-        )
-    values([sys.argv[0], f"--strategy={_STRATEGY}"])
-    return [*arguments, f"--strategy={_STRATEGY}"]
 
 
 if __name__ == "__main__":

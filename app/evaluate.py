@@ -70,13 +70,17 @@ def define() -> None:
     flags.define("json", "", "A file to write the scores to.", path=True)
 
 
+def _refuse(names: Sequence[str], beside: str) -> None:
+    """Raise UsageError if one of some flags is given, which means nothing beside others."""
+    for name in names:
+        if absl_flags.FLAGS[name].present:
+            raise UsageError(f"--{name} means nothing {beside}; leave it out")
+
+
 def _check_vector_flags() -> None:
     """Raise UsageError if there is nothing to score the vectors on, or --top has no effect."""
     values = absl_flags.FLAGS
-    for name in _OF_RECOMMENDERS:
-        if values[name].present:
-            given = f"--{name}={values[name].value}"
-            raise UsageError(f"{given} means nothing without --heldout=FILE; leave it out")
+    _refuse(_OF_RECOMMENDERS, "without --heldout=FILE")
     if values.pairs or values.analogies:
         return
     if not values.benchmarks:
@@ -102,23 +106,19 @@ def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
             of no task with such scores, or a file cannot be used.
         RunError: There is no checkpoint that can be read.
     """
-    for name in _OF_VECTORS:
-        if absl_flags.FLAGS[name].present:
-            raise UsageError(f"--{name} means nothing to --heldout={heldout}; leave it out")
-    stored = read_settings(folder)
-    top, task = absl_flags.FLAGS.top, stored.get("task")
-    for name in _OF_RECOMMENDERS if task and task != "recommend" else ():
-        if absl_flags.FLAGS[name].present:
-            given = f"--{name}={absl_flags.FLAGS[name].value}"
-            raise UsageError(f"{given} means nothing to --task={task}; leave it out")
+    _refuse(_OF_VECTORS, f"to --heldout={heldout}")
+    stored, values = read_settings(folder), absl_flags.FLAGS
+    task = stored.get("task")
     if task == "recommend":
-        stored["score_users"] = absl_flags.FLAGS.score_users
-        check_score_users(stored["score_users"])
-    if top:
-        wrong = fault(flag_values.fields()["top"], top)
+        stored["score_users"] = values.score_users
+        check_score_users(values.score_users)
+    elif task:
+        _refuse(_OF_RECOMMENDERS, f"to --task={task}")
+    if values.top:
+        wrong = fault(flag_values.fields()["top"], values.top)
         if wrong:
-            raise UsageError(f"--top={top}: {wrong}")
-        stored["top"] = top
+            raise UsageError(f"--top={values.top}: {wrong}")
+        stored["top"] = values.top
     config, place = startup.start_run(folder, stored)
     from .tasks import all_tasks
 

@@ -83,52 +83,45 @@ def main(_: Sequence[str]) -> None:
         Workdir(values.workdir).check_output(values.output)
     stored = read_settings(values.workdir)
     task = stored.get("task", "words")
-    formats = _formats_of_task(task) if stored else {}
-    known = dict.fromkeys((*formats, *SHARED.get(task, FORMATS)) if stored else FORMATS)
-    if values.format not in known and values.workdir and not stored:
+    formats: Mapping[str, Callable[..., str]] = {}
+    if values.workdir and not stored:
         raise UsageError(
             f"--workdir={values.workdir}: no trained run there; name the folder of one"
         )
+    if stored:
+        startup.start_tensorflow()
+        from .tasks import all_tasks
+
+        formats = all_tasks.EXPORTS.get(task, {})
+    known = dict.fromkeys((*formats, *SHARED.get(task, FORMATS)))
     if values.format not in known:
         raise UsageError(
             f"--format={values.format}: no format of --task={task}; choose from {', '.join(known)}"
         )
-    for name in (name for names in _OPTIONS.values() for name in names):
-        if values[name].present and name not in _OPTIONS.get(values.format, ()):
+    own = _OPTIONS.get(values.format, ())
+    others = {name for names in _OPTIONS.values() for name in names} - {*own}
+    if values.format in formats:
+        others.add("restrict")
+    for name in sorted(others):
+        if values[name].present:
             raise UsageError(f"--{name} means nothing to --format={values.format}; leave it out")
     if values.format in formats:
-        if values.restrict:
-            raise UsageError(f"--restrict means nothing to --format={values.format}; leave it out")
-        options = {name: values[name].value for name in _OPTIONS.get(values.format, ())}
         run = startup.start_run(values.workdir, stored)
+        options = {name: values[name].value for name in own}
         print(formats[values.format](*run, values.output, **options))
         return
     if values.restrict and values.sif:
         raise UsageError("--sif and --restrict: the shares of words need all counts; leave out one")
-    vectors = _first_words(flags.vectors(), values.restrict)
+    vectors = flags.vectors()
+    if count := values.restrict:
+        counts = None if vectors.counts is None else vectors.counts[:count]
+        tokens, matrix = vectors.tokens[:count], vectors.matrix[:count]
+        vectors = vectors._replace(tokens=tokens, matrix=matrix, counts=counts)
     FORMATS[values.format](vectors, values.output)
     rows, columns = len(vectors.tokens), vectors.matrix.shape[1]
     has_text_ops = values.format == "saved_model" and vectors.form
     needs = " (to load it: import tensorflow_text)" if has_text_ops else ""
     print(f"{values.output}: {rows:,} vectors of {columns} numbers{needs}")
-
-
-def _first_words(vectors: WordVectors, count: int) -> WordVectors:
-    """Return the vectors of the first `count` words, or of all if it is 0."""
-    if not count:
-        return vectors
-    counts = None if vectors.counts is None else vectors.counts[:count]
-    return vectors._replace(
-        tokens=vectors.tokens[:count], matrix=vectors.matrix[:count], counts=counts
-    )
-
-
-def _formats_of_task(task: str) -> Mapping[str, Callable[..., str]]:
-    """Start TensorFlow, and return the formats of a task alone."""
-    startup.start_tensorflow()
-    from .tasks import all_tasks
-
-    return all_tasks.EXPORTS.get(task, {})
 
 
 def define() -> None:

@@ -40,12 +40,11 @@ def main(_: Sequence[str]) -> None:
     """
     values = absl_flags.FLAGS
     predict = _load_predictor(values.workdir, values.model)
-    format_labels = _as_json if values.json else _as_text
     cut_lines = 0
     for texts, count in _lines(sys.stdin.buffer):
         cut_lines += count
         predictions = predict(texts, values.k, values.threshold)
-        sys.stdout.write("".join(f"{format_labels(labels)}\n" for labels in predictions))
+        sys.stdout.write("".join(f"{_format(labels)}\n" for labels in predictions))
         sys.stdout.flush()
     if cut_lines:
         logging.warning("%d lines are longer than %d bytes; cut there", cut_lines, LONGEST_LINE)
@@ -116,14 +115,11 @@ def _lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes]
         yield cut([rest.removeprefix(BYTE_ORDER_MARK) if is_start else rest])
 
 
-def _as_text(labels: list[tuple[str, float]]) -> str:
-    """Return each label and its probability in six digits, with tabs: a label may have blanks."""
+def _format(labels: list[tuple[str, float]]) -> str:
+    """Return labels and probabilities in one line, with tabs (a label may have blanks) or JSON."""
+    if absl_flags.FLAGS.json:
+        return json.dumps(dict(labels), ensure_ascii=False)
     return "\t".join(f"{label}\t{probability:.6g}" for label, probability in labels)
-
-
-def _as_json(labels: list[tuple[str, float]]) -> str:
-    """Return a JSON object of labels and probabilities, in one line."""
-    return json.dumps(dict(labels), ensure_ascii=False)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def main(users: Sequence[str]) -> None:
                 "or give --include_known"
             )
         excluded = None if values.include_known else chosen
-        for _, ids_MK, scores_MK in ranker.rows_blocks(rows_MD, excluded):
+        for _, ids_MK, scores_MK in ranker.blocks(np.zeros(1, np.int32), excluded, rows_MD):
             _print(None, *_named(trained.items.tokens, ids_MK[0], scores_MK[0]))
         return
     known = None if values.include_known else trained.known

@@ -81,18 +81,6 @@ class UniqueIds(NamedTuple):
     counts_G: Any
 
 
-class DisjointIds(NamedTuple):
-    """Ids to look up in one table, in groups that have no id in common.
-
-    The rows of the groups are read, differentiated and updated side by side, on several cores.
-
-    Attributes:
-        groups: The ids of each group, integers of any shape; an id may occur several times.
-    """
-
-    groups: Sequence[Any]
-
-
 class Rows(NamedTuple):
     """The rows of the N ids that a model looks up, each row once.
 
@@ -101,8 +89,8 @@ class Rows(NamedTuple):
         inverse_N: The index of each id among the unique ids, int32: the row of the n-th id is
             `values_UD[inverse_N[n]]`. None for `UniqueIds`.
         ids_U: The unique ids; None where no model needs them.
-        groups: The rows of each group of `DisjointIds` or `UniqueIds`, if these are several
-            lookups. The other attributes are None then.
+        groups: The rows of each group of ids, if a model gives a list of groups or `UniqueIds` in
+            groups, and these are several lookups. The other attributes are None then.
     """
 
     values_UD: Any

@@ -9,12 +9,8 @@ import pytest
 
 fasttext = pytest.importorskip("fasttext")  # there is no wheel for Python 3.13
 
-WORDS = [f"w{number}" for number in range(300)] + [
-    "\u00e9t\u00e9",
-    "\u65e5\u672c",
-    "\u03a9",
-    "na\u00efve",
-]
+WORDS = [f"w{number}" for number in range(300)]
+WORDS += ["\u00e9t\u00e9", "\u65e5\u672c", "\u03a9", "na\u00efve"]
 # A quantised output needs 256 labels or more.
 LABELS = 280
 _ALPHABET = "ab\u00e9\u00df\u65e5\u0416\U0001f600<>_-'\u0301w0123"

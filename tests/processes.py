@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tests.integration.commands import SECONDS
 
@@ -28,22 +26,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def listening(port: int) -> Iterator[None]:
-    """Takes whatever connections are made to a port, for the length of the block."""
-    done = threading.Event()
-    with socket.create_server(("", port)) as server:
-        server.settimeout(0.1)
-
-        def take() -> None:
-            while not done.is_set():  # one that is not taken would hold a place in the queue
-                with contextlib.suppress(OSError):
-                    server.accept()[0].close()
-
-        thread = threading.Thread(target=take)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
+def listening(port: int) -> socket.socket:
+    """Takes a port for the length of a `with` block."""
+    return socket.create_server(("", port))

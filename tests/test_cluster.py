@@ -14,9 +14,8 @@ import sys
 import pytest
 
 from app.distributed import cluster_spec, local_cluster
-from app.system import ports
-from tests.integration.commands import ROOT, SECONDS, refusal, run
-from tests.processes import is_running, listening, until
+from tests.integration.commands import ROOT, SECONDS, refused
+from tests.processes import is_running, until
 
 
 @contextlib.contextmanager
@@ -72,12 +71,17 @@ def test_it_starts_all_and_ends_with_the_chief(tmp_path):
     assert told == set(tasks)
 
 
+def kill(folder: pathlib.Path, worker: str) -> None:
+    """Kills a worker once the chief trains."""
+    until(lambda: "the chief trains" in (folder / "out").read_text())
+    (pid,) = (pid for pid, name in started(folder).items() if name == worker)
+    os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_started_again(tmp_path):
     with launched(tmp_path, "--workers=3") as process:
-        until(lambda: "the chief trains" in (tmp_path / "out").read_text())
-        (worker,) = (pid for pid, name in started(tmp_path).items() if name == "worker-1")
-        os.kill(worker, signal.SIGKILL)
+        kill(tmp_path, "worker-1")
         assert process.wait(SECONDS) == 0
     assert (tmp_path / "err").read_text() == "worker 1 ended (signal 9); starting it again\n"
     counts = list(started(tmp_path).values())
@@ -112,9 +116,7 @@ def test_it_stops_with_all_of_it(tmp_path, number):
 @pytest.mark.slow
 def test_a_chief_that_is_killed(tmp_path):
     with launched(tmp_path, "--workers=3", corpus="endless") as process:
-        until(lambda: "the chief trains" in (tmp_path / "out").read_text())
-        (chief,) = (pid for pid, name in started(tmp_path).items() if name == "worker-0")
-        os.kill(chief, signal.SIGKILL)
+        kill(tmp_path, "worker-0")
         assert process.wait(SECONDS) == 128 + signal.SIGKILL
         assert not any(map(is_running, started(tmp_path)))
     line = "the chief was ended by signal 9; run the same command to continue\n"
@@ -138,16 +140,16 @@ class Ended:
 
 def test_who_is_started_again():
     workers = [Ended(code) for code in (-9, 1, 0)]
-    left = {("worker", index): process for index, process in enumerate(workers)}
+    left = list(workers)
     local_cluster.watch(left, is_stopping=False)
     assert [process.revived for process in workers] == [1, 1, 0]
     local_cluster.watch(left, is_stopping=True)  # then one that was asked to stop has done so
     assert [process.revived for process in workers] == [2, 1, 0]
-    assert list(left) == [("worker", 0)]
+    assert left == workers[:1]
 
 
 def test_who_is_missing_is_named_once(caplog):
-    left = {("worker", 1): Ended(2)}
+    left = [Ended(2)]
     for _ in range(2):
         local_cluster.watch(left, is_stopping=False)
     assert caplog.messages == ["worker 1 is missing from now on: gone"]
@@ -156,14 +158,13 @@ def test_who_is_missing_is_named_once(caplog):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--workers=0", "--workers=0: give at least 1"),
         ("--workers=100000", "--workers=100000: give at most 1000"),
         ("--workers=2", "--workers=2: give the flags of the run to train, as in -- --fl"),
         (
             "--workers=2 --dim=3",
             "--dim=3 is a flag of `lexrow train`; write it after the others and a --",
         ),
-        ("--workers=2 -- --port=3", "--port is a flag of `lexrow cluster`; write it before the --"),
+        ("-- --workers=3", "--workers is a flag of `lexrow cluster`; write it before the --"),
         ("--workers=2 --ps=2 -- --dim=3", "--ps=2: no such flag"),
         ("--workers=2 -- stray", "'stray' is not a flag; write it as --NAME=VALUE"),
         ("--workers=2 -- --no_such=1", "no_such"),
@@ -173,30 +174,15 @@ def test_who_is_missing_is_named_once(caplog):
             "--workers=2 -- --strategy=mirrored",
             "--strategy=mirrored: `lexrow cluster` adds --strategy=multi_worker itself",
         ),
-        (
-            "--workers=2 --port=65536 -- --dim=3",
-            "--port=65536: give at most 65535",
-        ),
-        ("--workers=3 --port=65534 -- --dim=3", "--port=65534: 3 ports are needed from there"),
     ],
 )
 def test_flags_that_cannot_be(tmp_path, flags, message):
-    line = refusal(run(tmp_path, "app.cluster", *flags.split()))
+    line = refused(tmp_path, "app.cluster", *flags.split())
     assert line.startswith("cluster: ") and message in line
     assert not (tmp_path / "run").exists()
-
-
-def test_ports_that_are_taken(tmp_path):
-    (port,) = ports.free(1)
-    with listening(port):
-        for first, which in ((port, ""), (port - 1, f"port {port} is ")):
-            line = refusal(
-                run(tmp_path, "app.cluster", "--workers=2", f"--port={first}", "--", "-")
-            )
-            assert f"--port={first}: {which}in use; choose another, or leave it out" in line
 
 
 def test_another_run_in_the_workdir(tmp_path):
     with local_cluster.Workdir(tmp_path / "run").lock():
         flags = ("--workers=2", "--", f"--workdir={tmp_path}/run")
-        assert "another job is running there" in refusal(run(tmp_path, "app.cluster", *flags))
+        assert "another job is running there" in refused(tmp_path, "app.cluster", *flags)

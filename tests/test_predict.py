@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import types
 
 from app import predict
 
@@ -46,8 +47,12 @@ def test_a_line_that_is_too_long_is_cut_and_counted(monkeypatch):
     assert sum(cut for _, cut in found) == 2
 
 
-def test_an_answer():
+def test_an_answer(monkeypatch):
     found = [("good", 0.987654321), ("Sci Fi", 0.01)]
-    assert predict._as_text(found) == "good\t0.987654\tSci Fi\t0.01"
-    assert predict._as_json(found) == '{"good": 0.987654321, "Sci Fi": 0.01}'
-    assert predict._as_text([]) == ""
+    for as_json, labels, expected in (
+        (False, found, "good\t0.987654\tSci Fi\t0.01"),
+        (True, found, '{"good": 0.987654321, "Sci Fi": 0.01}'),
+        (False, [], ""),
+    ):
+        monkeypatch.setattr(predict.absl_flags, "FLAGS", types.SimpleNamespace(json=as_json))
+        assert predict._format(labels) == expected

@@ -14,7 +14,7 @@ import pytest
 
 from app.distributed.cluster_spec import parse_tf_config
 from tests.integration.commands import Command, Ended
-from tests.replaced import REPLACED, SMALLER
+from tests.replaced import ADDED, REPLACED, SMALLER
 
 ROOT = pathlib.Path(__file__).parents[1]
 COPIED = ("app", "configs", "data", "tests", "Makefile", "README.md", "pyproject.toml")
@@ -61,12 +61,10 @@ def write_examples(folder: pathlib.Path) -> None:
     lines = [f"__label__{label} {text} {i % 7}" for i in range(40) for label, text in kinds.items()]
     (folder / "reviews.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     header = "userId,movieId,rating,timestamp\n"
-    rows = [f"{u},{i},4.0,{100 + i}\n" for u in range(1, 20) for i in range(1, 30) if (u + i) % 3]
-    (folder / "ratings.csv").write_text(header + "".join(rows), encoding="utf-8")
-    rows = [
-        f"{u},{i},4.0,{200 + i}\n" for u in range(1, 20) for i in range(1, 30) if not (u + i) % 3
-    ]
-    (folder / "later.csv").write_text(header + "".join(rows), encoding="utf-8")
+    pairs = [(user, item) for user in range(1, 20) for item in range(1, 30)]
+    for name, later in (("ratings.csv", False), ("later.csv", True)):
+        rows = [f"{u},{i},4.0,{100 + i}\n" for u, i in pairs if later == ((u + i) % 3 == 0)]
+        (folder / name).write_text(header + "".join(rows), encoding="utf-8")
 
 
 def run(command: str, folder: pathlib.Path) -> Ended:
@@ -119,7 +117,8 @@ def furnished(copy):
 
 def ends_well(command: str, folder: pathlib.Path) -> None:
     """Runs the command, or what runs in its place."""
-    code, *said = run(REPLACED.get(command, command), folder)
+    added = [flags for part, flags in ADDED.items() if part in command]
+    code, *said = run(" ".join([REPLACED.get(command, command), *added]), folder)
     assert code == 0, f"{command} ended {code}:\n{''.join(said)[-4000:]}"
 
 
@@ -202,6 +201,7 @@ def test_the_processes_on_other_machines_know_who_they_are(tmp_path):
 
 def test_every_replacement_is_of_a_command():
     assert REPLACED.keys() <= set(ALL_COMMANDS)
+    assert [part for part in ADDED if not any(part in each for each in ALL_COMMANDS)] == []
     benchmarks = {case_of(command) for command in ALL_COMMANDS if command.startswith(BENCHMARKS)}
     assert SMALLER.keys() == benchmarks
 

@@ -14,10 +14,7 @@ import app.keras
 import app.sklearn
 
 NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
-PUBLIC = {
-    **{name: getattr(app.keras, name) for name in app.keras.__all__},
-    **{name: getattr(app.sklearn, name) for name in app.sklearn.__all__},
-}
+PUBLIC = {name: getattr(api, name) for api in (app.keras, app.sklearn) for name in api.__all__}
 # What takes the place of something of Keras.
 STOCK = {
     "SGD": keras.optimizers.SGD,

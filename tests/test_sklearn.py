@@ -46,21 +46,14 @@ def fitted():
 @pytest.mark.parametrize(
     "check",
     [
-        estimator_checks.check_estimator_cloneable,
-        estimator_checks.check_estimator_tags_renamed,
-        estimator_checks.check_valid_tag_types,
-        estimator_checks.check_estimator_repr,
-        estimator_checks.check_no_attributes_set_in_init,
-        estimator_checks.check_do_not_raise_errors_in_init_or_set_params,
-        estimator_checks.check_mixin_order,
-        estimator_checks.check_parameters_default_constructible,
-        estimator_checks.check_get_params_invariance,
-        estimator_checks.check_set_params,
+        *("estimator_cloneable", "estimator_tags_renamed", "valid_tag_types", "estimator_repr"),
+        *("no_attributes_set_in_init", "do_not_raise_errors_in_init_or_set_params", "mixin_order"),
+        *("parameters_default_constructible", "get_params_invariance", "set_params"),
     ],
 )
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=["classifier", "vectorizer"])
 def test_checks_of_scikit_learn(estimator, check):
-    check(type(estimator).__name__, clone(estimator))
+    getattr(estimator_checks, f"check_{check}")(type(estimator).__name__, clone(estimator))
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=["classifier", "vectorizer"])
@@ -92,12 +85,8 @@ def test_a_fitted_classifier_is_pickled(fitted):
 
 @pytest.mark.slow
 def test_labels_are_numbers_and_texts_hold_anything(fitted):
-    texts = [
-        'one "quoted",\n\nline',
-        "two\r\nlines, \ud800",
-        "three\u2028three",
-        "__label__1 four",
-    ] * 10
+    odd = ['one "quoted",\n\nline', "two\r\nlines, \ud800", "three\u2028three", "__label__1 four"]
+    texts = odd * 10
     labels = np.array([10, 2, 7, 2] * 10)
     model = TextClassifier(epochs=20, learning_rate=0.5, loss="one_vs_all", **SMALL)
     assert (model.fit(texts, labels).predict(texts) == labels).all()
@@ -135,6 +124,7 @@ def test_weights_of_texts():
 @pytest.mark.parametrize(
     ("texts", "labels", "weights", "message"),
     [
+        (None, ["a"], None, "^X is NoneType; give a list of texts"),
         ("one text", ["a"], None, "X is one string"),
         (["one", 2], ["a", "b"], None, r"X\[1\] is int, and not a text"),
         (["one", "two"], ["a"], None, "X has 2 texts, y the shape"),
@@ -142,6 +132,13 @@ def test_weights_of_texts():
         (["one", "two"], [0.5, 0.1], None, "Unknown label type"),
         (["one", "two"], ["a", "b"], [-1, 1], "egative"),
         (["one", "two"], ["a", "b"], [np.nan, 1], "NaN"),
+        (
+            ["one", "two"],
+            ["a", "b"],
+            [1, 1e38],
+            r"^sample_weight\[1\]=1e\+38; give at most 1,000,0",
+        ),
+        (["one", "two"], ["a", "b"], [1, 0], "^sample_weight: .* fewer than two labels"),
         (["", " "], ["a", "b"], None, "^X: no text has a word; give texts of words$"),
         (["one", "two"], ["a", np.nan], None, r"^y\[1\] is no label, but None or NaN; give each"),
         (["one", "two"], [None, "a"], None, r"^y\[0\] is no label"),
@@ -164,34 +161,23 @@ def test_texts_without_enough_words():
         TextVectorizer(**SMALL).fit(["one"] * 9)
 
 
-def test_parameters_that_cannot_be_used():
-    texts, labels = make_texts()
-    with pytest.raises(ValueError, match="^epochs=0"):
-        TextClassifier(epochs=0).fit(texts, labels)
-    with pytest.raises(ValueError, match="^epochs='a': give a whole number$"):
-        TextClassifier(epochs="a").fit(texts, labels)
-    with pytest.raises(ValueError, match="'nothing' is no setting"):
-        TextClassifier(settings={"nothing": 1}).fit(texts, labels)
-    with pytest.raises(ValueError, match="^random_state='a': give a whole number"):
-        TextClassifier(random_state="a").fit(texts, labels)
-    with pytest.raises(ValueError, match="^settings=.1.: give a dictionary"):
-        TextClassifier(settings=[1]).fit(texts, labels)
-    for name in ("dim", "seed", "text_column", "corpus", "workdir", "plan_only"):
-        with pytest.raises(ValueError, match=f"^settings: TextClassifier sets '{name}' itself"):
-            TextClassifier(settings={name: 1}).fit(texts, labels)
-    with pytest.raises(ValueError, match="^X is NoneType; give a list of texts"):
-        TextClassifier().fit(None, labels)
-
-
-def test_sample_weights_that_cannot_be_used():
-    texts, labels = make_texts()
-    weights = np.ones(len(texts))
-    weights[3] = 1e38
-    with pytest.raises(ValueError, match=r"^sample_weight\[3\]=1e\+38; give at most 1,000,000"):
-        TextClassifier(**SMALL).fit(texts, labels, weights)
-    only = (np.asarray(labels) == labels[0]).astype(float)
-    with pytest.raises(ValueError, match="^sample_weight: .* fewer than two labels"):
-        TextClassifier(**SMALL).fit(texts, labels, only)
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"epochs": 0}, "^epochs=0"),
+        ({"epochs": "a"}, "^epochs='a': give a whole number$"),
+        ({"settings": {"nothing": 1}}, "'nothing' is no setting"),
+        ({"random_state": "a"}, "^random_state='a': give a whole number"),
+        ({"settings": [1]}, "^settings=.1.: give a dictionary"),
+        *(
+            ({"settings": {name: 1}}, f"^settings: TextClassifier sets '{name}' itself")
+            for name in ("dim", "seed", "text_column", "corpus", "workdir", "plan_only")
+        ),
+    ],
+)
+def test_parameters_that_cannot_be_used(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        TextClassifier(**parameters).fit(*make_texts())
 
 
 @pytest.mark.slow

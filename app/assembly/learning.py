@@ -87,12 +87,6 @@ def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
             f"--class_devices={device_count}: there are {count} classes; give at most that number"
         )
     device_C = classes.assign_devices(counts_V, starts[-1], targets, device_count)
-    expected, worst = classes.imbalance(counts_V, starts[-1], targets, device_C)
-    logging.info(
-        "classes on %d devices: the busiest device has %.2f times an even share of a step's rows "
-        "on average, %.2f times at worst",
-        *(device_count, expected, worst),
-    )
     return ClassSoftmax(words, columns, starts, devices=device_C)
 
 

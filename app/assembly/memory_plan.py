@@ -22,6 +22,7 @@ from ..errors import UsageError
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..settings import Config, OptimizerConfig, TableConfig, VocabularyConfig
+from ..settings.flag_values import by_name, from_names
 from ..system import machine
 from ..tables import memory, sharded
 from ..tables.base import Slot, TableSpec
@@ -129,13 +130,11 @@ def plan(
 
     chosen = plan_with(config)
     if too_much(chosen.items, free):
-        remedies = []
-        for section, changes in _smaller(config):
-            changed = dataclasses.replace(getattr(config, section), **changes)
-            smaller = dataclasses.replace(config, **{section: changed})
-            if not too_much(plan_with(smaller).items, free):
+        values, remedies = by_name(config), []
+        for changes in _smaller(config):
+            if not too_much(plan_with(from_names(values | changes)).items, free):
                 remedies.append(" ".join(f"--{name}={value}" for name, value in changes.items()))
-        raise memory.refusal(chosen.items, free, remedies or _advice(config))
+        raise memory.refusal(chosen.items, free, remedies or [_advice(config)])
     return chosen
 
 
@@ -193,33 +192,29 @@ def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, in
     return {devices[spec.device]: spec.rows}
 
 
-def _smaller(config: Config) -> list[tuple[str, dict[str, Any]]]:
-    """Return sections with flags that may take less memory, in the order in which to propose them.
+def _smaller(config: Config) -> list[dict[str, Any]]:
+    """Return flags that may take less memory, in the order in which to propose them.
 
     There is none for --table=dynamic.
     """
+    if config.table.is_dynamic:
+        return []
     host = {"table": "host", "hot_rows": "auto"}
-    tables = [
+    return [
+        {"optimizer": "rowwise_adagrad"},
         {"table_dtype": "bfloat16"},
         host,
         {**host, "stage_steps": config.input.steps_per_call},
         {**host, "table_file": "FILE"},
     ]
-    changes = [("optimizer", {"optimizer": "rowwise_adagrad"}), *(("table", t) for t in tables)]
-    return changes if config.table.table != "dynamic" else []
 
 
-def _advice(config: Config) -> list[str]:
+def _advice(config: Config) -> str:
     """Return the advice for a run that no change of `_smaller` helps."""
-    if config.table.table == "dynamic":
-        return [_less_table_gb(config.table)]
+    if config.table.is_dynamic:
+        return f"give less than --table_gb={config.table.table_gb}"
     first = "samples" if config.run.task == "recommend" else "max_vocab_size"
-    return [f"lower --{first}, --dim or --batch_tokens"]
-
-
-def _less_table_gb(settings: TableConfig) -> str:
-    """Return the advice for --table=dynamic."""
-    return f"give less than --table_gb={settings.table_gb}"
+    return f"lower --{first}, --dim or --batch_tokens"
 
 
 def free_memory(settings: TableConfig, devices: list[str]) -> dict[str, int]:
@@ -255,12 +250,7 @@ def _gpu_bytes(name: str) -> int:
 
 
 def calls_per_chunk(stage_steps: int, steps_per_batch: int) -> int:
-    """Return the number of calls of the train function in a chunk, rounded up.
-
-    Args:
-        stage_steps: The value of --stage_steps, the least number of steps in a chunk.
-        steps_per_batch: The number of steps in a call.
-    """
+    """Return the number of calls in a chunk of at least --stage_steps steps."""
     return -(-stage_steps // steps_per_batch)
 
 
@@ -274,11 +264,8 @@ def first_lookups(
     an empty dictionary.
 
     Args:
-        model: Gives the lookups.
         batches: Pairs of an epoch and the data of S steps. At most `count` are taken.
         device: The device of the lookups.
-        count: The number of batches to look at.
-        micro_batches: The number of micro-batches in a step.
     """
     lookups = lookup_function(model, seed, micro_batches)
     ids_by_table: dict[str, list[np.ndarray]] = {}
@@ -436,8 +423,6 @@ def rows_for_words(
 
     Args:
         specs: The tables, which have a row for each word.
-        slots: The slots of a row.
-        vocabulary: The rules that give a word a row.
 
     Raises:
         UsageError: The memory is not enough for a single word, or a map of so many words does not
@@ -450,7 +435,8 @@ def rows_for_words(
         raise UsageError(f"--table_gb={settings.table_gb}: a word takes {taken} bytes; give more")
     items, free = [word_map(rows, vocabulary.min_count)], free_memory(settings, [])
     if too_much(items, free):
-        raise memory.refusal(items, free, [_less_table_gb(settings)])
+        remedy = f"give less than --table_gb={settings.table_gb}"
+        raise memory.refusal(items, free, [remedy])
     return rows
 
 

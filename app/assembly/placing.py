@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,9 +13,8 @@ from ..settings import Config
 from ..system import devices
 from ..system.xla import renumber_functions
 from ..tables.base import Table
-from ..tables.cached import CacheSize, make_caches
-from ..tables.dynamic.dynamic import DynamicTable
-from ..tables.dynamic.key_locator import KeyLocator
+from ..tables.cached import CacheSize
+from ..tables.dynamic.dynamic import DynamicTable, KeyLocator
 from ..tables.dynamic.keys import KeyMap
 from ..tables.initial import Unwritten
 from ..tables.memory import Item
@@ -106,7 +104,7 @@ def make_staging(
         device,
         calls_per_chunk=memory_plan.calls_per_chunk(config.table.stage_steps, steps_per_batch),
         steps_per_batch=steps_per_batch,
-        make_caches=functools.partial(make_caches, tables, cache_sizes, device),
+        cache_sizes=cache_sizes,
     )
 
 

@@ -26,9 +26,9 @@ from ..tables.dynamic.keys import INT64, KeyMap
 from ..tables.dynamic.row_store import RowStore
 from ..types import HOST
 
-# Makes a table from its name, its spec, the settings, the devices that `TableSpec.device` counts,
-# and the arguments that every kind of table takes.
-Maker = Callable[[str, TableSpec, TableConfig, Sequence[str], dict[str, Any]], Table]
+# Makes a table from its name, its rows, the settings, its device, and the arguments that every kind
+# of table takes.
+Maker = Callable[[str, int, TableConfig, str, dict[str, Any]], Table]
 
 DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16, "float16": tf.float16}
 
@@ -64,7 +64,7 @@ def make_tables(
             "rounding": settings.rounding,
             "seed": zlib.crc32(name.encode()) ^ seed,
         }
-        tables[name] = maker(name, spec, settings, devices, options)
+        tables[name] = maker(name, spec.rows, settings, devices[spec.device], options)
     return tables
 
 
@@ -81,30 +81,24 @@ def scoring_tables(tables: Mapping[str, Table]) -> dict[str, Table]:
     }
 
 
-def _on_device(
-    name: str, spec: TableSpec, settings: TableConfig, devices: Sequence[str], options: dict
-) -> Table:
+def _on_device(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
     """Return a table in the memory of its device."""
-    with tf.device(devices[spec.device]):
-        return DeviceTable(spec.rows, **options)
+    with tf.device(device):
+        return DeviceTable(rows, **options)
 
 
-def _on_host(
-    name: str, spec: TableSpec, settings: TableConfig, devices: Sequence[str], options: dict
-) -> Table:
+def _on_host(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
     """Return a table in host memory whose `device` is the device of the steps."""
     with tf.device(HOST):
-        table = DeviceTable(spec.rows, **options)
-    table.device = devices[spec.device]  # rows that are read from the table are used there
+        table = DeviceTable(rows, **options)
+    table.device = device  # rows that are read from the table are used there
     return table
 
 
-def _sharded(
-    name: str, spec: TableSpec, settings: TableConfig, devices: Sequence[str], options: dict
-) -> Table:
+def _sharded(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
     """Return a table in shards over all local devices, not only the given ones."""
     places = sharded.local_devices()
-    return sharded.make(spec.rows, devices=places, rule=settings.shard_rule, **options)
+    return sharded.make(rows, devices=places, rule=settings.shard_rule, **options)
 
 
 def in_file(path: str, workdir: Workdir) -> Maker:
@@ -129,12 +123,10 @@ def in_file(path: str, workdir: Workdir) -> Maker:
         read_own_header(Path(path), "", resume)  # refused before the workdir gets an id of a run
     file = TableFile(Path(path), files.owner_id(workdir, resume), resume)
 
-    def make(
-        name: str, spec: TableSpec, settings: TableConfig, devices: Sequence[str], options: dict
-    ) -> Table:
+    def make(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
         """Return a table in the file."""
-        table = FileTable(file, name, spec.rows, **options)
-        table.device = devices[spec.device]
+        table = FileTable(file, name, rows, **options)
+        table.device = device
         return table
 
     return make
@@ -143,32 +135,28 @@ def in_file(path: str, workdir: Workdir) -> Maker:
 def by_word(keys: KeyMap) -> Maker:
     """Return a maker of tables in which a map, which all tables share, gives each word its row."""
 
-    def make(
-        name: str, spec: TableSpec, settings: TableConfig, devices: Sequence[str], options: dict
-    ) -> Table:
+    def make(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
         """Return a table on its device."""
-        with tf.device(devices[spec.device]):
+        with tf.device(device):
             return RowStore(keys, **options)
 
     return make
 
 
-def by_id(rows: Mapping[str, int]) -> Maker:
+def by_id(most: Mapping[str, int]) -> Maker:
     """Return a maker of dynamic tables, which give an id a row when it first occurs.
 
     Args:
-        rows: The most rows of each dynamic table, by name. The maker makes other tables with all
+        most: The most rows of each dynamic table, by name. The maker makes other tables with all
             their rows on the device.
     """
 
-    def make(
-        name: str, spec: TableSpec, settings: TableConfig, devices: Sequence[str], options: dict
-    ) -> Table:
-        """Return a table on its device, dynamic and with its own map of ids if `rows` names it."""
-        if name not in rows:
-            return _on_device(name, spec, settings, devices, options)
-        with tf.device(devices[spec.device]):
-            return DynamicTable(KeyMap(rows[name], INT64, max_age=settings.max_age), **options)
+    def make(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
+        """Return a table on its device, dynamic and with its own map of ids if `most` names it."""
+        if name not in most:
+            return _on_device(name, rows, settings, device, options)
+        with tf.device(device):
+            return DynamicTable(KeyMap(most[name], INT64, max_age=settings.max_age), **options)
 
     return make
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 from ..checkpoints.checkpoint import Position
 from ..distributed import multi_worker, replicas
@@ -11,23 +10,15 @@ from ..distributed.cluster_spec import Hosts
 from ..errors import UsageError
 from ..settings import Config
 from ..settings.checks import check_micro_batches
+from ..settings.flag_values import by_name
 from ..training.runner import Runner
-
-# Each makes a runner from the settings and the processes of the cluster, and waits for these.
-RUNNERS: dict[str, Callable[[Config, Hosts | None], Runner]] = {
-    "none": lambda config, hosts: Runner(),
-    "mirrored": lambda config, hosts: replicas.mirrored(
-        config.run.sync_steps, config.run.sync_dtype
-    ),
-    "multi_worker": multi_worker.Workers,
-}
 
 
 def make_runner(config: Config, hosts: Hosts | None) -> Runner:
     """Return the runner of a run, connected to the other processes; for --plan_only a local one.
 
     Args:
-        hosts: The processes of the cluster; None for a strategy of one process.
+        hosts: The processes of the cluster; None for a strategy of one process, and to plan.
 
     Returns:
         The runner. The call waits until all processes of the cluster have arrived.
@@ -36,9 +27,12 @@ def make_runner(config: Config, hosts: Hosts | None) -> Runner:
         UsageError: This process differs from the others, or cannot use its address.
         RunError: A process did not arrive within --cluster_timeout.
     """
-    if config.run.plan_only:
-        return Runner()
-    return RUNNERS[config.run.strategy](config, hosts)
+    settings = config.run
+    if hosts is not None:
+        return multi_worker.Workers(settings, by_name(config), hosts)
+    if settings.strategy == "mirrored" and not settings.plan_only:
+        return replicas.mirrored(settings.sync_steps, settings.sync_dtype)
+    return Runner()
 
 
 def describe(config: Config, replicas: int) -> str:
@@ -74,8 +68,7 @@ def with_micro_batches(config: Config, replicas: int, position: Position | None)
             f"--micro_batches={micro}: {replicas} replicas cannot share them evenly; give a "
             f"multiple of {replicas}, or 0"
         )
-    config = dataclasses.replace(
-        config, input=dataclasses.replace(config.input, micro_batches=micro)
-    )
+    settings = dataclasses.replace(config.input, micro_batches=micro)
+    config = dataclasses.replace(config, input=settings)
     check_micro_batches(config)
     return config

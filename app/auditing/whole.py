@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -36,50 +36,6 @@ _SLICES = ("Slice", "StridedSlice")
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank")
 # Operations whose results are not computed by the step.
 _GIVEN = ("Placeholder", "Const")
-
-
-def findings(
-    function: Any,
-    variables: Mapping[str, tf.Variable],
-    least_bytes: int = LEAST_BYTES,
-    tables: set[str] | None = None,
-    explain: Callable[[Touch], tuple[str, str]] = explained,
-) -> Findings:
-    """Return the operations of a function on whole tables, grouped by table, type and cause.
-
-    The bytes are an upper bound: both branches of a condition count, and XLA fuses operations. The
-    body of a loop counts once. A read without a copy, or of the shape only, is not reported.
-
-    Args:
-        variables: All its variables by name. A tensor that could belong to several of them is
-            attributed to the first.
-        least_bytes: The size of the smallest table to report, in bytes.
-        tables: The names of the variables to report, by default all.
-        explain: Called for each operation. Returns its cause, and what to use instead.
-    """
-    merged: dict[tuple, Finding] = {}
-    for table, operation, name, moved in _Walk(function, variables, least_bytes).touches():
-        if not moved or not (tables is None or table.name in tables):
-            continue
-        cause, instead = explain(Touch(table.name, operation, name))
-        key = (table, operation.type, cause)
-        count = 1
-        if key in merged:
-            moved, count = moved + merged[key].bytes, count + merged[key].count
-        merged[key] = Finding(table.name, table.shape, operation.type, cause, moved, count, instead)
-    return Findings(merged.values(), least_bytes)
-
-
-def taken_by_row(
-    function: Any, variables: Mapping[str, tf.Variable], least_bytes: int = LEAST_BYTES
-) -> set[str]:
-    """Return the names of the tables: variables of which the function reads or writes single rows.
-
-    Args:
-        variables: Its variables by name.
-        least_bytes: The size of the smallest table, in bytes.
-    """
-    return _Walk(function, variables, least_bytes).by_row()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,10 +64,18 @@ class _Whole:
     elements: int
 
 
-class _Walk:
-    """One pass through the operations of a function, in the order in which they run."""
+class Walk:
+    """One pass through the operations of a function, in the order in which they run.
 
-    def __init__(self, function: Any, variables: Mapping[str, tf.Variable], least_bytes: int):
+    Args:
+        variables: All its variables by name. A tensor that could belong to several of them is
+            attributed to the first.
+        least_bytes: The size of the smallest table, in bytes.
+    """
+
+    def __init__(
+        self, function: Any, variables: Mapping[str, tf.Variable], least_bytes: int = LEAST_BYTES
+    ):
         self._touches: list[tuple[_Origin, tf.Operation, str, int, dict[_Table, int]]] = []
         self._copied: set[_Table] = set()  # in copy-on-read mode
         self._by_row: list[_Origin] = []
@@ -123,14 +87,37 @@ class _Walk:
         compiled = _is_compiled(function.function_def)
         self._walk(graph, [inner.get(tensor.name) for tensor in graph.inputs], "", compiled)
 
-    def touches(self) -> Iterator[tuple[_Table, tf.Operation, str, int]]:
-        """Yield a table, an operation on it, the name as `call/operation`, and bytes (may be 0)."""
-        for origin, operation, name, moved, copies in self._touches:
-            moved += sum(bytes_ for table, bytes_ in copies.items() if table in self._copied)
-            yield self._table(origin), operation, name, moved
+    def findings(
+        self,
+        tables: set[str] | None = None,
+        explain: Callable[[Touch], tuple[str, str]] = explained,
+    ) -> Findings:
+        """Return the operations on whole tables, grouped by table, type and cause.
+
+        The bytes are an upper bound: both branches of a condition count, and XLA fuses operations.
+        The body of a loop counts once. A read without a copy, or of the shape only, is not
+        reported.
+
+        Args:
+            tables: The names of the variables to report, by default all.
+            explain: Called for each operation. Returns its cause, and what to use instead.
+        """
+        merged: dict[tuple, Finding] = {}
+        for origin, op, name, moved, copies in self._touches:
+            table = self._table(origin)
+            moved += sum(bytes_ for copied, bytes_ in copies.items() if copied in self._copied)
+            if not moved or not (tables is None or table.name in tables):
+                continue
+            cause, instead = explain(Touch(table.name, op, name))
+            new = Finding(table.name, table.shape, op.type, cause, 0, 0, instead)
+            old = merged.get((table, op.type, cause), new)
+            merged[table, op.type, cause] = dataclasses.replace(
+                new, bytes=old.bytes + moved, count=old.count + 1
+            )
+        return Findings(merged.values(), self._least_bytes)
 
     def by_row(self) -> set[str]:
-        """Return the names of the tables that are read or written by row."""
+        """Return the names of the tables of which the function reads or writes single rows."""
         return {self._table(origin).name for origin in self._by_row}
 
     def _handles(self, variables: Mapping[str, tf.Variable]) -> dict[int, _Table]:
@@ -320,4 +307,4 @@ def audit(
         for name, table in tables.items()
         for path, variable in named_variables(table)
     }
-    return findings(traced, known, least_bytes)
+    return Walk(traced, known, least_bytes).findings()

@@ -22,8 +22,7 @@ from ..system.checked_files import COUNT, list_folder, read_json, reading
 from ..system.files import remove_folder, replacing, replacing_folder, system_error
 from ..tables.base import Checkpointable, Table
 from ..tables.variable import named_variables
-from . import bundle, stored
-from .bundle import Bundle
+from . import stored
 from .workdir import Workdir, read_settings
 
 T = TypeVar("T")
@@ -176,7 +175,7 @@ class Checkpoints:
         with replacing_folder(path, POSITION_FILE) as temporary:
             try:
                 saver = tf.train.Checkpoint(**_saved_by_tensorflow(self._tables))
-                saver.write(str(temporary / bundle.PREFIX))
+                saver.write(str(temporary / stored.PREFIX))
                 for name, table in self._stateful.items():
                     (temporary / name).mkdir()
                     table.snapshot(temporary / name)
@@ -221,16 +220,13 @@ class Checkpoints:
             RunError: All are damaged, one cannot be read or renamed, or it does not fit the tables.
         """
         position, damaged = _newest(self._folder, self._load)
-        if position is not None:
-            for path in damaged if rename_damaged else ():
-                aside = path.with_name(f"damaged-{path.name}")
-                remove_folder(aside)
-                try:
-                    path.rename(aside)
-                except OSError as error:
-                    raise RunError(f"cannot rename {path}: {error.strerror}; remove it") from error
-        elif damaged:
-            raise RunError(_all_damaged(self._folder))
+        for path in damaged if rename_damaged else ():
+            aside = path.with_name(f"damaged-{path.name}")
+            remove_folder(aside)
+            try:
+                path.rename(aside)
+            except OSError as error:
+                raise RunError(f"cannot rename {path}: {error.strerror}; remove it") from error
         return position
 
     def read(self) -> Position:
@@ -255,7 +251,7 @@ class Checkpoints:
                 stored.convert(path, name, table)
                 kinds = before["kind"], now["kind"]
                 logging.info("%s: table %r of kind %s becomes one of kind %s", path, name, *kinds)
-        saved = Bundle(path)
+        saved = stored.Bundle(path)
         with_variables = _saved_by_tensorflow(same_layout)
         _check_variables(path, saved, with_variables)
         saved.restore(tf.train.Checkpoint(**with_variables))
@@ -264,14 +260,14 @@ class Checkpoints:
         return position
 
 
-def _check_variables(path: Path, saved: Bundle, tables: Mapping[str, Table]) -> None:
+def _check_variables(path: Path, saved: stored.Bundle, tables: Mapping[str, Table]) -> None:
     """Raise RunError unless a checkpoint has every variable of tables, of equal shape and dtype.
 
     A table that was rounded to the nearest number has no count of writes: set the count to 0.
     """
     for name, table in tables.items():
         for attributes, variable in named_variables(table):
-            key = "/".join((name, *attributes, bundle.VALUE))
+            key = "/".join((name, *attributes, stored.VALUE))
             slot = attributes[-2] if "slots" in attributes else ""
             if key not in saved.shapes:
                 if attributes[-1] != _WRITES:
@@ -320,18 +316,11 @@ def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
     Raises:
         RunError: There is no such checkpoint, or one cannot be read.
     """
-    result, damaged = _newest(folder, read)
-    if result is None and damaged:
-        raise RunError(_all_damaged(folder))
+    result, _ = _newest(folder, read)
     if result is None:
         remedy = "run `lexrow train` with this workdir first"
         raise RunError(f"{folder}: there is no checkpoint; {remedy}")
     return result
-
-
-def _all_damaged(folder: Path) -> str:
-    """Return the error message for a folder whose checkpoints are all damaged."""
-    return f"every checkpoint in {folder} is damaged; train in a new workdir"
 
 
 def newest_position(folder: Path) -> Position | None:
@@ -343,7 +332,7 @@ def newest_position(folder: Path) -> Position | None:
     Raises:
         RunError: A checkpoint cannot be read.
     """
-    return _newest(folder, read_position, log_damage=False)[0]
+    return _newest(folder, read_position, is_quiet=True)[0]
 
 
 def is_finished(workdir: Workdir, asked: RunConfig | None = None) -> bool:
@@ -380,16 +369,17 @@ def count_newest_rows(folder: Path, name: str) -> int | None:
     Raises:
         RunError: A checkpoint cannot be read, or has no such rows by id.
     """
-    return _newest(folder, lambda path: stored.count_rows(path, name), log_damage=False)[0]
+    return _newest(folder, lambda path: stored.count_rows(path, name), is_quiet=True)[0]
 
 
 def _newest(
-    folder: Path, read: Callable[[Path], T], log_damage: bool = True
+    folder: Path, read: Callable[[Path], T], is_quiet: bool = False
 ) -> tuple[T | None, list[Path]]:
     """Return the result of `read` for the newest good checkpoint, and the newer, damaged ones.
 
-    The result is None if no checkpoint is good. If a running job removes the checkpoint that is
-    being read, it has saved a newer one: that one is then read. Other errors are raised.
+    The result is None if there is no checkpoint. If all are damaged, raise RunError, or return None
+    if `is_quiet`; then no damage is logged. If a running job removes the checkpoint that is being
+    read, it has saved a newer one: that one is then read. Other errors are raised.
     """
     damaged: list[Path] = []
     while candidates := [path for path in list_checkpoints(folder) if path not in damaged]:
@@ -402,8 +392,10 @@ def _newest(
                 continue
             if not isinstance(error, DamagedError):
                 raise
-            if log_damage:
+            if not is_quiet:
                 then = ", trying the one before it" if candidates[1:] else ""
                 logging.warning("%s is damaged%s: %s", path, then, error)
             damaged.append(path)
+    if damaged and not is_quiet:
+        raise RunError(f"every checkpoint in {folder} is damaged; train in a new workdir")
     return None, damaged

@@ -8,15 +8,17 @@ continue with another --table.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from ..errors import RunError
-from ..system.checked_files import read_json
+from ..errors import DamagedError, RunError
+from ..system.checked_files import list_folder, read_json, reading
 from ..system.files import replacing
 from ..tables import arrays
 from ..tables.base import Layout, Table
@@ -26,7 +28,18 @@ from ..tables.dynamic.dynamic import KEYS
 from ..tables.dynamic.keys import read_keys
 from ..tables.row_reads import row_slices
 from ..tables.sharded import ShardingPlan
-from .bundle import VALUE, Bundle
+from ..types import HOST
+
+PREFIX = "tables"  # the beginning of the names of the files
+VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # the end of the key of every variable
+
+_SPECIAL = frozenset("*?[\\")  # characters of a glob pattern
+# The errors of TensorFlow for a file that can be opened, but is too short or has a wrong checksum.
+# Some of its readers turn a status into an error of Python, or into a `tf.errors.OpError`.
+_DAMAGE = (
+    *(tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError),
+    *(IndexError, RuntimeError, ValueError),
+)
 
 _LAYOUTS = "tables.json"
 _DEFAULT: Layout = {"kind": "device"}  # of a table in a checkpoint that is older than layouts
@@ -122,13 +135,10 @@ def read_rows(folder: Path, name: str, slot: str = "") -> np.ndarray:
         return np.asarray(memoryview(tf.cast(bundle.rows(keys[0], 0, rows), tf.float32)))
     plan = ShardingPlan(rows, len(keys), layout.get("rule", "block"))
     rows_VD = arrays.make_buffer((rows, columns), folder.parent)
-    for part in row_slices(rows, columns):
-        shard_N, row_N = plan.locate(np.arange(part.start, part.stop))
-        for shard, key in enumerate(keys):
-            in_shard_N = shard_N == shard
-            if in_shard_N.any():  # consecutive ids are consecutive rows in every shard, too
-                rows_MD = bundle.rows(key, row_N[in_shard_N].min(), in_shard_N.sum())
-                rows_VD[part][in_shard_N] = tf.cast(rows_MD, tf.float32)
+    for shard, key in enumerate(keys):
+        for part in row_slices(plan.size(shard), columns):
+            ids_N = plan.ids(shard, np.arange(part.start, part.stop))
+            rows_VD[ids_N] = tf.cast(bundle.rows(key, part.start, len(ids_N)), tf.float32)
     return rows_VD
 
 
@@ -165,18 +175,13 @@ def _open_variables(folder: Path, name: str, slot: str, layout: Layout) -> tuple
 
     Raise RunError if the checkpoint lacks one of them.
     """
-    bundle, keys = Bundle(folder), _variable_keys(layout, name, slot)
+    bundle, shards, inner = Bundle(folder), [""], f"/slots/{slot}" if slot else ""
+    if layout["kind"] == "sharded":
+        shards = [f"/parts/{shard}" for shard in range(layout["shards"])]
+    keys = [f"{name}{shard}{inner}/values/{VALUE}" for shard in shards]
     if not bundle.shapes.keys() >= set(keys):
         raise RunError(absence(folder, name, slot))
     return bundle, keys
-
-
-def _variable_keys(layout: Layout, name: str, slot: str) -> list[str]:
-    """Return the keys of the variables that hold the rows, one for each shard."""
-    shards, inner = [""], f"/slots/{slot}" if slot else ""
-    if layout["kind"] == "sharded":
-        shards = [f"/parts/{shard}" for shard in range(layout["shards"])]
-    return [f"{name}{shard}{inner}/values/{VALUE}" for shard in shards]
 
 
 def absence(folder: Path, name: str, slot: str) -> str:
@@ -191,8 +196,11 @@ def absence(folder: Path, name: str, slot: str) -> str:
     )
 
 
-def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
+def read_ids(folder: Path, name: str, slot: str = "") -> tuple[np.ndarray, np.ndarray]:
     """Read the rows of a table in a checkpoint, and the ids that have these rows.
+
+    Args:
+        slot: The name of a slot, whose rows are read instead; not for a dynamic table.
 
     Returns:
         Ids (N,), rising, and rows (N, D), float32. A dynamic table gives the ids that it has stored
@@ -203,11 +211,11 @@ def read_ids(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
         RunError: The checkpoint cannot be read, or it is of a dynamic table whose keys are not ids.
     """
     if not _is_by_key(folder, name):
-        rows_VD = read_rows(folder, name)
+        rows_VD = read_rows(folder, name, slot)
         return np.arange(len(rows_VD)), rows_VD
-    ids_N, rows_ND = _read_by_key(folder / name)
+    ids_N, rows_N, _ = read_keys(folder / name / KEYS)
     order_N = np.argsort(ids_N)
-    return ids_N[order_N], rows_ND[order_N]
+    return ids_N[order_N], row_store.read_rows(folder / name)[rows_N[order_N]]
 
 
 def convert(folder: Path, name: str, table: Table) -> None:
@@ -226,19 +234,22 @@ def convert(folder: Path, name: str, table: Table) -> None:
             f"{folder} holds table {name!r} by id, and --table=dynamic has rows by key; go on with "
             "the --table that it was made with, or train in a new workdir"
         )
-    if _is_by_key(folder, name):
-        _convert_by_key(folder / name, table)
-        return
+    is_by_key = _is_by_key(folder, name)
+    if is_by_key and table.slots:
+        raise RunError(
+            f"{folder / name} holds the rows of --table=dynamic, which training can only go on "
+            "with as that; go on with it, or train in a new workdir"
+        )
     for slot, target in {"": table, **table.slots}.items():
-        rows_VD = read_rows(folder, name, slot)
-        if rows_VD.shape != (target.rows, target.columns):
+        ids_N, rows_ND = read_ids(folder, name, slot)
+        if not is_by_key and rows_ND.shape != (target.rows, target.columns):
             raise RunError(
-                f"{folder} holds table {name!r} with shape {rows_VD.shape}, where "
+                f"{folder} holds table {name!r} with shape {rows_ND.shape}, where "
                 f"{(target.rows, target.columns)} is asked for; give the flags and the vocabulary "
                 "that it was made with, or train in a new workdir"
             )
-        for part in row_slices(*rows_VD.shape):
-            target.assign(tf.range(part.start, part.stop, dtype=tf.int64), rows_VD[part])
+        for part in row_slices(*rows_ND.shape):
+            target.assign(tf.constant(ids_N[part]), tf.constant(rows_ND[part]))
 
 
 def _is_by_key(folder: Path, name: str) -> bool:
@@ -246,22 +257,92 @@ def _is_by_key(folder: Path, name: str) -> bool:
     return read_layout(folder, name)["kind"] == "dynamic" and (folder / name / KEYS).is_dir()
 
 
-def _convert_by_key(folder: Path, table: Table) -> None:
-    """Assign the rows in the folder of a stored dynamic table to a table, with its keys as ids.
+class Bundle:
+    """The variables in the folder of a checkpoint.
 
-    Raise RunError if the table to assign to has slots.
+    The constructor reads the index; each method reads the values that it returns or assigns. All of
+    them raise DamagedError if a file is missing or damaged, and RunError if it cannot be read for
+    another reason.
+
+    Attributes:
+        shapes: The shape of each variable, by key.
+        dtypes: The dtype of each variable, by key.
     """
-    if table.slots:
-        raise RunError(
-            f"{folder} holds the rows of --table=dynamic, which training can only go on with as "
-            "that; go on with it, or train in a new workdir"
-        )
-    ids_N, rows_ND = _read_by_key(folder)
-    for part in row_slices(*rows_ND.shape):
-        table.assign(tf.constant(ids_N[part]), tf.constant(rows_ND[part]))
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        with self._prefix() as prefix:
+            reader = tf.train.load_checkpoint(prefix)
+            self.shapes: dict[str, list[int]] = reader.get_variable_to_shape_map()
+            self.dtypes: dict[str, tf.DType] = reader.get_variable_to_dtype_map()
+
+    def rows(self, key: str, first: int, count: int) -> tf.Tensor:
+        """Read consecutive rows of a variable of shape (V, D), and no others.
+
+        Args:
+            first: The first row.
+            count: The number of rows.
+
+        Returns:
+            Rows (count, D), in the dtype of the variable.
+        """
+        rows, columns = self.shapes[key]
+        # For a slice TensorFlow first reads the whole variable, then copies the slice.
+        part = "" if count == rows else f"{rows} {columns} {first},{count}:-"
+        with self._prefix() as prefix, tf.device(HOST):
+            (value,) = tf.raw_ops.RestoreV2(
+                prefix=prefix,
+                tensor_names=[key],
+                shape_and_slices=[part],
+                dtypes=[self.dtypes[key]],
+            )
+        return value
+
+    def restore(self, variables: tf.train.Checkpoint) -> None:
+        """Assign the saved values to variables; keep the value of a variable that was not saved."""
+        with self._prefix() as prefix:
+            variables.read(prefix).expect_partial()
+
+    @contextlib.contextmanager
+    def _prefix(self) -> Iterator[str]:
+        """Yield the path prefix of the files, and convert errors of TensorFlow in the block.
+
+        First each file is opened once: TensorFlow's errors say less than the system's for a file
+        that cannot be opened.
+        """
+        first = self._folder / f"{PREFIX}.data-00000-of-00001"
+        with reading(self._folder):
+            files = list_folder(self._folder, f"{PREFIX}.data-") or [first]
+            for path in (self._folder / f"{PREFIX}.index", *files):
+                open(path, "rb").close()
+            with _literal_prefix(self._folder) as prefix:
+                try:
+                    yield prefix
+                except (tf.errors.OpError, *_DAMAGE) as error:
+                    # Without the name of the operation in the graph.
+                    lines = str(getattr(error, "message", error)).splitlines() or [""]
+                    reason = lines[0].rpartition("}} ")[2][:200] or type(error).__name__
+                    path = self._folder / PREFIX
+                    if isinstance(error, _DAMAGE) or type(error) is tf.errors.OpError:
+                        raise DamagedError(f"{path}: {reason}") from error
+                    raise RunError(
+                        f"cannot read {path}: {reason}; mend that and run this again"
+                    ) from error
 
 
-def _read_by_key(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read the keys (N,) in the folder of a stored dynamic table, and the row of each, (N, D)."""
-    ids_N, rows_N, _ = read_keys(folder / KEYS)
-    return ids_N, row_store.read_rows(folder)[rows_N]
+@contextlib.contextmanager
+def _literal_prefix(folder: Path) -> Iterator[str]:
+    """Yield a path prefix of the files that has no character of a glob pattern.
+
+    RestoreV2 looks for the index by a glob pattern and then opens the same text. A path with
+    brackets or a backslash does not match, whether or not it is escaped. So the folder is opened:
+    during the `with` block it is /proc/self/fd/N, which only this process can read.
+    """
+    if not _SPECIAL.intersection(str(folder.absolute())):
+        yield str(folder.absolute() / PREFIX)
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{PREFIX}"
+    finally:
+        os.close(descriptor)

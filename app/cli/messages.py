@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging as std_logging
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
 
 from absl import logging
 
 from ..errors import RunError
 from ..system.files import remedy
+
+_OUTPUT_ERRORS = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}
 
 
 def set_up_logging() -> None:
@@ -41,57 +43,26 @@ def set_up_logging() -> None:
     )
 
 
-class _Output:
-    """Standard output that raises RunError if it cannot be written.
-
-    The error of a pipe that its reader has closed is raised as it is.
-
-    Args:
-        stream: The stream to write to; it has all other attributes.
-    """
-
-    def __init__(self, stream: TextIO):
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Write a text; return the number of its characters."""
-        with _output_errors():
-            return self._stream.write(text)
-
-    def flush(self) -> None:
-        """Write the text that waits in memory."""
-        with _output_errors():
-            self._stream.flush()
-
-
-@contextlib.contextmanager
-def _output_errors() -> Iterator[None]:
-    """Convert an OSError of standard output to RunError, unless the reader has closed a pipe."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        advice = f"{remedy(error)}, or send the output elsewhere"
-        raise RunError(f"cannot write standard output: {error.strerror}; {advice}") from error
-
-
 @contextlib.contextmanager
 def checked_output() -> Iterator[None]:
-    """Raise RunError from `print` in the block if standard output cannot be written.
+    """Raise RunError if standard output cannot be written in the block.
 
-    A standard stream that is closed, as by `>&-`, becomes the null device: Python sets it to None,
-    and the next file that is opened would get its descriptor.
+    An error of a full or failing disk without a file name is taken for one of standard output:
+    others are converted where a file is written. A standard stream that is closed, as by `>&-`,
+    becomes the null device: Python sets it to None, and the next file that is opened would get its
+    descriptor.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
-    with contextlib.redirect_stdout(_Output(sys.stdout)):
+    try:
         yield
         sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+            raise
+        advice = f"{remedy(error)}, or send the output elsewhere"
+        raise RunError(f"cannot write standard output: {error.strerror}; {advice}") from error
 
 
 def drop_output() -> None:
@@ -139,12 +110,12 @@ def without_memory(error: Exception) -> str:
         error: The error; the first line of its message is quoted.
     """
     reason = str(error).partition("\n")[0][:200] or "an allocation failed"
-    remedy = "end other programs, or train with a lower --dim or --batch_tokens"
-    if not isinstance(error, MemoryError) and sys.modules[
-        "tensorflow"
-    ].config.list_physical_devices("GPU"):
-        remedy = (
-            "end other programs on the GPU, which nvidia-smi lists, or train with a lower --dim or "
-            "--batch_tokens, or with --table=host and less --device_memory"
+    less, tensorflow = "train with a lower --dim or --batch_tokens", sys.modules.get("tensorflow")
+    advice = f"end other programs, or {less}"
+    is_of_tensorflow = tensorflow and not isinstance(error, MemoryError)
+    if is_of_tensorflow and tensorflow.config.list_physical_devices("GPU"):
+        advice = (
+            f"end other programs on the GPU, which nvidia-smi lists, or {less}, or with "
+            "--table=host and less --device_memory"
         )
-    return f"there is not enough memory ({reason}); {remedy}"
+    return f"there is not enough memory ({reason}); {advice}"

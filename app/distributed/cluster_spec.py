@@ -21,6 +21,12 @@ JOBS = ("chief", "worker")
 # A process: its job, and its index in the list of that job.
 Task = tuple[str, int]
 
+# What to do about other jobs of TensorFlow.
+_OTHER_JOBS = {
+    "master": "write chief",
+    "evaluator": "leave it out, as the chief scores",
+    "ps": "leave it out, as there are no parameter servers any more",
+}
 _NUMBER = re.compile("[0-9]{1,9}")
 # A host name, an IPv4 address, or an IPv6 address in brackets; then a port.
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII)
@@ -70,16 +76,12 @@ class Hosts:
     @property
     def address(self) -> str:
         """HOST:PORT of this process."""
-        return self.address_of(*self.task)
-
-    def address_of(self, kind: str, index: int) -> str:
-        """Return HOST:PORT of the process with this job and index."""
-        return self.tasks[kind][index]
+        return self.tasks[self.kind][self.index]
 
     def name(self, kind: str, index: int) -> str:
         """Return the name of a process in messages, such as `worker 1 (10.0.0.2:2222)`."""
         number = "" if kind == "chief" else f" {index}"
-        return f"{kind}{number} ({self.address_of(kind, index)})"
+        return f"{kind}{number} ({self.tasks[kind][index]})"
 
     def names(self, tasks: Iterable[Task]) -> str:
         """Return the names of processes, separated by commas."""
@@ -120,8 +122,8 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
             "to train on this machine alone)"
         )
     value = _parse_json(text)
-    tasks = _parse_tasks(value)
-    kind, index = _parse_task(value)
+    tasks = _parse_tasks(value["cluster"])
+    kind, index = _parse_task(value.get("task"))
     if not 0 <= index < len(tasks.get(kind, ())):
         counts = ", ".join(f"{len(addresses)} of {job}" for job, addresses in tasks.items())
         raise UsageError(
@@ -135,22 +137,6 @@ def parse_tf_config(strategy: str, text: str | None) -> Hosts | None:
             "the others workers"
         )
     return Hosts(tasks, kind, index)
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """Split HOST:PORT into host and port; an IPv6 address loses its brackets.
-
-    Returns:
-        The host and the port.
-    """
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def is_address(text: str) -> bool:
-    """Return whether a text is HOST:PORT, with a port from 1 to 65535; look up no host."""
-    match = _ADDRESS.fullmatch(text)
-    return match is not None and 0 < int(match["port"]) < 2**16
 
 
 def _parse_json(text: str) -> dict[str, Any]:
@@ -170,7 +156,7 @@ def _parse_json(text: str) -> dict[str, Any]:
     return value
 
 
-def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _parse_tasks(cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return the addresses of each job in the order of `JOBS`, without jobs that have none.
 
     Raises:
@@ -179,7 +165,7 @@ def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """
     tasks: dict[str, tuple[str, ...]] = {}
     names: dict[str, str] = {}
-    for job, addresses in value["cluster"].items():
+    for job, addresses in cluster.items():
         if job not in JOBS and addresses:
             raise UsageError(_unknown_job_message(job))
         if not isinstance(addresses, list):
@@ -187,7 +173,8 @@ def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
                 f'TF_CONFIG: "{job}" is {json.dumps(addresses)}; give a list of HOST:PORT'
             )
         for index, address in enumerate(addresses):
-            if not isinstance(address, str) or not is_address(address):
+            match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+            if match is None or not 0 < int(match["port"]) < 2**16:
                 raise UsageError(
                     f"TF_CONFIG: {job} {index} is at {json.dumps(address)}; give HOST:PORT such as "
                     "10.0.0.1:2222"
@@ -202,12 +189,11 @@ def _parse_tasks(value: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {job: tasks[job] for job in JOBS if tasks.get(job)}
 
 
-def _parse_task(value: dict[str, Any]) -> Task:
+def _parse_task(task: Any) -> Task:
     """Return the job and index of this process by the field `task`.
 
     Raise a UsageError if that is malformed; the index is not compared with the cluster.
     """
-    task = value.get("task")
     if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
         raise UsageError(
             'TF_CONFIG has no "task" that says which process this is; add one such as '
@@ -226,11 +212,5 @@ def _parse_task(value: dict[str, Any]) -> Task:
 
 def _unknown_job_message(job: Any) -> str:
     """Return the error message for a job that is none of `JOBS`."""
-    if job == "evaluator":
-        return (
-            "TF_CONFIG: there is nothing to do for an evaluator, as the chief scores; leave it out"
-        )
-    if job == "ps":
-        return "TF_CONFIG has a ps, and there are no parameter servers any more; leave it out"
-    remedy = "write chief" if job == "master" else "rename it or leave it out"
+    remedy = _OTHER_JOBS.get(str(job), "rename it or leave it out")
     return f"TF_CONFIG: {json.dumps(job)} is none of {', '.join(JOBS)}; {remedy}"

@@ -14,7 +14,6 @@ from pathlib import Path
 from absl import logging
 
 from ..checkpoints.workdir import Workdir
-from ..errors import UsageError
 from ..settings import RunConfig
 from ..system import ports
 from ..system.processes import Process, terminate
@@ -28,19 +27,12 @@ _END_SECONDS = 5.0  # for the others to end after the chief
 _USAGE_ERROR = 2  # the exit code of a process whose flags were refused
 
 
-def make_hosts(workers: int, first_port: int) -> Hosts:
-    """Return the description of the processes of a run on this machine; start none.
+def make_hosts(workers: int) -> Hosts:
+    """Return the processes of a run on free ports of this machine; the first worker is the chief.
 
-    The first worker is the chief.
-
-    Args:
-        first_port: The first of consecutive ports; 0 for any free ones.
-
-    Raises:
-        UsageError: A port is in use, or above 65535.
+    No process is started.
     """
-    addresses = tuple(f"{HOST}:{port}" for port in _choose_ports(workers, first_port))
-    return Hosts({"worker": addresses}, "worker", 0)
+    return Hosts({"worker": tuple(f"{HOST}:{port}" for port in ports.free(workers))}, "worker", 0)
 
 
 def train(hosts: Hosts, arguments: Sequence[str], settings: RunConfig) -> int:
@@ -63,18 +55,18 @@ def train(hosts: Hosts, arguments: Sequence[str], settings: RunConfig) -> int:
         folder = stack.enter_context(_log_folder("" if plan_only else settings.workdir))
         # The chief is the first; it makes a plan without the others.
         tasks = hosts.everyone[: 1 if plan_only else None]
-        processes = {task: _make_process(hosts, task, program, folder) for task in tasks}
+        chief, *others = [_make_process(hosts, task, program, folder) for task in tasks]
         print(_announcement(hosts, arguments), flush=True)
-        for process in reversed(processes.values()):  # the chief last
+        for process in (*others, chief):
             stack.enter_context(process.running())
-        chief, is_stopping = processes.pop(hosts.chief), False
+        is_stopping = False
         while chief.code is None:
             if stop.is_set() and not is_stopping:
                 is_stopping = True
                 chief.send(signal.SIGTERM)
-            watch(processes, is_stopping)
+            watch(others, is_stopping)
             time.sleep(_WATCH_SECONDS)
-        terminate(list(processes.values()), _END_SECONDS)
+        terminate(others, _END_SECONDS)
         if chief.code >= 0:
             return chief.code
         logging.error(
@@ -83,7 +75,7 @@ def train(hosts: Hosts, arguments: Sequence[str], settings: RunConfig) -> int:
         return 128 - chief.code  # the exit code by which shells report a signal
 
 
-def watch(processes: dict[Task, Process], is_stopping: bool) -> None:
+def watch(processes: list[Process], is_stopping: bool) -> None:
     """Start dead workers again; log and forget those that have ended for good.
 
     These have succeeded, refused their flags, or ended without a signal after the chief was asked
@@ -96,37 +88,14 @@ def watch(processes: dict[Task, Process], is_stopping: bool) -> None:
     Raises:
         RunError: A worker keeps ending.
     """
-    for task, process in list(processes.items()):
+    for process in list(processes):
         code = process.code
-        if code is None:
-            continue
-        if code < 0 or not (is_stopping or code in (0, _USAGE_ERROR)):
+        if code is None or code < 0 or not (is_stopping or code in (0, _USAGE_ERROR)):
             process.restart_if_ended()
             continue
-        del processes[task]
+        processes.remove(process)
         if code and not is_stopping:
             logging.warning("%s is missing from now on: %s", process.name, process.reason())
-
-
-def _choose_ports(count: int, first: int) -> list[int]:
-    """Return ports of this machine that are free now: consecutive ones, or any if `first` is 0."""
-    if not first:
-        return ports.free(count)
-    chosen = list(range(first, first + count))
-    if chosen[-1] >= 2**16:
-        raise UsageError(
-            f"--port={first}: {count} ports are needed from there on, and 65535 is the last; give "
-            "a lower port, or leave the flag out for free ones"
-        )
-    for port in chosen:
-        reason = ports.taken(port)
-        if reason:
-            subject = "" if port == first else f"port {port} is "
-            reason = "in use" if "in use" in reason else reason
-            raise UsageError(
-                f"--port={first}: {subject}{reason}; choose another, or leave it out for a free one"
-            )
-    return chosen
 
 
 def _announcement(hosts: Hosts, arguments: Sequence[str]) -> str:
@@ -143,12 +112,11 @@ def _make_process(hosts: Hosts, task: Task, program: Sequence[str], folder: Path
     Unless TF_NUM_INTRAOP_THREADS is set, a process gets an equal share of the cores as that.
     """
     kind, index = task
-    share = max(1, (os.cpu_count() or 1) // len(hosts.tasks["worker"]))
-    is_chief = task == hosts.chief
+    share = max(1, (os.cpu_count() or 1) // len(hosts.everyone))
     return Process(
-        "chief" if is_chief else f"{kind} {index}",
+        f"{kind} {index}" if index else "chief",
         program,
-        None if is_chief else folder / f"{kind}-{index}.log",
+        folder / f"{kind}-{index}.log" if index else None,
         {
             "TF_CONFIG": hosts.as_tf_config(*task),
             "TF_NUM_INTRAOP_THREADS": os.environ.get("TF_NUM_INTRAOP_THREADS", str(share)),

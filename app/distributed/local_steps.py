@@ -18,8 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..system.loops import unroll
-from ..tables.base import Table
-from ..tables.marked import MarkedTable
+from ..tables.base import Ids, LocatedIds, Table
 from ..tables.variable import VariableRows
 from ..training.job import Job
 from ..training.step import split_steps, train_step
@@ -27,7 +26,7 @@ from ..types import HOST, Batch
 from . import row_changes
 from .exchange import FLAGS, Exchange, Made, replica_number
 from .merged_changes import fill_places, find_places, merge
-from .row_changes import NO_ID, Changes, Layout, fill, operations, row_bytes, send
+from .row_changes import NO_ID, Layout, fill, operations, row_bytes, send
 
 ALL_ROWS = 2**31 - 1  # the largest int32
 # The rows of a block of ids, which has one owner. Blocks of neighbours are read faster: a row of
@@ -40,6 +39,36 @@ FREQUENT_ROWS, FREQUENT_TIMES, FREQUENT_STEPS = 8192, 4, 64
 # At the start rows move far, so frequent rows are exchanged sooner: when a sixth of the steps so
 # far was made alone.
 _PART = 6
+
+
+class MarkedTable:
+    """Reads and writes the rows of another table, and marks the ids of the rows it writes.
+
+    The rows of slots are written with the rows of their table, so they have no marks of their own.
+
+    Args:
+        marks_V: A bool variable in host memory with a mark for each row.
+    """
+
+    device = ""  # the device that is current in a trace
+
+    def __init__(self, table: Table, marks_V: tf.Variable):
+        self._table, self._marks_V = table, marks_V
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the other table."""
+        return getattr(self._table, name)
+
+    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        """Mark the ids, then see `Table.assign`."""
+        assert not isinstance(ids_U, LocatedIds)
+        with tf.device(HOST):
+            tf.raw_ops.ResourceScatterUpdate(
+                resource=self._marks_V.handle,
+                indices=ids_U,
+                updates=tf.ones_like(ids_U, dtype=tf.bool),
+            )
+        self._table.assign(ids_U, rows_UD)
 
 
 class LocalSteps:
@@ -132,7 +161,7 @@ class LocalSteps:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Make steps in the replica that is traced now; return loss and examples of the first."""
         marks = self._local_marks()
-        tables = {n: MarkedTable(table, marks[n], "") for n, table in self._tables.items()}
+        tables = {name: MarkedTable(table, marks[name]) for name, table in self._tables.items()}
         model, optimizer = self._job.model, self._job.optimizer
         calls = [(batches, rate, first + index + 1) for index, batches in enumerate(steps)]
         return unroll(functools.partial(train_step, model, tables, optimizer), calls)[0]
@@ -149,12 +178,23 @@ class LocalSteps:
         Returns:
             The bytes that this replica sent to each other one, a float32 scalar.
         """
-        distribute, gather = self._exchange.distribute, self._exchange.gather
-        keys = iter(self._keys)
-        changes, to_owner = self._read(most, keys)
-        received = send(changes, self._layouts, distribute, keys, self._exchange.replicas)
-        merged, to_all = self._merge(received, steps, keys)
-        for name, part in send(merged, self._layouts, gather, keys, 1).items():
+        keys, replicas, layouts = iter(self._keys), self._exchange.replicas, self._layouts
+        # Every owner gets as many changes of a table.
+        ids = self._marked_ids(most)
+        counts = [tf.stack([tf.size(ids_U) for ids_U in by_owner]) for by_owner in ids.values()]
+        sizes, to_owner = self._largest(counts, keys)
+        changes = {}
+        for (name, by_owner), size in zip(ids.items(), sizes, strict=True):
+            ids_N = tf.concat([fill(ids_U, size, NO_ID) for ids_U in by_owner], axis=0)
+            changes[name] = row_changes.read(*self._stored(name), ids_N)
+        received = send(changes, layouts, self._exchange.distribute, keys, replicas)
+        # Every replica sends as many merged changes of a table.
+        places = [find_places(part.ids_N, replicas) for part in received.values()]
+        sizes, to_all = self._largest([tf.size(of_table.ids_M) for of_table in places], keys)
+        merged = {}
+        for (name, part), of_table, size in zip(received.items(), places, sizes, strict=True):
+            merged[name] = merge(part, fill_places(of_table, size), layouts[name], steps)
+        for name, part in send(merged, layouts, self._exchange.gather, keys, 1).items():
             row_changes.write(*self._stored(name), part)
         return to_owner + to_all
 
@@ -176,34 +216,6 @@ class LocalSteps:
                 with tf.control_dependencies([ids_U]):
                     marks_V.assign(tf.concat([tf.zeros([rows], tf.bool), marked_V[rows:]], axis=0))
         return ids
-
-    def _read(self, most: tf.Tensor, keys: Iterator[int]) -> tuple[dict[str, Changes], tf.Tensor]:
-        """Return the changes of marked rows by table, and the bytes that each owner is to get.
-
-        Every owner gets as many changes of a table. For `most` see `exchange`.
-        """
-        ids = self._marked_ids(most)
-        counts = [tf.stack([tf.size(ids_U) for ids_U in by_owner]) for by_owner in ids.values()]
-        sizes, sent = self._largest(counts, keys)
-        changes = {}
-        for (name, by_owner), size in zip(ids.items(), sizes, strict=True):
-            ids_N = tf.concat([fill(ids_U, size, NO_ID) for ids_U in by_owner], axis=0)
-            changes[name] = row_changes.read(*self._stored(name), ids_N)
-        return changes, sent
-
-    def _merge(
-        self, received: Mapping[str, Changes], steps: tf.Tensor, keys: Iterator[int]
-    ) -> tuple[dict[str, Changes], tf.Tensor]:
-        """Return the merged changes of the rows of this replica by table, and their bytes.
-
-        Every replica returns as many changes of a table. For `steps` see `exchange`.
-        """
-        places = [find_places(part.ids_N, self._exchange.replicas) for part in received.values()]
-        sizes, sent = self._largest([tf.size(of_table.ids_M) for of_table in places], keys)
-        merged = {}
-        for (name, part), of_table, size in zip(received.items(), places, sizes, strict=True):
-            merged[name] = merge(part, fill_places(of_table, size), self._layouts[name], steps)
-        return merged, sent
 
     def _largest(
         self, counts: Sequence[tf.Tensor], keys: Iterator[int]

@@ -22,7 +22,7 @@ from absl import logging
 from ..checkpoints.checkpoint import is_finished
 from ..checkpoints.workdir import Workdir
 from ..errors import RunError, UsageError
-from ..settings import Config
+from ..settings import RunConfig
 from ..tables.base import Table
 from ..training.job import Job
 from ..types import Team
@@ -41,20 +41,23 @@ class Workers(Replicas):
     It starts this program again if another process is lost meanwhile, and ends it if connecting
     takes longer than --cluster_timeout.
 
+    Args:
+        flags: The value of every flag of the run by name, which the other processes must have, too.
+
     Raises:
         UsageError: This process cannot use its address or --device, it differs from the chief, or
             the workdir cannot be written.
         RunError: Processes did not arrive in time.
     """
 
-    def __init__(self, config: Config, hosts: Hosts):
-        self._hosts, self._settings, seconds = hosts, config.run, config.run.cluster_timeout
+    def __init__(self, settings: RunConfig, flags: Mapping[str, Any], hosts: Hosts):
+        self._hosts, self._settings, seconds = hosts, settings, settings.cluster_timeout
         self._asked = False
         rendezvous.check_own_address(hosts, seconds)
-        self._presence = rendezvous.meet(config, hosts)
+        self._presence = rendezvous.Presence(flags, hosts)
         with self.error_context():
-            strategy = _connect(hosts, config.run.device, seconds)
-            super().__init__(strategy, config.run.sync_steps, config.run.sync_dtype)
+            strategy = _connect(hosts, settings.device, seconds)
+            super().__init__(strategy, settings.sync_steps, settings.sync_dtype)
         self._gather_function = tf.function(
             lambda mine_N, key: self.strategy.run(self.exchange.gather, args=(mine_N, key)),
             autograph=False,

@@ -30,30 +30,16 @@ import tensorflow as tf
 from absl import logging
 
 from ..errors import RunError, UsageError
-from ..settings import Config
-from ..settings.flag_values import by_name
 from ..settings.setting import as_text
 from ..system import ports
-from .cluster_spec import Hosts, Task, host_and_port
+from .cluster_spec import Hosts, Task
 
 # Flags that may differ: paths and speed of a machine, and flags that only the chief uses.
-_MAY_DIFFER = {
-    "workdir",
-    "data_dir",
-    "device",
-    "device_memory",
-    "intra_op_threads",
-    "map_parallelism",
-    "prefetch",
-    "cache",
-    "log_seconds",
-    "checkpoint_minutes",
-    "keep_checkpoints",
-    "profile_steps",
-    "profile_on_slow",
-    "audit",
-    "cluster_timeout",
-}
+_MAY_DIFFER = (
+    "workdir data_dir device device_memory intra_op_threads map_parallelism prefetch cache "
+    "log_seconds checkpoint_minutes keep_checkpoints profile_steps profile_on_slow audit "
+    "cluster_timeout"
+)
 _PACKAGES = {
     "TensorFlow": "tensorflow",
     "TensorFlow Text": "tensorflow-text",
@@ -66,7 +52,7 @@ _REMEDIES = {
     "revision": "install the same revision everywhere",
     "": "install the same lock file everywhere",
 }
-_ERRORS = {"failed": RunError, "refused": UsageError}
+_ANSWERS = {"go", "failed", "refused"}  # keys of the note of the chief
 # TensorFlow's errors when another process is gone.
 _LOST_PROCESS_ERRORS = (
     tf.errors.UnavailableError,
@@ -85,19 +71,34 @@ _WATCH_SECONDS = 1.0  # between two looks at a chief that is there
 class Presence:
     """This process among the processes of a run, until it ends or this object is deleted.
 
+    The constructor waits until every process of the run has come here. A process that is started
+    again may find a chief that still trains. It waits until that chief notices the loss and starts
+    again, too.
+
+    Args:
+        flags: The value of every flag of the run by name, which others must have, too.
+        hosts: The processes.
+
     Raises:
-        UsageError: Another process has the place of this one in the workdir, or the workdir cannot
-            be written.
+        UsageError: A process differs from the chief, another process has the place of this one in
+            the workdir, or the workdir cannot be written.
+        RunError: Processes did not arrive within --cluster_timeout; the message names them.
     """
 
-    def __init__(self, config: Config, hosts: Hosts):
-        self._hosts, self._seconds = hosts, config.run.cluster_timeout
-        self._workdir = config.run.workdir
-        self._description = _describe(config, hosts)
+    def __init__(self, flags: Mapping[str, Any], hosts: Hosts):
+        self._hosts, self._seconds = hosts, flags["cluster_timeout"]
+        self._workdir = flags["workdir"]
+        self._description = describe(flags, hosts)
         self._file = self._lock_note()
         weakref.finalize(self, self._file.close)
+        self._first = self._since = time.monotonic()  # of the wait, and of --cluster_timeout
+        self._is_logged = False
         # The start of the chief that this process has met, as a text of its note.
-        self._start = secrets.token_hex(8) if hosts.is_chief else ""
+        self._start = ""
+        if hosts.is_chief:
+            self._receive_all()
+        else:
+            self._report_to_chief()
 
     def missing(self, tasks: Iterable[Task]) -> list[Task]:
         """Return the processes that have ended, or have not come yet."""
@@ -111,54 +112,63 @@ class Presence:
                 return
             time.sleep(_WATCH_SECONDS)
 
-    def receive_all(self) -> None:
+    def _receive_all(self) -> None:
         """Wait, as the chief, for a report of each other process, then answer all of them.
 
         A process that is gone before the answer must report again.
-
-        Raises:
-            RunError: Processes did not arrive within --cluster_timeout.
-            UsageError: A process differs from the chief.
         """
-        wait = _Wait(self._hosts, self._seconds)
+        self._start = secrets.token_hex(8)
         note = {"start": self._start, "description": self._description}
         self._write(note)
-        while absent := [task for task in self._hosts.others if not self._has_reported(task)]:
-            if wait.is_over(absent):
-                answer = {"failed": wait.message(absent)}
-                break
-            time.sleep(_PAUSE_SECONDS)
-        else:
-            reports = [self._read(task).get("refused") for task in self._hosts.others]
-            refused = [report for report in reports if report]
-            answer = {"refused": min(refused)} if refused else {"go": ""}
-        self._write(note | {"answer": answer})
+        others = self._hosts.others
+        try:
+            while absent := [task for task in others if not self._has_reported(task)]:
+                self._wait(absent)
+        except RunError as error:
+            self._write(note | {"failed": str(error)})
+            raise
+        differences = [text for task in others if (text := self._read(task).get("refused"))]
+        answer = {"refused": min(differences)} if differences else {"go": ""}
+        self._write(note | answer)
         _raise_error(answer)
 
-    def report_to_chief(self) -> None:
+    def _report_to_chief(self) -> None:
         """Report to the chief, and to each new start of it, until it has answered.
 
         If the chief trains already, this waits as long as that chief is there.
-
-        Raises:
-            RunError: The chief or another process did not arrive within --cluster_timeout.
-            UsageError: This or another process differs from the chief.
         """
-        wait, chief = _Wait(self._hosts, self._seconds), self._hosts.chief
+        chief = self._hosts.chief
         while True:
             note, is_there = self._read(chief), self._is_alive(chief)
-            start, answer = note.get("start"), note.get("answer", {})
-            if answer and start == self._start:
-                _raise_error(answer)
+            start, is_answered = note.get("start"), not _ANSWERS.isdisjoint(note)
+            if is_answered and start == self._start:
+                _raise_error(note)
                 return
-            if is_there and start and start != self._start and not answer:
+            if is_there and start and start != self._start and not is_answered:
                 self._start = start
-                self._write({"start": start, "refused": self._difference(note)})
+                text = difference(self._description, note["description"], self._hosts)
+                self._write({"start": start, "refused": text})
             if is_there:
-                wait.begin()
-            if wait.is_over([chief]):
-                raise RunError(wait.message([chief]))
-            time.sleep(_PAUSE_SECONDS)
+                self._since = time.monotonic()
+            self._wait([chief])
+
+    def _wait(self, absent: Sequence[Task]) -> None:
+        """Wait a moment; raise RunError once --cluster_timeout has passed.
+
+        After 5 s, log the processes that are awaited once.
+        """
+        now, names = time.monotonic(), self._hosts.names(absent)
+        if now - self._first >= _REPORT_SECONDS and not self._is_logged:
+            logging.info("waiting for %s", names)
+            self._is_logged = True
+        if now - self._since >= self._seconds:
+            pronoun = "it" if len(absent) == 1 else "them"
+            raise RunError(
+                f"{names} did not arrive within --cluster_timeout={self._seconds:g} s; start "
+                f"{pronoun} with the same flags and one --workdir that all processes share, or "
+                "give a longer --cluster_timeout"
+            )
+        time.sleep(_PAUSE_SECONDS)
 
     def _path(self, task: Task) -> Path:
         """Return the path of the note of a process, such as `cluster/worker-1.json`."""
@@ -223,37 +233,15 @@ class Presence:
         """Return whether a process is there, and has reported to this start of the chief."""
         return self._read(task).get("start") == self._start and self._is_alive(task)
 
-    def _difference(self, chief: Mapping[str, Any]) -> str:
-        """Return this process's first difference from the chief's note, and its remedy, or ""."""
-        for label, value in self._description.items():
-            expected = chief["description"].get(label)
-            if value != expected:
-                name = self._hosts.name(*self._hosts.task)
-                remedy = next(text for start, text in _REMEDIES.items() if label.startswith(start))
-                return f"{name} has {label}{value} and the chief {expected}; {remedy}"
-        return ""
 
-
-def meet(config: Config, hosts: Hosts) -> Presence:
-    """Wait until every process of the run has called this function.
-
-    A process that is started again may find a chief that still trains. It waits until that chief
-    notices the loss and starts again, too.
-
-    Returns:
-        The presence of this process, which the caller keeps as long as it takes part in the run.
-
-    Raises:
-        RunError: Processes did not arrive within --cluster_timeout; the message names them.
-        UsageError: A process differs from the chief, another one has its place in the workdir, or
-            the workdir cannot be written.
-    """
-    presence = Presence(config, hosts)
-    if hosts.is_chief:
-        presence.receive_all()
-    else:
-        presence.report_to_chief()
-    return presence
+def difference(own: Mapping[str, str], chief: Mapping[str, str], hosts: Hosts) -> str:
+    """Return the first difference of two results of `describe`, and its remedy, or ""."""
+    for label, value in own.items():
+        if value != chief.get(label):
+            remedy = next(text for start, text in _REMEDIES.items() if label.startswith(start))
+            name = hosts.name(*hosts.task)
+            return f"{name} has {label}{value} and the chief {chief.get(label)}; {remedy}"
+    return ""
 
 
 def check_own_address(hosts: Hosts, seconds: float) -> None:
@@ -266,7 +254,8 @@ def check_own_address(hosts: Hosts, seconds: float) -> None:
     Raises:
         UsageError: The port is taken, or the address is unknown or that of another machine.
     """
-    host, port = host_and_port(hosts.address)
+    name, _, number = hosts.address.rpartition(":")
+    host, port = name.strip("[]"), int(number)
     prefix = f"TF_CONFIG names {hosts.address} for this process ({hosts.kind} {hosts.index})"
     if reason := ports.taken(port):
         raise UsageError(
@@ -324,25 +313,26 @@ def _resolve(host: str, port: int) -> set[Any]:
     return {str(address[0]) for *_, address in entries}
 
 
-def _raise_error(answer: Mapping[str, str]) -> None:
+def _raise_error(answer: Mapping[str, Any]) -> None:
     """Raise a RunError for the answer `failed`, a UsageError for `refused`, and else nothing."""
-    for kind, error in _ERRORS.items():
-        if kind in answer:
-            raise error(answer[kind])
+    if "failed" in answer:
+        raise RunError(answer["failed"])
+    if "refused" in answer:
+        raise UsageError(answer["refused"])
 
 
-def _describe(config: Config, hosts: Hosts) -> dict[str, str]:
+def describe(flags: Mapping[str, Any], hosts: Hosts) -> dict[str, str]:
     """Return all values that must be equal in all processes, by label for messages.
 
     They are versions, a digest of Lexrow's code, the cluster, and all flags but `_MAY_DIFFER`.
     """
-    flags = {name: value for name, value in by_name(config).items() if name not in _MAY_DIFFER}
+    same = {name: value for name, value in flags.items() if name not in _MAY_DIFFER.split()}
     return {
         "Python ": ".".join(platform.python_version_tuple()[:2]),
         **{f"{name} ": _version(package) for name, package in _PACKAGES.items()},
         "revision of Lexrow ": _code_digest(),
         "TF_CONFIG with the cluster ": json.dumps(hosts.tasks),
-        **{f"--{name}=": as_text(value) for name, value in flags.items()},
+        **{f"--{name}=": as_text(value) for name, value in same.items()},
     }
 
 
@@ -361,32 +351,3 @@ def _code_digest() -> str:
     for path in sorted(folder.rglob("*.py")):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
-
-
-class _Wait:
-    """A wait for other processes, which is logged once if it takes long."""
-
-    def __init__(self, hosts: Hosts, seconds: float):
-        self._hosts, self._seconds, self._is_logged = hosts, seconds, False
-        self._first = self._start = time.monotonic()
-
-    def begin(self) -> None:
-        """Count --cluster_timeout from now on."""
-        self._start = time.monotonic()
-
-    def is_over(self, absent: Sequence[Task]) -> bool:
-        """Return whether --cluster_timeout has passed; after 5 s, log the absent processes once."""
-        now = time.monotonic()
-        if now - self._first >= _REPORT_SECONDS and not self._is_logged:
-            logging.info("waiting for %s", self._hosts.names(absent))
-            self._is_logged = True
-        return now - self._start >= self._seconds
-
-    def message(self, absent: Sequence[Task]) -> str:
-        """Return the message of a run that ends because processes did not arrive."""
-        pronoun = "it" if len(absent) == 1 else "them"
-        return (
-            f"{self._hosts.names(absent)} did not arrive within --cluster_timeout="
-            f"{self._seconds:g} s; start {pronoun} with the same flags and one --workdir that all "
-            "processes share, or give a longer --cluster_timeout"
-        )

@@ -11,7 +11,7 @@ With --sync_steps above 1 each replica trains some steps alone instead; see `loc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..auditing.findings import Findings
 from ..auditing.whole import audit
 from ..losses.base import gather_from
 from ..system.python_functions import table_errors
-from ..tables import messages, sharded
+from ..tables import sharded
 from ..tables.base import Table
 from ..tables.row_reads import unique
 from ..tables.variable import ON_HOST
@@ -200,8 +200,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
             rows_U[0] if len(rows_U) == 1 else unique(tf.concat(rows_U, axis=0))[0]
             for rows_U in rows.values()
         ]
-        columns = [tables[name].columns for name in rows]
-        return packed_size(columns, [tf.size(rows_U) for rows_U in unique_rows])
+        return packed_size([tables[name].columns for name in rows], list(map(tf.size, unique_rows)))
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
         """Train the steps of a call in one replica, on its share of the micro-batches.
@@ -219,8 +218,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
             if index:  # this loss is not used, so the graph leaves out its computation
                 gradients = gradients._replace(loss=tf.zeros([]), examples=tf.zeros([]))
             if gradients.is_streamed:
-                every = [*gradients.gradients.values(), *gradients.state.values()]
-                sizes += exchange.largest([_packed_size(every)], next(keys))
+                sizes += exchange.largest([_size_of(gradients)], next(keys))
             elif not sizes:  # the lookups of a call are known before its first step
                 sizes = exchange.largest(list(map(lookup_size, lookups)), next(keys))
             size = sizes[index]
@@ -263,12 +261,12 @@ def pack(gradients: StepGradients, flags_F: tf.Tensor, size: tf.Tensor) -> tf.Te
         flags_F: Numbers to send with them, float32.
         size: The length of the vector, which is filled up with zeros; at least `packed_size`.
     """
-    tables = [*gradients.gradients.values(), *gradients.state.values()]
-    sizes = [tf.size(rows.ids_U) for rows in tables]
-    parts = [tf.stack(sizes), tf.stack([gradients.loss, gradients.examples]), flags_F]
-    parts += [part for rows in tables for part in (tf.cast(rows.ids_U, tf.int32), rows.values_UD)]
-    filling = tf.zeros([size - _packed_size(tables)])
-    return messages.pack([*parts, filling], tf.float32)
+    tables = _tables_of(gradients)
+    parts = [_as_floats(tf.stack([tf.size(rows.ids_U) for rows in tables]))]
+    parts += [tf.stack([gradients.loss, gradients.examples]), flags_F]
+    for ids_U, values_UD in tables:
+        parts += [_as_floats(tf.cast(ids_U, tf.int32)), tf.reshape(values_UD, [-1])]
+    return tf.concat([*parts, tf.zeros([size - _size_of(gradients)])], axis=0)
 
 
 def unpack(
@@ -289,26 +287,36 @@ def unpack(
 
 def _unpack_one(vector_N: tf.Tensor, like: StepGradients) -> tuple[StepGradients, tf.Tensor]:
     """Return the gradients and flags in a vector."""
-    tables = {**like.gradients, **like.state}
+    tables = _tables_of(like)
     sizes = tf.unstack(tf.bitcast(vector_N[: len(tables)], tf.int32), num=len(tables))
-    forms = [messages.Form(2 + FLAGS, 0, tf.float32)]
-    for rows, count in zip(tables.values(), sizes, strict=True):
-        forms.append(messages.Form(count, 0, tf.int32))
-        forms.append(messages.Form(count, rows.values_UD.shape[1], tf.float32))
-    head, *parts = messages.unpack(vector_N[len(tables) :], forms)
-    loss, examples, *flags = tf.unstack(head, num=2 + FLAGS)
-    unpacked = {
-        name: RowGradients(tf.cast(ids_U, rows.ids_U.dtype), values_UD)
-        for (name, rows), ids_U, values_UD in zip(
-            tables.items(), parts[::2], parts[1::2], strict=True
+    lengths = [len(tables), 2, FLAGS]
+    for rows, count in zip(tables, sizes, strict=True):
+        lengths += [count, count * rows.values_UD.shape[1]]
+    _, head, flags_F, *parts, _ = tf.split(vector_N, [*lengths, -1])
+    unpacked = [
+        RowGradients(
+            tf.cast(tf.bitcast(ids_U, tf.int32), rows.ids_U.dtype),
+            tf.reshape(values, [-1, rows.values_UD.shape[1]]),
         )
-    }
-    gradients = {name: unpacked[name] for name in like.gradients}
-    state = {name: unpacked[name] for name in like.state}
-    return StepGradients(loss, examples, gradients, state), tf.stack(flags)
+        for rows, ids_U, values in zip(tables, parts[::2], parts[1::2], strict=True)
+    ]
+    gradients = dict(zip(like.gradients, unpacked, strict=False))
+    state = dict(zip(like.state, unpacked[len(gradients) :], strict=True))
+    return StepGradients(head[0], head[1], gradients, state), flags_F
 
 
-def _packed_size(tables: Iterable[RowGradients]) -> tf.Tensor:
+def _tables_of(gradients: StepGradients) -> list[RowGradients]:
+    """Return the gradients of each trained table, then the new rows of each other one."""
+    return [*gradients.gradients.values(), *gradients.state.values()]
+
+
+def _as_floats(numbers_N: tf.Tensor) -> tf.Tensor:
+    """Return the bits of int32 numbers as float32."""
+    return tf.bitcast(numbers_N, tf.float32)
+
+
+def _size_of(gradients: StepGradients) -> tf.Tensor:
     """Return the length of the vector of these gradients."""
-    pairs = [(rows.values_UD.shape[1], tf.size(rows.ids_U)) for rows in tables]
-    return packed_size(*zip(*pairs, strict=True))
+    tables = _tables_of(gradients)
+    columns = [rows.values_UD.shape[1] for rows in tables]
+    return packed_size(columns, [tf.size(rows.ids_U) for rows in tables])

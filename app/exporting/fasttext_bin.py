@@ -13,8 +13,8 @@ import numpy as np
 
 from ..errors import UsageError
 from ..system.files import replacing
-from ..text.fasttext import file_format
-from ..text.fasttext.file_format import Args, Dictionary, QuantizedMatrix, Quantizer
+from ..text.fasttext import model_file
+from ..text.fasttext.model_file import Args, Dictionary, QuantizedMatrix, Quantizer
 from ..types import WordVectors
 from . import word2vec
 
@@ -37,7 +37,7 @@ _DEFAULTS = Args(
 _ZERO_ROWS = 4_096  # written at once
 _NUMBERS = {
     name: number
-    for table in (file_format.LOSSES, file_format.MODELS)
+    for table in (model_file.LOSSES, model_file.MODELS)
     for number, name in table.items()
 }
 
@@ -113,19 +113,19 @@ def write_model(
     words, labels, kept_K = dictionary.words, dictionary.labels, dictionary.kept_buckets_K
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(
-            file_format.SIGNATURE.pack(file_format.MAGIC, file_format.VERSION)
-            + file_format.ARGS.pack(*args)
+            model_file.SIGNATURE.pack(model_file.MAGIC, model_file.VERSION)
+            + model_file.ARGS.pack(*args)
         )
         pairs = -1 if kept_K is None else len(kept_K)
         sizes = len(words) + len(labels), len(words), len(labels), dictionary.tokens, pairs
-        file.write(file_format.SIZES.pack(*sizes))
+        file.write(model_file.SIZES.pack(*sizes))
         entries = (
-            (words, dictionary.counts_V, file_format.WORD),
-            (labels, dictionary.counts_C, file_format.LABEL),
+            (words, dictionary.counts_V, model_file.WORD),
+            (labels, dictionary.counts_C, model_file.LABEL),
         )
         for names, counts, kind in entries:
             file.writelines(
-                name + b"\0" + file_format.ENTRY.pack(count, kind)
+                name + b"\0" + model_file.ENTRY.pack(count, kind)
                 for name, count in zip(names, counts.tolist(), strict=True)
             )
         if kept_K is not None:
@@ -178,10 +178,10 @@ def _write_matrix(
 ) -> None:
     """Write a matrix; rows that the blocks lack are 0."""
     if isinstance(blocks, QuantizedMatrix):
-        file.write(file_format.FLAG.pack(True))
+        file.write(model_file.FLAG.pack(True))
         _write_quantized(file, blocks)
         return
-    file.write(file_format.FLAG.pack(False) + file_format.SHAPE.pack(rows, columns))
+    file.write(model_file.FLAG.pack(False) + model_file.SHAPE.pack(rows, columns))
     for block_ND in blocks:
         file.write(np.ascontiguousarray(block_ND, "<f4").data)
         rows -= len(block_ND)
@@ -194,7 +194,7 @@ def _write_matrix(
 def _write_quantized(file: BinaryIO, matrix: QuantizedMatrix) -> None:
     """Write a quantised matrix, as QuantMatrix::save does."""
     has_norms = matrix.norm_codes_V is not None
-    file.write(file_format.QUANTIZED.pack(has_norms, *matrix.shape, matrix.codes_VP.size))
+    file.write(model_file.QUANTIZED.pack(has_norms, *matrix.shape, matrix.codes_VP.size))
     file.write(np.ascontiguousarray(matrix.codes_VP).data)
     _write_quantizer(file, matrix.quantizer)
     if has_norms:
@@ -206,4 +206,4 @@ def _write_quantizer(file: BinaryIO, quantizer: Quantizer) -> None:
     """Write centroids, as ProductQuantizer::save does."""
     last = quantizer.columns - (quantizer.parts - 1) * quantizer.length
     sizes = quantizer.columns, quantizer.parts, quantizer.length, last
-    file.write(file_format.QUANTIZER.pack(*sizes) + quantizer.numbers.astype("<f4").tobytes())
+    file.write(model_file.QUANTIZER.pack(*sizes) + quantizer.numbers.astype("<f4").tobytes())

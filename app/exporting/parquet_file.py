@@ -9,7 +9,8 @@ import numpy as np
 from ..errors import UsageError
 from ..system.files import replacing
 from ..types import WordVectors
-from .row_blocks import read_blocks
+
+_ROWS = 4_096  # of a row group
 
 
 def write(vectors: WordVectors, path: str | Path) -> None:
@@ -24,7 +25,7 @@ def write(vectors: WordVectors, path: str | Path) -> None:
     """
     try:
         import pyarrow
-        from pyarrow.parquet import ParquetWriter
+        from pyarrow import parquet
     except ImportError as error:
         raise UsageError(
             '--format=parquet needs pyarrow; pip install "lexrow[handover]"'
@@ -37,24 +38,14 @@ def write(vectors: WordVectors, path: str | Path) -> None:
             pyarrow.field("vector", pyarrow.list_(pyarrow.float32(), columns), nullable=False),
         ]
     )
+    tokens = [token.encode("utf-8", "replace") for token in vectors.tokens]
+    counts = pyarrow.nulls(len(tokens), pyarrow.int64())
+    if vectors.counts is not None:
+        counts = pyarrow.array(np.asarray(vectors.counts, np.int64))
+    numbers = pyarrow.array(np.ascontiguousarray(vectors.matrix, np.float32).reshape(-1))
+    matrix = pyarrow.FixedSizeListArray.from_arrays(numbers, columns)
+    table = pyarrow.table([pyarrow.array(tokens, pyarrow.string()), counts, matrix], schema=schema)
     # Neither words, which are unique, nor float32 numbers get much smaller.
-    settings = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
-    low = 0
-    with (
-        replacing(path) as temporary,
-        open(temporary, "wb") as file,
-        ParquetWriter(file, schema, **settings) as writer,
-    ):
-        for block in read_blocks(vectors):
-            part = slice(low, low + len(block))
-            tokens = [token.encode("utf-8", "replace") for token in vectors.tokens[part]]
-            counts = None if vectors.counts is None else np.asarray(vectors.counts[part], np.int64)
-            arrays = [
-                pyarrow.array(tokens, pyarrow.string()),
-                pyarrow.nulls(len(block), pyarrow.int64())
-                if counts is None
-                else pyarrow.array(counts),
-                pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.reshape(-1)), columns),
-            ]
-            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
-            low = part.stop
+    how = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        parquet.write_table(table, file, row_group_size=_ROWS, **how)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError, UsageError
-from ..text.fasttext.file_format import CENTROIDS, QuantizedMatrix, Quantizer
+from ..text.fasttext.model_file import CENTROIDS, QuantizedMatrix, Quantizer
 
 # Of fastText's k-means (src/productquantizer.h): passes, the most rows, the seed of their choice.
 _PASSES, _MOST_ROWS, _SEED = 25, 256 * CENTROIDS, 1234
@@ -59,6 +60,15 @@ def quantize(
     )
 
 
+def import_faiss(format_name: str) -> Any:
+    """Return the module of Faiss; raise UsageError, with the name of the format, without it."""
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it logs each variant it tries
+    try:
+        return importlib.import_module("faiss")
+    except ImportError as error:
+        raise UsageError(f"--format={format_name} needs Faiss; pip install faiss-cpu") from error
+
+
 def _read_sample(
     blocks: Iterable[np.ndarray], chosen_N: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -92,13 +102,7 @@ def _parts(columns: int, length: int) -> Iterator[tuple[slice, int]]:
 
 def _train(sample_ND: np.ndarray, length: int) -> list[tuple[slice, Any]]:
     """Return the columns and the trained quantizer of the whole parts, and of a shorter one."""
-    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it logs each variant it tries
-    try:
-        import faiss
-    except ImportError as error:
-        raise UsageError(
-            "--format=fasttext_quantized needs Faiss; pip install faiss-cpu"
-        ) from error
+    faiss = import_faiss("fasttext_quantized")
     trained = []
     for columns, part in _parts(sample_ND.shape[1], length):
         rows_ND = np.ascontiguousarray(sample_ND[:, columns], np.float32)
@@ -122,7 +126,6 @@ def _encode(products: list[tuple[slice, Any]], rows_ND: np.ndarray) -> np.ndarra
 
 def _make_quantizer(products: list[tuple[slice, Any]], columns: int, length: int) -> Quantizer:
     """Return the centroids of trained quantizers."""
-    import faiss
-
+    faiss = import_faiss("fasttext_quantized")
     numbers = [faiss.vector_to_array(product.centroids) for _, product in products]
     return Quantizer(columns, length, np.concatenate(numbers))

@@ -46,7 +46,7 @@ class _Lookup(tf.Module):
             self._matrix_VD = np.require(matrix, np.float32, ["C", "ALIGNED"])
             rows_VD = _share_memory(self._matrix_VD)
             self.rows_VD = tf.Variable(rows_VD, trainable=False, name="vectors")
-            self.rows = line_numbers(words_file)
+            self.rows = line_table(words_file)
             if ngrams is not None:
                 buckets_N = ngrams.buckets_N
                 buckets_N = np.arange(len(ngrams.rows_ND)) if buckets_N is None else buckets_N
@@ -160,8 +160,13 @@ def save(
             raise system_error(error.message) from error
 
 
-def line_numbers(file: str) -> tf.lookup.StaticHashTable:
-    """Return a table from each line of a text file to its number from 0, int64; -1 for others."""
-    line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
-    initializer = tf.lookup.TextFileInitializer(file, tf.string, line, tf.int64, number)
-    return tf.lookup.StaticHashTable(initializer, default_value=-1)
+def line_table(file: str, is_inverse: bool = False) -> tf.lookup.StaticHashTable:
+    """Return a table from each line of a text file to its number from 0, int64; -1 for others.
+
+    If `is_inverse`, it is from numbers to lines.
+    """
+    line = tf.string, tf.lookup.TextFileIndex.WHOLE_LINE
+    number = tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER
+    keys, values = (number, line) if is_inverse else (line, number)
+    initializer = tf.lookup.TextFileInitializer(file, *keys, *values)
+    return tf.lookup.StaticHashTable(initializer, default_value="" if is_inverse else -1)

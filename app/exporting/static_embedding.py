@@ -21,13 +21,14 @@ from ..system.files import replacing_folder
 from ..text import unicode_rules
 from ..types import WordVectors
 from . import safetensors_file
-from .row_blocks import finite_rows, read_blocks, unique_rows
+from .row_blocks import finite_rows, unique_rows
 from .safetensors_file import Tensor
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _UNKNOWN = "[UNK]"
+_BLOCK_ROWS = 4_096
 _LAST_CASED = 0x1FFFF  # no character after it has another case
 _MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}
@@ -107,10 +108,10 @@ def write(vectors: WordVectors, folder: str | Path, config: CorpusConfig, sif: f
         (temporary / "README.md").write_text(card, encoding="utf-8")
 
 
-def _weights(vectors: WordVectors, sif: float) -> np.ndarray | None:
-    """Return the weight of each word, (V,) float32; None for `sif` 0."""
+def _weights(vectors: WordVectors, sif: float) -> np.ndarray:
+    """Return the weight of each word, (V,) float32; 1 for `sif` 0."""
     if not sif:
-        return None
+        return np.ones(len(vectors.tokens), np.float32)
     if vectors.counts is None:
         raise UsageError(
             f"--sif={sif:g} needs counts of words, which a file of vectors does not have; give "
@@ -120,15 +121,10 @@ def _weights(vectors: WordVectors, sif: float) -> np.ndarray | None:
     return (sif / (sif + shares_V)).astype(np.float32)
 
 
-def _parts(
-    vectors: WordVectors, rows_N: np.ndarray, weights_V: np.ndarray | None
-) -> Iterator[np.ndarray]:
-    """Yield the vectors of some rows with their weights, and then a row of zeros."""
-    low = 0
-    for block in read_blocks(vectors, rows_N):
-        part = rows_N[low : low + len(block)]
-        yield block if weights_V is None else block * weights_V[part, np.newaxis]
-        low += len(block)
+def _parts(vectors: WordVectors, rows_N: np.ndarray, weights_V: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the vectors of some rows times their weights, and then a row of zeros."""
+    for rows_M in np.split(rows_N, range(_BLOCK_ROWS, len(rows_N), _BLOCK_ROWS)):
+        yield np.asarray(vectors.matrix[rows_M] * weights_V[rows_M, np.newaxis], "<f4")
     yield np.zeros((1, vectors.matrix.shape[1]), "<f4")
 
 

@@ -90,31 +90,25 @@ class Packing(NamedTuple):
     has_shares: bool = False
     groups: int = 1
 
-    def spec(self) -> Bags:
-        """Return the shapes and dtypes of one micro-batch, without a dimension of steps."""
-        features, labels = [self.features], [self.bags, self.labels]
-        return Bags(
-            tf.TensorSpec(features, tf.int32),
-            tf.TensorSpec([self.groups, 2], tf.int32),
-            tf.TensorSpec([*features, 2], tf.int32),
-            tf.TensorSpec(features, tf.float32),
-            tf.TensorSpec(labels, tf.int32),
-            tf.TensorSpec(labels, tf.float32),
-            *[
-                tf.TensorSpec(shape, tf.float32)
-                for shape in (labels[:1], labels)
-                if self.has_shares
-            ],
-        )
+    def spec(self, of_call: bool = False) -> Bags:
+        """Return the shapes and dtypes of one micro-batch, without a dimension of steps.
 
-    def call_spec(self) -> Bags:
-        """Return the shapes and dtypes of a call, (S / micro, micro N, ...)."""
-        steps, micro = self.steps // self.micro, self.micro
-        specs = [
-            tf.TensorSpec([steps, micro * size, *rest], dtype)
-            for (size, *rest), dtype in ((spec.shape, spec.dtype) for spec in given(self.spec()))
+        Args:
+            of_call: Whether to return those of a call, (S / micro, micro N, ...).
+        """
+        steps, micro = ([self.steps // self.micro], self.micro) if of_call else ([], 1)
+        features, labels = [micro * self.features], [micro * self.bags, self.labels]
+        parts = [
+            (features, tf.int32),
+            ([micro * self.groups, 2], tf.int32),
+            ([*features, 2], tf.int32),
+            (features, tf.float32),
+            (labels, tf.int32),
+            (labels, tf.float32),
         ]
-        return Bags(*specs)
+        if self.has_shares:
+            parts += [(labels[:1], tf.float32), (labels, tf.float32)]
+        return Bags(*(tf.TensorSpec([*steps, *shape], dtype) for shape, dtype in parts))
 
 
 def make_packing(
@@ -231,7 +225,7 @@ def make_batches(
         weights_C: Weight of each label, above 0.
     """
     weights_C, ahead = np.asarray(weights_C, np.float32), settings.prefetch
-    specs = given(shape.call_spec())
+    specs = given(shape.spec(of_call=True))
 
     @without_autograph
     def make_dataset(epochs: range, first: int) -> tf.data.Dataset:
@@ -300,7 +294,7 @@ def pack_call(
         *_pack_features(texts, shape, is_text_SB, examples_K, index_V),
         *_pack_labels(examples, shape, weights_C, is_text_SB, examples_K, draw),
     )
-    specs = given(shape.call_spec())
+    specs = given(shape.spec(of_call=True))
     return Bags(*(part.reshape(spec.shape) for part, spec in zip(parts, specs, strict=True)))
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import tensorflow as tf
-from absl import logging
 
 from ..errors import RunError, UsageError
 from ..settings import CorpusConfig, InputConfig
@@ -45,32 +44,6 @@ class Share(NamedTuple):
 
 
 ALL = Share()
-
-
-def block_dataset(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    settings: InputConfig,
-    progress: reading.Progress,
-) -> tf.data.Dataset:
-    """Return a dataset of the `columns.read_text` of every source, string scalars.
-
-    Files are read only when the dataset is iterated. The blocks of --readers sources are taken in
-    turn. The order depends only on the arguments. No document continues in another block: a
-    document longer than a block becomes documents of a block each, cut at white space. That loses
-    the word pairs across the cut, at most window (window + 1) per block; a MiB of text has about a
-    million.
-
-    A source that cannot be read ends the dataset early and without a message, since tf.data would
-    print tracebacks. So iterate inside `raise_read_errors`.
-    """
-
-    def read(index: int) -> Iterator[bytes]:
-        """Return an iterator over the blocks of the source of this number."""
-        return columns.read_text(sources[index], corpus, settings.block_bytes, progress, index)
-
-    signature = tf.TensorSpec([], tf.string)
-    return interleave_sources(len(sources), read, signature, progress, settings.readers)
 
 
 @without_autograph
@@ -195,18 +168,28 @@ def share_dataset(
 ) -> tf.data.Dataset:
     """Return a dataset of the blocks of a share, string scalars, in the order of the corpus.
 
-    It has the blocks of `blocks.block_dataset`, with the same numbers, and ends early and without a
-    message for the same reasons.
+    The blocks are those of `columns.read_text` of every source. Files are read only when the
+    dataset is iterated. The blocks of --readers sources are taken in turn. The order depends only
+    on the arguments. No document continues in another block: a document longer than a block becomes
+    documents of a block each, cut at white space. That loses the word pairs across the cut, at most
+    window (window + 1) per block; a MiB of text has about a million.
 
-    Args:
-        corpus: How to divide the text into documents, and what to do with invalid UTF-8.
+    A source that cannot be read ends the dataset early and without a message, since tf.data would
+    print tracebacks. So iterate inside `raise_read_errors`.
     """
+    signature = tf.TensorSpec([], tf.string)
+
+    def read_source(index: int) -> Iterator[bytes]:
+        """Return an iterator over the blocks of the source of this number."""
+        return columns.read_text(sources[index], corpus, settings.block_bytes, progress, index)
+
     if share == ALL or not all(is_cuttable(path, corpus.text_column) for path in sources):
-        blocks = block_dataset(sources, corpus, settings, progress)
+        readers = signature, progress, settings.readers
+        blocks = interleave_sources(len(sources), read_source, *readers)
         return blocks.shard(share.total, share.number)
 
-    def read(_: int) -> Iterator[bytes]:
-        """Yield the text of each block of the share."""
+    def read_share(_: int) -> Iterator[bytes]:
+        """Yield the text of each block of the share, without those of others."""
         positions = find_blocks(sources, corpus.documents, settings)
         progress.replaced[:] = [0] * len(sources)
         for source, offset, size in positions[share.number :: share.total]:
@@ -217,7 +200,7 @@ def share_dataset(
             progress.positions[source] = offset + size
             yield block
 
-    return interleave_sources(1, read, tf.TensorSpec([], tf.string), progress, 1)
+    return interleave_sources(1, read_share, signature, progress, 1)
 
 
 def find_blocks(
@@ -226,7 +209,7 @@ def find_blocks(
     """Return the position of each block of a corpus, from the last bytes of each block.
 
     A position is the number of the source, the offset of the first byte, and the number of bytes.
-    The blocks and their order are equal to those of `blocks.block_dataset`.
+    The blocks and their order are equal to those of `share_dataset`.
 
     Args:
         sources: Paths of the files, each `is_cuttable`.
@@ -303,12 +286,3 @@ def check_blocks(
             f"{sum(blocks)} block(s) of --block_bytes={settings.block_bytes} for "
             f"{len(team.names)} workers; lower --block_bytes, or start fewer workers"
         )
-
-
-def warn_about_whole_pass(memory_entries: int) -> None:
-    """Log that each process counts all text, though it belongs to a team."""
-    logging.warning(
-        "--vocab_memory_entries=%d is not enough for the counts of all workers, so each worker now "
-        "counts all text, for the vocabulary of one process; give a greater number",
-        memory_entries,
-    )

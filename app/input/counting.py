@@ -18,13 +18,7 @@ from ..text.meter import show_progress
 from ..text.phrase_table import JOINT, Phrases, PhraseTable
 from ..text.reading import Progress
 from ..text.teamwork import gather_arrays, join_tokens, split_tokens
-from ..text.tokenize import (
-    LONGEST_TOKEN,
-    drop_long_tokens,
-    make_splitter,
-    make_tokenizer,
-    warn_about_long_tokens,
-)
+from ..text.tokenize import LONGEST_TOKEN, make_tokenizer, warn_about_long_tokens
 from ..text.vocabulary import EOS, UNK, Vocabulary
 from ..types import ALONE, Team
 from .blocks import (
@@ -36,9 +30,9 @@ from .blocks import (
     share_dataset,
     share_of,
     split_documents,
-    warn_about_whole_pass,
 )
 from .phrase_joining import make_joiner
+from .pipeline import make_block_parser
 from .token_cache import KeptTokens
 
 _END = EOS.encode()
@@ -79,31 +73,21 @@ def count_tokens(
         RunError: A source cannot be read.
     """
     source = sources, corpus, settings, progress or Progress.make(sources)
-    split, join = make_splitter(corpus), make_joiner(phrases)
-
-    def count_block(text: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Return unique tokens, their counts, the index of each token, row splits, dropped tokens.
-
-        A row is a document.
-        """
-        # Counted within a block, so that few strings cross to Python.
-        words, dropped = drop_long_tokens(split(split_documents(text, corpus.documents)))
-        words = join(words)
-        tokens, indices, counts = tf.unique_with_counts(words.flat_values)
-        return tokens, counts, indices, words.row_splits, dropped
+    # Counted within a block, so that few strings cross to Python.
+    count_block = make_block_parser(corpus, phrases)
 
     def count_share(share: Share, kept: KeptTokens | None = None) -> TokenCounts:
         """Return the counts of a share of the text."""
         found = TokenCounts(memory_entries)
         blocks = _read_blocks(*source, count_block, share, found, "counting words")
-        for tokens, counts, indices, splits, dropped in blocks:
-            numbers = found.add(tokens, counts)
-            starts = splits[:-1][splits[:-1] < splits[1:]]
+        for tokens_U, counts_U, tokens_M, splits_D, dropped in blocks:
+            numbers_U = found.add(tokens_U, counts_U)
+            starts = splits_D[:-1][splits_D[:-1] < splits_D[1:]]
             found.too_long += int(dropped)
             if close:
                 found.add(np.array([_END]), np.array([len(starts)]))
             if kept is not None:
-                kept.add(numbers[indices], starts)
+                kept.add(numbers_U[tokens_M], starts)
             found.prune()
             if kept is not None and found.threshold:
                 kept.give_up()
@@ -175,7 +159,11 @@ def _gather(
     merged.prune()
     is_enough = not merged.threshold and merged.size <= memory_entries
     if not is_enough:
-        warn_about_whole_pass(memory_entries)
+        logging.warning(
+            "--vocab_memory_entries=%d is not enough for the counts of all workers, so each worker "
+            "now counts all text, for the vocabulary of one process; give a greater number",
+            memory_entries,
+        )
     return is_enough
 
 

@@ -20,19 +20,14 @@ import tensorflow as tf
 from ..errors import UsageError
 from ..settings import CorpusConfig, InputConfig, LabelledConfig
 from ..text import columns, reading
-from ..text.fasttext.file_format import LINE_END
+from ..text.fasttext.model_file import LINE_END
 from ..text.reading import Progress
-from ..text.teamwork import gather_arrays, join_tokens, split_tokens
-from ..text.tokenize import Tokenizer, drop_long_tokens, make_splitter, warn_about_long_tokens
-from ..types import ALONE, Team
+from ..text.tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
 from .blocks import (
-    ALL,
-    Share,
     interleave_sources,
     map_in_order,
     raise_read_errors,
     share_dataset,
-    share_of,
 )
 from .labelled import Examples, list_starts
 
@@ -40,56 +35,6 @@ from .labelled import Examples, list_starts
 MOST_WEIGHT = 1e6
 _ROWS = 4096  # rows of a file that are tokenized at a time
 _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
-
-
-class _Texts(NamedTuple):
-    """Several texts as flat lists, of numpy arrays or of tensors.
-
-    Attributes:
-        count: Number of texts.
-        words_M: Words, one text after the other.
-        owners_M: Text number of each word.
-        dropped: Number of tokens that were too long.
-        labels_N: Labels, one text after the other.
-        label_owners_N: Text number of each label.
-        weights_K: Weights of texts, as strings.
-        weight_owners_K: Text number of each weight.
-    """
-
-    count: Any
-    words_M: Any
-    owners_M: Any
-    dropped: Any
-    labels_N: Any
-    label_owners_N: Any
-    weights_K: Any
-    weight_owners_K: Any
-
-
-class _Block(NamedTuple):
-    """The texts of a block, E of them, as flat lists.
-
-    Attributes:
-        words: Unique words of the block.
-        labels: Unique labels of the block.
-        dropped: Number of tokens that were too long.
-        words_M: Positions in `words`, one text after the other, int32.
-        lengths_E: Number of words of each text, int64.
-        labels_N: Positions in `labels`, one text after the other, int32.
-        label_counts_E: Number of labels of each text, int64.
-        weights_E: Weight of each text, float32.
-        shares_N: Weight of each label in its text, float32.
-    """
-
-    words: list[bytes]
-    labels: list[str]
-    dropped: int
-    words_M: np.ndarray
-    lengths_E: np.ndarray
-    labels_N: np.ndarray
-    label_counts_E: np.ndarray
-    weights_E: np.ndarray
-    shares_N: np.ndarray
 
 
 class Row(NamedTuple):
@@ -100,47 +45,84 @@ class Row(NamedTuple):
     weights: list[str]
 
 
+class Files(NamedTuple):
+    """Files of labelled texts, and how they are read."""
+
+    sources: tuple[str, ...]
+    corpus: CorpusConfig
+    labelled: LabelledConfig
+    settings: InputConfig
+
+
 def read(
     sources: tuple[str, ...],
     corpus: CorpusConfig,
     labelled: LabelledConfig,
     settings: InputConfig,
-    team: Team = ALONE,
 ) -> Examples:
     """Return the labelled texts of some files; words and labels in order of appearance.
 
-    A repeated label of a text counts once. The number of dropped long tokens is logged. Each
-    process of a team parses a share of the blocks, and all get the texts of all. With the features
-    of fastText, each text ends with the word `</s>`.
+    A repeated label of a text counts once. The number of dropped long tokens is logged. With the
+    features of fastText, each text ends with the word `</s>`.
 
     Raises:
         UsageError: There is no text, a text has no label (file and line), a column is missing or
             there twice, or quotes are malformed.
         RunError: A file cannot be read.
     """
-    how = sources, corpus, labelled, settings
-    blocks = (
-        _parse(*how, ALL) if team is ALONE else _gather(lambda: _parse(*how, share_of(team)), team)
-    )
+    files = Files(sources, corpus, labelled, settings)
     words: dict[bytes, int] = {}
     labels: dict[str, int] = {}
     parts: list[tuple[np.ndarray, ...]] = []
-    dropped = 0
-    for block in blocks:
-        dropped += block.dropped
-        words_M = _assign_ids(block.words, words)[block.words_M]
-        labels_N = _assign_ids(block.labels, labels)[block.labels_N]
-        parts.append((words_M, block.lengths_E, labels_N, *block[6:]))
-    warn_about_long_tokens(dropped)
+    all_dropped = 0
+    progress = Progress.make(sources)
+    parsed = _parse(files, progress)
+    with raise_read_errors(progress):
+        for dropped, *block in parsed.as_numpy_iterator():
+            all_dropped += int(dropped)
+            try:
+                parts.append(_number_block(words, labels, labelled, *block))
+            except ValueError as error:
+                raise explain_line(files) from error
+    warn_about_long_tokens(all_dropped)
     if not any(len(lengths_E) for _, lengths_E, *_ in parts):
         raise UsageError(f"{', '.join(sources)}: no example in it; {_remedy(corpus, labelled)}")
-    joined = map(np.concatenate, zip(*parts, strict=True))
-    examples = _join([word.decode() for word in words], list(labels), *joined)
+    arrays = map(np.concatenate, zip(*parts, strict=True))
+    examples = _join([word.decode() for word in words], list(labels), *arrays)
     if not len(examples):
         raise UsageError(
             f"{', '.join(sources)}: every text has the weight 0; give some a weight above 0"
         )
     return examples.with_last_word(LINE_END) if labelled.fasttext_features else examples
+
+
+def _number_block(
+    words: dict[bytes, int],
+    labels: dict[str, int],
+    labelled: LabelledConfig,
+    count: int,
+    *lists: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """Return the texts of a block with ids of words and labels, as arguments of `_join`.
+
+    `words` and `labels` get the new ones, and `lists` are those of `_parse`. Raise ValueError if a
+    text has no label, or if a weight is wrong.
+    """
+    words_U, words_M, owners_M, labels_U, labels_N, label_owners_N, *weights = lists
+    label_counts_E = np.bincount(label_owners_N, minlength=count)
+    if not label_counts_E.all():
+        raise ValueError("a text without a label")
+    weights_E = _text_weights(count, *weights)
+    names = (label.decode() for label in labels_U.tolist())
+    pairs = [_parse_label(name, labelled.label_weights) for name in names]
+    return (
+        _assign_ids(words_U.tolist(), words)[words_M],
+        np.bincount(owners_M, minlength=count),
+        _assign_ids([name for name, _ in pairs], labels)[labels_N],
+        label_counts_E,
+        weights_E,
+        np.array([share for _, share in pairs], np.float32)[labels_N],
+    )
 
 
 def _assign_ids(names: list, index: dict[Any, int]) -> np.ndarray:
@@ -183,97 +165,47 @@ def _join(
     return examples if counts_E.all() else examples.select(counts_E)
 
 
-def _gather(parse: Callable[[], Iterator[_Block]], team: Team) -> Iterator[_Block]:
-    """Return the blocks of all processes in the order of the text.
+def _parse(files: Files, progress: Progress) -> tf.data.Dataset:
+    """Return a dataset of the parsed blocks of the files.
 
-    `parse` yields the blocks of this process, which are every n-th block of the text.
+    These are the number of tokens that were too long and of texts; then words, labels and weights,
+    each with the text number of each. Words and labels are the unique ones, then the position of
+    each in these. Errors end it early, without a message: iterate inside
+    `raise_read_errors(progress)`.
     """
+    sources, corpus, labelled, settings = files
+    parse = _make_parser(corpus, labelled)
 
-    def make() -> dict[str, np.ndarray]:
-        """Return the blocks of this process as arrays."""
-        arrays = {}
-        for number, block in enumerate(parse()):
-            joined = join_tokens(block.words), join_tokens(map(str.encode, block.labels))
-            for name, part in zip(_Block._fields, (*joined, *block[2:]), strict=True):
-                arrays[f"{number} {name}"] = np.asarray(part)
-        return arrays
+    def parse_block(text: tf.Tensor, *lists: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Return the parsed texts of a block."""
+        texts_E = text
+        if not corpus.text_column:
+            lines = tf.strings.split(text, "\n")
+            texts_E = tf.boolean_mask(lines, tf.strings.strip(lines) != "")
+        words, owners_M, dropped, *marks = parse(texts_E)
+        labels, label_owners_N, *weights = marks or lists
+        words_and_labels = *tf.unique(words), owners_M, *tf.unique(labels), label_owners_N
+        return dropped, tf.size(texts_E), *words_and_labels, *weights
 
-    def of_process(arrays: dict[str, np.ndarray]) -> Iterator[_Block]:
-        """Yield the blocks that a process sent."""
-        for number in range(len(arrays) // len(_Block._fields)):
-            words, labels, dropped, *rest = (arrays[f"{number} {name}"] for name in _Block._fields)
-            names = [label.decode() for label in split_tokens(labels)]
-            yield _Block(split_tokens(words), names, int(dropped), *rest)
-
-    turns = itertools.zip_longest(*map(of_process, gather_arrays(team, make)))
-    return (block for turn in turns for block in turn if block is not None)
-
-
-def _parse(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    labelled: LabelledConfig,
-    settings: InputConfig,
-    share: Share,
-) -> Iterator[_Block]:
-    """Yield the parsed blocks of a share of the files; see `read` for the errors."""
-    progress = Progress.make(sources)
-    read_texts = _column_texts if corpus.text_column else _line_texts
-    blocks, parse = read_texts(sources, corpus, labelled, settings, progress, share)
-
-    def parse_block(*block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, _Texts]:
-        """Return a block's unique words, unique labels, and texts with positions among these."""
-        texts = parse(*block)
-        words_U, words_M = tf.unique(texts.words_M)
-        labels_U, labels_N = tf.unique(texts.labels_N)
-        return words_U, labels_U, texts._replace(words_M=words_M, labels_N=labels_N)
-
-    parsed = map_in_order(blocks, parse_block, settings, "tokenize").prefetch(settings.prefetch)
-    with raise_read_errors(progress):
-        for words_U, labels_U, texts in parsed.as_numpy_iterator():
-            label_counts_E = np.bincount(texts.label_owners_N, minlength=texts.count)
-            weights_E = _text_weights(texts.weights_K, texts.weight_owners_K, texts.count)
-            labels = [label.decode() for label in labels_U.tolist()]
-            pairs = [
-                _parse_label(label) if labelled.label_weights else (label, 1.0) for label in labels
-            ]
-            shares_U = [share for _, share in pairs]
-            if weights_E is None or None in shares_U or not label_counts_E.all():
-                raise explain_line(sources, corpus, labelled, settings.block_bytes)
-            yield _Block(
-                words_U.tolist(),
-                [name for name, _ in pairs],
-                int(texts.dropped),
-                texts.words_M,
-                np.bincount(texts.owners_M, minlength=texts.count),
-                texts.labels_N,
-                label_counts_E,
-                weights_E,
-                np.array(shares_U, np.float32)[texts.labels_N],
-            )
+    by_line = dataclasses.replace(corpus, documents="line")
+    if corpus.text_column:
+        blocks = _column_blocks(files, progress)
+    else:
+        blocks = share_dataset(sources, by_line, settings, progress)
+    return map_in_order(blocks, parse_block, settings, "tokenize").prefetch(settings.prefetch)
 
 
-def _text_weights(weights_K: np.ndarray, owners_K: np.ndarray, count: int) -> np.ndarray | None:
-    """Return the weight of each text, (count,) float32, 1 where none is given; None for a fault.
+def _text_weights(count: int, weights_K: np.ndarray, owners_K: np.ndarray) -> np.ndarray:
+    """Return the weight of each text, (count,) float32, 1 where none is given.
 
-    Args:
-        weights_K: Weights as bytes.
-        owners_K: The text number of each weight.
-        count: The number of texts.
+    `weights_K` has weights as bytes, and `owners_K` the text number of each. Raise ValueError if
+    one is wrong, or a text has several.
     """
+    if len(owners_K) > len(np.unique(owners_K)):
+        raise ValueError("a text with several weights")
     weights_E = np.ones(count, np.float32)
-    for weight, owner in zip(weights_K.tolist(), owners_K.tolist(), strict=True):
-        parsed = _parse_weight(weight.decode())
-        if parsed is None:
-            return None
-        weights_E[owner] = parsed
-    return None if len(owners_K) > len(np.unique(owners_K)) else weights_E
-
-
-def _split_words(split: Tokenizer, texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the words of texts, the text number of each, and how many were too long."""
-    words, dropped = drop_long_tokens(split(texts_E))
-    return words.flat_values, words.value_rowids(), dropped
+    weights_E[owners_K] = [_parse_weight(weight.decode()) for weight in weights_K.tolist()]
+    return weights_E
 
 
 def make_word_splitter(
@@ -283,95 +215,61 @@ def make_word_splitter(
 
     With the features of fastText, the last word of each text is `</s>`.
     """
-    if corpus.text_column:
-        splitter = make_splitter(corpus)
+    parse = _make_parser(corpus, labelled)
 
-        def split(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return _split_words(splitter, texts_E)[:2]
-    else:
-        parse_lines = _make_line_parser(corpus, labelled)
-
-        def split(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return parse_lines(texts_E)[1:3]
-
-    if not labelled.fasttext_features:
-        return split
-
-    def split_lines(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the words of texts, with `</s>` after the last word of each, and their texts."""
-        words_M, owners_M = split(texts_E)
+    def split(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the words of texts, and the text number of each."""
+        words_M, owners_M, *_ = parse(texts_E)
+        if not labelled.fasttext_features:
+            return words_M, owners_M
         count = tf.size(texts_E, tf.int64)
         owners = tf.concat([owners_M, tf.range(count)], axis=0)
         words = tf.concat([words_M, tf.fill([count], LINE_END)], axis=0)
         order = tf.argsort(owners, stable=True)
         return tf.gather(words, order), tf.gather(owners, order)
 
-    return split_lines
+    return split
 
 
-# Lines of labels and text.
-
-
-def _line_texts(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    labelled: LabelledConfig,
-    settings: InputConfig,
-    progress: Progress,
-    share: Share,
-) -> tuple[tf.data.Dataset, Callable[..., _Texts]]:
-    """Return a dataset of the blocks of a share of files of lines, and the function to parse one.
-
-    Errors end it early, without a message: iterate inside `raise_read_errors(progress)`.
-    """
-    parse_lines = _make_line_parser(corpus, labelled)
-
-    def parse(block: tf.Tensor) -> _Texts:
-        """Return the texts of the lines that are not blank."""
-        lines = tf.strings.split(block, "\n")
-        return parse_lines(tf.boolean_mask(lines, tf.strings.strip(lines) != ""))
-
-    by_line = dataclasses.replace(corpus, documents="line")
-    return share_dataset(sources, by_line, settings, progress, share), parse
-
-
-def _make_line_parser(
+def _make_parser(
     corpus: CorpusConfig, labelled: LabelledConfig
-) -> Callable[[tf.Tensor], _Texts]:
-    """Return a function from E lines to their `_Texts`.
+) -> Callable[[tf.Tensor], tuple[tf.Tensor, ...]]:
+    """Return a function from texts (E,) to flat lists of their words, and maybe of more.
 
-    A piece PREFIXname is the label `name`, and WEIGHT_PREFIXnumber is a weight.
+    These are the words, the text number of each, and how many were too long. In lines, where a
+    piece PREFIXname is the label `name` and WEIGHT_PREFIXnumber is a weight, labels and weights
+    without prefixes follow, each with the text number of each.
     """
-    by_space = make_splitter(dataclasses.replace(corpus, tokenizer="whitespace"))
-    prefixes = [labelled.weight_prefix, labelled.label_prefix]
-    # RE2 and Python read this escape alike.
-    weight, label = (f"{re.escape(prefix)}.+" if prefix else "$^" for prefix in prefixes)
-    split = None if corpus.tokenizer == "whitespace" else make_splitter(corpus)
+    split = make_splitter(corpus)
 
-    def parse_lines(lines_E: tf.Tensor) -> _Texts:
-        """Return the words of each line, and the labels and weights without prefixes."""
+    def flatten(tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        words, dropped = drop_long_tokens(tokens)
+        return words.flat_values, words.value_rowids(), dropped
+
+    if corpus.text_column:
+        return lambda texts_E: flatten(split(texts_E))
+    by_space = make_splitter(dataclasses.replace(corpus, tokenizer="whitespace"))
+    prefixes = [labelled.label_prefix, labelled.weight_prefix]
+    # RE2 and Python read this escape alike.
+    label, weight = (f"{re.escape(prefix)}.+" if prefix else "$^" for prefix in prefixes)
+
+    def parse_lines(lines_E: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Return the words, labels and weights of each line."""
         pieces = by_space(lines_E)
         pieces_M, owners_M = pieces.flat_values, pieces.value_rowids()
         is_mark_M = tf.strings.regex_full_match(pieces_M, f"{weight}|{label}")
-        if split is None:
-            is_word = pieces.with_flat_values(~is_mark_M)
-            words = _split_words(lambda pieces: tf.ragged.boolean_mask(pieces, is_word), pieces)
-        else:
-            word_M = tf.where(~is_mark_M)[:, 0]
-            words_and_owners = tf.gather(pieces_M, word_M), tf.gather(owners_M, word_M)
-            texts_E = tf.strings.unsorted_segment_join(
-                *words_and_owners, tf.size(lines_E), separator=" "
-            )
-            words = _split_words(split, texts_E)
-        mark_N = tf.where(is_mark_M)[:, 0]
-        marks_N, mark_owners_N = tf.gather(pieces_M, mark_N), tf.gather(owners_M, mark_N)
+        words = tf.ragged.boolean_mask(pieces, pieces.with_flat_values(~is_mark_M))
+        if corpus.tokenizer != "whitespace":
+            words = split(tf.strings.reduce_join(words, axis=1, separator=" "))
+        marks_N = tf.boolean_mask(pieces_M, is_mark_M)
+        mark_owners_N = tf.boolean_mask(owners_M, is_mark_M)
         is_weight_N = tf.strings.regex_full_match(marks_N, weight)
         lists = []
-        for chosen_N, prefix in zip((~is_weight_N, is_weight_N), reversed(prefixes), strict=True):
+        for chosen_N, prefix in zip((~is_weight_N, is_weight_N), prefixes, strict=True):
             chosen = tf.boolean_mask(marks_N, chosen_N)
             lists.append(tf.strings.regex_replace(chosen, f"^{re.escape(prefix)}", ""))
             lists.append(tf.boolean_mask(mark_owners_N, chosen_N))
-        return _Texts(tf.size(lines_E), *words, *lists)
+        return *flatten(words), *lists
 
     return parse_lines
 
@@ -379,66 +277,41 @@ def _make_line_parser(
 # Columns of labels and text.
 
 
-def _column_texts(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    labelled: LabelledConfig,
-    settings: InputConfig,
-    progress: Progress,
-    share: Share,
-) -> tuple[tf.data.Dataset, Callable[..., _Texts]]:
-    """Return a dataset of groups of rows of files of columns, and the function to parse one.
+def _column_blocks(files: Files, progress: Progress) -> tf.data.Dataset:
+    """Return a dataset of groups of rows: texts, then labels and weights, and the text of each.
 
-    The files are read whole, and only the parsing of their texts is shared. For errors see
-    `_line_texts`.
+    Errors end it early, without a message: iterate inside `raise_read_errors(progress)`.
     """
-    split = make_splitter(corpus)
 
     def read_groups(index: int) -> Iterator[tuple[list, ...]]:
-        """Yield texts, then labels and weights, each with the text number of each."""
-        how = corpus, labelled, settings.block_bytes, progress, index
-        for rows in group_rows(read_columns(sources[index], *how), settings.block_bytes):
-            texts, *lists = zip(*rows, strict=True)
+        """Yield the groups of the source of this number."""
+        rows = read_columns(files, progress, index)
+        for group in group_rows(rows, files.settings.block_bytes):
+            texts, *lists = zip(*group, strict=True)
             flat: list[list] = []
             for column in lists:
                 flat.append(list(itertools.chain(*column)))
                 flat.append([number for number, items in enumerate(column) for _ in items])
             yield list(texts), *flat
 
-    def parse(texts_E: tf.Tensor, *lists: tf.Tensor) -> _Texts:
-        """Return the texts of some rows."""
-        return _Texts(tf.size(texts_E), *_split_words(split, texts_E), *lists)
-
     signature = _STRINGS, _STRINGS, _NUMBERS, _STRINGS, _NUMBERS
-    how = signature, progress, settings.readers
-    blocks = interleave_sources(len(sources), read_groups, *how)
-    return blocks.shard(share.total, share.number), parse
+    how = signature, progress, files.settings.readers
+    return interleave_sources(len(files.sources), read_groups, *how)
 
 
-def read_columns(
-    path: str,
-    corpus: CorpusConfig,
-    labelled: LabelledConfig,
-    block_bytes: int,
-    progress: Progress,
-    index: int,
-) -> Iterator[Row]:
-    """Yield the rows of a file.
-
-    Args:
-        corpus: Has the column of the texts.
-        labelled: Has the columns of labels and weights.
-        block_bytes: Bytes to read at a time.
+def read_columns(files: Files, progress: Progress, index: int) -> Iterator[Row]:
+    """Yield the rows of the file of a number.
 
     Raises:
         UsageError: A column is missing or repeated, a row has no label or a wrong weight, or the
             file is malformed.
     """
+    sources, corpus, labelled, settings = files
     names = {"text_column": corpus.text_column, "label_column": labelled.label_column}
     if labelled.weight_column:
         names["weight_column"] = labelled.weight_column
-    how = corpus.invalid_utf8, block_bytes, progress, index
-    for where, (text, label, *weights) in columns.read_rows(path, names, *how):
+    how = corpus.invalid_utf8, settings.block_bytes, progress, index
+    for where, (text, label, *weights) in columns.read_rows(sources[index], names, *how):
         # A cell of JSON lines or Parquet may be a list of labels.
         cells = label if isinstance(label, list) else [label]
         texts = (columns.as_text(cell, where, labelled.label_column) for cell in cells)
@@ -473,74 +346,69 @@ def _split_labels(cell: str, separator: str) -> list[str]:
 # Weights, and messages.
 
 
-def _parse_weight(text: str, most: float = MOST_WEIGHT) -> float | None:
-    """Return the number that a text is, from 0 to `most`, or None."""
-    try:
-        weight = float(text) if "_" not in text else math.nan  # Python reads 1_0 as 10
-    except ValueError:
-        return None
-    return weight if 0 <= weight <= most else None
+def _parse_weight(text: str, most: float = MOST_WEIGHT) -> float:
+    """Return the number that a text is; raise ValueError unless it is one from 0 to `most`."""
+    weight = float(text) if "_" not in text else math.nan  # Python reads 1_0 as 10
+    if not 0 <= weight <= most:
+        raise ValueError(text)
+    return weight
 
 
-def _parse_label(label: str) -> tuple[str, float | None]:
-    """Return the name of a label `name:weight` and its weight, from 0 to 1; None if it is wrong.
+def _parse_label(label: str, has_weight: bool = True) -> tuple[str, float]:
+    """Return the name of a label `name:weight`, and its weight; raise ValueError if it is wrong.
 
     The last colon counts, and a label without one has the weight 1.
     """
     name, colon, number = label.rpartition(":")
-    if not colon:
+    if not (has_weight and colon):
         return label, 1.0
-    return name, _parse_weight(number, 1.0) if name else None
+    if not name:
+        raise ValueError(label)
+    return name, _parse_weight(number, 1.0)
 
 
 def _wrong_weight(
     weights: Sequence[str], labels: Sequence[str], corpus: CorpusConfig, labelled: LabelledConfig
 ) -> str:
-    """Return what is wrong with the weights of a text or of its labels, and the remedy, or "".
-
-    Args:
-        weights: The weights that are given for the text, at most one.
-        labels: Its labels, `name:weight` with --label_weights.
-        corpus: Says whether the texts are in a column.
-        labelled: Has the prefixes of labels and weights.
-    """
+    """Return what is wrong with the weights of a text or of its labels, and the remedy, or ""."""
     fault = ""
-    for weight in weights:
-        if not fault and _parse_weight(weight) is None:
-            fault = f"the weight {weight[:40]!r} is not a number from 0 to {MOST_WEIGHT:,.0f}"
-    if not fault and len(weights) > 1:
-        fault = f"has {len(weights)} weights"
-    if fault and corpus.text_column:
-        return f"{fault}; correct it, or leave out --weight_column"
-    if fault:
-        return f"{fault}; give one such as {labelled.weight_prefix}0.5, or another --weight_prefix"
-    for label in labels if labelled.label_weights else ():
-        if _parse_label(label)[1] is None:
-            fault = f"the label {label[:40]!r} has no number from 0 to 1 after its last colon"
-            if corpus.text_column:
-                return f"{fault}; correct it, or leave out --label_weights"
-            return (
-                f"{fault}; give one such as {labelled.label_prefix}good:0.7, or --nolabel_weights"
-            )
-    return ""
+    try:
+        for shown in weights:
+            _parse_weight(shown)
+        if len(weights) > 1:
+            fault = f"has {len(weights)} weights"
+    except ValueError:
+        fault = f"the weight {shown[:40]!r} is not a number from 0 to {MOST_WEIGHT:,.0f}"
+    remedy = f"give one such as {labelled.weight_prefix}0.5, or another --weight_prefix"
+    flag = "--weight_column"
+    if not fault:
+        try:
+            for shown in labels:
+                _parse_label(shown, labelled.label_weights)
+        except ValueError:
+            fault = f"the label {shown[:40]!r} has no number from 0 to 1 after its last colon"
+            remedy = f"give one such as {labelled.label_prefix}good:0.7, or --nolabel_weights"
+            flag = "--label_weights"
+    if corpus.text_column:
+        remedy = f"correct it, or leave out {flag}"
+    return f"{fault}; {remedy}" if fault else ""
 
 
-def explain_line(
-    sources: tuple[str, ...], corpus: CorpusConfig, labelled: LabelledConfig, block_bytes: int
-) -> UsageError:
+def explain_line(files: Files) -> UsageError:
     """Read files of lines again, and return the error of the first wrong line.
 
     A line is wrong if it has no label, or if one of its weights is wrong.
     """
+    sources, corpus, labelled, settings = files
     for path in sources:
         number, is_continued = 1, False  # current line, and whether it began in an earlier block
-        for block in reading.blocks(path, "line", block_bytes=block_bytes):
+        for block in reading.blocks(path, "line", block_bytes=settings.block_bytes):
             for line in io.StringIO(block.decode()):
                 wrong = _wrong_line(line, corpus, labelled)
                 if wrong and is_continued:
                     return UsageError(
-                        f"--block_bytes={block_bytes}: {path}, line {number} is longer, so a part "
-                        "of it has no label; give a larger value, or shorten the line"
+                        f"--block_bytes={settings.block_bytes}: {path}, line {number} is longer, "
+                        "so a part of it has no label; give a larger value, or shorten the line"
                     )
                 if wrong:
                     return UsageError(f"{path}, line {number}: {wrong}")

@@ -55,7 +55,7 @@ def make_block_tokenizer(
 
 
 def make_epoch_rows(
-    blocks: tf.data.Dataset, share: float, end: int, settings: InputConfig
+    blocks: tf.data.Dataset, share: float, end: int, settings: InputConfig, heldout: bool = False
 ) -> pipeline.EpochRows:
     """Return a function from an epoch to its rows, (R, T + 1) int32 per block; epochs are equal.
 
@@ -64,38 +64,21 @@ def make_epoch_rows(
 
     Args:
         blocks: Dataset of ids (M,) int32.
-        share: Share of each block, at its end, that is held out (see `make_heldout_rows`).
+        share: Share of each block that is held out: the last floor(share M) of its M tokens.
         end: The id of `<eos>`.
+        heldout: Whether the rows are those of the held-out tokens, not of the others.
     """
 
-    def training_rows(ids_M: tf.Tensor) -> tf.Tensor:
-        """Return the rows of the ids of a block that are not held out."""
-        trained = tf.size(ids_M) - _count_heldout(ids_M, share)
-        return _rows(ids_M[:trained], end, settings)
-
-    return lambda epoch: map_in_order(blocks, training_rows, settings, "rows")
-
-
-def make_heldout_rows(
-    blocks: tf.data.Dataset, share: float, end: int, settings: InputConfig
-) -> pipeline.EpochRows:
-    """Return a function from an epoch to the rows that `make_epoch_rows` holds out.
-
-    They have the last floor(share M) tokens of a block of M tokens, in the same shape and order.
-
-    Args:
-        blocks: Dataset of ids (M,) int32.
-        share: Share of each block that is held out.
-        end: The id of `<eos>`.
-    """
-
-    def heldout_rows(ids_M: tf.Tensor) -> tf.Tensor:
-        """Return the rows of the held-out ids of a block; the last trained id comes before them."""
-        trained = tf.size(ids_M) - _count_heldout(ids_M, share)
+    def block_rows(ids_M: tf.Tensor) -> tf.Tensor:
+        """Return the rows of a block; before held-out ids comes the last trained one."""
+        size = tf.size(ids_M)
+        trained = size - tf.cast(tf.cast(size, tf.float64) * share, tf.int32)
+        if not heldout:
+            return _rows(ids_M[:trained], end, settings)
         before = tf.concat([[end], ids_M], axis=0)[trained]
         return _rows(ids_M[trained:], before, settings)
 
-    return lambda epoch: map_in_order(blocks, heldout_rows, settings, "rows")
+    return lambda epoch: map_in_order(blocks, block_rows, settings, "rows")
 
 
 def estimate_batches(tokens: int, settings: InputConfig, blocks: int) -> int:
@@ -118,11 +101,6 @@ def heldout_share(settings: InputConfig) -> float:
         settings: Has --heldout, which replaces --heldout_share.
     """
     return 0.0 if settings.heldout else settings.heldout_share
-
-
-def _count_heldout(ids_M: tf.Tensor, share: float) -> tf.Tensor:
-    """Return how many of a block's tokens are held out, an int32 scalar."""
-    return tf.cast(tf.cast(tf.size(ids_M), tf.float64) * share, tf.int32)
 
 
 def _rows(ids_M: tf.Tensor, before: int | tf.Tensor, settings: InputConfig) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,7 +15,6 @@ from absl import logging
 from ..errors import RunError, UsageError
 from ..system.files import open_regular, replacing
 from ..system.python_functions import from_generator
-from ..tables import arrays
 from ..text.reading import Progress
 from ..text.vocabulary import UNKNOWN, Vocabulary
 from .blocks import ALL, Share, without_tuning_thread
@@ -22,6 +22,7 @@ from .blocks import ALL, Share, without_tuning_thread
 _SIGNATURE = tf.TensorSpec([None], tf.int32)
 # The most bytes of token ids that --cache=auto keeps in memory: 268 million tokens.
 _AUTO_BYTES = 1 << 30
+_END = -1  # stands for the size of a block at the end of a file
 
 
 def make_kept(kind: str, share: Share) -> KeptTokens | None:
@@ -91,39 +92,38 @@ def cache_in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Data
 def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.Dataset:
     """Return a dataset of the blocks that keeps them in a file, or reads an existing file.
 
-    The file is written during the first complete pass. PATH.sizes.npy has the size and the CRC-32
-    of each block. It is written last, so the file of a killed run is not taken for complete. If the
-    file is damaged, the rest of that pass comes from `blocks`, and the next pass writes the file
-    again. If it cannot be written, the run continues without it. Both are logged.
+    The file is written during the first complete pass. If it is damaged, the rest of that pass
+    comes from `blocks`, and the next pass writes the file again. If it cannot be written, the run
+    continues without it. Both are logged.
 
     Args:
         blocks: Dataset of tokens (M,) int32, in the same order in each pass.
         path: The file; its name must change with everything the blocks depend on.
         progress: State of the corpus. After an error in it, a new pass is empty.
     """
-    sizes_path = path.with_name(path.name + ".sizes.npy")
     is_writable = True
 
     def write() -> Iterator[np.ndarray]:
         """Yield the blocks, and write each before it is yielded; go on without if that fails.
 
-        The sizes are written after the last block, unless there was an error in reading.
+        After an error in reading there is no file.
         """
         nonlocal is_writable
-        index: list[tuple[int, int]] = []
         source = blocks.as_numpy_iterator()
         unsent = None  # the block that is being written
         try:
             with replacing(path) as temporary, open(temporary, "wb") as file:
                 for unsent in source:
+                    file.write(np.int64([len(unsent), zlib.crc32(unsent)]).tobytes())
                     file.write(unsent.tobytes())
-                    index.append((len(unsent), zlib.crc32(unsent)))
                     written, unsent = unsent, None
                     yield written
-            if progress.error is None:
-                with replacing(sizes_path) as temporary, open(temporary, "wb") as file:
-                    np.save(file, np.array(index, np.int64).reshape(-1, 2))
+                if progress.error is not None:
+                    raise progress.error
+                file.write(np.int64([_END, 0]).tobytes())
         except (RunError, UsageError) as error:
+            if progress.error is not None:
+                return
             is_writable = False
             logging.warning("--cache=disk: %s; the run continues without a cache", error)
             if unsent is not None:
@@ -133,65 +133,47 @@ def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf
     def read() -> Iterator[np.ndarray]:
         """Yield the blocks from the file, or from `blocks` where the file lacks them.
 
-        Without a complete file, write it. Of a damaged file, remove the sizes. Yield nothing after
-        an error in reading the corpus.
+        Without a file, write it. Remove a damaged one. Yield nothing after an error in reading the
+        corpus.
         """
         if progress.error is not None:  # the previous epoch failed
             return
-        index = _read_index(path, sizes_path)
-        if index is None:
+        if not path.exists():
             yield from write() if is_writable else blocks.as_numpy_iterator()
             return
         count = 0
-        for block in _read_blocks(path, index):
-            yield block
-            count += 1
-        if count < len(index):
+        try:
+            for block in _read_blocks(path):
+                yield block
+                count += 1
+        except (OSError, ValueError):
             logging.warning(
                 "--cache=disk: %s is damaged; the text is read again and the cache is rebuilt", path
             )
-            sizes_path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             yield from blocks.skip(count).as_numpy_iterator()
 
     return without_tuning_thread(from_generator(read, _SIGNATURE, name="cache"))
 
 
-def _read_index(path: Path, sizes_path: Path) -> np.ndarray | None:
-    """Return the size and checksum of each block, (N, 2) int64; None without a complete cache.
+def _read_blocks(path: Path) -> Iterator[np.ndarray]:
+    """Yield the blocks of a cache file; raise ValueError or OSError where it is damaged.
 
-    A warning is logged if the files are there but damaged.
-    """
-    try:
-        index = arrays.parse_npy(sizes_path.read_bytes())
-        if index.shape[1:] != (2,) or index.dtype != np.int64 or (index < 0).any():
-            raise ValueError(f"{sizes_path} has no sizes and checksums")
-        if path.stat().st_size != 4 * index[:, 0].sum():
-            raise ValueError(f"{path} has not the size of its blocks")
-        return index
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, EOFError) as error:
-        logging.warning(
-            "--cache=disk: cannot read %s (%s); the cache is rebuilt", sizes_path, error
-        )
-        return None
-
-
-def _read_blocks(path: Path, index: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the blocks of a cache file, up to a damaged one or an error of reading.
-
-    The error is logged as a warning.
+    Before each block are its size and its CRC-32, and at the end is `_END`.
     """
     # Not mapped: access beyond the end of a truncated file would kill the process (SIGBUS).
-    try:
-        with open_regular(path) as file:
-            for size, checksum in index.tolist():
-                block = np.frombuffer(file.read(4 * size), np.int32)
-                if len(block) != size or zlib.crc32(block) != checksum:
-                    return
-                yield block
-    except (OSError, ValueError) as error:  # ValueError: the file ends inside a number
-        logging.warning("--cache=disk: cannot read %s: %s", path, error)
+    with open_regular(path) as file:
+        most = os.fstat(file.fileno()).st_size // 4
+        while True:
+            size, checksum = np.frombuffer(file.read(16), np.int64, 2).tolist()
+            if size == _END:
+                return
+            if not 0 <= size <= most:
+                raise ValueError("a block is larger than the file")
+            block = np.frombuffer(file.read(4 * size), np.int32, size)
+            if zlib.crc32(block) != checksum:
+                raise ValueError("a block has another checksum")
+            yield block
 
 
 # A function (blocks, progress, path) by kind, which returns the blocks with the cache. `path`

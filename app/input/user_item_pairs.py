@@ -15,8 +15,7 @@ from ..system.python_functions import numpy_function
 from ..text.vocabulary import Vocabulary, count_names, whole
 from ..types import HOST, Batches
 from .blocks import without_autograph, without_tuning_thread
-from .layouts import is_number
-from .ratings import Ratings
+from .ratings import Ratings, is_number
 
 
 class UserItemPairs(NamedTuple):

@@ -71,6 +71,14 @@ def is_dtype_guessed() -> bool:
     )
 
 
+def graphs_in_trace() -> Iterator[tf.Graph]:
+    """Yield the graph that is traced now, and the graphs around it, the innermost first."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        yield graph
+        graph = getattr(graph, "outer_graph", None)
+
+
 def module_of(frame: types.FrameType) -> str:
     """Return the name of the module whose code a frame runs."""
     return frame.f_globals.get("__name__", "")
@@ -125,28 +133,21 @@ def check_xla(layer: keras.layers.Layer, *devices: str) -> None:
         raise ValueError(
             f"{layer.name}: XLA cannot compile look-ups in this table; leave out jit_compile"
         )
-    step = _short_name(_device_of_step())
-    for place in map(_short_name, filter(None, devices)):
+    step = tf.zeros([]).device
+    if not step:  # where the traced function runs, by default the first GPU
+        with tf.init_scope():
+            step = tf.zeros([]).device
+    step, *places = [
+        f"{spec.device_type}:{spec.device_index}"
+        for spec in map(tf.DeviceSpec.from_string, filter(None, (step, *devices)))
+    ]
+    for place in places:
         if place != step:
             raise ValueError(
                 f"{layer.name}: the table is on {place}, and XLA compiles the step for {step}, "
                 "which cannot reach it; leave out jit_compile, or make the layer with "
                 f"table='device' under tf.device('{step}')"
             )
-
-
-def _short_name(device: str) -> str:
-    """Return the type and the index of a device, such as GPU:0."""
-    spec = tf.DeviceSpec.from_string(device)
-    return f"{spec.device_type}:{spec.device_index}"
-
-
-def _device_of_step() -> str:
-    """Return the name of the device on which the traced function runs: by default the first GPU."""
-    if device := tf.zeros([]).device:
-        return device
-    with tf.init_scope():
-        return tf.zeros([]).device
 
 
 def in_replica(value: tf.Variable | tf.Tensor) -> tf.Variable | tf.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from ..auditing import whole
 from ..auditing.findings import Findings, Touch, instead, source_line
-from ..auditing.graphs import look_ups_in_loops
 from ..system.console import size_text
 from ..tables.variable import named_variables
 from .backend import is_ours, require_tensorflow
@@ -36,11 +35,11 @@ _BY_ROW = (
 _REGULARIZED = (
     "weight_decay of lexrow.keras.LazyAdamW, or activity_regularizer, on the rows of the batch"
 )
-_SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
-_BEFORE_LOOP = (
-    "look up the rows of all passes before the loop or RNN, and pass them to it: inside a loop, "
-    "the gradient of a look-up is dense"
+_SPARSE = (
+    "a layer with a row-sparse gradient, such as lexrow.keras.RowEmbedding, before a loop or an "
+    "RNN: inside, the gradient of a look-up is dense"
 )
+_SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
 # Operations made in these files of Keras have a known cause.
 _KERAS = pathlib.PurePath(keras.__file__).parent
 _CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
@@ -66,8 +65,8 @@ def audit(
         print(lexrow.keras.audit(model, (x, y)))
 
     A training loop of your own has a step function, usually with a `tf.GradientTape`. Pass this
-    function with its arguments. The report names the layers and optimizers that the function
-    uses: global names, names of enclosing functions, attributes of its object, and arguments.
+    function with its arguments. The report names the layers and optimizers whose variables the
+    function uses.
 
     Example:
         print(lexrow.keras.audit(train_step, (x, y)))  # for train_step(x, y)
@@ -75,43 +74,34 @@ def audit(
     Args:
         model: A compiled model: functional, Sequential or subclassed. Or the function of a step: a
             `tf.function`, or a function that is traced as one.
-        data: For a model, a batch (x, y) or (x, y, weights), or a tf.data.Dataset of batches. Its
-            shapes and dtypes are used. By default the inputs of the model, with the mean of the
-            outputs as the loss; a subclassed model or one with its own train_step needs data.
-            For a function, the tuple of its arguments, or a tf.data.Dataset of such tuples; a
-            single argument needs no tuple.
+        data: For a model, a batch (x, y) or (x, y, weights), or a tf.data.Dataset of batches; only
+            shapes and dtypes are used. For a function, the tuple of its arguments, or a
+            tf.data.Dataset of such tuples; a single argument needs no tuple.
         least_bytes: The size of the smallest table to report, in bytes.
 
     Returns:
-        The findings in descending order of bytes (see `auditing.whole.findings`). Their text also
-        names the tables whose rows are not in a variable of the model.
+        The findings in descending order of bytes (see `auditing.whole.Walk.findings`). Their text
+        also names the tables whose rows are not in a variable of the model.
 
     Raises:
-        ValueError: The model is not compiled, it needs data, data is not made of tensors, or the
+        ValueError: The model is not compiled, data is lacking or not made of tensors, or the
             function does not take these arguments.
     """
     require_tensorflow()
-    if isinstance(model, keras.Model):
-        if getattr(model, "optimizer", None) is None:
-            raise ValueError(
-                f"{model.name} has no optimizer; call model.compile first, or pass the function of "
-                "your own training step and its arguments"
-            )
-        function = _trace_step(model, data)
-        parts = parts_of([model])
-    else:
-        arguments = _arguments(model, data)
-        traced = model if hasattr(model, "get_concrete_function") else tf.function(model)
-        function = traced.get_concrete_function(*arguments)
-        parts = find_parts(model, arguments)
+    function, parts = _trace(model, data)
     variables = _variables(parts, function)
-    tables = whole.taken_by_row(function, variables, least_bytes)
+    walk = whole.Walk(function, variables, least_bytes)
+    tables = walk.by_row()
     tables |= {name for name in variables if any(is_slot(name, table) for table in tables)}
-    causes = Causes(parts, look_ups_in_loops(function, variables))
-    findings = whole.findings(function, variables, least_bytes, tables, causes.explain)
-    notes = [*_notes(parts, causes)]
-    known = [v for v in variables.values() if v.shape.is_fully_defined()]
-    largest = max(map(variable_bytes, known), default=0)
+    causes = Causes(parts)
+    findings = walk.findings(tables, causes.explain)
+    notes = [
+        f"the rows of {_label(layer)} are not in a variable of the model; a step reads and writes "
+        "only the rows of its batch"
+        for layer, variable in causes.owners.values()
+        if isinstance(variable, TableVariable)
+    ]
+    largest = max(map(variable_bytes, variables.values()), default=0)
     if largest < least_bytes and not notes:  # notes are of tables outside of variables
         notes.append(
             f"the largest variable has {size_text(largest)}; give least_bytes=0 to audit small ones"
@@ -119,16 +109,36 @@ def audit(
     return Findings(findings, least_bytes, notes)
 
 
+def _trace(model: Any, data: Any) -> tuple[Any, StepParts]:
+    """Trace a step of a model, or a function of one; return it with the parts that it uses.
+
+    Args:
+        data: A batch, the arguments of the function, or a dataset of either.
+    """
+    data = data.element_spec if isinstance(data, tf.data.Dataset) else data
+    if not isinstance(model, keras.Model):
+        arguments = _arguments(model, data)
+        traced = model if hasattr(model, "get_concrete_function") else tf.function(model)
+        function = traced.get_concrete_function(*arguments)
+        return function, find_parts(function)
+    if getattr(model, "optimizer", None) is None:
+        raise ValueError(
+            f"{model.name} has no optimizer; call model.compile first, or pass the function of "
+            "your own training step and its arguments"
+        )
+    if data is None:
+        raise ValueError(f"the step of {model.name} depends on data; pass a batch (x, y)")
+    return _trace_step(model, data), parts_of([model])
+
+
 def _arguments(function: Any, data: Any) -> tuple[Any, ...]:
-    """Return the arguments of a step function, for a dataset their specs; none if data is None.
+    """Return the arguments of a step function; none if data is None.
 
     Raises ValueError if the function is not callable or does not take these arguments.
     """
     if not callable(function):
         kind = type(function).__name__
         raise ValueError(f"cannot audit a {kind}; pass a model, or the function of a training step")
-    if isinstance(data, tf.data.Dataset):
-        data = data.element_spec
     arguments = tuple(data) if isinstance(data, (tuple, list)) else (data,)
     arguments = () if data is None else arguments
     if data is None and getattr(function, "input_signature", None) is not None:
@@ -145,51 +155,16 @@ def _arguments(function: Any, data: Any) -> tuple[Any, ...]:
 
 
 def _trace_step(model: keras.Model, data: Any) -> Any:
-    """Trace one training step, compiled as `fit` would, without running it; return the function.
-
-    Without data the step is `_make_train_step_without_targets`, else that of the model.
-    """
-    if data is None:
-        batch, train = _input_specs(model), _make_train_step_without_targets(model)
-    else:
-        batch, train = _data_specs(data), model.train_step
-    known = len(parts_of([model]).variables)
-    function = _trace(model, train, batch)
+    """Trace one training step, compiled as `fit` would, without running it; return the function."""
+    batch = tf.nest.map_structure(_spec, tuple(data) if isinstance(data, list) else data)
+    strategy = model._distribute_strategy
     # With a strategy, a trace that creates variables also initializes them: trace once more.
-    new = model._distribute_strategy is not None and len(parts_of([model]).variables) > known
-    return _trace(model, train, batch) if new else function
-
-
-def _trace(model: keras.Model, train: Callable[[Any], Any], batch: Any) -> Any:
-    """Return the ConcreteFunction of `train` under the model's strategy, for a batch of specs."""
-    # Without autograph, as Keras does for its own functions.
-    step = tf.function(train, autograph=False, jit_compile=model.jit_compile)
-    strategy = model.distribute_strategy
-    run = tf.function(lambda batch: strategy.run(step, (batch,)), autograph=False)
-    return run.get_concrete_function(batch)
-
-
-def _input_specs(model: keras.Model) -> Any:
-    """Return the specs of the inputs; raise ValueError if only data can tell them."""
-    if type(model).train_step is not keras.Model.train_step:
-        raise ValueError(f"{model.name} has a train_step of its own; pass data, a batch for it")
-    if not getattr(model, "inputs", None):
-        raise ValueError(f"{model.name} has no known inputs; pass data, a batch (x, y)")
-    inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
-
-    def spec(value: keras.KerasTensor) -> tf.TypeSpec:
-        sparse, ragged = tf.SparseTensorSpec, tf.RaggedTensorSpec
-        kind = sparse if value.sparse else ragged if value.ragged else tf.TensorSpec
-        return kind(value.shape, value.dtype)
-
-    return tf.nest.map_structure(spec, inputs)
-
-
-def _data_specs(data: Any) -> Any:
-    """Return the specs of the batches of a dataset, or of one batch; a list counts as a tuple."""
-    if isinstance(data, tf.data.Dataset):
-        return data.element_spec
-    return tf.nest.map_structure(_spec, tuple(data) if isinstance(data, list) else data)
+    for _ in range(1 if strategy is None else 2):
+        # Without autograph, as Keras does for its own functions.
+        step = tf.function(model.train_step, autograph=False, jit_compile=model.jit_compile)
+        run = tf.function(model.distribute_strategy.run, autograph=False)
+        function = run.get_concrete_function(step, (batch,))
+    return function
 
 
 def _spec(value: Any) -> Any:
@@ -207,26 +182,6 @@ def _spec(value: Any) -> Any:
     if isinstance(spec, tf.TensorSpec) and spec.shape.rank:
         return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
     return spec
-
-
-def _make_train_step_without_targets(model: keras.Model) -> Any:
-    """Return a training step from inputs alone, whose gradients reach the same variables.
-
-    Its loss is the sum of the means of all floating-point outputs and of the model's own losses.
-    """
-
-    def train_step(x: Any) -> tf.Tensor:
-        """Apply the gradients of one step by the model's optimizer, and return its loss."""
-        with tf.GradientTape() as tape:
-            outputs = tf.nest.flatten(model(x, training=True))
-            means = [tf.reduce_mean(tf.cast(y, tf.float32)) for y in outputs if y.dtype.is_floating]
-            losses = [tf.cast(loss, tf.float32) for loss in model.losses]
-            loss = model.optimizer.scale_loss(tf.add_n(means + losses))
-        weights = model.trainable_weights
-        model.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-        return loss
-
-    return train_step
 
 
 def _variables(parts: StepParts, function: Any) -> dict[str, tf.Variable]:
@@ -261,34 +216,19 @@ def _stored(variable: keras.Variable) -> list[tuple[str, tf.Variable]]:
     return [(variable.path, values) for keys, values in stored if "slots" not in keys]
 
 
-def _notes(parts: StepParts, causes: Causes) -> list[str]:
-    """Return a line for each table whose rows are not in a variable of the model."""
-    variables = {v.path: v for layer in parts.layers for v in layer.variables}
-    return [
-        f"the rows of {causes.describe(variable)} are not in a variable of the model; a step reads "
-        "and writes only the rows of its batch"
-        for variable in variables.values()
-        if isinstance(variable, TableVariable)
-    ]
-
-
 class Causes:
-    """Finds the part of a step that made an operation, by its name scope and call stack.
+    """Finds the part of a step that made an operation, by its name scope and call stack."""
 
-    Args:
-        loops: For each table with a look-up inside loops, the names of these loops (see
-            `auditing.graphs.look_ups_in_loops`).
-    """
-
-    def __init__(self, parts: StepParts, loops: Mapping[str, Sequence[str]]):
+    def __init__(self, parts: StepParts):
         self._layers, self._optimizers = parts.layers, parts.optimizers
-        self._loops = loops
         # Outer layers come first, so that a variable belongs to the innermost.
-        self._owners = {v.path: (layer, v) for layer in self._layers for v in layer.variables}
+        self.owners = {v.path: (layer, v) for layer in self._layers for v in layer.variables}
 
     def explain(self, touch: Touch) -> tuple[str, str]:
         """Return the layer, optimizer or line that made an operation, and what to use instead."""
-        owner, variable = self._owner(touch.variable)
+        owned = (path for path in self.owners if is_slot(touch.variable, path))
+        path = touch.variable if touch.variable in self.owners else next(owned, None)
+        owner, variable = self.owners.get(path, (None, None))
         table = _label(owner) if owner else touch.variable
         files = {frame.filename for frame in touch.frames}
         if _CONSTRAINTS in files:
@@ -296,14 +236,19 @@ class Causes:
         if _REGULARIZERS in files:
             return f"the regularizer of {table}", _REGULARIZED
         scopes = touch.name.split("/")[:-1]
-        optimizer = self._optimizer(scopes, files)
-        in_loop = self._is_from_loop(touch)
-        if optimizer is not None and not (in_loop and is_ours(type(optimizer))):
-            cause, remedy = _explain_optimizer(optimizer)
-            return cause, f"{remedy}; {_BEFORE_LOOP}" if in_loop else remedy
-        if in_loop:
-            return f"the look-up in {table} inside a loop", _BEFORE_LOOP
-        layer = owner if owner and _has_scope(owner, scopes) else self._innermost(scopes)
+        made = [o for o in self._optimizers if _has_scope(o, scopes)]
+        if _LOSS_SCALE in files:
+            scales = keras.optimizers.LossScaleOptimizer
+            made += [o for o in self._optimizers if isinstance(o, scales)]
+        if made:
+            return _explain_optimizer(made[0])
+        inner = (
+            layer
+            for scope in reversed(scopes)
+            for layer in self._layers
+            if _has_scope(layer, [scope])
+        )
+        layer = owner if owner and _has_scope(owner, scopes) else next(inner, None)
         if isinstance(layer, keras.layers.Embedding):
             return _label(layer), "lexrow.keras.RowEmbedding"
         if layer is not None:
@@ -312,47 +257,10 @@ class Causes:
             return f"the regularizer of {table}", _REGULARIZED
         if _GRADIENT in files:  # a sum of gradients that made one dense
             return f"the gradient of {table}", _SUMMED
-        line = source_line(_frames_in_step(touch.frames), lambda p: p.startswith(str(_KERAS)))
+        way = [i for i, frame in enumerate(touch.frames) if frame.filename == _AUDIT]
+        frames = touch.frames[way[-1] + 1 if way else 0 :]  # below those of the audit
+        line = source_line(frames, lambda path: path.startswith(str(_KERAS)))
         return line, instead(touch.operation)
-
-    def describe(self, variable: keras.Variable) -> str:
-        """Return the layer of a variable in words, or the path of the variable if it has none."""
-        layer, _ = self._owners.get(variable.path, (None, None))
-        return _label(layer) if layer else variable.path
-
-    def _optimizer(self, scopes: Sequence[str], files: set[str]) -> Any:
-        """Return the optimizer that made an operation, by its name scopes and files, or None."""
-        for optimizer in self._optimizers:
-            if _has_scope(optimizer, scopes):
-                return optimizer
-        scales = keras.optimizers.LossScaleOptimizer
-        wrapping = (o for o in self._optimizers if isinstance(o, scales))
-        return next(wrapping, None) if _LOSS_SCALE in files else None
-
-    def _is_from_loop(self, touch: Touch) -> bool:
-        """Return whether the table is looked up in a loop that does not contain the operation."""
-        loops = (
-            loop
-            for table, loops in self._loops.items()
-            if table == touch.variable or is_slot(touch.variable, table)
-            for loop in loops
-        )
-        return any(not touch.name.startswith(loop) for loop in loops)
-
-    def _owner(self, name: str) -> tuple[keras.layers.Layer | None, keras.Variable | None]:
-        """Return the layer and the variable of a name or of its slot's name, or (None, None)."""
-        if name in self._owners:
-            return self._owners[name]
-        kept = (owned for path, owned in self._owners.items() if is_slot(name, path))
-        return next(kept, (None, None))
-
-    def _innermost(self, scopes: Iterable[str]) -> keras.layers.Layer | None:
-        """Return the layer of the last scope that belongs to a layer, or None."""
-        for scope in reversed(list(scopes)):
-            for layer in self._layers:
-                if _has_scope(layer, [scope]):
-                    return layer
-        return None
 
 
 def _has_scope(named: Any, scopes: Iterable[str]) -> bool:
@@ -360,17 +268,11 @@ def _has_scope(named: Any, scopes: Iterable[str]) -> bool:
     return any(re.fullmatch(re.escape(named.name) + r"(_\d+)?", scope) for scope in scopes)
 
 
-def _frames_in_step(frames: list[Any]) -> list[Any]:
-    """Return the frames below the last one of the audit, or all frames if it has none."""
-    way = [index for index, frame in enumerate(frames) if frame.filename == _AUDIT]
-    return frames[way[-1] + 1 :] if way else frames
-
-
 def _explain_optimizer(optimizer: Any) -> tuple[str, str]:
     """Return an optimizer as a cause, and what to use instead: for one of ours, another layer."""
     kind, cause = type(optimizer), _label(optimizer)
     if is_ours(kind):
-        return cause, "a layer with a row-sparse gradient, such as lexrow.keras.RowEmbedding"
+        return cause, _SPARSE
     if kind.__name__ == "LossScaleOptimizer":
         return cause, "lexrow.keras.LossScaleOptimizer"
     ours = _OPTIMIZERS.get(kind.__name__, "LazyAdam, Adagrad or SGD")

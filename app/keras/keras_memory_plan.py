@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-import collections
-import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
 import keras
 
-from ..system.console import aligned, size_text
+from ..tables.memory import Item, lines, totals
 from .layers.dynamic_embedding import DynamicEmbedding
 from .layers.softmax_base import OutputLayer
 from .step_parts import parts_of
-from .tables.table_memory import TableMemory, memory_of, slot_bytes
-
-_HEADER = "layer", "table", "shape", "dtype", "rows", "optimizer", "cache", "maps", "where"
+from .tables.table_memory import memory_of, slot_bytes, table_items
 
 
-@dataclasses.dataclass(frozen=True)
-class MemoryPlan:
-    """The memory of the tables of a model. Print it.
-
-    Attributes:
-        tables: The memory of each table, in the order of the layers.
-    """
-
-    tables: tuple[TableMemory, ...]
+class MemoryPlan(tuple[Item, ...]):
+    """The memory of the tables of a model, part by part, in the order of the layers. Print it."""
 
     @property
     def totals(self) -> dict[str, int]:
         """The bytes of all tables in each place: "host memory", "GPU memory", "disk"."""
-        total: collections.Counter[str] = collections.Counter()
-        for table in self.tables:
-            total.update(table.by_place)
-        return dict(total)
+        return totals(self)
 
     def __str__(self) -> str:
-        if not self.tables:
-            return "no table"
-        rows = [
-            (
-                table.layer,
-                table.kind,
-                f"{table.rows:,} x {table.columns:,}",
-                table.dtype,
-                *map(_cell, (table.rows_bytes, table.slots_bytes)),
-                *map(_cell, (table.cache_bytes, table.map_bytes)),
-                table.place,
-            )
-            for table in self.tables
-        ]
-        totals = [f"total: {size_text(count)} of {place}" for place, count in self.totals.items()]
-        return "\n".join([*aligned([_HEADER, *rows], "<<><>>>><"), *totals])
+        return "\n".join(line.removeprefix("  ") for line in lines(self)) if self else "no table"
 
 
 def memory_plan(
@@ -82,15 +53,11 @@ def memory_plan(
     optimizer = optimizer or getattr(model, "optimizer", None)
     if optimizer is not None:
         optimizer = keras.optimizers.get(optimizer)
-    tables: list[TableMemory] = []
-    for layer in parts_of([model]).layers:
-        tables += _memory(layer, optimizer, hidden_size)
-    return MemoryPlan(tuple(tables))
+    layers = parts_of([model]).layers
+    return MemoryPlan(i for layer in layers for i in _memory(layer, optimizer, hidden_size))
 
 
-def _memory(
-    layer: keras.layers.Layer, optimizer: Any, hidden_size: int | None
-) -> Iterable[TableMemory]:
+def _memory(layer: keras.layers.Layer, optimizer: Any, hidden_size: int | None) -> Iterable[Item]:
     """Return the memory of the tables of one layer, without layers inside it."""
 
     def state(columns: int, dtype: str, path: str) -> int:
@@ -102,7 +69,7 @@ def _memory(
         dtype = "float32" if isinstance(layer, DynamicEmbedding) else layer.variable_dtype
         # Keras makes the path when it builds the layer.
         path = f"{layer.path or layer.name}/embeddings"
-        return [memory_of(layer, state(layer.output_dim, dtype, path))]
+        return memory_of(layer, state(layer.output_dim, dtype, path))
     if not isinstance(layer, OutputLayer):
         return []
     if hidden_size is None and not layer.built:
@@ -112,17 +79,8 @@ def _memory(
         )
     dtype, path = layer.variable_dtype, layer.path or layer.name
     return [
-        TableMemory(
-            f"{layer.name}: {name}",
-            "device",
-            *shape,
-            dtype,
-            state(shape[1], dtype, f"{path}/{name}"),
-        )
+        item
         for name, shape in layer.table_shapes(hidden_size).items()
         for slots in [state(shape[1], dtype, f"{path}/{name}")]
+        for item in table_items(f"{layer.name}: {name}", shape, dtype, slots)
     ]
-
-
-def _cell(count: int) -> str:
-    return size_text(count) if count else "-"

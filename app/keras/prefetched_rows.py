@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from ..system.python_functions import from_generator
-from ..tables.cached import ReadThroughTable
+from ..tables.cached import CachedTable
 from ..tables.id_checks import failed_check
 from ..tables.prefetch import CacheTooSmallError, Prefetcher
 from ..types import HOST
@@ -114,13 +114,13 @@ def _last_stage(generate: Callable, dataset: tf.data.Dataset) -> tf.data.Dataset
 
 def _trace(
     spec: Any, model: keras.Model, inputs: Callable[[Any], Any] | None
-) -> tuple[Callable[[Any], dict[str, tf.Tensor]], dict[str, ReadThroughTable]]:
+) -> tuple[Callable[[Any], dict[str, tf.Tensor]], dict[str, CachedTable]]:
     """Return a function from a batch to the ids of each cached table, and these tables by name.
 
     The model is called on symbolic tensors of this spec. Ids are flat, int64, with repetitions.
     Raises ValueError if the model cannot be called, or looks up rows where ids cannot be seen.
     """
-    tables: dict[str, ReadThroughTable] = {}
+    tables: dict[str, CachedTable] = {}
 
     @tf.function(autograph=False, input_signature=[spec])
     def look_up(batch: Any) -> dict[str, tf.Tensor]:
@@ -129,7 +129,7 @@ def _trace(
             _call_model(model, batch, inputs)
         ids_by_table: dict[str, list[tf.Tensor]] = {}
         for variable, ids_N in recorded:
-            if not isinstance(variable.table, ReadThroughTable):
+            if not isinstance(variable.table, CachedTable):
                 continue
             if ids_N.graph is not tf.compat.v1.get_default_graph():
                 raise ValueError(
@@ -274,7 +274,7 @@ class TableMetrics(keras.callbacks.Callback):
         logs["cache_evictions"] = counts["evicted"]
         logs["cache_rows"] = sum(table.cached_rows() for table in tables)
 
-    def _tables(self) -> list[ReadThroughTable]:
+    def _tables(self) -> list[CachedTable]:
         """Return the tables of the model that have a cache."""
         tables = [v.table for v in self.model.variables if isinstance(v, TableVariable)]
-        return [table for table in tables if isinstance(table, ReadThroughTable)]
+        return [table for table in tables if isinstance(table, CachedTable)]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-import types
-from collections.abc import Iterable, Iterator, Mapping
+import gc
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import keras
-
-# Objects of these packages are not searched for layers; they have parts of their own.
-_FOREIGN = ("keras", "numpy", "tensorflow")
-_MOST_ITEMS = 1000  # a longer container has data
+import tensorflow as tf
 
 
 class StepParts(NamedTuple):
@@ -31,7 +26,7 @@ class StepParts(NamedTuple):
     def variables(self) -> list[keras.Variable]:
         """The variables of the models and layers, then those of the optimizers, each once."""
         parts = [*self.models, *self.layers, *self.optimizers]
-        return list({id(v): v for part in parts for v in part.variables}.values())
+        return _once(variable for part in parts for variable in part.variables)
 
 
 def parts_of(roots: Iterable[Any]) -> StepParts:
@@ -42,8 +37,8 @@ def parts_of(roots: Iterable[Any]) -> StepParts:
     """
     roots = list(roots)
     models = [root for root in roots if isinstance(root, keras.Model)]
-    others = [root for root in roots if isinstance(root, keras.layers.Layer)]
-    layers = [layer for root in others for layer in root._flatten_layers()]
+    layers = [root for root in roots if isinstance(root, keras.layers.Layer)]
+    layers = [layer for root in layers for layer in root._flatten_layers()]
     optimizers = [root for root in roots if isinstance(root, keras.optimizers.Optimizer)]
     optimizers += [getattr(model, "optimizer", None) for model in models]
     return StepParts(
@@ -53,71 +48,27 @@ def parts_of(roots: Iterable[Any]) -> StepParts:
     )
 
 
-def find_parts(function: Any, arguments: Any) -> StepParts:
-    """Return the layers and optimizers that a function uses.
-
-    They are those that the function can name: in its closure, its global names, the attributes of
-    its object, its arguments, and the same of the functions that it can name.
+def find_parts(function: Any) -> StepParts:
+    """Return the layers and optimizers whose variables a traced function uses.
 
     Args:
-        function: A function, a `tf.function`, a method or a callable object.
+        function: A ConcreteFunction.
     """
-    roots, waiting, seen = [], [arguments, function], {}
-    while waiting:
-        value = waiting.pop()
-        if id(value) in seen:
-            continue
-        seen[id(value)] = value  # holds the value, so that no other gets its id
-        if isinstance(value, (keras.layers.Layer, keras.optimizers.Optimizer)):
-            roots.append(value)
-        else:
-            waiting += _named_by(value)
-    return parts_of(reversed(roots))
+    used = {id(handle) for handle, _ in function.graph.captures}
+
+    def is_used(part: Any) -> bool:
+        values = [v._value for v in getattr(part, "variables", ()) if v._value is not None]
+        return any(id(each.handle) in used for value in values for each in replicas_of(value))
+
+    kinds = keras.layers.Layer, keras.optimizers.Optimizer
+    found = [each for each in gc.get_objects() if issubclass(type(each), kinds) and is_used(each)]
+    found.sort(key=lambda part: -len(part.variables))  # outer ones first
+    return parts_of(found)
 
 
-def _named_by(value: Any) -> list[Any]:
-    """Return the objects that a function, a container or an object of the user names.
-
-    Nothing is returned for classes, modules, things of Keras, NumPy or TensorFlow, and containers
-    of more than 1,000 items.
-    """
-    if hasattr(value, "python_function"):  # a tf.function
-        return [inspect.unwrap(value.python_function)]
-    if isinstance(value, functools.partial):
-        return [value.func, value.args, value.keywords]
-    if isinstance(value, types.MethodType):
-        owner: Any = value.__self__
-        bound = hasattr(owner, "weakrefself_target__")  # TensorFlow's, for a tf.function
-        return [owner.target if bound else owner, value.__func__]
-    if isinstance(value, types.FunctionType):
-        return [] if _is_foreign(value.__module__) else list(_names_of(value))
-    if isinstance(value, (Mapping, list, tuple, set)):
-        items = value.values() if isinstance(value, Mapping) else value
-        return list(items) if len(items) <= _MOST_ITEMS else []
-    if isinstance(value, (type, types.ModuleType)) or _is_foreign(type(value).__module__):
-        return []
-    return [*vars(value).values(), type(value).__call__] if hasattr(value, "__dict__") else []
-
-
-def _names_of(function: types.FunctionType) -> Iterator[Any]:
-    """Yield the objects in the closure, the defaults and the global names of a function."""
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # the name has no value yet
-            continue
-    yield from function.__defaults__ or ()
-    yield from (function.__kwdefaults__ or {}).values()
-    waiting = [function.__code__]
-    while waiting:
-        code = waiting.pop()
-        waiting += [constant for constant in code.co_consts if inspect.iscode(constant)]
-        yield from (function.__globals__[n] for n in code.co_names if n in function.__globals__)
-
-
-def _is_foreign(module: str | None) -> bool:
-    """Return whether the name of a module is of Keras, NumPy or TensorFlow; False for None."""
-    return (module or "").partition(".")[0] in _FOREIGN
+def replicas_of(value: tf.Variable) -> Sequence[tf.Variable]:
+    """Return the variables of all replicas of a variable of tf.distribute, or any other itself."""
+    return value.values if isinstance(value, tf.distribute.DistributedValues) else [value]
 
 
 def _wrapped(optimizer: Any) -> list[Any]:

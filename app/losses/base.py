@@ -134,15 +134,10 @@ class GroupMembers(NamedTuple):
     starts_G: tf.Tensor
     counts_G: tf.Tensor
 
-    def span(self, group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return where the list of a group begins and ends in `vectors_P`, int32 scalars."""
+    def take(self, group: tf.Tensor, values_P: tf.Tensor) -> tf.Tensor:
+        """Return the values of the list of a group."""
         start = self.starts_G[group]
-        return start, start + self.counts_G[group]
-
-    def vectors(self, group: tf.Tensor) -> tf.Tensor:
-        """Return the indices of the hidden vectors of a group, (M,) int32."""
-        start, stop = self.span(group)
-        return self.vectors_P[start:stop]
+        return values_P[start : start + self.counts_G[group]]
 
 
 class Part(NamedTuple):
@@ -153,60 +148,68 @@ class Part(NamedTuple):
     two blocks, so a step updates a row once, and the order of the blocks does not change the
     result.
 
-    A loss such as a softmax over many rows needs a number from all tiles of a group, the normalizer
-    of its scores, before it can differentiate one of them. Such a part has `measure`: a first pass
-    over the tiles that only reads and hands a number for each vector, the carry, from tile to tile.
+    A softmax over several tiles needs the normalizer of its scores before it can differentiate one
+    of them. Its part has `measure`: a first pass over the tiles that only reads, and carries a
+    number for each vector from tile to tile.
 
     Attributes:
         hidden_ND: All hidden vectors.
+        block: From a group, a tile, and the result of the first pass, (M,) float32, to (ids of the
+            tile's rows (U,) int32, labels). Labels are everything else that `loss` needs to know of
+            the block. The third argument is None without a first pass, and while it runs.
+        loss: From (labels, hidden_MD, rows_UD) to losses of any shape, which are summed.
         groups: The number of groups, an int or an int32 scalar.
         members: The hidden vectors of each group. None if there is one group that has them all.
         tiles: From a group to its number of tiles, an int32 scalar. None if each group has one.
-        block: From a group and a tile to (ids of the tile's rows (U,) int32, labels). Labels are
-            everything else that `loss` needs to know of the block.
-        loss: From (labels, hidden_MD, rows_UD, carry_M) to losses of any shape, which are summed.
-            carry_M is the result of the first pass, or None without one.
         measure: From (hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32; the
             first carry is -inf. None if no first pass is needed.
     """
 
     table: str
     hidden_ND: tf.Tensor
-    block: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, Any]]
-    loss: Callable[[Any, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
+    block: Callable[[tf.Tensor, tf.Tensor, tf.Tensor | None], tuple[tf.Tensor, Any]]
+    loss: Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor]
     groups: int | tf.Tensor = 1
     members: GroupMembers | None = None
     tiles: Callable[[tf.Tensor], tf.Tensor] | None = None
     measure: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
 
 
-class WordGroups(NamedTuple):
-    """Groups of words, whose log-probabilities are computed block by block.
+# Ascending ids of words (M,) int32, and their log-probabilities (N, M) float32.
+WordBlock = tuple[tf.Tensor, tf.Tensor]
 
-    All functions also work in a graph, where groups and blocks are int32 scalars.
+
+class WordGroups(NamedTuple):
+    """Groups of words, whose log-probabilities are computed block by block; also in a graph.
 
     Attributes:
         bounds_NG: For each of N hidden vectors and each group, an upper bound of the
             log-probabilities of its words, float32.
-        blocks: From a group to its number of blocks.
-        measure: From a group to what `words` needs of the whole of it, a tensor, or None.
-        words: From a group, one of its blocks, and the result of `measure` to ascending ids (M,)
-            int32 and their log-probabilities (N, M) float32.
+        blocks: From a group to its number of blocks, and a function from the number of a block to
+            the block.
     """
 
     bounds_NG: tf.Tensor
-    words: Callable[[Any, Any, Any], tuple[tf.Tensor, tf.Tensor]]
-    blocks: Callable[[Any], Any] = lambda group: 1
-    measure: Callable[[Any], Any] = lambda group: None
+    blocks: Callable[[Any], tuple[Any, Callable[[Any], WordBlock]]]
+
+    @classmethod
+    def whole(cls, bounds_NG: tf.Tensor, words: Callable[[Any], WordBlock]) -> WordGroups:
+        """Return groups of one block each; `words` is a function from a group to the block."""
+        return cls(bounds_NG, lambda group: (1, lambda block: words(group)))
 
     def renumber(self, number: Callable[[tf.Tensor], tf.Tensor]) -> WordGroups:
         """Return the groups with `number(ids)` as the ids of the words."""
 
-        def words(*block: Any) -> tuple[tf.Tensor, tf.Tensor]:
-            ids_M, log_p_NM = self.words(*block)
-            return number(ids_M), log_p_NM
+        def blocks(group: Any) -> tuple[Any, Callable[[Any], WordBlock]]:
+            count, words = self.blocks(group)
 
-        return self._replace(words=words)
+            def renumbered(block: Any) -> WordBlock:
+                ids_M, log_p_NM = words(block)
+                return number(ids_M), log_p_NM
+
+            return count, renumbered
+
+        return self._replace(blocks=blocks)
 
 
 class Loss(Protocol):

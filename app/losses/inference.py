@@ -39,9 +39,9 @@ def distribution(
     """
     for groups in loss.word_groups(hidden_ND, gather):
         for group in range(groups.bounds_NG.shape[1]):
-            measured = groups.measure(group)
-            for block in range(int(groups.blocks(group))):
-                ids_M, log_p_NM = groups.words(group, block, measured)
+            count, words = groups.blocks(group)
+            for block in range(int(count)):
+                ids_M, log_p_NM = words(block)
                 yield ids_M.numpy(), log_p_NM.numpy()
 
 
@@ -84,12 +84,8 @@ def _search(groups: WordGroups, best: Sequence[tf.Tensor]) -> Sequence[tf.Tensor
         can_have_N = ~(tf.gather(groups.bounds_NG, group, axis=1) < best[1][:, -1])
 
         def search() -> Sequence[tf.Tensor]:
-            measured = groups.measure(group)
-
-            def merge(block: tf.Tensor, *best: tf.Tensor) -> Sequence[tf.Tensor]:
-                return _merge(best, *groups.words(group, block, measured))
-
-            return loop(groups.blocks(group), merge, best)
+            count, words = groups.blocks(group)
+            return loop(count, lambda block, *best: _merge(best, *words(block)), best)
 
         return (position + 1, *tf.cond(tf.reduce_any(can_have_N), search, lambda: list(best)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
 
 import tensorflow as tf
 
@@ -10,7 +10,7 @@ from ..system.gradients import custom_gradient
 from ..tables.base import TableSpec
 from ..tables.initial import Constant
 from ..types import Rows
-from .base import Gather, Loss, Part, Predictions, WordGroups
+from .base import Gather, Loss, Part, Predictions, WordBlock, WordGroups
 
 _TABLE = "output"
 # The most numbers of rows, and the most scores, in memory at once: 32 MB of either.
@@ -43,19 +43,16 @@ class OneVsAll(Loss):
             rows: An empty dictionary.
         """
         hidden_ND, weights_NM = predictions.hidden_GND[:, 0], predictions.weights_GNM[:, 0]
-        if predictions.shares is None:
+        shares = predictions.shares
+        if shares is None:
             present_NM = tf.cast(weights_NM > 0, tf.float32)
             vectors_N1 = tf.reduce_max(present_NM, axis=1, keepdims=True)
         else:
-            vectors_N1, present_NM = (
-                predictions.shares.vectors_GN,
-                predictions.shares.words_GNM[:, 0],
-            )
-        weights = _Weights(vectors_N1, present_NM, weights_NM)
+            vectors_N1, present_NM = shares.vectors_GN, shares.words_GNM[:, 0]
         tile = min(self._labels, _AT_ONCE // max(self._columns, hidden_ND.shape[0]))
         tiles = -(-self._labels // tile)
 
-        def block(group: tf.Tensor, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def block(group: tf.Tensor, index: tf.Tensor, carry: None) -> tuple[tf.Tensor, tf.Tensor]:
             """Return the labels of a block as ids, and the targets as positions in the block."""
             if tiles == 1:
                 return tf.range(self._labels), predictions.targets_GM
@@ -63,11 +60,8 @@ class OneVsAll(Loss):
             ids_U = tf.range(first, tf.minimum(first + tile, self._labels))
             return ids_U, predictions.targets_GM - first
 
-        def loss(positions_NM: tf.Tensor, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry: None):
-            """Return the loss of a block, a float32 scalar; see `_block_loss`."""
-            return _block_loss(positions_NM, weights, hidden_ND, rows_UD)
-
         count = None if tiles == 1 else lambda group: tf.constant(tiles)
+        loss = functools.partial(_block_loss, vectors_N1, present_NM, weights_NM)
         return 0.0, [Part(_TABLE, hidden_ND, block, loss, tiles=count)]
 
     def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
@@ -75,38 +69,34 @@ class OneVsAll(Loss):
         step = max(1, _AT_ONCE // self._columns)
         hidden_ND = tf.cast(hidden_ND, tf.float32)
 
-        def words(_: tf.Tensor, block: tf.Tensor, __: None) -> tuple[tf.Tensor, tf.Tensor]:
+        def words(block: tf.Tensor) -> WordBlock:
             """Return the ids of a block and log P of its labels."""
             ids_M = tf.range(block * step, tf.minimum((block + 1) * step, self._labels))
             scores_NM = tf.matmul(hidden_ND, gather(_TABLE, ids_M), transpose_b=True)
             return ids_M, tf.math.log_sigmoid(scores_NM)
 
         blocks = -(-self._labels // step)
-        bounds_N1 = tf.zeros_like(hidden_ND[:, :1])
-        return [WordGroups(bounds_N1, words, lambda _: blocks)]
-
-
-class _Weights(NamedTuple):
-    """The weights of N vectors and of their M labels, float32.
-
-    Attributes:
-        vectors_N1: The weight of each vector, 0 for padding.
-        present_NM: The part of it with which the vector has the label.
-        labels_NM: The weight of the label in the loss.
-    """
-
-    vectors_N1: tf.Tensor
-    present_NM: tf.Tensor
-    labels_NM: tf.Tensor
+        return [WordGroups(tf.zeros_like(hidden_ND[:, :1]), lambda group: (blocks, words))]
 
 
 def _block_loss(
-    positions_NM: tf.Tensor, weights: _Weights, hidden_ND: tf.Tensor, rows_UD: tf.Tensor
+    vectors_N1: tf.Tensor,
+    present_NM: tf.Tensor,
+    weights_NM: tf.Tensor,
+    positions_NM: tf.Tensor,
+    hidden_ND: tf.Tensor,
+    rows_UD: tf.Tensor,
 ) -> tf.Tensor:
     """Return the loss of a block of rows, a float32 scalar.
 
     The gradients by the vectors and the rows are computed at once, from the same scores. A vector
     whose weights are all 0 has neither loss nor gradient.
+
+    Args:
+        vectors_N1: The weight of each vector, float32, 0 for padding.
+        present_NM: The part of it with which the vector has each of its M labels, float32.
+        weights_NM: The weight of these labels in the loss, float32.
+        positions_NM: The positions of the labels in the block; outside of it for another block.
     """
 
     @custom_gradient
@@ -119,17 +109,17 @@ def _block_loss(
         columns_NM = tf.clip_by_value(positions_NM, 0, tf.shape(rows_UD)[0] - 1)
         score_NM = tf.gather(scores_NU, columns_NM, batch_dims=1)
         chance_NM = tf.sigmoid(score_NM)
-        present_NM = tf.where(in_block_NM, weights.present_NM, 0.0)
-        weights_NM = tf.where(in_block_NM, weights.labels_NM, 0.0)
+        part_NM = tf.where(in_block_NM, present_NM, 0.0)
+        label_NM = tf.where(in_block_NM, weights_NM, 0.0)
         # The loss as if the text had no label, corrected for the labels that it has.
-        value = tf.reduce_sum(weights.vectors_N1 * tf.nn.softplus(scores_NU)) + tf.reduce_sum(
-            weights_NM * tf.nn.softplus(-score_NM) - present_NM * tf.nn.softplus(score_NM)
+        value = tf.reduce_sum(vectors_N1 * tf.nn.softplus(scores_NU)) + tf.reduce_sum(
+            label_NM * tf.nn.softplus(-score_NM) - part_NM * tf.nn.softplus(score_NM)
         )
         vectors_NM = tf.range(tf.shape(positions_NM)[0])[:, tf.newaxis] + tf.zeros_like(columns_NM)
         error_NU = tf.tensor_scatter_nd_add(
-            weights.vectors_N1 * tf.sigmoid(scores_NU),
+            vectors_N1 * tf.sigmoid(scores_NU),
             tf.stack([vectors_NM, columns_NM], axis=2),
-            weights_NM * (chance_NM - 1.0) - present_NM * chance_NM,
+            label_NM * (chance_NM - 1.0) - part_NM * chance_NM,
         )
         error_NU = tf.cast(error_NU, hidden_ND.dtype)
         by_hidden_ND = tf.matmul(error_NU, block_UD)

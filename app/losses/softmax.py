@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from ..system.gradients import custom_gradient
-from ..system.loops import loop
+from ..system.loops import combine
 
 # The most scores in memory at once: 32 MB. With fewer there are more matrix products; more do not
 # fit the processor's caches.
 _SCORES = 8 << 20
+_SCALARS = tf.TensorSpec([None], tf.float32)
+
+
+# Returns the values of some of the vectors, given those of all, (M, ...).
+Take = Callable[[tf.Tensor], tf.Tensor]
 
 
 class Labels(NamedTuple):
@@ -38,16 +43,13 @@ class Labels(NamedTuple):
     first: tf.Tensor | bool = True
     normalizer_M: tf.Tensor | None = None
 
-    def part(self, start: tf.Tensor | None, stop: tf.Tensor | None) -> Labels:
-        """Return the labels of the vectors `start` to `stop` - 1; None is no limit there."""
-        normalizer_M = None if self.normalizer_M is None else self.normalizer_M[start:stop]
-        positions_M, weights_M = self.positions_M[start:stop], self.weights_M[start:stop]
-        return Labels(positions_M, weights_M, self.first, normalizer_M)
+    def part(self, take: Take) -> Labels:
+        """Return the labels of the vectors whose values `take` returns."""
+        normalizer_M = None if self.normalizer_M is None else take(self.normalizer_M)
+        return Labels(take(self.positions_M), take(self.weights_M), self.first, normalizer_M)
 
 
-def summed_loss(
-    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normalizer_M: tf.Tensor | None
-) -> tf.Tensor:
+def summed_loss(labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor) -> tf.Tensor:
     """Return the tile's share of the weighted sum of -log P over the vectors.
 
     With one tile this is the whole sum. The gradient is computed with the loss, from the same
@@ -58,35 +60,20 @@ def summed_loss(
         labels: The row that each vector is to predict.
         hidden_MD: The vectors, of the dtype in which products are computed.
         rows_UD: The rows of the tile, float32.
-        normalizer_M: The log-sum-exp of each vector's scores of all tiles. None for a single tile.
 
     Returns:
         A float32 scalar.
     """
-    labels, chunk_size = labels._replace(normalizer_M=normalizer_M), _vectors_at_once(rows_UD)
-
-    def in_chunks(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
-        """Return the loss and its gradients by rows and vectors, chunk by chunk of vectors."""
-
-        def body(value, by_rows, by_hidden, index, start, stop):
-            """Add a chunk's loss and gradient by the rows; write its gradient by the vectors."""
-            chunk = _loss_and_gradients(labels.part(start, stop), hidden_MD[start:stop], rows_UD)
-            return value + chunk[0], by_rows + chunk[1], by_hidden.write(index, chunk[2])
-
-        array = _chunk_array(hidden_MD, chunk_size, hidden_MD.dtype, hidden_MD.shape[1:])
-        value, by_rows, array = _loop_chunks(
-            hidden_MD, chunk_size, body, (tf.constant(0.0), tf.zeros_like(rows_UD), array)
-        )
-        return value, by_rows, array.concat()
 
     @custom_gradient
     def loss(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
         """Return the loss, with gradients that are computed already."""
-        value, by_rows, by_hidden = _whole_or_chunks(
+        value, by_rows, by_hidden = _in_chunks(
             hidden_MD,
-            chunk_size,
-            lambda: _loss_and_gradients(labels, hidden_MD, rows_UD),
-            lambda: in_chunks(hidden_MD, rows_UD),
+            rows_UD,
+            lambda take: _loss_and_gradients(labels.part(take), take(hidden_MD), rows_UD),
+            [tf.constant(0.0), tf.zeros_like(rows_UD)],
+            tf.TensorSpec([None, hidden_MD.shape[1]], hidden_MD.dtype),
         )
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -97,9 +84,7 @@ def summed_loss(
     return loss(hidden_MD, rows_UD)
 
 
-def vector_losses(
-    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, normalizer_M: tf.Tensor | None
-) -> tf.Tensor:
+def vector_losses(labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor) -> tf.Tensor:
     """Return the tile's share of the weighted -log P of each vector, (M,) float32.
 
     With one tile this is the whole loss. It is computed in float32, and not to be differentiated.
@@ -108,8 +93,8 @@ def vector_losses(
         labels: The row that each vector is to predict.
         hidden_MD: The vectors, any float dtype.
         rows_UD: The rows of the tile, float32.
-        normalizer_M: The log-sum-exp of each vector's scores of all tiles. None for a single tile.
     """
+    normalizer_M = labels.normalizer_M
     if normalizer_M is not None:  # of several tiles; this one adds the score of its own row
         inside_M, positions_M = _positions(labels, tf.shape(rows_UD)[0])
         chosen_MD = tf.gather(rows_UD, positions_M)
@@ -117,13 +102,13 @@ def vector_losses(
         first_M = tf.where(labels.first, normalizer_M, tf.zeros_like(normalizer_M))
         return (first_M - tf.where(inside_M, score_M, 0.0)) * labels.weights_M
 
-    def score_chunk(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
-        """Return the weighted losses of the vectors `start` to `stop` - 1."""
-        scores_MU = tf.matmul(tf.cast(hidden_MD[start:stop], tf.float32), rows_UD, transpose_b=True)
-        chunk = labels.part(start, stop)
-        return _loss_and_error(scores_MU, chunk)[0] * chunk.weights_M
+    def score_chunk(take: Take) -> list[tf.Tensor]:
+        """Return the weighted losses of the vectors of a chunk, in a list."""
+        scores_MU = tf.matmul(tf.cast(take(hidden_MD), tf.float32), rows_UD, transpose_b=True)
+        in_chunk = labels.part(take)
+        return [_loss_and_error(scores_MU, in_chunk)[0] * in_chunk.weights_M]
 
-    return _map_chunks(hidden_MD, rows_UD, score_chunk)
+    return _in_chunks(hidden_MD, rows_UD, score_chunk)[0]
 
 
 def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -> tf.Tensor:
@@ -135,13 +120,13 @@ def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -
         before_M: The result for the tiles before this one; -inf before the first.
     """
 
-    def score_chunk(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
-        """Return the log-sum-exp of the vectors `start` to `stop` - 1 over this tile alone."""
-        hidden_ND = hidden_MD[start:stop]
+    def score_chunk(take: Take) -> list[tf.Tensor]:
+        """Return the log-sum-exp of the vectors of a chunk over this tile alone, in a list."""
+        hidden_ND = take(hidden_MD)
         scores_NU = tf.matmul(hidden_ND, tf.cast(rows_UD, hidden_ND.dtype), transpose_b=True)
-        return _softmax_and_normalizer(tf.cast(scores_NU, tf.float32))[1]
+        return [_softmax_and_normalizer(tf.cast(scores_NU, tf.float32))[1]]
 
-    tile_M = _map_chunks(hidden_MD, rows_UD, score_chunk)
+    (tile_M,) = _in_chunks(hidden_MD, rows_UD, score_chunk)
     greater_M = tf.maximum(before_M, tile_M)
     return greater_M + tf.math.log(tf.exp(before_M - greater_M) + tf.exp(tile_M - greater_M))
 
@@ -213,70 +198,38 @@ def _softmax_and_normalizer(scores_MU: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]
     return share_MU, greatest_M - tf.math.log(tf.reduce_max(share_MU, axis=1))
 
 
-def _map_chunks(
+def _in_chunks(
     hidden_MD: tf.Tensor,
     rows_UD: tf.Tensor,
-    score_chunk: Callable[[tf.Tensor | None, tf.Tensor | None], tf.Tensor],
-) -> tf.Tensor:
-    """Return the numbers of `score_chunk(start, stop)` for all vectors, in order, (M,) float32.
+    compute: Callable[[Take], Sequence[tf.Tensor]],
+    sums: Sequence[tf.Tensor] = (),
+    joined: tf.TensorSpec = _SCALARS,
+) -> Sequence[tf.Tensor]:
+    """Return the results of `compute` for chunks of vectors whose scores fit `_SCORES`.
 
-    It is called for chunks of vectors whose scores fit `_SCORES`; as `score_chunk(None, None)` if
-    all vectors fit one chunk.
+    Args:
+        compute: Function from a chunk, as a function that takes its values, to its results.
+        sums: Zeros for the first results, which are added over the chunks.
+        joined: The shape and the dtype of the last result, which is joined.
     """
-    chunk_size = _vectors_at_once(rows_UD)
-
-    def in_chunks() -> tf.Tensor:
-        """Return the numbers of all chunks, joined."""
-
-        def body(array, index, start, stop):
-            return [array.write(index, score_chunk(start, stop))]
-
-        (array,) = _loop_chunks(
-            hidden_MD, chunk_size, body, [_chunk_array(hidden_MD, chunk_size, tf.float32, ())]
-        )
-        return array.concat()
-
-    return _whole_or_chunks(hidden_MD, chunk_size, lambda: score_chunk(None, None), in_chunks)
-
-
-def _vectors_at_once(rows_UD: tf.Tensor) -> int | tf.Tensor:
-    """Return how many vectors to score against the rows at once, at least 1.
-
-    The result is an int if the number of rows is static, else a tensor.
-    """
+    size: int | tf.Tensor
     if rows_UD.shape[0] is not None:
-        return max(_SCORES // max(rows_UD.shape[0], 1), 1)
-    return tf.maximum(_SCORES // tf.maximum(tf.shape(rows_UD)[0], 1), 1)
+        size = max(_SCORES // max(rows_UD.shape[0], 1), 1)
+    else:
+        size = tf.maximum(_SCORES // tf.maximum(tf.shape(rows_UD)[0], 1), 1)
 
+    def whole() -> Sequence[tf.Tensor]:
+        return compute(lambda values: values)
 
-def _whole_or_chunks(
-    hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, whole: Callable, in_chunks: Callable
-) -> Any:
-    """Return `whole()` if there are at most `chunk_size` vectors, else `in_chunks()`."""
-    if isinstance(chunk_size, int) and hidden_MD.shape[0] is not None:
-        return whole() if hidden_MD.shape[0] <= chunk_size else in_chunks()
-    return tf.cond(tf.shape(hidden_MD)[0] <= chunk_size, whole, in_chunks)
+    def by_chunk() -> Sequence[tf.Tensor]:
+        count = tf.shape(hidden_MD)[0]
 
+        def chunk(index: tf.Tensor) -> Sequence[tf.Tensor]:
+            start = index * size
+            return compute(lambda values: values[start : tf.minimum(start + size, count)])
 
-def _loop_chunks(
-    hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, body: Callable, carried
-) -> Sequence:
-    """Return `carried` after `carried = body(*carried, index, start, stop)` for each chunk.
+        return combine(-(-count // size), chunk, sums, [joined])
 
-    A chunk has the vectors `start` to `stop` - 1; there is none if there are no vectors.
-    """
-    count = tf.shape(hidden_MD)[0]
-
-    def chunk(index: tf.Tensor, *carried) -> Sequence:
-        start = index * chunk_size
-        return body(*carried, index, start, tf.minimum(start + chunk_size, count))
-
-    return loop(-(-count // chunk_size), chunk, carried)
-
-
-def _chunk_array(
-    hidden_MD: tf.Tensor, chunk_size: int | tf.Tensor, dtype: tf.DType, shape
-) -> tf.TensorArray:
-    """Make an array with one place for the result (any number, *shape) of each chunk."""
-    size = -(-tf.shape(hidden_MD)[0] // chunk_size)
-    return tf.TensorArray(dtype, size, infer_shape=False, element_shape=[None, *shape])
+    if isinstance(size, int) and hidden_MD.shape[0] is not None:
+        return whole() if hidden_MD.shape[0] <= size else by_chunk()
+    return tf.cond(tf.shape(hidden_MD)[0] <= size, lambda: list(whole()), lambda: list(by_chunk()))

@@ -3,7 +3,7 @@
 For each group of a part there are up to two passes over its tiles:
 
 1. measure(hidden, rows, carry) -> carry. It only reads. Parts without `measure` skip it.
-2. loss(labels, hidden, rows, carry) -> losses, with the carry that the first pass ended with. Their
+2. loss(labels, hidden, rows) -> losses, whose labels know the last carry of the first pass. Their
    gradients by the rows go to `update`, and their gradients by the hidden vectors are summed.
 
 So memory holds the rows of one block, however large the table and the batch are.
@@ -17,55 +17,45 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from ..system.loops import join, loop, make_arrays, write_arrays
+from ..system.loops import combine, join, loop, make_arrays, write_arrays
 from .base import Gather, Part
 
 # Writes rows: takes the name of a table, ids (U,), rows (U, D) and their gradients (U, D).
 Update = Callable[[str, tf.Tensor, tf.Tensor, tf.Tensor], None]
-# Called for each block as visit(ids_U, labels, hidden_MD, rows_UD, carry_M).
+# Called for each block as visit(ids_U, labels, hidden_MD, rows_UD).
 _Visit = Callable[..., Sequence[tf.Tensor]]
 _SCALAR = tf.TensorSpec([], tf.float32)
 
 
-def train(part: Part, gather: Gather, update: Update) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute and differentiate a part; update the rows of each block before the next is read.
+def differentiate(
+    part: Part, gather: Gather, update: Update | None = None
+) -> tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]:
+    """Compute and differentiate a part.
 
     Args:
-        update: Writes the rows of a block, given their gradients.
+        update: Writes the rows of a block, given their gradients, before the next block is read.
+            By default no row changes, and all gradients are in memory at once.
 
     Returns:
-        The loss, a float32 scalar, and its gradient by the hidden vectors, (N, D) of their dtype.
+        The loss, a float32 scalar; its gradient by the hidden vectors, (N, D) of their dtype; and
+        without `update` the ids of all rows of the part, (U,) int32, and the gradients by these
+        rows, (U, D) float32.
     """
 
-    def visit(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
-        """Update the rows of a block; return its loss and the gradient by the vectors."""
-        value, by_hidden, by_rows = _differentiate(part, labels, hidden_MD, rows_UD, carry_M)
+    def visit(ids_U, labels, hidden_MD, rows_UD) -> Sequence[tf.Tensor]:
+        """Return a block's loss and its gradients, or update its rows."""
+        value, by_hidden, by_rows = _differentiate(part, labels, hidden_MD, rows_UD)
+        if update is None:
+            return value, by_hidden, ids_U, by_rows
         with tf.name_scope("update/"):
             update(part.table, ids_U, rows_UD, by_rows)
         return value, by_hidden
 
-    value, by_hidden = _visit_blocks(part, gather, visit, [_SCALAR, _vectors(part)])
-    return value, tf.cast(_sum_by_vector(part, by_hidden), part.hidden_ND.dtype)
-
-
-def gradients(part: Part, gather: Gather) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Compute and differentiate a part without an update; all gradients are in memory at once.
-
-    Returns:
-        The loss, a float32 scalar; its gradient by the hidden vectors, (N, D) float32; the ids of
-        all rows of the part, (U,) int32; the gradients by these rows, (U, D) float32.
-    """
-
-    def visit(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
-        """Return a block's loss, its gradient by the vectors, the ids, the gradient by rows."""
-        value, by_hidden, by_rows = _differentiate(part, labels, hidden_MD, rows_UD, carry_M)
-        return value, by_hidden, ids_U, by_rows
-
-    ids = tf.TensorSpec([None], tf.int32)
-    value, by_hidden, ids_U, by_rows = _visit_blocks(
-        part, gather, visit, [_SCALAR, _vectors(part)], [ids, _vectors(part)]
+    joined = [] if update else [tf.TensorSpec([None], tf.int32), _vectors(part)]
+    value, by_hidden, *by_row = _visit_blocks(
+        part, gather, visit, [_SCALAR, _vectors(part)], joined
     )
-    return value, _sum_by_vector(part, by_hidden), ids_U, by_rows
+    return value, tf.cast(_sum_by_vector(part, by_hidden), part.hidden_ND.dtype), by_row
 
 
 def losses(part: Part, gather: Gather) -> tf.Tensor:
@@ -76,19 +66,19 @@ def losses(part: Part, gather: Gather) -> tf.Tensor:
             groups gets the sum over them, a vector in no group gets 0.
     """
 
-    def visit(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
+    def visit(ids_U, labels, hidden_MD, rows_UD) -> Sequence[tf.Tensor]:
         """Return the losses of a block, one for each vector."""
-        return [part.loss(labels, hidden_MD, rows_UD, carry_M)]
+        return [part.loss(labels, hidden_MD, rows_UD)]
 
     (losses_P,) = _visit_blocks(part, gather, visit, [tf.TensorSpec([None], tf.float32)])
     return _sum_by_vector(part, losses_P)
 
 
-def _differentiate(part: Part, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
+def _differentiate(part: Part, labels, hidden_MD, rows_UD) -> Sequence[tf.Tensor]:
     """Return a block's loss and its gradients by the vectors and by the rows, all float32."""
     with tf.name_scope("loss/"), tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch((hidden_MD, rows_UD))
-        value = tf.reduce_sum(part.loss(labels, hidden_MD, rows_UD, carry_M))
+        value = tf.reduce_sum(part.loss(labels, hidden_MD, rows_UD))
     with tf.name_scope("gradient/"):
         by_both = tape.gradient(value, (hidden_MD, rows_UD), unconnected_gradients="zero")
         by_both = [tf.cast(tf.convert_to_tensor(gradient), tf.float32) for gradient in by_both]
@@ -136,43 +126,35 @@ def _visit_group(
     """
     hidden_MD = part.hidden_ND
     if part.members is not None:
-        hidden_MD = tf.gather(hidden_MD, part.members.vectors(group))
+        members = part.members
+        hidden_MD = tf.gather(hidden_MD, members.take(group, members.vectors_P))
     vectors = tf.shape(hidden_MD)[0]
 
-    def visit_tile(tile: tf.Tensor, visit: _Visit, carry_M: tf.Tensor | None):
+    def visit_tile(tile: tf.Tensor, visit: _Visit, measured_M: tf.Tensor | None = None):
         """Gather the rows of one tile, and return what `visit` returns for them."""
-        ids_U, labels = part.block(group, tile)
+        with tf.name_scope("lookup/"):
+            ids_U, labels = part.block(group, tile, measured_M)
         with tf.name_scope("gather/"):
             rows_UD = gather(part.table, ids_U)
-        return visit(ids_U, labels, hidden_MD, rows_UD, carry_M)
-
-    def measure(ids_U, labels, hidden_MD, rows_UD, carry_M) -> Sequence[tf.Tensor]:
-        """Return the next carry, in a list."""
-        return [part.measure(hidden_MD, rows_UD, carry_M)]
+        return visit(ids_U, labels, hidden_MD, rows_UD)
 
     if part.tiles is None:
-        return visit_tile(tf.constant(0), visit, None)
-    tiles, carry_M = part.tiles(group), None
-    if part.measure is not None:
-        (carry_M,) = loop(
-            tiles,
-            lambda tile, carry_M: visit_tile(tile, measure, carry_M),
-            [tf.fill([vectors], -math.inf)],
-        )
-    count = len(summed)
+        return visit_tile(tf.constant(0), visit)
+    tiles, measured_M = part.tiles(group), None
+    if (measure := part.measure) is not None:
 
-    def body(tile: tf.Tensor, *carried) -> Sequence:
-        """Add the results of one tile to the sums, and write the joined ones to their arrays."""
-        values = visit_tile(tile, visit, carry_M)
-        sums = map(tf.add, carried[:count], values)
-        return [*sums, *write_arrays(carried[count:], tile, values[count:])]
+        def measure_tile(tile: tf.Tensor, carry_M: tf.Tensor) -> Sequence[tf.Tensor]:
+            """Return the next carry, in a list."""
+            return visit_tile(
+                tile, lambda _, __, hidden_MD, rows_UD: [measure(hidden_MD, rows_UD, carry_M)]
+            )
 
+        (measured_M,) = loop(tiles, measure_tile, [tf.fill([vectors], -math.inf)])
     zeros = [
         tf.zeros([vectors if size is None else size for size in spec.shape], spec.dtype)
         for spec in summed
     ]
-    carried = loop(tiles, body, [*zeros, *make_arrays(joined, tiles)])
-    return [*carried[:count], *map(join, carried[count:], joined)]
+    return combine(tiles, lambda tile: visit_tile(tile, visit, measured_M), zeros, joined)
 
 
 def _sum_by_vector(part: Part, values: tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,7 @@ from ..losses.base import Loss, Predictions, Shares
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..types import HOST, Batch, Rows, UniqueIds
-from .averages import MeanWeights, average, make_matrix, transpose
+from .averages import average
 from .base import Outcome, apply_loss, draw_seed, initial_seed
 
 
@@ -81,9 +81,7 @@ def mean(rows: Rows, bags: Bags) -> tf.Tensor:
     for group, values_UD in enumerate(values):
         with tf.device(HOST):
             entries = slice(ends_G[group] - entries_G[group], ends_G[group])
-            shape = tf.stack([count, counts_G[group]])
             entries_N2, shares_N = bags.entries_N2[entries], bags.shares_N[entries]
-        by_mean = make_matrix(entries_N2, shares_N, shape)
-        means.append(average(values_UD, MeanWeights(by_mean, transpose(by_mean))))
+        means.append(average(values_UD, entries_N2, shares_N, counts_G[group], count))
     means_BD = tf.add_n(means) if groups > 1 else means[0]
     return tf.ensure_shape(means_BD, (count, values[0].shape[1]))

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ..losses.base import Loss, Part, Predictions
 from ..tables.base import TableSpec
-from ..types import HOST, Batch, DisjointIds, Rows, UniqueIds
+from ..types import HOST, Batch, Rows, UniqueIds
 
 
 class Outcome(NamedTuple):
@@ -43,7 +43,7 @@ class Model(Protocol):
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables of the model and of its loss, by name."""
 
-    def lookups(self, batch: Batch) -> dict[str, tf.Tensor | UniqueIds | DisjointIds]:
+    def lookups(self, batch: Batch) -> dict[str, tf.Tensor | UniqueIds | list[tf.Tensor]]:
         """Return the ids that the batch needs, by name of the table.
 
         Args:
@@ -51,8 +51,9 @@ class Model(Protocol):
 
         Returns:
             Integer ids of any shape, N in all; an id may occur several times. `UniqueIds` where the
-            input pipeline has found the unique ids. `DisjointIds`, or `UniqueIds` in groups, to
-            work on groups of rows side by side.
+            input pipeline has found the unique ids. A list of groups that have no id in common, or
+            `UniqueIds` in groups: the rows of the groups are read, differentiated and updated side
+            by side, on several cores.
         """
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome | tuple[tf.Tensor, tf.Tensor]:

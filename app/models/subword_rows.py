@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..tables.row_reads import take, unique
+from ..tables.row_reads import unique
 from ..tables.variable import host_variable
 from ..text.subwords import hash_words
-from ..types import HOST, DisjointIds, NgramRule, Rows
-from .averages import MeanWeights, average, make_matrix, transpose
+from ..types import HOST, NgramRule, Rows
+from .averages import average
 
 # The rows of even and of odd ids are groups of their own. Reading, adding and writing rows are long
 # operations of one core each, so two groups keep two cores busy. See data/benchmarks/README.md.
@@ -89,24 +89,14 @@ class SubwordRows:
             ends = np.concatenate([[0], np.cumsum(counts_V)])
             self._lists.append(_Lists(*map(host_variable, (rows_N[of_group_N], ends, counts_V))))
 
-    def lookups(self, words: tf.Tensor) -> DisjointIds:
+    def lookups(self, words: tf.Tensor) -> list[tf.Tensor]:
         """Return the rows of all unique words, one list after the other, in `GROUPS` groups."""
-        return DisjointIds(self._read(unique(words)[0]))
-
-    def take(self, words: tf.Tensor, rows: Rows, dtype: tf.DType) -> tf.Tensor:
-        """Return the vector of each word, repeated words included, of shape (M, D).
-
-        Each unique word is composed once. The gradient by a row is in float32.
-
-        Args:
-            words: The words that `lookups` was called with, M in all.
-            rows: The rows of these lookups.
-            dtype: The dtype of the result.
-        """
-        return take(self.take_unique(words, rows), dtype)
+        return self._read(unique(words)[0])
 
     def take_unique(self, words: tf.Tensor, rows: Rows) -> Rows:
         """Return the vectors of the unique words, float32, and the index of each word among them.
+
+        Each unique word is composed once. The gradient by a row is in float32.
 
         Args:
             words: The words that `lookups` was called with, M in all.
@@ -162,7 +152,5 @@ def _weigh_lists(rows: Rows, count: tf.Tensor, starts: tf.Tensor, shares_W: tf.T
             rt_nested_splits=[starts], rt_dense_values=rows.inverse_N
         ).sparse_indices[:, 0]
         entries_N2 = tf.stack([words_N, tf.cast(rows.inverse_N, tf.int64)], axis=1)
-        shape = tf.stack([tf.size(shares_W), count])
-        shares_N = tf.gather(shares_W, words_N)
-    by_mean = make_matrix(entries_N2, shares_N, shape)
-    return average(rows.values_UD, MeanWeights(by_mean, transpose(by_mean)))
+        shares_N, words = tf.gather(shares_W, words_N), tf.size(shares_W)
+    return average(rows.values_UD, entries_N2, shares_N, count, words)

@@ -15,7 +15,7 @@ from ..system.xla import uniform_integers
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..tables.row_reads import take
-from ..types import DisjointIds, Rows
+from ..types import Rows
 from .base import initial_seed
 from .subword_rows import SubwordRows
 
@@ -52,7 +52,7 @@ class WordModel:
         spec = TableSpec(rows, self.dim, initial, by_frequency=True)
         return {"input": spec, **self.output.tables()}
 
-    def word_lookups(self, words: tf.Tensor) -> tf.Tensor | DisjointIds:
+    def word_lookups(self, words: tf.Tensor) -> tf.Tensor | list[tf.Tensor]:
         """Return the ids of the rows of `input` that the vectors of words need."""
         return words if self.subwords is None else self.subwords.lookups(words)
 
@@ -63,9 +63,7 @@ class WordModel:
             words: The N words that `word_lookups` was called with.
             rows: The rows of these lookups.
         """
-        if self.subwords is None:
-            return take(rows, self.dtype)
-        return self.subwords.take(words, rows, self.dtype)
+        return take(self.unique_words(words, rows), self.dtype)
 
     def unique_words(self, words: tf.Tensor, rows: Rows) -> Rows:
         """Return the vectors of the unique words, float32, and the index of each word among them.

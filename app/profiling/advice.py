@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..settings import Config, OptimizerConfig
-from ..settings.flag_values import by_name, fields
+from ..settings import Config
+from ..settings.flag_values import by_name, defaults, fields
 from ..system.machine import has_fast_bfloat16
 from .division import Division
 from .operations import INPUT, Operation, Run, Work
@@ -74,10 +74,9 @@ def saved_by_cache(division: Division) -> float:
     return division.shares["input"] + division.competing
 
 
-def saved_by_overlap(division: Division) -> float:
-    """Return the saving where the input is made while the steps run."""
-    waiting = division.shares["input"]
-    return max(min(waiting, 1 - waiting, 1 - division.crowding), 0.0)
+def saved_beside_steps(division: Division, most: float) -> float:
+    """Return the saving of at most `most` by work of the input that then runs beside the steps."""
+    return max(min(most, 1 - division.shares["input"], 1 - division.crowding), 0.0)
 
 
 def saved_by_parallel_calls(division: Division, stage: Stage, calls: int) -> float:
@@ -86,9 +85,7 @@ def saved_by_parallel_calls(division: Division, stage: Stage, calls: int) -> flo
     It is none where steps lose more to operations of the input than they wait for it: more calls
     would take more of the cores (`data/benchmarks/README.md`).
     """
-    faster = min(stage.seconds / (division.seconds or 1.0), 1.0) * (
-        1 - max(stage.parallelism, 1) / calls
-    )
+    faster = _share(stage.seconds, division) * (1 - max(stage.parallelism, 1) / calls)
     waited = division.shares["input"] - division.competing
     return max(min(faster, waited, 1 - division.crowding), 0.0)
 
@@ -96,6 +93,11 @@ def saved_by_parallel_calls(division: Division, stage: Stage, calls: int) -> flo
 def saved_by_fewer_calls(share: float, times: int) -> float:
     """Return the saving where work that takes a share of the time is done so many times less."""
     return share * (1 - 1 / times)
+
+
+def _share(seconds: float, division: Division) -> float:
+    """Return the share of the time of all steps that some seconds are, at most 1."""
+    return min(seconds / (division.seconds or 1.0), 1.0)
 
 
 def advise(
@@ -116,13 +118,20 @@ def advise(
         or more, the greatest first, and those with a condition at the end; empty if none is known.
     """
     changes = []
+    launch, host = division.shares["launch"], division.shares["host_compute"]
     if not division.launch_counts:
-        changes = _with_graphs(division.shares["launch"])
-        division = division._replace(shares={**division.shares, "launch": 0.0})
+        why = (
+            f"starting kernels one by one takes {launch:.0%} of the time, as XLA uses no CUDA "
+            "graphs while a profile is recorded, unless it is told to"
+        )
+        what = "XLA_FLAGS=--xla_enable_command_buffers_during_profiling=true, and record again"
+        if speedup(launch) >= _LEAST_SPEEDUP:
+            changes = [Change(what, None, why)]
+        launch = 0.0
+        division = division._replace(shares={**division.shares, "launch": launch})
     if config is None:
         changes += _advise_program(division, pipeline, runs, work, cores)
     else:
-        host, launch = division.shares["host_compute"], division.shares["launch"]
         changes += [
             *_for_input(division, pipeline, config, cores),
             _double("batch_tokens", config, launch, "; the model learns differently"),
@@ -133,18 +142,6 @@ def advise(
         filter(_is_worth, changes),
         key=lambda change: (bool(change.condition), -(change.speedup or math.inf)),
     )
-
-
-def _with_graphs(launch: float) -> list[Change]:
-    """Return the advice to record CUDA graphs, if the start of kernels takes time."""
-    if speedup(launch) < _LEAST_SPEEDUP:
-        return []
-    why = (
-        f"starting kernels one by one takes {launch:.0%} of the time, as XLA uses no CUDA graphs "
-        "while a profile is recorded, unless it is told to"
-    )
-    what = "XLA_FLAGS=--xla_enable_command_buffers_during_profiling=true, and record again"
-    return [Change(what, None, why)]
 
 
 def _is_worth(change: Change) -> bool:
@@ -166,7 +163,7 @@ def _for_input(
     name = stage.name if stage else ""
     settings, changes = config.input, []
     if settings.prefetch == 0 and not (pipeline and pipeline.is_ahead):
-        gain = speedup(saved_by_overlap(division))
+        gain = speedup(saved_beside_steps(division, division.shares["input"]))
         changes.append(_change("prefetch", -1, gain, "batches are made while the steps run"))
     calls = stage.parallelism if stage else 0
     if stage and name in _PARALLEL and settings.map_parallelism != -1 and 0 < calls < cores:
@@ -194,13 +191,11 @@ def _for_device(division: Division, work: Work, config: Config) -> list[Change]:
     """
     changes = []
     update = work.parts.get("update", 0.0) * division.shares["device_compute"]
+    values = by_name(config)
+    usual = defaults(values) | {"optimizer": values["optimizer"]}
     # An optimizer with options of its own is not replaced, as another one would refuse them.
-    plain = OptimizerConfig(optimizer=config.optimizer.optimizer)
-    if (
-        update >= _UPDATE_SHARE
-        and plain.optimizer != "rowwise_adagrad"
-        and plain == config.optimizer
-    ):
+    is_plain = all(values[name] == usual[name] for name in vars(config.optimizer) if name in values)
+    if update >= _UPDATE_SHARE and is_plain and values["optimizer"] != "rowwise_adagrad":
         why = (
             "it keeps one number for each row, so an update moves fewer bytes; the model learns "
             "differently, so compare the scores"
@@ -237,32 +232,26 @@ def _advise_program(
 
     Each cause that the profile shows gives its own changes, whatever the verdict is.
     """
-    by_step = _for_overhead(division, runs, work)
-    by_step += _for_dense_updates(division, work)
+    changes = [*_for_overhead(division, runs, work), *_for_dense_updates(division, work)]
     if pipeline is None:
-        return by_step
-    changes = [_no_faster_than(pipeline, division, change) for change in by_step]
-    if not pipeline.is_ahead:
+        return changes
+    slowest = pipeline.slowest
+    if pipeline.is_ahead:  # the gain by faster steps ends where they wait for the slowest stage
+        most = max(1 / max(_share(slowest.seconds, division), 0.01), 1.0)
+        changes = [change._replace(speedup=min(change.speedup or 0, most)) for change in changes]
+    else:
         why = "batches are made while the steps run"
-        gain = speedup(saved_by_overlap(division))
+        gain = speedup(saved_beside_steps(division, division.shares["input"]))
         changes.append(Change("prefetch(tf.data.AUTOTUNE) at the end", gain, why))
     changes += _for_slowest_stage(division, pipeline, runs, cores)
     if division.long_waits and pipeline.has_later("Shuffle"):
         why = (
-            f"{pipeline.slowest} fills the buffer before the first step of an epoch; behind "
-            "shuffle(), it runs beside the steps"
+            f"{slowest} fills the buffer before the first step of an epoch; behind shuffle(), it "
+            "runs beside the steps"
         )
-        saved = min(division.long_waits, 1 - division.shares["input"], 1 - division.crowding)
-        changes.append(Change("shuffle() before the slowest stage", speedup(saved), why))
+        gain = speedup(saved_beside_steps(division, division.long_waits.share))
+        changes.append(Change("shuffle() before the slowest stage", gain, why))
     return changes
-
-
-def _no_faster_than(pipeline: Pipeline, division: Division, change: Change) -> Change:
-    """Return a change of the step, whose gain ends where steps wait for the slowest stage."""
-    if change.speedup is None or not pipeline.is_ahead:
-        return change
-    busy = pipeline.slowest.seconds / (division.seconds or 1.0)
-    return change._replace(speedup=min(change.speedup, max(1 / max(busy, 0.01), 1.0)))
 
 
 def _for_slowest_stage(
@@ -288,7 +277,7 @@ def _for_slowest_stage(
         # What a Python function does for a call and for an element cannot be told apart.
         elements = _count_batches(division, runs) * pipeline.batch
         per_call = slowest.seconds if is_python else elements * _CALL_SECONDS
-        saved = min(per_call / (division.seconds or 1.0), division.shares["input"])
+        saved = min(_share(per_call, division), division.shares["input"])
         why = f"{slowest} is called once for a batch of {pipeline.batch}, not for each element" + (
             "; its Python function must compute for a whole batch" if is_python else ""
         )
@@ -307,16 +296,16 @@ def _for_parallel_calls(
 ) -> list[Change]:
     """Return the change to parallel calls of the slowest stage, or [] where it cannot help."""
     if is_python and (slowest.maps or slowest.generates):
-        saved = saved_by_parallel_calls(division, slowest, _WAITING_CALLS)
+        gain = speedup(saved_by_parallel_calls(division, slowest, _WAITING_CALLS))
         what = f"map(num_parallel_calls={_WAITING_CALLS}, use_unbounded_threadpool=True)"
-        where = "" if slowest.maps else ", with the work of the generator in it"
+        what += "" if slowest.maps else ", with the work of the generator in it"
         why = "many calls may wait at the same time; calls that compute do so in turn, and slower"
         condition = f"the Python function of {slowest} waits (files, a network)"
-        return [Change(what + where, speedup(saved), why, condition=condition)]
+        return [Change(what, gain, why, condition=condition)]
     if slowest.maps and not slowest.tunes and slowest.parallelism < cores:
-        saved = saved_by_parallel_calls(division, slowest, cores)
+        gain = speedup(saved_by_parallel_calls(division, slowest, cores))
         why = f"{slowest} runs {max(slowest.parallelism, 1)} at a time on {cores} cores"
-        return [Change("num_parallel_calls=tf.data.AUTOTUNE", speedup(saved), why)]
+        return [Change("num_parallel_calls=tf.data.AUTOTUNE", gain, why)]
     return []
 
 
@@ -333,7 +322,7 @@ def _for_dense_updates(division: Division, work: Work) -> list[Change]:
             share = sum(o.large for o in operations) / _of_steps(work)
             why = (
                 f"{name} takes {share:.0%} of the operations to update whole variables; a step "
-                f"needs only the rows of its batch: lexrow.keras.audit(model) names the table"
+                "needs only the rows of its batch: lexrow.keras.audit(model, batch) names the table"
             )
             what = f"lexrow.keras.RowEmbedding with lexrow.keras.{_ROW_OPTIMIZERS[name]}"
             gain = speedup(share * division.shares["device_compute"])

@@ -60,7 +60,8 @@ class Division(NamedTuple):
         cpu_only: Whether there is no device but the CPU.
         competing: The share of the time that steps lose because operations of the input use the
             same cores, a part of the shares above. 0 where there are enough cores.
-        long_waits: The share of the time in long waits for input; see `LongWaits`.
+        long_waits: The steps that wait 20 times the median time of a step or more, and at least
+            100 ms; None if there are none.
         crowding: The time that all operations, of steps and of the input, would take on all cores,
             as a share of the time of the calls. 0 with another device.
         launch_counts: Whether `launch` is that of a run without a profile. It is not if a GPU ran
@@ -72,7 +73,7 @@ class Division(NamedTuple):
     shares: dict[str, float]
     cpu_only: bool
     competing: float = 0.0
-    long_waits: float = 0.0
+    long_waits: LongWaits | None = None
     crowding: float = 0.0
     launch_counts: bool = True
 
@@ -124,36 +125,31 @@ class LongWaits(NamedTuple):
         )
 
 
-def divide(
-    events: Sequence[Event], runs: Sequence[Run], cores: int
-) -> tuple[Division, LongWaits | None]:
+def divide(events: Sequence[Event], runs: Sequence[Run], cores: int) -> Division:
     """Divide the time of the calls of a profile into parts, and find their long waits.
 
     Args:
         events: The events of the profile. A marked step has the argument `step_num`.
 
     Returns:
-        The division, with 0 calls and shares of 0 if the profile has no marked step; and the steps
-        that wait 20 times the median time of a step or more, and at least 100 ms, or None.
+        The division, with 0 calls and shares of 0 if the profile has no marked step.
     """
     cpu_only = not any(on_stream(event) for event in events)
     steps = divide_steps(events, runs, cpu_only)
     total = sum(step["step"] for step in steps) or 1.0
     shares = {part: sum(step[part] for step in steps) / total for part in VERDICTS}
-    waits = _find_long_waits(steps)
     kernels = [run for run in runs if run.kernel and run.on_device]
     competing, crowding = _compete(events, runs, shares["input"], cores) if cpu_only else (0.0, 0.0)
-    division = Division(
+    return Division(
         len(steps),
         total / max(len(steps), 1),
         shares,
         cpu_only,
         competing,
-        waits.share if waits else 0.0,
+        _find_long_waits(steps),
         crowding,
         any(run.in_graph for run in kernels) or not kernels,
     )
-    return division, waits
 
 
 def divide_steps(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..errors import RunError
 from ..settings import Config
 from .advice import Change, advise
-from .division import TRUSTED_CALLS, Division, LongWaits, divide
+from .division import TRUSTED_CALLS, Division, divide
 from .operations import Run, Work, collect_runs, collect_work
 from .profiles import NO_PROGRAMS, Event, Programs, file_of, read, read_programs
 from .stages import Stage, find_pipeline
@@ -49,7 +49,6 @@ class Diagnosis(NamedTuple):
         steps: The steps of a call of the train function; 1 if not known.
         tokens: The tokens of a step; 1 if not known.
         division: The parts of the time of a call.
-        long_waits: The steps that wait far longer for input than the others, or None.
         stage: The slowest stage of the pipeline, or None.
         work: The operations.
         kernels: The kernels of compiled steps, or None.
@@ -60,7 +59,6 @@ class Diagnosis(NamedTuple):
     steps: int
     tokens: int
     division: Division
-    long_waits: LongWaits | None
     stage: Stage | None
     work: Work
     kernels: Kernels | None
@@ -101,7 +99,7 @@ def diagnose_events(
     """
     runs = collect_runs(events, programs)
     work = collect_work(runs)
-    division, waits = divide(events, runs, cores)
+    division = divide(events, runs, cores)
     if not division.calls:
         raise RunError(
             f"{profile} has no whole step: record more of them (--profile_steps=START,STOP, or "
@@ -113,7 +111,7 @@ def diagnose_events(
     steps, tokens = (config.input.steps_per_call, config.input.batch_tokens) if config else (1, 1)
     stage = pipeline.slowest if pipeline else None
     kernels = _count_kernels(events, runs, division, steps, programs.bandwidth)
-    return Diagnosis(profile, steps, tokens, division, waits, stage, work, kernels, changes)
+    return Diagnosis(profile, steps, tokens, division, stage, work, kernels, changes)
 
 
 def _count_kernels(
@@ -157,7 +155,7 @@ def text(diagnosis: Diagnosis) -> str:
         + ("; the CPU is the device" if division.cpu_only else "")
         + ("" if division.launch_counts else "; `launch` is partly the profile's own"),
         *([_kernels_line(diagnosis.kernels)] if diagnosis.kernels else []),
-        *([f"waits      {diagnosis.long_waits}"] if diagnosis.long_waits else []),
+        *([f"waits      {division.long_waits}"] if division.long_waits else []),
         "tf.data    "
         + (
             f"the slowest stage is {stage}: {stage.share:.0%} of the pipeline's time"
@@ -218,7 +216,7 @@ def record(diagnosis: Diagnosis) -> dict[str, Any]:
         "verdict": division.verdict,
         "cpu_only": division.cpu_only,
         "competing": division.competing,
-        "long_waits": diagnosis.long_waits and diagnosis.long_waits._asdict(),
+        "long_waits": division.long_waits and division.long_waits._asdict(),
         "stage": diagnosis.stage and {"label": str(diagnosis.stage), **diagnosis.stage._asdict()},
         "parts": diagnosis.work.parts,
         "kernels": diagnosis.kernels and diagnosis.kernels._asdict(),

@@ -7,19 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import NoEffectError, UsageError
-from . import Config, RunConfig
-from .flag_values import (
-    NEEDS,
-    TASKS,
-    by_name,
-    defaults,
-    fields,
-    fields_of,
-    from_names,
-    has_effect,
-    task_of,
-    typed_value,
-)
+from . import Config, RunConfig, flag_values
 from .foreign_names import meant
 from .run_config import windows
 from .setting import as_text, fault, is_whole_number
@@ -40,8 +28,8 @@ def check(config: Config, needs_workdir: bool = True) -> None:
         UsageError: A value or a combination of values is not possible.
         NoEffectError: A value has no effect beside another one.
     """
-    values = by_name(config)
-    for name, field in fields_of(type(config)).items():
+    values = flag_values.by_name(config)
+    for name, field in flag_values.fields_of(type(config)).items():
         _check_setting(name, field, values, type(config))
     _check_batch(config)
     if config.run.strategy != "none":
@@ -76,11 +64,11 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
     Raises:
         UsageError: A fixed setting has changed that has an effect beside the others.
     """
-    values = by_name(config)
-    former = {**defaults(values), **stored} if stored else values
-    for name, field in fields_of(type(config)).items():
+    values = flag_values.by_name(config)
+    former = {**flag_values.defaults(values), **stored} if stored else values
+    for name, field in flag_values.fields_of(type(config)).items():
         is_same = former[name] == values[name] or not field.metadata["fixed"]
-        if not is_same and has_effect(name, values):
+        if not is_same and flag_values.has_effect(name, values):
             made = f"with {as_text(former[name])}; give that, or"
             if former[name] == "":
                 made = "without it; leave it out, or give"
@@ -98,27 +86,29 @@ def make_config(values: Mapping[str, Any]) -> Config:
     Raises:
         UsageError: A name, a value or its type is not allowed, or values do not fit together.
     """
-    known = fields()
+    known = flag_values.fields()
     unknown = sorted(values.keys() - known.keys())
     if unknown:
         remedy = meant(unknown[0], known).replace("--", "")
         remedy = remedy or "`lexrow train --help` lists them"
         raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
-    given = {name: typed_value(name, value) for name, value in values.items()}
+    given = {name: flag_values.typed_value(name, value) for name, value in values.items()}
     check_names(given)
-    config = from_names(defaults(given) | given)
+    config = flag_values.from_names(flag_values.defaults(given) | given)
     check(config, needs_workdir=False)
     return config
 
 
 def check_names(values: Mapping[str, Any]) -> None:
     """Raise NoEffectError if the task does not have one of the flags that are given."""
-    task, flags = values.get("task", "words"), fields_of(task_of(values))
+    flags = flag_values.fields_of(flag_values.task_of(values))
+    flags_of = {task: flag_values.fields_of(kind) for task, kind in flag_values.TASKS.items()}
     for name in values.keys() - flags.keys():
-        others = ", ".join(other for other in TASKS if name in fields_of(TASKS[other]))
+        others = ", ".join(task for task, known in flags_of.items() if name in known)
         remedy = meant(name, flags) or "leave it out"
-        message = f"--{name}={as_text(values[name])}: --task={task} has no such flag, only {others}"
-        raise NoEffectError(name, f"{message}; {remedy}")
+        given, task = f"--{name}={as_text(values[name])}", values.get("task", "words")
+        message = f"{given}: --task={task} has no such flag, only {others}; {remedy}"
+        raise NoEffectError(name, message)
 
 
 def _check_setting(
@@ -136,9 +126,9 @@ def _check_setting(
         raise NoEffectError(name, f"--{name}={value}: {wrong} for --task={values['task']}")
     if wrong:
         raise UsageError(f"--{name}={value}: {wrong}")
-    if not has_effect(name, values) and value != defaults(values)[name]:
-        other, known = NEEDS[name]
-        choices = fields_of(task)[other].metadata["choices"] or known
+    if not flag_values.has_effect(name, values) and value != flag_values.defaults(values)[name]:
+        other, known = flag_values.NEEDS[name]
+        choices = flag_values.fields_of(task)[other].metadata["choices"] or known
         possible = ", ".join(as_text(one) for one in known if one in choices)
         message = f"means nothing to --{other}={values[other]}, only to {possible}"
         raise NoEffectError(name, f"--{name}={value} {message}; leave it out")
@@ -146,16 +136,11 @@ def _check_setting(
 
 def _has_token_rows(config: Config) -> bool:
     """Return whether the task makes batches of rows of `--row_tokens` tokens."""
-    return "row_tokens" in fields_of(type(config))
+    return "row_tokens" in flag_values.fields_of(type(config))
 
 
 def _check_batch(config: Config) -> None:
     """Raise UsageError if a batch cannot be divided, or its gradients cannot be clipped at once."""
-    if _has_token_rows(config) and config.input.batch_tokens % config.input.row_tokens:
-        raise UsageError(
-            f"--batch_tokens={config.input.batch_tokens} is no multiple of "
-            f"--row_tokens={config.input.row_tokens}; change one of them"
-        )
     check_micro_batches(config)
     if config.optimizer.clip_global_norm and config.model.loss in _STREAMED:
         raise UsageError(
@@ -194,12 +179,13 @@ def check_micro_batches(config: Config) -> None:
     unit = settings.row_tokens if has_rows else 1
     if micro > (most := settings.batch_tokens):
         raise UsageError(f"--micro_batches={micro}: give at most --batch_tokens={most}")
-    if config.run.task != "classify" and settings.batch_tokens % (micro * unit):
-        raise UsageError(
-            f"--batch_tokens={settings.batch_tokens} is no multiple of {micro * unit}, which is "
-            f"--micro_batches={micro}{f' rows of --row_tokens={unit}' if has_rows else ''}; change "
-            "one of them"
-        )
+    if config.run.task != "classify" and most % (micro * unit):
+        rows = f"--row_tokens={unit}"
+        if micro > 1:
+            rows = (
+                f"{micro * unit}, which is --micro_batches={micro}{f' rows of {rows}' * has_rows}"
+            )
+        raise UsageError(f"--batch_tokens={most} is no multiple of {rows}; change one of them")
     shared = has_rows and config.model.loss == "negative_sampling"
     group = config.model.centres_of_group
     if shared and settings.micro_tokens % group:

@@ -7,7 +7,6 @@ import functools
 import math
 import os
 import re
-from numbers import Integral, Real
 from typing import Any
 
 # Ids are 32-bit integers, in files and in tensors.
@@ -18,6 +17,7 @@ _NAME_BYTES = 255  # NAME_MAX of Linux: no file system there takes a longer name
 # A home folder, at the start or after a comma or a colon, where a value names several files.
 _HOME = re.compile(r"(?:^|(?<=[,:]))\s*~[^/,:]*")
 _BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+_TYPES: dict[str, Any] = {"bool": bool, "int": int, "float": (int, float), "str": str}
 # What to give for a setting, by the annotation of its dataclass field.
 _REMEDIES = {
     "bool": "give True or False",
@@ -114,28 +114,21 @@ def typed(field: dataclasses.Field, value: Any) -> bool | int | float | str:
     Raises:
         ValueError: The value has another type; the message is the remedy.
     """
-    kind = str(field.type)
+    kind, is_path = str(field.type), field.metadata["path"]
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # of numpy
         value = value.item()
-    if field.metadata["path"] and isinstance(value, os.PathLike):
+    if is_path and isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if isinstance(value, bool):
-        if kind == "bool":
-            return value
-    elif kind == "int" and isinstance(value, Integral):
-        return int(value)
-    elif kind == "float" and isinstance(value, Real):
+    if isinstance(value, bool) == (kind == "bool") and isinstance(value, _TYPES[kind]):
         try:
-            return float(value)
+            return float(value) if kind == "float" else value
         except OverflowError:
-            return math.inf if value == abs(value) else -math.inf
-    elif kind == "str" and isinstance(value, str):
-        return value
-    elif kind == "str" and isinstance(value, (Real, list, tuple)):
+            return math.inf if value > 0 else -math.inf
+    if kind == "str" and not is_path and isinstance(value, (bool, int, float, list, tuple)):
         parts = value if isinstance(value, (list, tuple)) else [value]
         example = ",".join(map(str, parts))[:40]
         raise ValueError(f'give text, such as "{example}"')
-    raise ValueError("give text or a path" if field.metadata["path"] else _REMEDIES[kind])
+    raise ValueError("give text or a path" if is_path else _REMEDIES[kind])
 
 
 def fault(field: dataclasses.Field, value: Any) -> str | None:

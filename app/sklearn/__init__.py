@@ -7,7 +7,6 @@ Both take lists of texts. A fitted estimator has its vectors in memory, so it ca
 
 from __future__ import annotations
 
-from .classifier import TextClassifier
-from .vectorizer import TextVectorizer
+from .text_estimators import TextClassifier, TextVectorizer
 
 __all__ = ["TextClassifier", "TextVectorizer"]

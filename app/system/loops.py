@@ -53,6 +53,31 @@ def join(array: tf.TensorArray, spec: tf.TensorSpec) -> tf.Tensor:
     return array.concat()
 
 
+def combine(
+    count: int | tf.Tensor,
+    compute: Callable[[tf.Tensor], Sequence[tf.Tensor]],
+    sums: Sequence[tf.Tensor],
+    joined: Sequence[tf.TensorSpec] = (),
+) -> list[tf.Tensor]:
+    """Compute results for each index below `count`; add the first of them, and join the others.
+
+    Args:
+        compute: Function from an index, an int32 scalar, to the results.
+        sums: The first terms of the sums, usually zeros.
+        joined: The shape (None, ...) and the dtype of each further result.
+    """
+    added = len(sums)
+
+    def body(index: tf.Tensor, *carried) -> Sequence:
+        """Add some results, and write the others to arrays."""
+        results = compute(index)
+        arrays = write_arrays(carried[added:], index, results[added:])
+        return [*map(tf.add, carried[:added], results), *arrays]
+
+    carried = loop(count, body, [*sums, *make_arrays(joined, count)])
+    return [*carried[:added], *map(join, carried[added:], joined)]
+
+
 def map_parts(
     stages: Sequence[tuple[Callable[..., Sequence[tf.Tensor]], Sequence[tf.Tensor]]],
     specs: Sequence[tf.TensorSpec],

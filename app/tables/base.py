@@ -49,8 +49,6 @@ class TableSpec:
         by_frequency: Whether lower ids are needed more often than higher ids.
         grows: Whether rows stand for things in the data, such as users. A dynamic table can then
             make a row when its id is first seen.
-        slots: The optimizer state to make with the table, by name. Models and losses leave it
-            empty, because they do not know the optimizer.
     """
 
     rows: int
@@ -60,7 +58,6 @@ class TableSpec:
     device: int = 0
     by_frequency: bool = False
     grows: bool = False
-    slots: Mapping[str, Slot] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

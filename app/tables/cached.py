@@ -13,13 +13,13 @@ positions, 4 bytes an id. The variable is in host memory, where steps prepare th
 gather from an int32 variable.
 
 A run loads all rows that a chunk of steps needs. A Keras model can be called on any batch, so its
-`ReadThroughTable` reads and writes rows that are not cached in the backing table.
+table is shared: rows that are not cached are read and written in the backing table.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,11 +28,10 @@ import tensorflow as tf
 from ..system.xla import under_xla
 from ..types import HOST
 from .base import Ids, Layout, LocatedIds, Slot, Table
-from .device import DeviceTable, make_cache
+from .device import make_cache
 from .row_reads import row_slices
 
 NONE = -1  # the position of an id that is not cached, and the id of a free position
-_FLOAT_BYTES = 4
 _ROWS = ""  # the key of the rows themselves, beside the names of slots
 
 
@@ -164,55 +163,43 @@ class LoadedRows(NamedTuple):
     loaded_positions_M: tf.Tensor
 
 
-class CachedTable(tf.Module):
-    """The cached rows of a table, as a `tables.base.Table` that steps train on.
+class CachedRows(tf.Module):
+    """The rows of a table or of a slot, some of them cached, as a `tables.base.Table`.
 
-    Only cached ids may be gathered or written, after `allocate`; on a CPU TensorFlow raises for any
-    other id. The slots of the backing table are cached with its rows.
+    A table that is not shared has all rows in its cache that steps need: on a CPU TensorFlow raises
+    for any other id. If it is shared, under XLA both places are read for each id, so the backing
+    table must be a variable then.
 
     Args:
         device: The device of the steps and of the cache.
-        positions_V: The variable from ids to positions that slots share with their table; by
-            default a new one.
+        size: The number of rows of the cache.
+        positions_V: The variable from ids to positions that slots share with their table.
+        writes: Counts how often a step wrote to the backing table of a table or of a slot of it.
+        is_shared: Whether steps also read and write rows that are not cached, in the backing table.
 
     Attributes:
-        cache: The cached rows by position, with the cached rows of the slots, from `allocate` on.
-        cache_map: The map of this table, from `allocate` on; slots have none.
-        planned: The chunk that was planned last, if any (see `tables.prefetch`).
-        counts: For metrics of this table alone: ids that were `looked_up` by prefetched batches and
-            are not pinned, `missed` ones among them, and rows `loaded` and `evicted`.
+        cache: The cached rows by position, with the cached rows of the slots.
+        flush: Writes all cached rows, also those of all other slots, to the backing tables.
     """
 
-    cache: DeviceTable
-    cache_map: CacheMap
-    planned: Any = None
+    slots: dict[str, CachedRows]
+    flush: Callable[[], None]
 
-    def __init__(self, backing: Table, device: str, positions_V: tf.Variable | None = None):
+    def __init__(
+        self,
+        backing: Table,
+        device: str,
+        size: int,
+        positions_V: tf.Variable,
+        writes: tf.Variable,
+        is_shared: bool,
+    ):
         super().__init__()
-        self.backing, self.device = backing, device
+        self.backing, self.device, self.slots = backing, device, {}
         self.rows, self.columns = backing.rows, backing.columns
-        self.counts: collections.Counter[str] = collections.Counter()
-        self._ids_P = np.zeros(0, np.int64)  # the id at each position; not used by slots
-        if positions_V is None:
-            with tf.device(HOST):
-                positions_V = tf.Variable(lambda: tf.fill([backing.rows], NONE), trainable=False)
-        self._positions_V = positions_V
-        self.slots = {name: self._cache_slot(slot) for name, slot in backing.slots.items()}
-
-    def allocate(self, cache_map: CacheMap) -> None:
-        """Make the cache on the device, also for the slots, and load the pinned rows."""
-        self.cache_map = cache_map
-        size = len(cache_map.pinned_N) + cache_map.unpinned
-        self._ids_P = np.full(size, NONE, np.int64)
-        for table in self._with_slots().values():
-            table._make_cache(size)
-        self.cache.slots.update({name: slot.cache for name, slot in self.slots.items()})
-        for part in row_slices(len(cache_map.pinned_N), self._total_columns()):
-            ids = cache_map.pinned_N[part].astype(np.int64)
-            positions = np.arange(part.start, part.stop, dtype=np.int32)
-            nothing = np.zeros(0, np.int64)
-            plan = CachePlan(nothing, nothing.astype(np.int32), ids, positions)
-            self.apply(plan, self.load(plan))
+        self._positions_V, self._writes, self._is_shared = positions_V, writes, is_shared
+        with tf.device(device):
+            self.cache = make_cache(backing, size)
 
     def locate(self, ids_U: Ids) -> LocatedIds:
         """Look up the positions of ids in the cache, -1 if not cached; see `Table.locate`."""
@@ -225,12 +212,70 @@ class CachedTable(tf.Module):
         return LocatedIds(ids_U, positions_U)
 
     def gather(self, ids_U: Ids) -> tf.Tensor:
-        """Return the rows of ids that are cached; see `Table.gather`."""
-        return self.cache.gather(self.locate(ids_U).rows)
+        """Return rows, from the cache if they are cached, else from the backing table."""
+        located = self.locate(ids_U)
+        ids_U, positions_U = located.ids_U, located.rows
+        if not self._is_shared:
+            return self.cache.gather(positions_U)
+        if under_xla():  # which has no dynamic shapes
+            cached_UD = self.cache.gather(tf.maximum(positions_U, 0))
+            is_cached_U1 = positions_U[:, tf.newaxis] >= 0
+            return tf.where(is_cached_U1, cached_UD, self.backing.gather(ids_U))
+
+        def gather_both() -> tf.Tensor:
+            """Return the rows of all ids, each from the cache or from the backing table."""
+            cached_N, positions_N, missed_M, ids_M = _split(located)
+            rows_ND, rows_MD = self.cache.gather(positions_N), self.backing.gather(ids_M)
+            return tf.dynamic_stitch([cached_N, missed_M], [rows_ND, rows_MD])
+
+        rows_UD = tf.cond(
+            _all_cached(positions_U), lambda: self.cache.gather(positions_U), gather_both
+        )
+        return tf.ensure_shape(rows_UD, (ids_U.shape[0], self.columns))
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace the rows of cached ids in the cache only; see `flush` and `Table.assign`."""
-        self.cache.assign(self.locate(ids_U).rows, rows_UD)
+        """Replace rows, in the cache if they are cached, else in the backing table.
+
+        Writes to the backing table change `version`.
+        """
+        located = self.locate(ids_U)
+        positions_U = located.rows
+        if not self._is_shared:
+            self.cache.assign(positions_U, rows_UD)
+            return
+        if under_xla():
+            self._assign_under_xla(located, rows_UD)
+            return
+
+        def assign_cached() -> tf.Tensor:
+            """Write all rows to the cache; the result is True, because tf.cond needs one."""
+            self.cache.assign(positions_U, rows_UD)
+            return tf.constant(True)
+
+        def assign_both() -> tf.Tensor:
+            """Write each row to the cache or the backing table, count a write, and return True."""
+            cached_N, positions_N, missed_M, ids_M = _split(located)
+            self.cache.assign(positions_N, tf.gather(rows_UD, cached_N))
+            self.backing.assign(ids_M, tf.gather(rows_UD, missed_M))
+            with tf.device(HOST):
+                self._writes.assign_add(1)
+            return tf.constant(True)
+
+        tf.cond(_all_cached(positions_U), assign_cached, assign_both)
+
+    def _assign_under_xla(self, located: LocatedIds, rows_UD: tf.Tensor) -> None:
+        """Replace rows as `assign` does, in a step that XLA compiles.
+
+        Each row is given to both tables, to one of them at an index out of range: XLA drops that.
+        An id that is no row (see `row_reads.unique`) is out of range in both.
+        """
+        no_row = tf.cast(self.rows, located.ids_U.dtype)
+        is_row_U = located.ids_U < no_row
+        is_cached_U = tf.logical_and(is_row_U, located.rows >= 0)
+        self.cache.assign(tf.where(is_cached_U, located.rows, self.cache.rows), rows_UD)
+        self.backing.assign(tf.where(is_cached_U, no_row, located.ids_U), rows_UD)
+        missed = tf.reduce_any(tf.not_equal(is_row_U, is_cached_U))
+        self._writes.assign_add(tf.cast(missed, tf.int64))
 
     def bytes(self) -> int:
         """Return the bytes that the cache takes on the device, slots included."""
@@ -243,6 +288,51 @@ class CachedTable(tf.Module):
     def layout(self) -> Layout:
         """Return how a checkpoint holds the backing table."""
         return self.backing.layout()
+
+
+class CachedTable(CachedRows):
+    """A table with a cache of some of its rows, and of the same rows of its slots.
+
+    Args:
+        device: The device of the steps and of the cache.
+        cache_map: A map that no other table uses; its pinned rows are loaded.
+        is_shared: Whether steps also read and write rows that are not cached (see `CachedRows`).
+
+    Attributes:
+        planned: The chunk that was planned last, if any (see `tables.prefetch`).
+        counts: For metrics of this table alone: ids that were `looked_up` by prefetched batches and
+            are not pinned, `missed` ones among them, and rows `loaded` and `evicted`.
+        lacks_prefetch: Whether nothing loads rows into the cache, and no log line has said so.
+    """
+
+    planned: Any = None
+    lacks_prefetch = True
+
+    def __init__(self, backing: Table, device: str, cache_map: CacheMap, is_shared: bool = False):
+        pinned_N = cache_map.pinned_N.astype(np.int64)
+        with tf.device(HOST):
+            positions_V = tf.Variable(lambda: tf.fill([backing.rows], NONE), trainable=False)
+            writes = tf.Variable(tf.zeros([], tf.int64), trainable=False)
+        size = len(pinned_N) + cache_map.unpinned
+        super().__init__(backing, device, size, positions_V, writes, is_shared)
+        self.cache_map = cache_map
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._ids_P = np.full(size, NONE, np.int64)  # the id at each position
+        self._cache_slots(backing.slots)
+        nothing = np.zeros(0, np.int64)
+        for part in row_slices(len(pinned_N), self._total_columns()):
+            positions = np.arange(part.start, part.stop, dtype=np.int32)
+            plan = CachePlan(nothing, nothing.astype(np.int32), pinned_N[part], positions)
+            self.apply(plan, self.load(plan))
+
+    def add_slots(self, slots: Mapping[str, Slot]) -> None:
+        """Make further slots in the backing table, and cache those of the cached rows.
+
+        This changes `version`: a chunk that was loaded before lacks the new slots.
+        """
+        self.backing.add_slots(slots)
+        self._cache_slots(slots)
+        self._writes.assign_add(1)
 
     def load(self, plan: CachePlan) -> LoadedRows:
         """Read rows of the backing table and of its slots, and copy them to the device.
@@ -288,7 +378,7 @@ class CachedTable(tf.Module):
 
     def flush(self) -> None:
         """Write all cached rows and slots to the backing table. They stay in the cache, too."""
-        positions = np.flatnonzero(self._ids_P != NONE).astype(np.int32)
+        positions = self._used_positions()
         for part in row_slices(len(positions), self._total_columns()):
             with tf.device(self.device):
                 rows = self._gather_positions(tf.constant(positions[part]))
@@ -298,27 +388,42 @@ class CachedTable(tf.Module):
                 table.backing.writes.assign(table.cache.writes)
 
     def version(self) -> int:
-        """Return a number that changes when a step writes a row to the backing table: never."""
-        return 0
+        """Return a number that rises when a step writes to the backing table, or slots are added.
+
+        A table and its slots share it.
+        """
+        return int(self._writes)
 
     def row_bytes(self) -> int:
         """Return the bytes that a row and its slots take when they are moved, as float32."""
-        return _FLOAT_BYTES * self._total_columns()
+        return tf.float32.size * self._total_columns()
 
-    def _cache_slot(self, slot: Table) -> CachedTable:
-        """Return a cached table for a slot of the backing table, still without a cache."""
-        return CachedTable(slot, self.device, self._positions_V)
+    def cached_rows(self) -> int:
+        """Return the number of rows that are in the cache now."""
+        return len(self._used_positions())
 
-    def _make_cache(self, rows: int) -> None:
-        """Make `cache` on the device, with a number of rows, without slots."""
-        with tf.device(self.device):
-            self.cache = make_cache(self.backing, rows)
+    def _cache_slots(self, names: Iterable[str]) -> None:
+        """Make the caches of slots of the backing table, and load those of the cached rows."""
+        positions, shared = self._used_positions(), (self._positions_V, self._writes)
+        for name in names:
+            slot = CachedRows(
+                self.backing.slots[name], self.device, len(self._ids_P), *shared, self._is_shared
+            )
+            slot.flush = self.flush
+            for part in row_slices(len(positions), slot.columns):
+                rows_ND = slot.backing.gather(tf.constant(self._ids_P[positions[part]]))
+                slot.cache.assign_exact(tf.constant(positions[part]), rows_ND)
+            self.slots[name], self.cache.slots[name] = slot, slot.cache
+
+    def _used_positions(self) -> np.ndarray:
+        """Return the positions that have a row, int32."""
+        return np.flatnonzero(self._ids_P != NONE).astype(np.int32)
 
     def _total_columns(self) -> int:
         """Return the columns of a row and of all its slots together."""
         return sum(table.columns for table in self._with_slots().values())
 
-    def _with_slots(self) -> dict[str, CachedTable]:
+    def _with_slots(self) -> dict[str, CachedRows]:
         """Return the slots by name, and this table under the name ""."""
         return {_ROWS: self, **self.slots}
 
@@ -332,153 +437,6 @@ class CachedTable(tf.Module):
             tf.raw_ops.ResourceScatterUpdate(
                 resource=self._positions_V.handle, indices=tf.constant(ids_N), updates=positions_N
             )
-
-
-def make_caches(
-    tables: Mapping[str, Table], cache_sizes: Mapping[str, CacheSize], device: str
-) -> dict[str, CachedTable]:
-    """Make the cache of each table that has a size, and load its pinned rows."""
-    cached = {}
-    for name, size in cache_sizes.items():
-        table = cached[name] = CachedTable(tables[name], device)
-        table.allocate(CacheMap(table.rows, size.pinned_N, size.unpinned))
-    return cached
-
-
-class ReadThroughTable(CachedTable):
-    """A `CachedTable` that also reads and writes rows that are not cached.
-
-    A row that is cached is read and written in the cache only, any other row in the backing table
-    only. Under XLA, both are read for each id, so the backing table must be a variable.
-
-    Args:
-        device: The device of the steps and of the cache.
-        size: The number of rows of the cache, at most all rows; none of them is pinned.
-
-    Attributes:
-        lacks_prefetch: Whether nothing loads rows into the cache, and no log line has said so.
-    """
-
-    lacks_prefetch = True
-    _writes: tf.Variable
-    _flush_table: Callable[[], None] | None = None  # of the table whose slot this is
-
-    def __init__(
-        self, backing: Table, device: str, size: int, table: ReadThroughTable | None = None
-    ):
-        if table is not None:  # this is a slot of it
-            self._writes, self._flush_table = table._writes, table.flush
-            super().__init__(backing, device, table._positions_V)
-            return
-        with tf.device(HOST):
-            # How often a step wrote to the backing table or to that of a slot.
-            self._writes = tf.Variable(tf.zeros([], tf.int64), trainable=False)
-        super().__init__(backing, device)
-        nothing = np.zeros(0, np.int64)
-        self.allocate(CacheMap(self.rows, nothing, min(size, self.rows)))
-
-    def add_slots(self, slots: Mapping[str, Slot]) -> None:
-        """Make further slots in the backing table, and cache those of the cached rows.
-
-        This changes `version`.
-        """
-        self.backing.add_slots(slots)
-        positions = np.flatnonzero(self._ids_P != NONE).astype(np.int32)
-        for name in slots:
-            slot = self._cache_slot(self.backing.slots[name])
-            slot._make_cache(len(self._ids_P))
-            for part in row_slices(len(positions), slot.columns):
-                rows_ND = slot.backing.gather(tf.constant(self._ids_P[positions[part]]))
-                slot.cache.assign_exact(tf.constant(positions[part]), rows_ND)
-            self.slots[name], self.cache.slots[name] = slot, slot.cache
-        self._writes.assign_add(1)  # a chunk that was loaded before lacks the new slots
-
-    def gather(self, ids_U: Ids) -> tf.Tensor:
-        """Return rows, from the cache if they are cached, else from the backing table."""
-        located = self.locate(ids_U)
-        ids_U, positions_U = located.ids_U, located.rows
-        if under_xla():  # which has no dynamic shapes
-            cached_UD = self.cache.gather(tf.maximum(positions_U, 0))
-            is_cached_U1 = positions_U[:, tf.newaxis] >= 0
-            return tf.where(is_cached_U1, cached_UD, self.backing.gather(ids_U))
-
-        def gather_both() -> tf.Tensor:
-            """Return the rows of all ids, each from the cache or from the backing table."""
-            cached_N, positions_N, missed_M, ids_M = _split(located)
-            rows_ND, rows_MD = self.cache.gather(positions_N), self.backing.gather(ids_M)
-            return tf.dynamic_stitch([cached_N, missed_M], [rows_ND, rows_MD])
-
-        rows_UD = tf.cond(
-            _all_cached(positions_U), lambda: self.cache.gather(positions_U), gather_both
-        )
-        return tf.ensure_shape(rows_UD, (ids_U.shape[0], self.columns))
-
-    def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace rows, in the cache if they are cached, else in the backing table.
-
-        Writes to the backing table change `version`.
-        """
-        located = self.locate(ids_U)
-        positions_U = located.rows
-        if under_xla():
-            self._assign_under_xla(located, rows_UD)
-            return
-
-        def assign_cached() -> tf.Tensor:
-            """Write all rows to the cache; the result is True, because tf.cond needs one."""
-            self.cache.assign(positions_U, rows_UD)
-            return tf.constant(True)
-
-        def assign_both() -> tf.Tensor:
-            """Write each row to the cache or the backing table, count a write, and return True."""
-            cached_N, positions_N, missed_M, ids_M = _split(located)
-            self.cache.assign(positions_N, tf.gather(rows_UD, cached_N))
-            self.backing.assign(ids_M, tf.gather(rows_UD, missed_M))
-            with tf.device(HOST):
-                self._writes.assign_add(1)
-            return tf.constant(True)
-
-        tf.cond(_all_cached(positions_U), assign_cached, assign_both)
-
-    def cached_rows(self) -> int:
-        """Return the number of rows that are in the cache now."""
-        return np.count_nonzero(self._ids_P != NONE)
-
-    def version(self) -> int:
-        """Return a number that rises when a step writes to the backing table, or slots are added.
-
-        A table and its slots share it.
-        """
-        return int(self._writes)
-
-    def _assign_under_xla(self, located: LocatedIds, rows_UD: tf.Tensor) -> None:
-        """Replace rows as `assign` does, in a step that XLA compiles.
-
-        Each row is given to both tables, to one of them at an index out of range: XLA drops that.
-        An id that is no row (see `row_reads.unique`) is out of range in both.
-        """
-        is_row_U = located.ids_U < tf.cast(self.rows, located.ids_U.dtype)
-        is_cached_U = tf.logical_and(is_row_U, located.rows >= 0)
-        self.cache.assign(tf.where(is_cached_U, located.rows, self.cache.rows), rows_UD)
-        self.backing.assign(
-            tf.where(is_cached_U, tf.cast(self.rows, located.ids_U.dtype), located.ids_U), rows_UD
-        )
-        missed = tf.reduce_any(tf.not_equal(is_row_U, is_cached_U))
-        self._writes.assign_add(tf.cast(missed, tf.int64))
-
-    def _make_cache(self, rows: int) -> None:
-        """Make `cache` as for `CachedTable`, with the count of writes of the backing table."""
-        super()._make_cache(rows)
-        if self.backing.is_stochastic:  # steps write to both, each with the next random draw
-            self.cache.writes = self.backing.writes
-
-    def _cache_slot(self, slot: Table) -> CachedTable:
-        """Return a read-through table for a slot of the backing table, still without a cache."""
-        return ReadThroughTable(slot, self.device, 0, self)
-
-    def flush(self) -> None:
-        """Write all cached rows, also those of all other slots, to the backing tables."""
-        (self._flush_table or super().flush)()
 
 
 def _all_cached(positions_U: tf.Tensor) -> tf.Tensor:

@@ -62,7 +62,7 @@ class DeviceTable(RoundedTable, VariableRows):
             rows_ND = self.gather(tf.range(part.start, part.stop, dtype=tf.int64))
             return bool(tf.reduce_all(tf.math.is_finite(rows_ND)))
 
-        with tf.device(self.values.device):  # possibly a device of another machine
+        with tf.device(self.values.device):
             return all(map(is_finite, row_slices(self.rows, self.columns)))
 
     def layout(self) -> Layout:

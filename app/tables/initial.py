@@ -21,9 +21,9 @@ Initial = Callable[[tuple[int, int]], tf.Tensor]
 
 # The increment and the finaliser of SplitMix64 (Steele, Lea & Flood 2014, figure 17; the constants
 # are those of its reference implementation, https://prng.di.unimi.it/splitmix64.c).
-_STEP = 0x9E3779B97F4A7C15
-_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
-_LAST_SHIFT = 31
+SPLITMIX_STEP = 0x9E3779B97F4A7C15
+SPLITMIX_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+SPLITMIX_LAST_SHIFT = 31
 _BITS = 24  # bits of the mantissa of a float32
 _BUCKETS = 2**63 - 1  # the largest number that tf.strings.to_hash_bucket_fast allows
 
@@ -43,8 +43,16 @@ class Constant:
         return self((tf.size(ids_U), columns))
 
 
+class _ById:
+    """Initial values whose method `rows` makes the rows of given ids."""
+
+    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
+        """Return the values of a whole table, (V, D) float32, made in one buffer."""
+        return all_rows(self, shape, tf.float32)
+
+
 @dataclasses.dataclass(frozen=True)
-class Uniform:
+class Uniform(_ById):
     """Uniform initial values from -limit to limit, each a hash of the seed, the id and the column.
 
     Attributes:
@@ -54,10 +62,6 @@ class Uniform:
 
     limit: float
     seed: int
-
-    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
-        """Return the values of a whole table, (V, D) float32, made in one buffer."""
-        return all_rows(self, shape, tf.float32)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Return the values of some rows.
@@ -77,7 +81,7 @@ class Uniform:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LastColumn:
+class LastColumn(_ById):
     """Initial values with a given last column, such as the biases of items.
 
     Attributes:
@@ -87,10 +91,6 @@ class LastColumn:
 
     others: Any
     last_V: tf.Tensor
-
-    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
-        """Return the values of a whole table, (V, D) float32."""
-        return all_rows(self, shape, tf.float32)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Return the values of some rows; ids must be indices of `last_V`; see `Uniform.rows`."""
@@ -106,7 +106,7 @@ class LastColumn:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FirstColumns:
+class FirstColumns(_ById):
     """Initial values with given first columns, such as vectors that were computed before.
 
     Attributes:
@@ -116,10 +116,6 @@ class FirstColumns:
 
     first: Callable[[], tf.Tensor]
     others: Any
-
-    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
-        """Return the values of a whole table, (V, D) float32."""
-        return all_rows(self, shape, tf.float32)
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Return the values of some rows; ids must be rows of `first()`; see `Uniform.rows`."""
@@ -187,13 +183,11 @@ def _rows_function(columns: int, dtype: tf.DType) -> Any:
     calls it, until the process ends. The ids are an argument: from constant ids TensorFlow would
     first compute all values, only to see whether to keep them.
     """
-    make = tf.function(
+    return tf.function(
         lambda initial, ids_U: tf.cast(initial.rows(ids_U, columns), dtype),
         autograph=False,
         jit_compile=True,
     )
-    # A device of another machine runs an XLA function only inside another function.
-    return tf.function(lambda *given: make.get_concrete_function(*given)(*given), autograph=False)
 
 
 def fingerprints(strings: tf.Tensor) -> tf.Tensor:
@@ -207,7 +201,7 @@ def fingerprints(strings: tf.Tensor) -> tf.Tensor:
 
 def _hash_rows(ids_U: tf.Tensor, columns: int, limit: Any, seed: Any) -> tf.Tensor:
     """Return numbers from -limit to below limit, each a hash of seed, id and column, (U, D)."""
-    step = tf.constant(_STEP, tf.uint64)
+    step = tf.constant(SPLITMIX_STEP, tf.uint64)
     row_hash_U = _mix(tf.bitcast(ids_U, tf.uint64) * step + tf.convert_to_tensor(seed, tf.uint64))
     hash_UD = _mix(row_hash_U[:, tf.newaxis] + tf.cast(tf.range(columns), tf.uint64) * step)
     bits_UD = tf.cast(_shift_right(hash_UD, 64 - _BITS), tf.int32)
@@ -218,10 +212,10 @@ def _hash_rows(ids_U: tf.Tensor, columns: int, limit: Any, seed: Any) -> tf.Tens
 
 def _mix(values: tf.Tensor) -> tf.Tensor:
     """Return the SplitMix64 hash of each uint64."""
-    for shift, factor in _ROUNDS:
+    for shift, factor in SPLITMIX_ROUNDS:
         values = tf.bitwise.bitwise_xor(values, _shift_right(values, shift))
         values *= tf.constant(factor, tf.uint64)
-    return tf.bitwise.bitwise_xor(values, _shift_right(values, _LAST_SHIFT))
+    return tf.bitwise.bitwise_xor(values, _shift_right(values, SPLITMIX_LAST_SHIFT))
 
 
 def _shift_right(values: tf.Tensor, bits: int) -> tf.Tensor:

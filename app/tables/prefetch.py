@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from ..types import HOST, LocatedData
 from .base import Table
-from .cached import CachedTable, CachePlan, LoadedRows
+from .cached import CachedTable, CacheMap, CachePlan, CacheSize, LoadedRows
 from .device import find_elsewhere
 
 
@@ -149,7 +149,8 @@ class Prefetcher(InPlace):
             iteration. `calls_per_chunk` is such a multiple.
         is_shared: Whether steps also read the backing tables. Evicted rows are then written back
             before the next step.
-        make_caches: Returns further cached tables by name. The thread calls it once.
+        cache_sizes: The sizes of the caches of tables that are to be cached, by name. The thread
+            makes the caches.
 
     Attributes:
         tables: The tables that the steps train on; complete once the first batch is there. For
@@ -165,10 +166,10 @@ class Prefetcher(InPlace):
         steps_per_batch: int = 1,
         together: int = 1,
         is_shared: bool = False,
-        make_caches: Callable[[], Mapping[str, CachedTable]] = dict,
+        cache_sizes: Mapping[str, CacheSize] = {},
     ):
         super().__init__(tables)
-        self._lookups, self._make_caches, self._device = lookups, make_caches, device
+        self._lookups, self._cache_sizes, self._device = lookups, cache_sizes, device
         self._calls_per_chunk, self._together = calls_per_chunk, together
         self._steps, self._is_shared = steps_per_batch, is_shared
         self._cached = {n: table for n, table in tables.items() if isinstance(table, CachedTable)}
@@ -289,7 +290,9 @@ class Prefetcher(InPlace):
                 changed: the lookups of batches that do not fit stay in it for the next chunk.
         """
         if not self._cached:
-            self._cached.update(self._make_caches())
+            for name, size in self._cache_sizes.items():
+                cache_map = CacheMap(self.tables[name].rows, size.pinned_N, size.unpinned)
+                self._cached[name] = CachedTable(self.tables[name], self._device, cache_map)
             self.tables.update(self._cached)
         while len(calls) < self._calls_per_chunk:
             item = next(batches, None)
@@ -320,18 +323,13 @@ class Prefetcher(InPlace):
         shorter = range((len(calls) - 1) // least * least, 0, -least)
         for count in (len(calls), *shorter):
             taken = calls[:count]
-            ids = {
-                name: np.concatenate([call.ids[name] for call in taken]) for name in self._cached
-            }
-            plans: dict[str, CachePlan] = {}
-            for name, table in self._cached.items():
-                plan = table.cache_map.plan(ids[name])
-                if plan is None:
-                    break
-                plans[name] = plan
-            else:
+            ids = {n: np.concatenate([call.ids[n] for call in taken]) for n in self._cached}
+            plans = {n: table.cache_map.plan(ids[n]) for n, table in self._cached.items()}
+            small = next((name for name, plan in plans.items() if plan is None), None)
+            if small is None:
                 return count, ids, plans
-        raise CacheTooSmallError(name, len(np.unique(ids[name])), table.cache_map.unpinned)
+        needed, table = len(np.unique(ids[small])), self._cached[small]
+        raise CacheTooSmallError(small, needed, table.cache_map.unpinned)
 
     def _look_up(self, item: tuple[int, Any], step: int) -> Call:
         """Return the lookups of an item, an epoch and a batch; `step` steps are before it."""

@@ -161,8 +161,10 @@ class RoundedTable(tf.Module):
     """The base class of tables that round rows to the dtype in which they store them.
 
     With stochastic rounding a variable, `writes`, counts the writes, so that training continues
-    with the next random draw after a checkpoint is restored. A subclass defines `assign_exact` and
-    `_make_slot`, and calls `add_slots` at the end of its constructor.
+    with the next random draw after a checkpoint is restored. A subclass calls `add_slots` at the
+    end of its constructor, and defines two methods: `assign_exact` replaces rows by rows that the
+    stored dtype can represent, without a random draw. `_make_slot` returns a new table for a slot
+    of this name, made with these options of its constructor.
 
     Args:
         slot_dtype: The dtype in which slots are stored. Slots of one column count or sum, and are
@@ -172,6 +174,8 @@ class RoundedTable(tf.Module):
 
     device: str
     slots: dict[str, Any]
+    assign_exact: Callable[[Any, tf.Tensor], None]
+    _make_slot: Callable[..., Any]
 
     def __init__(
         self,
@@ -200,14 +204,6 @@ class RoundedTable(tf.Module):
             rows_UD = round_stochastically(rows_UD, self.dtype, seed)
         self.assign_exact(ids_U, rows_UD)
 
-    def assign_exact(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
-        """Replace rows by rows that the stored dtype can represent, without a random draw.
-
-        Raises:
-            NotImplementedError: Always, in this base class.
-        """
-        raise NotImplementedError
-
     def add_slots(self, slots: Mapping[str, Slot]) -> None:
         """Make further tables of optimizer state, and add them to `slots`.
 
@@ -230,10 +226,3 @@ class RoundedTable(tf.Module):
         """Return the size in bytes of the rows and of all slots."""
         own = self.rows * self.columns * self.dtype.size
         return own + sum(slot.bytes() for slot in self.slots.values())
-
-    def _make_slot(self, name: str, **options: Any) -> RoundedTable:
-        """Return a new table for one slot, made with these options of the subclass's constructor.
-
-        This base class raises NotImplementedError.
-        """
-        raise NotImplementedError

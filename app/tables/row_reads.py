@@ -9,7 +9,7 @@ from tensorflow.compiler.tf2xla.python import xla  # no public way to remove a d
 
 from ..system.gradients import custom_gradient
 from ..system.xla import under_xla
-from ..types import HOST, DisjointIds, Rows, UniqueIds
+from ..types import HOST, Rows, UniqueIds
 
 # The size of the parts in which a whole table is read: small beside a table, large beside the cost
 # of a call.
@@ -119,11 +119,11 @@ def rows_to_read(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def split_groups(
-    ids: tf.Tensor | UniqueIds | DisjointIds,
+    ids: tf.Tensor | UniqueIds | list[tf.Tensor],
 ) -> Sequence[tf.Tensor | UniqueIds]:
-    """Return the ids of each group; ids without groups are one group."""
-    if isinstance(ids, DisjointIds):
-        return ids.groups
+    """Return the ids of each group; ids without groups are one group (see `Model.lookups`)."""
+    if isinstance(ids, list):
+        return ids
     if not isinstance(ids, UniqueIds) or ids.counts_G.shape[0] == 1:
         return [ids]
     with tf.device(HOST):
@@ -135,13 +135,13 @@ def split_groups(
         ]
 
 
-def join_groups(ids: tf.Tensor | UniqueIds | DisjointIds) -> tf.Tensor | UniqueIds:
+def join_groups(ids: tf.Tensor | UniqueIds | list[tf.Tensor]) -> tf.Tensor | UniqueIds:
     """Return the ids of all groups as one group; ids without groups as they are."""
     with tf.device(HOST):
         if isinstance(ids, UniqueIds):
             return ids._replace(counts_G=tf.reduce_sum(ids.counts_G, keepdims=True))
-        if isinstance(ids, DisjointIds):
-            return tf.concat([tf.reshape(group, [-1]) for group in ids.groups], axis=0)
+        if isinstance(ids, list):
+            return tf.concat([tf.reshape(group, [-1]) for group in ids], axis=0)
         return ids
 
 

@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from ..types import HOST
 from .base import Ids, Layout, LocatedIds, Slot
 from .device import DeviceTable
-from .initial import Constant, Initial, Unwritten
+from .initial import Constant, Initial, Unwritten, compiled_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +46,6 @@ class ShardingPlan:
         if self.rule == "mod":
             return len(range(shard, self.rows, self.shards))
         return len(range(self.rows)[shard * self._block :][: self._block])
-
-    def imbalance(self, counts_V: np.ndarray) -> float:
-        """Return the look-ups of the busiest shard, divided by the mean over shards; 1 is even."""
-        shard_V, _ = self.locate(np.arange(self.rows))
-        lookups = np.bincount(shard_V, counts_V, self.shards)
-        return float(lookups.max() / lookups.mean())
 
     @property
     def _block(self) -> int:
@@ -169,43 +162,27 @@ def make(
     """
     plan, parts = ShardingPlan(rows, len(devices), rule), []
     for shard, device in enumerate(devices):
-        values, shard_seed = _shard_values(initial, plan, shard), seed + (shard << 32)
+        values = _shard_values(initial, plan, shard, options.get("dtype", tf.float32))
+        options["seed"] = seed + (shard << 32)
         with tf.device(device):
-            parts.append(DeviceTable(plan.size(shard), columns, values, seed=shard_seed, **options))
+            parts.append(DeviceTable(plan.size(shard), columns, values, **options))
     return ShardedTable(parts, plan)
 
 
-def _shard_values(initial: Initial, plan: ShardingPlan, shard: int) -> Initial:
-    """Return the initial values of one shard, for `DeviceTable`.
+def _shard_values(initial: Initial, plan: ShardingPlan, shard: int, dtype: tf.DType) -> Initial:
+    """Return a function for `DeviceTable` that makes the initial values of one shard.
 
-    Values that are the same everywhere are returned as they are. Values that are made by id stay
-    so: the result has a method `rows`. Else the result is a function that makes the whole table and
-    takes the rows of the shard. XLA must not compile that, because it draws other random numbers.
+    Values without a method `rows` are made for the whole table. XLA must not compile that, because
+    it draws other random numbers.
     """
     if initial is tf.zeros or isinstance(initial, Constant | Unwritten):
         return initial
-    if hasattr(initial, "rows"):
-        return _ShardValues(initial, plan, shard)
-    return lambda shape: tf.gather(
-        initial((plan.rows, shape[1])), plan.ids(shard, tf.range(shape[0]))
-    )
 
+    def make_values(shape: tuple[int, int]) -> tf.Tensor:
+        """Return the values of the shard, by their ids."""
+        ids_U = plan.ids(shard, tf.range(shape[0], dtype=tf.int64))
+        if hasattr(initial, "rows"):
+            return compiled_rows(initial, ids_U, shape[1], dtype)
+        return tf.gather(initial((plan.rows, shape[1])), ids_U)
 
-@dataclasses.dataclass(frozen=True)
-class _ShardValues:
-    """The initial values of a shard, made by id: row r of the shard has the values of its id."""
-
-    initial: Any
-    plan: ShardingPlan
-    shard: int
-
-    def rows(self, rows_U: tf.Tensor, columns: int) -> tf.Tensor:
-        """Return the values of rows of the shard, (U, D) float32; see `Uniform.rows`."""
-        return self.initial.rows(self.plan.ids(self.shard, rows_U), columns)
-
-    def __tf_flatten__(self) -> tuple[Any, tuple[Any, ...]]:
-        return (self.plan, self.shard), (self.initial,)
-
-    @classmethod
-    def __tf_unflatten__(cls, where: tuple[ShardingPlan, int], parts: tuple[Any]) -> _ShardValues:
-        return cls(*parts, *where)
+    return make_values

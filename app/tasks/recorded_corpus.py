@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-from absl import logging
 
 from ..checkpoints import workdir as files
 from ..checkpoints.workdir import Workdir
 from ..errors import UsageError
 from ..settings import CorpusConfig
-from ..system.checked_files import COUNT
-from ..text import corpus, unicode_rules
+from ..text import corpus
 from ..types import Team
 
 
@@ -72,34 +69,3 @@ def recognize(
             "with; give that, or a new --workdir"
         )
     return fingerprint
-
-
-def word_rules(workdir: Workdir) -> dict[str, Any]:
-    """Return the field of corpus.json with the version of the rules that have split its words.
-
-    Args:
-        workdir: The workdir of the run. The field of its corpus.json, if it has one, does not
-            change, as its words stay.
-    """
-    if not workdir.corpus.exists():
-        return {"word_rules": unicode_rules.VERSION}
-    return {"word_rules": read(workdir, {"word_rules": (None, COUNT)}).get("word_rules")}
-
-
-def warn_about_old_words(workdir: Workdir, tokens: Sequence[str], tokenizer: str) -> None:
-    """Log a warning if a workdir has words that the tokenizer of this version splits otherwise.
-
-    Args:
-        tokens: The words of its vocabulary.
-        tokenizer: The value of --tokenizer.
-    """
-    if tokenizer != "unicode" or word_rules(workdir)["word_rules"] is not None:
-        return
-    foreign = (token for token in tokens if not token.isascii())
-    if any(letter.isalpha() and not letter.isascii() for token in foreign for letter in token):
-        logging.warning(
-            "--workdir=%s: its vocabulary is of an earlier version, which cut words at accents and "
-            "other marks (as in Cyrillic, Arabic and Japanese); such words now stay whole, are not "
-            "in this vocabulary, and are left out of training; train anew, with a new --workdir",
-            workdir.path,
-        )

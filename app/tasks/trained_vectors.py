@@ -32,53 +32,62 @@ def load(path: str | Path) -> WordVectors:
     """
     workdir = Workdir(path)
     trained = workdir.trained  # raises first if the folder cannot be read
-    if not checkpoint.list_checkpoints(trained) and not any(
-        map(Path.exists, _name_files(workdir).values())
-    ):
+    is_named = workdir.vocabulary.exists() or workdir.items.exists()
+    if not is_named and not checkpoint.list_checkpoints(trained):
         raise UsageError(f"--workdir={path}: no trained run there; name the folder of one")
     config = flag_values.from_names(read_settings(path))
-    vectors = checkpoint.read_newest(
-        trained, lambda folder: _load_checkpoint(folder, workdir, config)
-    )
+    if config.table.is_dynamic and config.run.task == "words":
+        vectors = checkpoint.read_newest(trained, growing_words.load)
+    else:
+        # Names are read here: a DamagedError below would mean that the checkpoint is damaged.
+        names, ngrams = _load_names(config, workdir), 0
+        if isinstance(config, ClassifyConfig):
+            ngrams = config.labelled.buckets if config.labelled.word_ngrams > 1 else 0
+            recorded = classify_data.count_ngram_rows(workdir)
+            ngrams = ngrams if recorded is None else recorded
+        vectors = checkpoint.read_newest(
+            trained, lambda folder: _load_checkpoint(folder, workdir, config, names, ngrams)
+        )
     return vectors._replace(form=unicode_rules.normal_form(config.corpus))
 
 
-def _name_files(workdir: Workdir) -> dict[str, Path]:
-    """Return the path of the file that names the rows of each table, by table."""
-    return {"input": workdir.vocabulary, "items": workdir.items}
+def _load_names(config: Config, workdir: Workdir) -> Vocabulary:
+    """Load the names of the rows; raise DamagedError for a missing file beside a checkpoint."""
+    if config.run.task == "recommend":
+        workdir.has(workdir.items)
+        return vocabulary.load_names(workdir.items)
+    workdir.has(workdir.vocabulary)
+    return vocabulary.load(str(workdir.vocabulary))
 
 
-def _load_checkpoint(folder: Path, workdir: Workdir, config: Config) -> WordVectors:
+def _load_checkpoint(
+    folder: Path, workdir: Workdir, config: Config, names: Vocabulary, ngrams: int
+) -> WordVectors:
     """Load the vectors in the folder of a checkpoint, without a bias and without word n-grams.
 
-    Of a dynamic table only words or items that have a row are returned. Names of ids are read from
-    the workdir.
+    Of a dynamic table only items or words that have a row are returned. `ngrams` is the number of
+    rows of a classifier's n-grams, whose ids follow those of its words.
     """
-    if (folder / growing_words.STREAM_FOLDER).is_dir():
-        return growing_words.load(folder)
-    table = "items" if config.run.task == "recommend" else "input"
-    path = _name_files(workdir)[table]
-    named_rows = _load_names(workdir, path)
-    is_dynamic = read_layout(folder, table)["kind"] == "dynamic"
+    path, table = workdir.vocabulary, "input"
+    if config.run.task == "recommend":
+        path, table = workdir.items, "items"
+    is_dynamic, count = read_layout(folder, table)["kind"] == "dynamic", len(names.tokens)
     ids_N, rows_ND = read_ids(folder, table)
     if table == "items" and config.model.model == "mf":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
     rule = subword_vectors.make_rule(config.model)
-    count = len(named_rows.tokens)
     if rule is not None:
         try:
-            return subword_vectors.compose(named_rows, rows_ND, rule)
+            return subword_vectors.compose(names, rows_ND, rule)
         except DamagedError as error:  # of the names, as the checkpoint could be read
             raise misfit(path, count, folder, len(rows_ND)) from error
     last = ids_N[-1] + 1 if len(ids_N) else 0
-    expected = count + _count_ngram_rows(config, workdir)
     # A dynamic table may lack rows.
-    if last > expected or (last < expected and not is_dynamic):
+    if last > count + ngrams or (last < count + ngrams and not is_dynamic):
         raise misfit(path, count, folder, last)
-    # The ids of a classifier's n-grams follow those of its words.
     stored = np.searchsorted(ids_N, count)
-    tokens = [named_rows.tokens[number] for number in ids_N[:stored]]
-    return WordVectors(tokens, rows_ND[:stored], named_rows.counts[ids_N[:stored]])
+    tokens = [names.tokens[number] for number in ids_N[:stored]]
+    return WordVectors(tokens, rows_ND[:stored], names.counts[ids_N[:stored]])
 
 
 def misfit(path: Path, names: int, folder: Path, rows: int) -> RunError:
@@ -92,32 +101,3 @@ def misfit(path: Path, names: int, folder: Path, rows: int) -> RunError:
         f"{path} has {names:,} names, which do not fit the {rows:,} rows of {folder}; put back a "
         "copy of the file, or train in a new workdir"
     )
-
-
-def _count_ngram_rows(config: Config, workdir: Workdir) -> int:
-    """Return the rows for n-grams of a classifier's table; 0 for other tasks.
-
-    Raise RunError if the record of the workdir cannot be read.
-    """
-    if not isinstance(config, ClassifyConfig):
-        return 0
-    try:
-        recorded = classify_data.count_ngram_rows(workdir)
-    except DamagedError as error:  # which would mean that the checkpoint is damaged
-        raise RunError(str(error)) from error
-    if recorded is not None:
-        return recorded
-    return config.labelled.buckets if config.labelled.word_ngrams > 1 else 0
-
-
-def _load_names(workdir: Workdir, path: Path) -> Vocabulary:
-    """Load the names of the rows of a table from one of the `_name_files`.
-
-    Raise RunError if the file is missing or damaged. A DamagedError would mean that the checkpoint
-    is damaged.
-    """
-    try:
-        workdir.has(path)  # raises if the file is missing beside a checkpoint
-        return vocabulary.load_names(path) if path == workdir.items else vocabulary.load(str(path))
-    except DamagedError as error:
-        raise RunError(str(error)) from error

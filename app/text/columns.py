@@ -21,8 +21,8 @@ import numpy as np
 
 from ..errors import RunError, UsageError
 from ..settings import CorpusConfig
-from . import content, reading
-from .content import Content
+from . import reading
+from .reading import Content
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,14 +45,14 @@ Lines = tuple[int, str]
 
 
 def recognize(path: str) -> Content:
-    """Return the content of a file (see `content.recognize`).
+    """Return the content of a file (see `reading.recognize`).
 
     Raises:
         UsageError: The file is neither text nor Parquet, or cannot be decompressed.
         RunError: The file cannot be read.
     """
     with reading.open_source(path) as file:
-        return content.recognize(path, file)
+        return reading.recognize(path, file)
 
 
 def is_cuttable(path: str, text_column: str) -> bool:
@@ -471,7 +471,7 @@ def read_batches(
     try:
         yield from file.iter_batches(rows, columns=list(dict.fromkeys(names)))
     except (pyarrow.ArrowException, OSError) as error:
-        raise RunError(_damaged(path, error)) from error
+        raise reading.damaged(path, error, RunError) from error
 
 
 def read_cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
@@ -523,10 +523,4 @@ def _open(path: str) -> ParquetFile:
     try:
         return ParquetFile(path, page_checksum_verification=True)
     except (pyarrow.ArrowException, OSError) as error:
-        raise UsageError(_damaged(path, error)) from error
-
-
-def _damaged(path: str, error: Exception) -> str:
-    """Return the message for a damaged file."""
-    reason = " ".join(str(error).split())
-    return f"{path} is truncated or corrupt ({reason}); fetch or write it again"
+        raise reading.damaged(path, error) from error

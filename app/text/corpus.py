@@ -145,13 +145,13 @@ def recognize(sources: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any]
 
 def read_contents(sources: tuple[str, ...], team: Team = ALONE) -> str:
     """Read all text of the files, as `fingerprint` does, and return the hash of `hash_contents`."""
-    sizes = list(map(os.path.getsize, sources))
-    mine = _deal(sizes, len(team.names))[team.number]
+    mine = range(team.number, len(sources), len(team.names))
 
     def read_mine() -> bytes:
         """Return the digests of the files that this process reads, "" for others, as JSON."""
         progress = reading.Progress.make(sources, hashed=True)
-        what, size = "reading the text to see whether it has changed", sum(sizes[i] for i in mine)
+        size = sum(os.path.getsize(sources[index]) for index in mine)
+        what = "reading the text to see whether it has changed"
         with show_progress(what, size, "B") as show:
             for index in mine:
                 how = sources[index], "none", reading.BLOCK_BYTES, progress, index
@@ -200,17 +200,6 @@ def check_same(sources: tuple[str, ...], recorded: dict[str, Any], team: Team) -
                 f"--workdir: {name} finds another corpus.json there than {team.names[0]}; give "
                 "all of them one folder, on a file system that they share"
             )
-
-
-def _deal(sizes: list[int], hands: int) -> list[list[int]]:
-    """Deal files, the largest first, each to the hand with the fewest bytes; return numbers."""
-    dealt: list[list[int]] = [[] for _ in range(hands)]
-    loads = [0] * hands
-    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
-        hand = loads.index(min(loads))
-        dealt[hand].append(index)
-        loads[hand] += sizes[index]
-    return dealt
 
 
 def _in_words(sample: dict[str, Any]) -> str:

@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ..settings import CorpusConfig
-from ..types import HOST
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# The version of these rules. The words of earlier runs, which have no version, were cut at marks.
-VERSION: Final = 1
 
 # The forms of words: as they are, Unicode's NFKC, and its NFKC_Casefold; see `normalize`.
 PLAIN: Final = ""
@@ -144,18 +141,7 @@ def normalize(words: Iterable[str], form: str) -> list[str]:
     Args:
         form: `PLAIN`, `NFKC`, or `FOLDED`, which also folds case and writes İ as i.
     """
-    words = list(words)
-    if form == PLAIN:
-        return words
-    result = [_normalize(word, form) for word in words]
-    newer = _newer_characters(words)
-    if newer:
-        # TensorFlow has a newer version of Unicode than this Python.
-        places = [place for place, word in enumerate(words) if not newer.isdisjoint(word)]
-        texts = _normalize_in_graph([words[place] for place in places], form)
-        for place, text in zip(places, texts, strict=True):
-            result[place] = text
-    return result
+    return list(words) if form == PLAIN else [_normalize(word, form) for word in words]
 
 
 def normalize_strings(texts: tf.Tensor, form: str) -> tf.Tensor:
@@ -180,15 +166,6 @@ def normalize_strings(texts: tf.Tensor, form: str) -> tf.Tensor:
     return texts
 
 
-def _normalize_in_graph(words: Sequence[str], form: str) -> list[str]:
-    """Return words in a form, by `normalize_strings`."""
-    import tensorflow as tf
-
-    with tf.device(HOST):
-        texts = tf.constant([word.encode("utf-8", "replace") for word in words], tf.string)
-        return [text.decode() for text in normalize_strings(texts, form).numpy()]
-
-
 def _normalize(word: str, form: str) -> str:
     """Return a word in the form `NFKC` or `FOLDED`."""
     if word.isascii():
@@ -201,9 +178,3 @@ def _normalize(word: str, form: str) -> str:
     for pattern, replacement in AFTER[form]:
         word = re.sub(pattern, replacement, word)
     return word
-
-
-def _newer_characters(words: Sequence[str]) -> set[str]:
-    """Return the characters that this Python's version of Unicode does not have."""
-    others = {character for word in words if not word.isascii() for character in word}
-    return {character for character in others if unicodedata.category(character) == "Cn"}

@@ -26,8 +26,8 @@ from ..errors import UsageError
 from ..system.files import BYTE_ORDER_MARK, open_stream, opener
 from ..types import NgramVectors, WordVectors
 from .fasttext import model_file
-from .fasttext.file_format import DenseMatrix
 from .fasttext.line_features import LineFeatures, make_rule, mean_rows
+from .fasttext.model_file import DenseMatrix
 
 _AGAIN = "copy or download the file again"
 _AS_BINARY = " (read as binary: its first row is no line of numbers)"
@@ -133,24 +133,19 @@ def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
     Raises:
         UsageError: As for `read`, but for rows that repeat a word.
     """
-    blank = 0
-    for word, row in _fasttext_rows(path) if model_file.is_fasttext(path) else _checked_rows(path):
-        if word:
-            yield word, row
-        else:
-            blank += 1
-    if blank:
-        logging.warning("%s: %d rows have no word: left out", path, blank)
-
-
-def _checked_rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the rows of a word2vec file, after a check of several at a time."""
-    found, first = _rows(path), 1
+    found = _fasttext_rows(path) if model_file.is_fasttext(path) else _rows(path)
+    first, blank = 1, 0
     while part := list(itertools.islice(found, _CHECKED)):
         numbers = np.frombuffer(b"".join(row for _, row in part), "<f4")
         _check_finite(path, [word for word, _ in part], numbers.reshape(len(part), -1), first)
-        yield from part
         first += len(part)
+        for word, row in part:
+            if word:
+                yield word, row
+            else:
+                blank += 1
+    if blank:
+        logging.warning("%s: %d rows have no word: left out", path, blank)
 
 
 def _check_finite(
@@ -196,11 +191,10 @@ def _read_fasttext(path: str | Path) -> WordVectors:
 
 
 def _fasttext_rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the words of a fastText file that are not empty, and their vectors."""
+    """Yield the words of a fastText file, and their vectors."""
     vectors = _read_fasttext(path)
     for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
-        if token:
-            yield token, row.astype("<f4").tobytes()
+        yield token, row.astype("<f4").tobytes()
 
 
 def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
@@ -269,13 +263,9 @@ def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_L
         rest += stream.read(max(0, _longest_row(columns) - len(rest)))
         row = rest[: _longest_row(columns)].partition(b"\n")[0]
         numbers = row.split()[1:]
-        is_blank = row[:1].isspace() and len(numbers) == columns - 1
-        if (
-            numbers
-            and len(numbers) != columns
-            and not is_blank
-            and _are_numbers(numbers, len(numbers))
-        ):
+        # A row without a word begins with white space.
+        possible = (0, columns, columns - 1 if row[:1].isspace() else columns)
+        if len(numbers) not in possible and _are_numbers(numbers, len(numbers)):
             raise UsageError(
                 f"{path}, line 2: {len(numbers)} numbers, where line 1 announces {columns}; "
                 f"{_AGAIN}, or correct line 1 to '{rows} {len(numbers)}'"

@@ -7,8 +7,8 @@ alike are updated together.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -16,29 +16,8 @@ import tensorflow as tf
 from ..models.base import Model, Preparable
 from ..tables.base import Table
 from ..tables.row_reads import unique, unique_by_representative
-from ..types import Batch, Rows
+from ..types import Batch
 from .gradients import RowGradients
-
-
-@dataclasses.dataclass(frozen=True)
-class _LookedUp:
-    """A model in a step whose ids are known.
-
-    Attributes:
-        model: The model.
-        ids: The result of `Model.lookups` for each micro-batch of the step.
-    """
-
-    model: Model
-    ids: Sequence[Mapping[str, Any]]
-
-    def lookups(self, batch: Batch) -> Mapping[str, Any]:
-        """Return the ids of a micro-batch."""
-        return self.ids[batch.part]
-
-    def loss(self, batch: Batch, rows: dict[str, Rows]) -> Any:
-        """Return the loss of a micro-batch."""
-        return self.model.loss(batch, rows)
 
 
 def loop_over_steps(
@@ -74,7 +53,8 @@ def loop_over_steps(
         batches, prepared = split(*step), prepared or prepare(step)
         for part, (data, _) in enumerate(prepared):
             batches[part] = batches[part]._replace(data=data)
-        return make_step(_LookedUp(model, [ids for _, ids in prepared]), batches, step[1] + 1)
+        known = SimpleNamespace(lookups=lambda batch: prepared[batch.part][1], loss=model.loss)
+        return make_step(known, batches, step[1] + 1)
 
     def body(index: tf.Tensor) -> tuple[tf.Tensor]:
         """Make one of the steps, and return the index of the next."""

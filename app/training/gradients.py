@@ -12,7 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..losses import stream
-from ..losses.base import Gather, Part
+from ..losses.base import Gather
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
 from ..tables.row_reads import join_groups, split_groups, unique
@@ -98,10 +98,9 @@ def make_lookups(
     """Return the unique rows of each table that a batch looks up, by name; read no rows.
 
     Args:
-        model: The model that will train on the batch.
         batch: One micro-batch. For a table in `batch.rows`, `rows_U` of the lookup has row numbers;
             for other tables it has the ids themselves. `ids_U` always has the ids.
-        is_split: Whether each group of `DisjointIds` or `UniqueIds` is a lookup of its own, unless
+        is_split: Whether each group of ids (see `Model.lookups`) is a lookup of its own, unless
             its table is in `batch.rows`. Otherwise all groups are one lookup.
         unique_rows: Finds the unique rows.
 
@@ -135,13 +134,9 @@ def _make_lookup(
     rows: tf.Tensor | None,
     found: tuple[tf.Tensor, tf.Tensor] | None,
 ) -> Lookup:
-    """Return the lookup of the given ids.
+    """Return the lookup of ids; `rows` are their row numbers if known.
 
-    Args:
-        table: The name of the table.
-        ids: The ids.
-        rows: Their row numbers if known, else None.
-        found: The unique rows and the inverse; None for `UniqueIds`.
+    `found` has the unique rows and the inverse; it is None for `UniqueIds`.
     """
     if isinstance(ids, UniqueIds):
         (count,) = tf.unstack(ids.counts_G)
@@ -169,8 +164,6 @@ def compute_gradients(
     unless `update` is given.
 
     Args:
-        gather: Returns the rows of a table as float32 (U, D), called as `gather(name, ids_U)`.
-        batches: The micro-batches.
         devices: The device of each table by name, for losses that stream rows.
         update: Called with each block of a streamed loss as soon as its gradients are known, so
             that memory holds one block. Only for a single micro-batch. By default the gradients
@@ -210,11 +203,11 @@ def _differentiate(
         tape.watch(values)
         rows = _rows_by_table(lookups, values)
         total, examples, parts, state = Outcome(*model.loss(batch, rows))
-    streamed = []  # of each part: loss, gradient by the hidden vectors, gradients by rows or None
+    streamed = []
     for part in parts:
         assert part.table not in batch.rows, "a streamed loss addresses its rows by id"
         with tf.device(devices[part.table]):
-            streamed.append(_stream(part, gather, update))
+            streamed.append(stream.differentiate(part, gather, update))
     with phase("gradient"):
         by_rows = tape.gradient(
             [total, *(part.hidden_ND for part in parts)],
@@ -231,9 +224,9 @@ def _differentiate(
         {name: RowGradients(lookups[name].rows_U, rows_UD) for name, rows_UD in state.items()},
         values,
     )
-    for part, (*_, row_gradients) in zip(parts, streamed, strict=True):
-        if row_gradients is not None:
-            by_table = {part.table: row_gradients}
+    for part, (*_, of_part) in zip(parts, streamed, strict=True):
+        if of_part:
+            by_table = {part.table: RowGradients(*of_part)}
             yield StepGradients(tf.zeros([]), tf.zeros([]), by_table, {}, is_streamed=True)
 
 
@@ -247,19 +240,6 @@ def _rows_by_table(lookups: Lookups, values: Mapping[str, tf.Tensor]) -> dict[st
             of_lookup = before._replace(groups=[*before.groups, of_lookup])
         rows[lookup.table] = of_lookup
     return rows
-
-
-def _stream(
-    part: Part, gather: Gather, update: Update | None
-) -> tuple[tf.Tensor, tf.Tensor, RowGradients | None]:
-    """Return a part's loss, and its gradients by the hidden vectors and by the rows.
-
-    With `update`, the rows are updated instead, and the gradients by the rows are None.
-    """
-    if update is not None:
-        return *stream.train(part, gather, update), None
-    loss, by_hidden, ids_U, by_rows = stream.gradients(part, gather)
-    return loss, tf.cast(by_hidden, part.hidden_ND.dtype), RowGradients(ids_U, by_rows)
 
 
 def add_gradients(parts: Sequence[StepGradients]) -> StepGradients:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..errors import RunError, StoppedError
 from ..settings import RunConfig
 from ..system.signals import asked_to_stop
 from ..tables.prefetch import InPlace
-from .job import Evaluator, Job
+from .job import Job
 from .metrics import Display, Interval, Metrics, Quiet, not_finite
 from .profile_hooks import Profiler
 from .runner import Runner
@@ -55,98 +54,95 @@ def train(
             trained.
     """
     with closing(job.placed.staging or InPlace(job.placed.tables)) as staging:
-        return _train(job, settings, workdir, runner or Runner(), flags, staging)
+        return _Loop(job, settings, workdir, runner or Runner(), staging).train(flags)
 
 
-def _train(
-    job: Job,
-    settings: RunConfig,
-    workdir: Workdir,
-    runner: Runner,
-    flags: Mapping[str, Any] | None,
-    staging: InPlace,
-) -> bool:
-    """Train as `train` does, with rows that `staging` brings to the steps."""
-    state: dict[str, Any] = {**job.placed.tables, **job.extra_state}
-    checkpoints = Checkpoints(workdir.checkpoints, state, settings.keep_checkpoints)
-    best = Checkpoints(workdir.best, state)
-    runner.open(job, staging.tables, settings.seed)
-    position = checkpoints.restore(rename_damaged=runner.chief)
-    position = position or Position()
-    if position.step:
-        logging.info("resuming at step %d, epoch %.2f", position.step, position.done)
-    if runner.chief:
-        if flags is not None:
-            write_flags(workdir.flags, dict(flags))
-        job.data.record()  # after the flags, which say how to read these files
-        best.remove_after(position.step if settings.patience else -1)
-    else:
-        settings = dataclasses.replace(settings, profile_steps="", profile_on_slow=0.0)
-    was_at_end = position.is_at_end(settings.epochs, settings.patience) and not position.unscored
-    if runner.chief and not was_at_end:
-        checkpoints.check_room()
-    position.expect_batches(job.data.expected_batches)
-    _set_micro_batches(position, job)
+class _Loop:
+    """The loop of one run, with everything that it reads and writes; see `train`.
+
+    The constructor restores the newest checkpoint.
+    """
+
     metrics: Metrics | Quiet = Quiet()
     display: Display | Quiet = Quiet()
-    if runner.chief:
-        metrics = Metrics(workdir.metrics, workdir.tensorboard, position.step)
-        batches, done = position.batches, round(position.done * position.batches)
-        display = Display(settings.epochs * batches, done, job.data.unit)
-    with (
-        asked_to_stop(_SAVING if runner.chief else "") as stop,
-        closing(metrics),
-        closing(display),
-        closing(Profiler(settings, workdir.tensorboard)) as profiler,
+
+    def __init__(
+        self, job: Job, settings: RunConfig, workdir: Workdir, runner: Runner, staging: InPlace
     ):
-        _Loop(
-            *(job, settings, runner, staging, position, checkpoints, best, metrics, display),
-            stop.is_set,
-        ).run(profiler)
-    is_at_end = position.is_at_end(settings.epochs, settings.patience) and not position.unscored
-    if settings.patience and runner.chief and is_at_end and not was_at_end:
-        _log_kept_epoch(position, settings)
-    return is_at_end
-
-
-def _log_kept_epoch(position: Position, settings: RunConfig) -> None:
-    """Log which epoch --patience has kept, and that it has ended the run, if it has."""
-    kept = position.epoch - position.since
-    if position.epoch < settings.epochs:
-        logging.info(
-            "--patience=%d: stopped after epoch %d of %d, as the last %d did not score better; the "
-            "rows of epoch %d are kept",
-            *(settings.patience, position.epoch, settings.epochs, position.since, kept),
-        )
-    else:
-        logging.info("--patience=%d: the rows of epoch %d are kept", settings.patience, kept)
-
-
-@dataclasses.dataclass
-class _Loop:
-    """The loop of one run, with everything that it reads and writes."""
-
-    job: Job
-    settings: RunConfig
-    runner: Runner
-    staging: InPlace
-    position: Position
-    checkpoints: Checkpoints
-    best: Checkpoints
-    metrics: Metrics | Quiet
-    display: Display | Quiet
-    is_asked: Callable[[], bool]  # whether this process is asked to stop
-
-    def __post_init__(self) -> None:
-        """Begin the first interval."""
-        self.interval = Interval(self.job, self.settings.epochs, self.position, self.runner)
+        self.job, self.settings, self.workdir = job, settings, workdir
+        self.runner, self.staging = runner, staging
+        state: dict[str, Any] = {**job.placed.tables, **job.extra_state}
+        self.checkpoints = Checkpoints(workdir.checkpoints, state, settings.keep_checkpoints)
+        self.best = Checkpoints(workdir.best, state)
+        runner.open(job, staging.tables, settings.seed)
+        self.position = self.checkpoints.restore(rename_damaged=runner.chief) or Position()
         self.rate = 0.0  # the learning rate of the last call
-        self.saved = time.monotonic()  # the time of the last checkpoint
-        self.saved_step = -1  # its step
+        self.saved_step = -1  # the step of the last checkpoint
         self.is_stopped = False  # for all processes, while an epoch was scored
-        self.is_audited = not (self.settings.audit and self.runner.chief)
+        self.is_audited = not (settings.audit and runner.chief)
 
-    def run(self, profiler: Profiler) -> None:
+    def train(self, flags: Mapping[str, Any] | None) -> bool:
+        """Write the files of the run, train, and return whether training is finished and scored."""
+        job, settings, position, chief = self.job, self.settings, self.position, self.runner.chief
+        if position.step:
+            logging.info("resuming at step %d, epoch %.2f", position.step, position.done)
+        if chief:
+            if flags is not None:
+                write_flags(self.workdir.flags, dict(flags))
+            job.data.record()  # after the flags, which say how to read these files
+            self.best.remove_after(position.step if settings.patience else -1)
+        was_at_end = self._is_done() and not position.unscored
+        if chief and not was_at_end:
+            self.checkpoints.check_room()
+        position.expect_batches(job.data.expected_batches)
+        self._set_micro_batches()
+        tensorboard, windows, slow = self.workdir.tensorboard, "", 0.0
+        if chief:
+            self.metrics = Metrics(self.workdir.metrics, tensorboard, position.step)
+            batches, done = position.batches, round(position.done * position.batches)
+            self.display = Display(settings.epochs * batches, done, job.data.unit)
+            windows, slow = settings.profile_steps, settings.profile_on_slow
+        with (
+            asked_to_stop(_SAVING if chief else "") as stop,
+            closing(self.metrics),
+            closing(self.display),
+            closing(Profiler(windows, slow, tensorboard)) as profiler,
+        ):
+            self.is_asked = stop.is_set
+            self.interval = Interval(job, settings.epochs, position)
+            self.saved = time.monotonic()  # the time of the last checkpoint
+            self._run(profiler)
+        is_at_end = self._is_done() and not position.unscored
+        if settings.patience and chief and is_at_end and not was_at_end:
+            self._log_kept_epoch()
+        return is_at_end
+
+    def _set_micro_batches(self) -> None:
+        """Store the number of micro-batches; warn if it changes the data of an epoch begun."""
+        position, count = self.position, self.job.placed.micro_batches
+        is_new = position.batch and position.micro_batches != count
+        if is_new and self.job.data.depends_on_micro_batches:
+            logging.warning(
+                "this epoch was begun with %d micro-batches a step, and goes on with %d: some rows "
+                "of it come twice or not at all; the next epochs are complete",
+                *(position.micro_batches, count),
+            )
+        position.micro_batches = count
+
+    def _log_kept_epoch(self) -> None:
+        """Log which epoch --patience has kept, and that it has ended the run, if it has."""
+        settings, position = self.settings, self.position
+        kept = position.epoch - position.since
+        if position.epoch < settings.epochs:
+            logging.info(
+                "--patience=%d: stopped after epoch %d of %d, as the last %d did not score better; "
+                "the rows of epoch %d are kept",
+                *(settings.patience, position.epoch, settings.epochs, position.since, kept),
+            )
+        else:
+            logging.info("--patience=%d: the rows of epoch %d are kept", settings.patience, kept)
+
+    def _run(self, profiler: Profiler) -> None:
         """Train until the last epoch, the end by --patience, or a request to stop; then save.
 
         Logs and checkpoints are written every --log_seconds and --checkpoint_minutes, scores after
@@ -155,7 +151,15 @@ class _Loop:
         settings, position = self.settings, self.position
         if position.unscored:  # an earlier process was stopped or killed meanwhile
             self._score_epoch()
-        epochs = self._epochs()
+        epochs = range(position.epoch, settings.epochs)
+        if self._is_done() and epochs and not self.is_stopped:
+            logging.info(
+                "--patience=%d ended this run after epoch %d: there is nothing to do; to train "
+                "on, give a greater --patience, or --patience=0",
+                *(settings.patience, position.epoch),
+            )
+        if self.is_stopped or self._is_done():
+            epochs = range(0)
         batches = self.runner.batches(self.job, epochs, position.batch) if epochs else iter(())
         ready = self.interval.measure_waits(self.staging.prefetch(batches, position.step))
         for epoch, data in profiler.trace(ready, position):
@@ -174,24 +178,6 @@ class _Loop:
         if self.interval.losses:
             self._log()
         self._save()
-
-    def _epochs(self) -> range:
-        """Return the epochs that are left, with the current one; an empty range if the run is done.
-
-        If --patience ended it before the last epoch, log that.
-        """
-        settings, position = self.settings, self.position
-        if self.is_stopped:
-            return range(0)
-        if not self._is_done():
-            return range(position.epoch, settings.epochs)
-        if position.epoch < settings.epochs:
-            logging.info(
-                "--patience=%d ended this run after epoch %d: there is nothing to do; to train "
-                "on, give a greater --patience, or --patience=0",
-                *(settings.patience, position.epoch),
-            )
-        return range(0)
 
     def _is_done(self) -> bool:
         """Return whether the run is at its end: by its last epoch or by --patience."""
@@ -239,12 +225,11 @@ class _Loop:
         self.display.show(self.position.step, values)
 
     def _save(self) -> None:
-        """Wait until every step is made; then, in the chief only, write a checkpoint.
+        """Write a checkpoint, in the chief only.
 
         Cached rows are written back to the tables before. Raise RunError, and write no checkpoint,
         if a row of a table is not finite.
         """
-        self.runner.synchronize()
         self.staging.write_back()
         self.saved, step = time.monotonic(), self.position.step
         if not self.runner.chief:
@@ -291,46 +276,39 @@ class _Loop:
             return
         if self.interval.losses:
             self._log()
-        position.unscored = True
-        with self.interval.excluded():
-            self._save()
-            scores = self._scores(evaluator)
-        if scores is not None:
-            values = {"epoch": position.epoch, **scores}
-            self.metrics.write(position.step, values)
-            if scores:
-                self.display.show_scores(position.step, values)
-        if self.settings.patience:
-            self._save_if_best(scores)
-        else:
-            position.unscored = scores is None
-        if self.runner.chief:
-            self._write_checkpoint()  # that it is scored, and the best epoch
-
-    def _scores(self, evaluator: Evaluator) -> dict[str, float] | None:
-        """Return the scores by name; None if this process is asked to stop meanwhile."""
 
         def check() -> None:
             """Raise StoppedError if this process is asked to stop."""
             if self.is_asked():
                 raise StoppedError("scoring was stopped")
 
-        try:
-            return evaluator.scores(check)
-        except StoppedError:
-            return None
+        position.unscored, scores = True, None
+        with self.interval.excluded():
+            self._save()
+            with suppress(StoppedError):
+                scores = evaluator.scores(check)
+        if scores is not None:
+            values = {"epoch": position.epoch, **scores}
+            self.metrics.write(position.step, values)
+            if scores:
+                self.display.show_scores(position.step, values)
+        if self.settings.patience:
+            self._save_if_best(None if scores is None else evaluator.monitor(scores))
+        else:
+            position.unscored = scores is None
+        if self.runner.chief:
+            self._write_checkpoint()  # that it is scored, and the best epoch
 
-    def _save_if_best(self, scores: dict[str, float] | None) -> None:
+    def _save_if_best(self, own: float | None) -> None:
         """If the score is the best so far, set it in the position, and save the tables as the best.
 
         Only the chief saves. Otherwise count one more epoch since the best one. If the chief has no
-        scores, as it is asked to stop, all processes stop here.
+        score, as it is asked to stop, all processes stop here.
         """
-        own, position, evaluator = math.nan, self.position, self.job.evaluator
-        if scores is not None and evaluator is not None:
-            own = evaluator.monitor(scores)
-            own = -math.inf if math.isnan(own) else own
-        score = self.runner.broadcast(own)  # all processes must stop at the same epoch
+        position, sent = self.position, math.nan
+        if own is not None:
+            sent = -math.inf if math.isnan(own) else own
+        score = self.runner.broadcast(sent)  # all processes must stop at the same epoch
         self.is_stopped = position.unscored = math.isnan(score)
         if self.is_stopped:
             return
@@ -339,21 +317,3 @@ class _Loop:
             position.best, position.since = score, 0
             if self.runner.chief:
                 self.best.save(position)
-
-
-def _set_micro_batches(position: Position, job: Job) -> None:
-    """Store the job's number of micro-batches, and warn if an epoch was begun with another one.
-
-    The warning is logged only if the order of the data depends on the number.
-    """
-    if (
-        job.data.depends_on_micro_batches
-        and position.batch
-        and position.micro_batches != job.placed.micro_batches
-    ):
-        logging.warning(
-            "this epoch was begun with %d micro-batches a step, and goes on with %d: some rows of "
-            "it come twice or not at all; the next epochs are complete",
-            *(position.micro_batches, job.placed.micro_batches),
-        )
-    position.micro_batches = job.placed.micro_batches

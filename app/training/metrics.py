@@ -24,7 +24,6 @@ from ..errors import RunError
 from ..system.checked_files import fits
 from ..system.files import remedy, replacing, system_error
 from .job import Job
-from .runner import Runner
 
 Item = TypeVar("Item")
 
@@ -37,15 +36,14 @@ class Interval:
     Args:
         epochs: The number of epochs of the whole run.
         position: Where the run is.
-        runner: Makes the steps.
 
     Attributes:
         losses: The results of `Runner.run_steps` since the last logged step.
         step: The last logged step.
     """
 
-    def __init__(self, job: Job, epochs: int, position: Position, runner: Runner):
-        self._job, self._epochs, self._runner = job, epochs, runner
+    def __init__(self, job: Job, epochs: int, position: Position):
+        self._job, self._epochs = job, epochs
         self._before = position.seconds
         self._began = time.perf_counter()
         self._first_call = 0.0  # the seconds of the first call, if it is in this interval
@@ -54,7 +52,7 @@ class Interval:
     def _start(self, position: Position) -> None:
         """Begin an interval at a position: clear the losses and the time of waits."""
         self.step, self._seconds = position.step, self._train_seconds()
-        self._words = _words(position, self._job)
+        self._words = self._count_words(position)
         self.losses: list[Any] = []
         self._waited = 0.0
 
@@ -98,7 +96,8 @@ class Interval:
         Raises:
             RunError: The mean loss is not finite. The interval then stays open.
         """
-        total, examples = self._runner.totals(self.losses)
+        losses, all_examples, *_ = zip(*self.losses, strict=True)
+        total, examples = float(tf.add_n(losses)), float(tf.add_n(all_examples))
         loss = total / max(examples, 1.0)
         if not math.isfinite(loss):
             raise RunError(not_finite("the loss", f"steps {self.step} and {position.step}"))
@@ -110,7 +109,7 @@ class Interval:
             )
         position.seconds = self._train_seconds()
         seconds = max(self.seconds(), 1e-9)
-        words = _words(position, self._job)
+        words = self._count_words(position)
         speed, data = (words - self._words) / seconds, self._job.data
         # The first call traces and compiles, which later calls do not.
         steady = seconds - self._first_call if len(self.losses) > 1 else seconds
@@ -134,10 +133,9 @@ class Interval:
         """Return the training time of the whole run, earlier processes included."""
         return self._before + time.perf_counter() - self._began
 
-
-def _words(position: Position, job: Job) -> float:
-    """Return about how many words, or other units of the data, the run has trained on."""
-    return position.words + job.data.epoch_size * (position.done - position.epoch)
+    def _count_words(self, position: Position) -> float:
+        """Return about how many words, or other units of the data, the run has trained on."""
+        return position.words + self._job.data.epoch_size * (position.done - position.epoch)
 
 
 def not_finite(subject: str, between: str) -> str:

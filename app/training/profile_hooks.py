@@ -16,7 +16,6 @@ from absl import logging
 
 from ..checkpoints.checkpoint import Position
 from ..errors import UsageError
-from ..settings import RunConfig
 from ..settings.run_config import windows
 
 # The name of a call in a profile; `_r` marks it as a step for xprof, as `Trace`'s own example does.
@@ -30,11 +29,11 @@ _RECORDED_CALLS = 20  # the length of a recording once calls are slow
 Item = TypeVar("Item")
 
 
-def check(settings: RunConfig, first: int, call: int, last: int) -> None:
+def check(profile_steps: str, first: int, call: int, last: int) -> None:
     """Raise UsageError if this run cannot record a window of --profile_steps.
 
     Args:
-        settings: Has --profile_steps.
+        profile_steps: The windows, as in --profile_steps.
         first: The step that the run begins with.
         call: The number of steps in a call.
         last: The step that the run will end with, about.
@@ -43,7 +42,7 @@ def check(settings: RunConfig, first: int, call: int, last: int) -> None:
         UsageError: A window lies outside the run or has no call.
     """
     begin = first + call
-    for start, stop in windows(settings.profile_steps):
+    for start, stop in windows(profile_steps):
         reason = ""
         if start < begin:
             reason = f"steps {first} to {begin - 1} are the first call, which is compiled"
@@ -57,7 +56,7 @@ def check(settings: RunConfig, first: int, call: int, last: int) -> None:
                 if last > begin
                 else "it is too short for a profile; give more --epochs"
             )
-            raise UsageError(f"--profile_steps={settings.profile_steps}: {reason}; {remedy}")
+            raise UsageError(f"--profile_steps={profile_steps}: {reason}; {remedy}")
 
 
 class Profiler:
@@ -67,13 +66,14 @@ class Profiler:
     recorded, a warning is logged and the run goes on.
 
     Args:
-        settings: Has --profile_steps and --profile_on_slow.
+        profile_steps: The windows, as in --profile_steps.
+        slow: As --profile_on_slow: how many times their usual time slow calls take; 0 for none.
         folder: The folder of TensorBoard.
     """
 
-    def __init__(self, settings: RunConfig, folder: Path):
-        self._windows = windows(settings.profile_steps)
-        self._slow = settings.profile_on_slow  # 0 after a profile of slow calls
+    def __init__(self, profile_steps: str, slow: float, folder: Path):
+        self._windows = windows(profile_steps)
+        self._slow = slow  # 0 after a profile of slow calls
         self._times: collections.deque[float] = collections.deque(maxlen=_USUAL_CALLS)
         self._folder = folder
         self._began = self._now = 0  # the first and the current step of a recording

@@ -178,7 +178,7 @@ def check_flags(
     if checks_profile:
         step = position.step if position else 0
         last = step + _steps_left(position, settings.epochs, job)
-        profile_hooks.check(settings, step, job.data.steps_per_batch, last)
+        profile_hooks.check(settings.profile_steps, step, job.data.steps_per_batch, last)
 
 
 def _steps_left(position: Position | None, epochs: int, job: Job) -> int:
@@ -213,9 +213,7 @@ def banner(config: Config, job: Job, position: Position | None = None, strategy:
     whole = memory.lines(job.placed.memory) if config.run.plan_only else ()
     return "\n".join(
         (
-            f"device      {_device(job.placed.device)}, products in {job.model.dtype.name}",
-            *_warnings(),
-            *_programs(job.placed.device),
+            *_machine(job.placed.device, job.model.dtype.name),
             *([f"strategy    {strategy}"] if strategy else ()),
             f"flags       {' '.join(changed) or 'all as by default'}",
             *(f"{title:<11} {text}" for title, text in job.data.summary),
@@ -243,33 +241,26 @@ def _plan(config: Config, job: Job, position: Position | None) -> str:
     return f"{'1 epoch' if epochs == 1 else f'{epochs} epochs'}, about {steps} of {size}{left}"
 
 
-def _device(used: str) -> str:
-    """Return the device of a run, and all that TensorFlow finds if there are others."""
-    devices = tf.config.list_physical_devices("CPU") + tf.config.list_physical_devices("GPU")
-    names = [device.name.removeprefix("/physical_device:") for device in devices]
-    return used if names == [used] else f"{used} of {', '.join(names)}"
+def _machine(used: str, dtype: str) -> list[str]:
+    """Return the lines about the device of a run: the devices that TensorFlow finds, XLA's folder.
 
-
-def _programs(device: str) -> list[str]:
-    """Return a line with the folder where XLA stores its programs for a GPU, [] if there is none.
+    There is no warning of a missing GPU if CUDA_VISIBLE_DEVICES hides all of them.
 
     Args:
-        device: The device of the run.
+        used: The device.
+        dtype: The dtype of products.
     """
-    folder = program_cache.folder(os.environ) if device.startswith("GPU") else ""
-    return [f"programs    compiled by XLA, stored in {folder}"] if folder else []
-
-
-def _warnings() -> list[str]:
-    """Return a warning line if there is an NVIDIA driver but TensorFlow finds no GPU, else [].
-
-    There is no warning if CUDA_VISIBLE_DEVICES hides all GPUs.
-    """
+    gpus = tf.config.list_physical_devices("GPU")
+    found = [*tf.config.list_physical_devices("CPU"), *gpus]
+    names = [device.name.removeprefix("/physical_device:") for device in found]
+    others = "" if names == [used] else f" of {', '.join(names)}"
+    lines = [f"device      {used}{others}, products in {dtype}"]
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    has_driver = os.path.exists(_NVIDIA_DRIVER)
-    if tf.config.list_physical_devices("GPU") or is_hidden or not has_driver:
-        return []
-    return [
-        "            there is an NVIDIA driver, but TensorFlow finds no GPU: `make setup` again; "
-        "TF_CPP_MIN_LOG_LEVEL=0 shows why"
-    ]
+    if not gpus and not is_hidden and os.path.exists(_NVIDIA_DRIVER):
+        lines.append(
+            f"{'':<12}there is an NVIDIA driver, but TensorFlow finds no GPU: `make setup` again; "
+            "TF_CPP_MIN_LOG_LEVEL=0 shows why"
+        )
+    if used.startswith("GPU") and (folder := program_cache.folder(os.environ)):
+        lines.append(f"programs    compiled by XLA, stored in {folder}")
+    return lines

@@ -5,7 +5,7 @@ The loop knows a runner only by the methods of `Runner`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -50,11 +50,7 @@ class Runner:
         return nullcontext()
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """Make the train function of the job; call this before `run_steps` and `audit`.
-
-        Args:
-            tables: The tables to train on, by name.
-        """
+        """Make the train function of the job; call this before `run_steps` and `audit`."""
         self._device, self._tables = job.placed.device, tables
         with tf.device(self._device):  # for what the function keeps there
             self._function: Callable[..., Any] = train_function(
@@ -77,8 +73,6 @@ class Runner:
         prepare their ids on the host.
 
         Args:
-            job: Gives the batches.
-            epochs: The epochs to train.
             first: The number of batches of the first epoch to skip.
         """
         batches, function = job.data.batches(epochs, first), self._function
@@ -87,12 +81,10 @@ class Runner:
         return copy_ahead(batches, self._device, lambda: function.is_by_xla)
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
-        """Trace a call without running it; return its operations that read or copy a whole table.
+        """Trace a call of `run_steps` without running it.
 
-        Args:
-            data: As for `run_steps`.
-            first: As for `run_steps`.
-            rate: As for `run_steps`.
+        Returns:
+            Its operations that read or copy a whole table.
         """
         with tf.device(self._device):  # as in `run_steps`, or the function would be traced twice
             return audit(self._function, self._tables, (data, first, rate))
@@ -106,7 +98,8 @@ class Runner:
             rate: The learning rate, a float32 scalar.
 
         Returns:
-            An object for `totals`; here the loss and the examples of the first step.
+            The loss of the first step, summed over its examples, and the number of these; a
+            subclass may add more.
 
         Raises:
             RunError: A table raised it, or a process that is needed is gone.
@@ -114,48 +107,26 @@ class Runner:
         with tf.device(self._device), table_errors():
             return self._function(data, first, rate)
 
-    def totals(self, calls: Sequence[Any]) -> tuple[float, float]:
-        """Wait for some calls and return their summed loss and number of examples.
-
-        Args:
-            calls: The results of `run_steps`, at least one.
-        """
-        loss, examples, *_ = zip(*calls, strict=True)
-        return float(tf.add_n(loss)), float(tf.add_n(examples))
-
-    def synchronize(self) -> None:
-        """Wait until all steps are made, so that the tables can be read as a whole.
-
-        Here there is nothing to wait for.
-        """
-
     @property
     def is_synchronized(self) -> bool:
-        """Return whether the tables have the work of all replicas, so that a checkpoint can.
+        """Whether the tables have the work of all replicas, the same in all processes.
 
-        The same in all processes; here always True.
+        Only then a checkpoint can be written.
         """
         return True
 
     def finish_epoch(self) -> None:
-        """Bring the work of all replicas to the tables at the end of an epoch.
-
-        Here the tables have it already.
-        """
+        """Bring the work of all replicas to the tables at the end of an epoch."""
 
     def is_stopping(self, asked: bool) -> bool:
-        """Return whether to stop before the next call, the same in all processes; here `asked`.
+        """Return whether to stop before the next call, the same in all processes.
 
-        Args:
-            asked: Whether this process received a signal to stop.
+        `asked` tells whether this process received a signal to stop.
         """
         return asked
 
     def broadcast(self, number: float) -> float:
-        """Return the number of the chief; every process calls this at the same point.
-
-        Here it is the given number.
-        """
+        """Return the number of the chief; every process calls this at the same point."""
         return number
 
     def values(self) -> dict[str, float]:
@@ -163,7 +134,4 @@ class Runner:
         return {}
 
     def wait_for_chief(self, workdir: Workdir) -> None:
-        """Wait, in a process that is not the chief, until the chief has finished the run.
-
-        Here the only process is the chief, so this does nothing.
-        """
+        """Wait, in a process that is not the chief, until the chief has finished the run."""

@@ -19,7 +19,7 @@ from ..system.xla import CompiledIfPossible, under_xla
 from ..tables.base import Table
 from ..tables.device import find_elsewhere
 from ..tables.row_reads import join_groups
-from ..types import HOST, Batch, DisjointIds, LocatedData, UniqueIds
+from ..types import HOST, Batch, LocatedData, UniqueIds
 from .compiled_steps import Representatives, join_alike, loop_over_steps
 from .gradients import (
     Lookups,
@@ -124,9 +124,7 @@ def clip_gradients(
 ) -> dict[str, RowGradients]:
     """Return the gradients after the clipping of the optimizer.
 
-    Args:
-        optimizer: Its `clip` sees the gradients of all tables together.
-        gradients: The row gradients by table.
+    Its `clip` sees the gradients of all tables together.
     """
     clipped = optimizer.clip({name: rows.values_UD for name, rows in gradients.items()})
     return {name: RowGradients(gradients[name].ids_U, rows_UD) for name, rows_UD in clipped.items()}
@@ -206,13 +204,11 @@ def lookup_function(
     ids, otherwise (N,).
 
     Args:
-        model: Gives the lookups.
-        micro_batches: How many micro-batches each step has.
         is_padded: Whether the result has the padding of `UniqueIds`, too, so that all steps look up
             the same number of ids.
     """
 
-    def flat(ids: tf.Tensor | UniqueIds | DisjointIds) -> tf.Tensor:
+    def flat(ids: tf.Tensor | UniqueIds | list[tf.Tensor]) -> tf.Tensor:
         """Return the ids of one lookup, (N,)."""
         ids = join_groups(ids)
         if isinstance(ids, UniqueIds):

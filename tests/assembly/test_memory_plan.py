@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_refused_with_flags_that_would_help(limit):
 def test_no_step_of_tables_far_too_large_is_traced(limit, monkeypatch):
     limit(OTHERS)
     monkeypatch.setattr(memory_plan, "step_bytes", lambda *_: pytest.fail("traced"))
-    monkeypatch.setattr(memory_plan, "_smaller", lambda _: [("table", {"table": "host"})])
+    monkeypatch.setattr(memory_plan, "_smaller", lambda _: [{"table": "host"}])
     with pytest.raises(UsageError, match="^the run does not fit: host has 10.0 MB free"):
         decide(config())
 

@@ -25,7 +25,7 @@ def make(shape=SHAPE):
 def found(function, least_bytes=TABLE, compiled=False, **variables):
     """By table and operation: how many tables' bytes are read and written."""
     traced = tf.function(function, autograph=False, jit_compile=compiled).get_concrete_function()
-    findings = whole.findings(traced, variables, least_bytes)
+    findings = whole.Walk(traced, variables, least_bytes).findings()
     return {(finding.variable, finding.operation): finding.bytes / TABLE for finding in findings}
 
 
@@ -252,7 +252,7 @@ def test_smaller_tables_and_other_variables_are_left_out():
     assert found(step, TABLE + 1, v=v, kernel=kernel) == {}
     traced = tf.function(step).get_concrete_function()
     names = {"v": v, "kernel": kernel}
-    assert {f.variable for f in whole.findings(traced, names, TABLE, {"v"})} == {"v"}
+    assert {f.variable for f in whole.Walk(traced, names, TABLE).findings({"v"})} == {"v"}
 
 
 def test_operations_of_one_kind_and_cause_are_added_up_heaviest_first():
@@ -261,7 +261,7 @@ def test_operations_of_one_kind_and_cause_are_added_up_heaviest_first():
     def step():
         return sum(tf.reduce_sum(tf.square(v)) for _ in range(3)), tf.reduce_max(v)
 
-    findings = whole.findings(tf.function(step).get_concrete_function(), {"v": v}, TABLE)
+    findings = whole.Walk(tf.function(step).get_concrete_function(), {"v": v}, TABLE).findings()
     assert [(f.operation, f.count, f.bytes) for f in findings] == [
         ("Square", 3, 6 * TABLE),
         ("Sum", 3, 3 * TABLE),
@@ -280,7 +280,7 @@ def test_a_table_is_a_variable_whose_single_rows_are_touched():
         return tf.matmul(looked_up, values["kernel"], transpose_b=True)
 
     traced = tf.function(step).get_concrete_function()
-    assert whole.taken_by_row(traced, values, TABLE) == {"gathered", "read", "written"}
+    assert whole.Walk(traced, values, TABLE).by_row() == {"gathered", "read", "written"}
 
 
 def test_a_distributed_table_is_found_in_its_replica():

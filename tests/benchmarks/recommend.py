@@ -101,13 +101,14 @@ def _read(train: str, heldout: str) -> tuple[Any, Any]:
     """Return the pairs by ids (`input.user_item_pairs.Split`), and the held-out items of users."""
     from app.input.user_item_pairs import group_by_user
     from app.settings import flag_values
-    from app.tasks.recommend import recommend_job
+    from app.tasks.recommend import recommend_data
     from app.text import corpus
 
-    config = flag_values.from_names({"corpus": train, "heldout": heldout, "min_count": 1})
+    values = {"task": "recommend", "corpus": train, "heldout": heldout, "min_count": 1}
+    config = flag_values.from_names(values)
     sources = corpus.resolve(config.corpus)
     corpus.resolve_heldout(config.corpus, heldout)  # refused before the pairs are read
-    split = recommend_job.read_split(config, sources)
+    split = recommend_data.read_split(config, sources)
     return split, group_by_user(split.heldout, len(split.users.tokens))
 
 

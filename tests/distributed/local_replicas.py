@@ -133,7 +133,7 @@ def main() -> None:
         for step, ids_RN in enumerate(ids_of(case), FIRST):
             data = tf.constant(ids_RN.reshape(1, -1))
             made = runner.run_steps(data, tf.constant(step, tf.int64), tf.constant(RATE))
-            losses.append(runner.totals([made]))
+            losses.append([float(made.loss), float(made.examples)])
             ready.append(runner.is_synchronized)
         runner.finish_epoch()
         runner.finish_epoch()  # nothing is left to exchange

@@ -14,8 +14,8 @@ import tensorflow as tf
 from app.distributed import rendezvous
 from app.distributed.cluster_spec import Hosts
 from app.errors import RunError, UsageError
-from app.settings import Config, InputConfig, RunConfig
-from app.settings.flag_values import by_name, from_names
+from app.settings import Config, RunConfig
+from app.settings.flag_values import by_name
 from app.system import ports
 from tests.processes import listening, until
 
@@ -30,7 +30,7 @@ def pool():
 def settings(tmp_path):
     def settings(seconds=60.0, **run):
         run = {"workdir": str(tmp_path), "strategy": "multi_worker", **run}
-        return Config(run=RunConfig(cluster_timeout=seconds, **run))
+        return by_name(Config(run=RunConfig(cluster_timeout=seconds, **run)))
 
     return settings
 
@@ -52,10 +52,10 @@ def note_of(folder, hosts):
 def test_all_go_when_the_last_is_there(pool, settings, late):
     hosts = make_hosts(3)
     early = [one for one in hosts if one.index != late]
-    waiting = [pool.submit(rendezvous.meet, settings(), one) for one in early]
+    waiting = [pool.submit(rendezvous.Presence, settings(), one) for one in early]
     time.sleep(0.3)
     assert not any(one.done() for one in waiting)
-    present = rendezvous.meet(settings(), hosts[late])
+    present = rendezvous.Presence(settings(), hosts[late])
     others = [one.result(60) for one in waiting]
     assert present.missing(hosts[late].everyone) == []
     del waiting, others
@@ -65,13 +65,13 @@ def test_all_go_when_the_last_is_there(pool, settings, late):
 @pytest.mark.slow
 def test_who_is_missing_is_named_by_all_that_are_there(pool, settings):
     chief, here, *others = make_hosts(4)
-    there = pool.submit(rendezvous.meet, settings(), here)
+    there = pool.submit(rendezvous.Presence, settings(), here)
     first, second = (one.name(*one.task) for one in others)
     line = (
         f"{first}, {second} did not arrive within --cluster_timeout=1 s; start them with the same "
         "flags and one --workdir that all processes share, or give a longer --cluster_timeout"
     )
-    for end in (lambda: rendezvous.meet(settings(1.0), chief), lambda: there.result(60)):
+    for end in (lambda: rendezvous.Presence(settings(1.0), chief), lambda: there.result(60)):
         with pytest.raises(RunError) as raised:
             end()
         assert str(raised.value) == line
@@ -80,7 +80,7 @@ def test_who_is_missing_is_named_by_all_that_are_there(pool, settings):
 def test_a_chief_that_does_not_come_is_named(settings):
     _, worker = make_hosts(2)
     with pytest.raises(RunError, match=r"^worker 0 \(127.0.0.1:[0-9]+\) did not arrive"):
-        rendezvous.meet(settings(0.5), worker)
+        rendezvous.Presence(settings(0.5), worker)
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_it_says_for_whom_it_waits(settings, monkeypatch, caplog):
     for one, absent in ((chief, "worker 1"), (worker, "worker 0")):
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="absl"), pytest.raises(RunError):
-            rendezvous.meet(settings(0.5), one)
+            rendezvous.Presence(settings(0.5), one)
         (line,) = caplog.messages
         assert line.startswith(f"waiting for {absent} (127.0.0.1:")
 
@@ -98,8 +98,8 @@ def test_it_says_for_whom_it_waits(settings, monkeypatch, caplog):
 def test_a_difference_is_told_to_all(pool, settings):
     chief, *others = make_hosts(3)
     line = f"{others[1].name('worker', 2)} has --epochs=7 and the chief 5; start every process"
-    waiting = [pool.submit(rendezvous.meet, settings(), one) for one in (chief, others[0])]
-    ends = [lambda: rendezvous.meet(settings(epochs=7), others[1])]
+    waiting = [pool.submit(rendezvous.Presence, settings(), one) for one in (chief, others[0])]
+    ends = [lambda: rendezvous.Presence(settings(epochs=7), others[1])]
     for end in (*ends, *(one.result for one in waiting)):
         with pytest.raises(UsageError) as raised:
             end()
@@ -108,17 +108,17 @@ def test_a_difference_is_told_to_all(pool, settings):
 
 def test_a_worker_that_leaves_is_waited_for_again(pool, settings, tmp_path):
     chief, worker, other = make_hosts(3)
-    waiting = pool.submit(rendezvous.meet, settings(), chief)
+    waiting = pool.submit(rendezvous.Presence, settings(), chief)
     until(lambda: note_of(tmp_path, chief).exists() and note_of(tmp_path, chief).read_text())
     start = json.loads(note_of(tmp_path, chief).read_text())["start"]
     # It is gone, so it has no lock; then its note is not a note.
     for text in (json.dumps({"start": start, "refused": ""}), "", "[1]", "7", "\0", "[" * 1000):
         note_of(tmp_path, worker).write_text(text)
         time.sleep(0.3)
-    third = pool.submit(rendezvous.meet, settings(), other)
+    third = pool.submit(rendezvous.Presence, settings(), other)
     time.sleep(0.5)
     assert not waiting.done() and not third.done()
-    present = rendezvous.meet(settings(), worker)
+    present = rendezvous.Presence(settings(), worker)
     assert present.missing(worker.others) == []
     assert waiting.result(60) and third.result(60)
 
@@ -127,15 +127,15 @@ def test_a_worker_that_leaves_is_waited_for_again(pool, settings, tmp_path):
 def test_a_chief_that_trains_is_waited_for_until_it_starts_again(pool, settings):
     """Longer than for one that is not there at all."""
     chief, worker = make_hosts(2)
-    meeting = pool.submit(rendezvous.meet, settings(), chief)
-    before = rendezvous.meet(settings(), worker)
+    meeting = pool.submit(rendezvous.Presence, settings(), chief)
+    before = rendezvous.Presence(settings(), worker)
     trains = meeting.result(60)
     del before  # the worker is lost, and started again
-    waiting = pool.submit(rendezvous.meet, settings(0.5), worker)
+    waiting = pool.submit(rendezvous.Presence, settings(0.5), worker)
     time.sleep(1.5)
     assert not waiting.done()
     del trains, meeting
-    kept = rendezvous.meet(settings(), chief)
+    kept = rendezvous.Presence(settings(), chief)
     assert waiting.result(60) and kept
 
 
@@ -143,15 +143,15 @@ def test_a_chief_that_trains_is_waited_for_until_it_starts_again(pool, settings)
 def test_the_end_of_the_chief_is_noticed(pool, settings, monkeypatch, is_new):
     monkeypatch.setattr(rendezvous, "_WATCH_SECONDS", 0.1)
     chief, worker = make_hosts(2)
-    meeting = pool.submit(rendezvous.meet, settings(), chief)
-    present = rendezvous.meet(settings(), worker)
+    meeting = pool.submit(rendezvous.Presence, settings(), chief)
+    present = rendezvous.Presence(settings(), worker)
     there = [meeting.result(60)]
     del meeting
     waiting = pool.submit(present.wait_for_end_of_chief)
     time.sleep(0.3)
     assert not waiting.done()
     there.clear()
-    again = pool.submit(rendezvous.meet, settings(1.0), chief) if is_new else None
+    again = pool.submit(rendezvous.Presence, settings(1.0), chief) if is_new else None
     waiting.result(60)
     if again is not None:
         assert isinstance(again.exception(60), RunError)  # the worker does not report again
@@ -161,11 +161,11 @@ def test_the_end_of_the_chief_is_noticed(pool, settings, monkeypatch, is_new):
 @pytest.mark.parametrize("index", [0, 1])
 def test_two_clusters_in_one_workdir(pool, settings, monkeypatch, tmp_path, index):
     chief, worker = make_hosts(2)
-    meeting = pool.submit(rendezvous.meet, settings(), chief)
-    present = rendezvous.meet(settings(), worker), meeting.result(60)
+    meeting = pool.submit(rendezvous.Presence, settings(), chief)
+    present = rendezvous.Presence(settings(), worker), meeting.result(60)
     monkeypatch.setattr(rendezvous, "_LOCK_SECONDS", 0.5)
     with pytest.raises(UsageError) as raised:
-        rendezvous.meet(settings(), make_hosts(2)[index])
+        rendezvous.Presence(settings(), make_hosts(2)[index])
     assert str(raised.value) == (
         f"--workdir={tmp_path}: another cluster is running there, with a worker {index} of its "
         "own; wait for it or choose another folder"
@@ -176,7 +176,7 @@ def test_two_clusters_in_one_workdir(pool, settings, monkeypatch, tmp_path, inde
 def test_a_workdir_that_cannot_be_written(settings, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError) as raised:
-        rendezvous.meet(settings(workdir=str(tmp_path / "file")), make_hosts(1)[0])
+        rendezvous.Presence(settings(workdir=str(tmp_path / "file")), make_hosts(1)[0])
     line = str(raised.value)
     assert line.startswith(f"--workdir={tmp_path}/file: ") and "one folder that they share" in line
 
@@ -185,20 +185,16 @@ CHIEF = Hosts({"chief": ("a:1",), "worker": ("b:1", "c:1")}, "chief", 0)
 WORKER = Hosts(CHIEF.tasks, "worker", 1)
 
 
-def differences(config, other, hosts=WORKER, **changes):
+def differences(flags, other, hosts=WORKER, **changes):
     """The message of a worker about the note of its chief."""
-    chief = rendezvous._describe(config, CHIEF)
+    chief = rendezvous.describe(flags, CHIEF)
     chief |= {label.replace("_", " "): value for label, value in changes.items()}
-    return rendezvous.Presence(other, hosts)._difference({"description": chief})
+    return rendezvous.difference(rendezvous.describe(other, hosts), chief, hosts)
 
 
 def test_the_same_everywhere_is_right(settings):
-    config = settings()
-    other = Config(
-        input=InputConfig(prefetch=3, map_parallelism=7),
-        run=settings(device="GPU:0", log_seconds=3.0, intra_op_threads=4).run,
-    )
-    assert differences(config, other) == ""
+    may_differ = {"prefetch": 3, "map_parallelism": 7, "device": "GPU:0", "log_seconds": 3.0}
+    assert differences(settings(), settings() | may_differ | {"intra_op_threads": 4}) == ""
 
 
 @pytest.mark.parametrize(
@@ -210,21 +206,21 @@ def test_the_same_everywhere_is_right(settings):
     ],
 )
 def test_a_flag_that_differs(settings, change, message):
-    line = differences(settings(), from_names(by_name(settings()) | change))
+    line = differences(settings(), settings() | change)
     assert line.startswith(f"worker 1 (c:1) has {message}")
 
 
 def test_a_version_a_revision_and_a_cluster_that_differ(settings):
-    config = settings()
+    flags = settings()
     version = rendezvous._version("tensorflow")
-    assert differences(config, config, TensorFlow_="2.20.0") == (
+    assert differences(flags, flags, TensorFlow_="2.20.0") == (
         f"worker 1 (c:1) has TensorFlow {version} and the chief 2.20.0; install the same lock file "
         "everywhere"
     )
-    line = differences(config, config, revision_of_Lexrow_="0123456789ab")
+    line = differences(flags, flags, revision_of_Lexrow_="0123456789ab")
     assert line.startswith("worker 1 (c:1) has revision of Lexrow ")
     assert line.endswith(" and the chief 0123456789ab; install the same revision everywhere")
-    line = differences(config, config, Hosts({**CHIEF.tasks, "chief": ("e:1",)}, "worker", 1))
+    line = differences(flags, flags, Hosts({**CHIEF.tasks, "chief": ("e:1",)}, "worker", 1))
     assert '{"chief": ["e:1"],' in line and 'and the chief {"chief": ["a:1"],' in line
     assert line.startswith("worker 1 (c:1) has TF_CONFIG with the cluster ")
 

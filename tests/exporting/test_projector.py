@@ -35,40 +35,17 @@ def test_tensorboard_shows_what_we_write(vectors, tmp_path):
     tensor = np.frombuffer(ask_tensorboard(folder, "/tensor", **query).data, np.float32)
     np.testing.assert_allclose(tensor.reshape(-1, 5), vectors.matrix, rtol=1e-5)
     lines = ask_tensorboard(folder, "/metadata", **query).text.splitlines()
-    assert lines[0].split("\t") == ["word", "rank", "stratum", "count"]
-    assert lines[3].split("\t") == ["café", "3", "1-10", "5"]
+    assert lines[0].split("\t") == ["word", "rank", "count"]
+    assert lines[3].split("\t") == ["café", "3", "5"]
     assert len(list(folder.iterdir())) == 3
 
 
-def test_each_stratum_gives_its_share():
-    ranks = projector.sample(67_871, 10_000)
-    assert np.histogram(ranks, [0, 10, 100, 1000, 10_000, 67_871])[0].tolist() == [
-        10, 90, 900, 4500, 4500,
-    ]  # fmt: skip
-    assert (np.diff(ranks) > 0).all()
-    # A last stratum that is small leaves its share to the others.
-    assert np.histogram(projector.sample(1_050, 800), [0, 10, 100, 1000, 1050])[0].tolist() == [
-        10, 90, 650, 50,
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("size", [1, 7, 10, 11, 1000, 12_345])
-@pytest.mark.parametrize("limit", [1, 4, 100, 100_000])
-def test_a_sample_has_no_more_than_the_limit_and_no_fewer_than_it_can(size, limit):
-    ranks = projector.sample(size, limit)
-    assert len(set(ranks.tolist())) == len(ranks) == min(size, limit)
-    assert ranks.min() >= 0 and ranks.max() < size
-
-
-def test_strata_are_ranges_of_ranks_and_labels_hold_no_separator(tmp_path):
+def test_the_first_words_and_labels_without_a_separator(tmp_path):
     tokens = [f"w{n}" for n in range(101)]
     tokens[10] = "a\tb\nc"
-    projector.write(WordVectors(tokens, np.ones((101, 2), np.float32)), tmp_path)
+    assert projector.write(WordVectors(tokens, np.ones((101, 2), np.float32)), tmp_path, 11) == 11
     lines = (tmp_path / "metadata.tsv").read_text().splitlines()
-    assert len(lines) == 102
-    assert lines[10] == "w9\t10\t1-10"
-    assert lines[11] == "a b c\t11\t11-100"
-    assert lines[101] == "w100\t101\t101-1000"
+    assert lines[0] == "word\trank" and lines[10:] == ["w9\t10", "a b c\t11"]
 
 
 def test_words_without_a_finite_vector_are_left_out(tmp_path):

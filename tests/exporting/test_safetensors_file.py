@@ -7,7 +7,6 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from app.errors import RunError, UsageError
 from app.exporting import safetensors_file
 from app.types import WordVectors
 
@@ -47,20 +46,3 @@ def test_the_matrix_is_not_copied(tmp_path):
     assert peak < vectors.matrix.nbytes / 2
     tensor = safetensors_numpy.load_file(tmp_path / "file")["vectors"]
     np.testing.assert_array_equal(tensor, vectors.matrix)
-
-
-def test_an_interrupted_export_leaves_the_earlier_file(vectors, tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    path.write_text("earlier")
-    for error, wanted in ((KeyboardInterrupt, KeyboardInterrupt), (OSError("full"), RunError)):
-
-        def fail(_, error=error):
-            yield np.zeros(3, np.float32)
-            raise error
-
-        monkeypatch.setattr(safetensors_file, "read_blocks", fail)
-        with pytest.raises(wanted):
-            safetensors_file.write(vectors, path)
-        assert path.read_text() == "earlier" and os.listdir(tmp_path) == ["file"]
-    with pytest.raises(UsageError, match="is a folder"):
-        safetensors_file.write(vectors, tmp_path)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from gensim.models import KeyedVectors
 
-from app.errors import RunError, UsageError
+from app.errors import UsageError
 from app.exporting import word2vec
 from app.text import vector_files
 from app.types import WordVectors
@@ -260,20 +260,6 @@ def test_a_place_that_cannot_be_written(vectors, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="^cannot write .*file/vectors: .*/file is a file"):
         word2vec.write(vectors, tmp_path / "file" / "vectors")
-
-
-def test_a_failure_leaves_the_earlier_file(vectors, tmp_path, monkeypatch):
-    path = tmp_path / "vectors"
-    path.write_text("earlier")
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(word2vec, "_text_rows", full)
-    with pytest.raises(RunError, match="No space left"):
-        word2vec.write(vectors, path)
-    assert path.read_text() == "earlier"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("content", ["2 1\na 1\nb 2\n", "a 1\nb 2\n"])

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from app.input import device_batches, pipeline
-from app.input.token_rows import PAD
 from app.settings import InputConfig
 
 WINDOW = 3
@@ -73,12 +72,6 @@ def test_equal_keys_of_rows_keep_their_order():
     assert len(np.unique(keys)) < len(keys)
     expected = by_pipeline(blocks, range(1), settings=settings)
     assert_equal(list(by_device(blocks, settings)(range(1), 0)), expected)
-
-
-def test_the_last_batch_of_an_epoch_is_filled_up():
-    blocks = make_blocks([70])
-    ((_, last),) = list(by_device(blocks)(range(1), 0))[-1:]
-    assert last.shape == (2, 4, 4 + 2 * WINDOW) and (last.numpy()[-1, -1] == PAD).all()
 
 
 def test_the_programs_have_no_loop_and_serve_all_blocks():

@@ -94,10 +94,6 @@ def test_a_batch_has_its_shape_and_the_last_is_filled_up():
     assert (found[2][1, 1] == PAD).all() and (found[2][1, 0] != PAD).any()
 
 
-def test_full_batches_are_not_followed_by_an_empty_one():
-    assert len(batches([block(range(4 * CENTRES))])) == 1
-
-
 @pytest.mark.parametrize("blocks", [[], [block([])], [block([]), block([])]])
 def test_nothing_gives_nothing(blocks):
     assert batches(blocks) == []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.errors import RunError, UsageError
-from app.input import layouts, ratings
+from app.input import ratings
 from app.settings import RatingsConfig
 from app.text import columns
 
@@ -163,13 +163,13 @@ def test_a_cell_goes_on_in_another_block(tmp_path, monkeypatch):
     )
     expected = [(f"{u}{n}", f"{i}{n}") for n in range(99) for u, i in ("ui", "vj")]
     for size in (17, 18, 19, 20, 1 << 20):
-        monkeypatch.setattr(layouts, "_BLOCK_BYTES", size)
+        monkeypatch.setattr(ratings, "_BLOCK_BYTES", size)
         for ends in ("\n", "\r\n", "\r", "\r\r\n"):
             assert rows(read(tmp_path / "a.csv", text.replace("\n", ends))) == expected
 
 
 def test_a_long_line_is_one_user_or_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(layouts, "_BLOCK_BYTES", 16)
+    monkeypatch.setattr(ratings, "_BLOCK_BYTES", 16)
     line = "u i0 i1 i2 i3 i4 i5 i6 i7 i8\n"
     assert {user for user, _ in rows(read(tmp_path / "a", f"v i0\n{line}w i1\n"))} == {*"uvw"}
     monkeypatch.setattr(columns, "LONGEST", len(line) - 2)
@@ -382,10 +382,3 @@ def test_a_first_row_that_may_be_a_header_is_read_as_asked(tmp_path):
 def test_a_sentence_is_no_header(tmp_path):
     text = "the user of an item is a user\nand more of it\n"
     assert read(tmp_path / "a", text).layout.startswith("a user and then items")
-
-
-@pytest.mark.parametrize("data", [b"\xff\xd8\xff" + bytes(range(256)) * 9, b"PK\3\4words"])
-def test_other_content_is_no_pairs(tmp_path, data):
-    (tmp_path / "a.csv").write_bytes(data)
-    with pytest.raises(UsageError, match="a.csv is a .*, which cannot be read"):
-        ratings.read([str(tmp_path / "a.csv")], RatingsConfig())

@@ -82,10 +82,10 @@ def test_streams_go_on_from_batch_to_batch_and_begin_anew_with_a_block():
 def test_what_is_held_out_is_the_end_of_every_block_and_nothing_else(share):
     blocks = [np.arange(size, dtype=np.int32) + 100 * size for size in (30, 9, 1)]
     trained, held = (
-        read(batches(make(dataset(blocks), share, END, SMALL)))
-        if 0 < share < 1 or (make is sequences.make_epoch_rows) == (share == 0)
+        read(batches(sequences.make_epoch_rows(dataset(blocks), share, END, SMALL, heldout)))
+        if 0 < share < 1 or heldout == (share == 1)
         else []
-        for make in (sequences.make_epoch_rows, sequences.make_heldout_rows)
+        for heldout in (False, True)
     )
     cuts = [len(block) - int(share * len(block)) for block in blocks]
     before = {

@@ -66,20 +66,13 @@ class Command:
     folder: for what it prints. stdin: what it reads there. within: the folder that it runs in.
     """
 
-    def __init__(
-        self,
-        folder: pathlib.Path,
-        *argv: str,
-        file_limit: int | None = None,
-        stdin: str = "",
-        within: pathlib.Path = ROOT,
-    ):
+    def __init__(self, folder: pathlib.Path, *argv: str, **options):
         self._out, self._err = folder / "stdout", folder / "stderr"
-        arguments = (list(map(str, argv)), self._out, self._err, file_limit, stdin, within)
+        arguments = (list(map(str, argv)), self._out, self._err)
         # As the commands have it, if a person has not; read when the server imports TensorFlow.
         with mock.patch.dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"):
             forkserver.ensure_running()
-        self.process = _SERVER.Process(target=_main, args=arguments)
+        self.process = _SERVER.Process(target=_main, args=arguments, kwargs=options)
         self.process.start()
 
     def ended(self) -> Ended:
@@ -90,7 +83,7 @@ class Command:
             raise AssertionError(f"still running after {SECONDS} s: {self._err.read_text()}")
         return Ended(self.process.exitcode, self._out.read_text(), self._err.read_text())
 
-    def signal_when(self, happened, number: int = signal.SIGKILL, later: float = 0.0) -> Ended:
+    def signal_when(self, happened, number: int, later: float = 0.0) -> Ended:
         """Sends a signal as soon as `happened()` is true, or so many seconds later."""
         deadline = time.monotonic() + SECONDS
         while not happened():
@@ -101,23 +94,47 @@ class Command:
         os.kill(self.process.pid, number)
         return self.ended()
 
+    def kill(self) -> None:
+        """Ends it at once."""
+        self.process.kill()
+        self.process.join()
 
-def run(folder: pathlib.Path, *argv: str, file_limit: int | None = None, stdin: str = "") -> Ended:
-    """Runs a command to its end."""
-    return Command(folder, *argv, file_limit=file_limit, stdin=stdin).ended()
+
+def run(folder: pathlib.Path, *argv: str, **options) -> Ended:
+    """Runs a command to its end; options: of `Command`."""
+    return Command(folder, *argv, **options).ended()
 
 
-def done(folder: pathlib.Path, *argv: str, stdin: str = "") -> Ended:
+def done(folder: pathlib.Path, *argv: str, **options) -> Ended:
     """Runs a command that has to end well."""
-    ended = run(folder, *argv, stdin=stdin)
+    ended = run(folder, *argv, **options)
     assert ended.code == 0, ended.err
     assert "Traceback" not in ended.err
     return ended
 
 
-def train(workdir: pathlib.Path, corpus: str | pathlib.Path, *more: str) -> tuple[str, ...]:
+def refused(folder: pathlib.Path, *argv: str, code: int = 2, **options) -> str:
+    """Runs a command that has to end with one line, and returns it."""
+    return refusal(run(folder, *argv, **options), code)
+
+
+def killed_when(happened, folder: pathlib.Path, *argv: str, later: float = 0.0) -> None:
+    """Runs a command that has to be there when `happened()`, and kills it then."""
+    ended = Command(folder, *argv).signal_when(happened, signal.SIGKILL, later)
+    assert ended.code == -signal.SIGKILL, ended
+
+
+def export(folder: pathlib.Path, workdir: pathlib.Path, form: str, name: str, *more: str) -> Ended:
+    """Exports a workdir to the file or folder of this name in the folder."""
+    command = ("app.export", f"--workdir={workdir}", f"--format={form}", *more)
+    return done(folder, *command, f"--output={folder}/{name}")
+
+
+def train(
+    workdir: pathlib.Path, corpus: str | pathlib.Path, *more: str, small: tuple[str, ...] = SMALL
+) -> tuple[str, ...]:
     """The command that trains a small model."""
-    return ("app.train", f"--workdir={workdir}", f"--corpus={corpus}", *SMALL, *more)
+    return ("app.train", f"--workdir={workdir}", f"--corpus={corpus}", *small, *more)
 
 
 def fresh(*argv: str) -> Ended:
@@ -182,9 +199,9 @@ def _main(
     argv: list[str],
     out: pathlib.Path,
     err: pathlib.Path,
-    file_limit: int | None,
-    stdin: str,
-    within: pathlib.Path,
+    file_limit: int | None = None,
+    stdin: str = "",
+    within: pathlib.Path = ROOT,
 ) -> None:
     for path, descriptor in ((out, 1), (err, 2)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -43,10 +43,7 @@ JOINED = ("Const", "TensorListConcatV2")  # the empty constant within tf.TensorA
 IDS = ("TensorListConcatV2", "Size")  # of the rows that are streamed, joined there by TensorFlow
 HOME = ("AddV2", "ResourceScatterUpdate")  # a streamed table of --table=host is trained at home
 # Of each token of a row: what the gradient of tf.while_loop keeps of its TensorArrays' shapes.
-UNROLLED = {
-    ("TensorListPopBack", "TensorListSetItem"),
-    ("TensorListPopBack", "TensorListReserve"),
-}
+UNROLLED = {("TensorListPopBack", f"TensorList{needed}") for needed in ("SetItem", "Reserve")}
 
 WORDS = {}
 CLASSIFY = {"task": "classify", "loss": "softmax"}
@@ -72,11 +69,8 @@ def pretend(monkeypatch) -> None:
 
 
 def config_of(data, folder, values) -> Config:
-    files = {
-        "workdir": str(folder),
-        "corpus": str(data / FILES.get(values.get("task", "words"), "text.txt")),
-    }
-    values = USUAL | files | values
+    corpus = str(data / FILES.get(values.get("task", "words"), "text.txt"))
+    values = USUAL | {"workdir": str(folder), "corpus": corpus} | values
     usual = flag_values.defaults(values)
     values = usual | values
     unused = {name: default for name, default in usual.items() if not has_effect(name, values)}
@@ -123,13 +117,9 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
     with variables.seen():
         batch = first_batch(job, config)
         tables = job.placed.staging.tables
+        places = devices.shard_devices(config.run, config.model.class_devices)
         for name, table in tables.items():
-            move_to_gpu(
-                table,
-                devices.shard_devices(config.run, config.model.class_devices)[
-                    job.model.tables()[name].device
-                ],
-            )
+            move_to_gpu(table, places[job.model.tables()[name].device])
     on_cpu = variables.on_cpu(job, config)
     with tf.device(GPU):
         if lookups:

@@ -27,15 +27,9 @@ from app.tasks import all_tasks
 from app.training import loop
 from app.training.run import check_flags
 from app.training.runner import Runner
-from tests.integration.commands import Command, done, write_corpus
+from tests.integration.commands import Command, Ended, done, write_corpus
 
-TEXT = {
-    "dim": 8,
-    "min_count": 2,
-    "batch_tokens": 256,
-    "row_tokens": 16,
-    "block_bytes": 2048,
-}
+TEXT = {"dim": 8, "min_count": 2, "batch_tokens": 256, "row_tokens": 16, "block_bytes": 2048}
 SAMPLES = {**TEXT, "window": 2, "subsample": 0.05, "group_tokens": 32, "shared_negatives": 8}
 CASES = {
     "adagrad": SAMPLES,
@@ -83,11 +77,10 @@ def main() -> None:
 
 def made(case: str, strategy: str, epochs: str, workdir: str) -> Config:
     """The configuration of a run."""
+    file = FILES.get(case.removesuffix("_apart"), "text.txt")
     values = {
         "workdir": workdir,
-        "corpus": str(
-            pathlib.Path(workdir).parent / FILES.get(case.removesuffix("_apart"), "text.txt")
-        ),
+        "corpus": str(pathlib.Path(workdir).parent / file),
         "strategy": strategy,
         "micro_batches": 2,
         "compute_dtype": "float32",
@@ -130,28 +123,54 @@ def trained(folder: pathlib.Path, *runs: str) -> None:
     done(folder, "tests.integration.replicas", *runs)
 
 
+class Workers:
+    """The processes of a cluster that run a command each; they end with the block.
+
+    Each runs and prints in a folder of its own, such as `worker0`.
+    """
+
+    def __init__(self, folder: pathlib.Path, *argv: str, count: int = 2):
+        self._folder, self._argv = folder, argv
+        self.hosts = [f"127.0.0.1:{port}" for port in ports.free(count)]
+        self.commands: dict[int, Command] = {}
+
+    def start(self, index: int, *more: str, pretend: tuple[str, ...] = ()) -> Command:
+        """Starts one, again if need be, with flags of its own; pretend: see `in_cluster`."""
+        (place := self._folder / f"worker{index}").mkdir(parents=True, exist_ok=True)
+        task = {"type": "worker", "index": index}
+        config = json.dumps({"cluster": {"worker": self.hosts}, "task": task})
+        command = ("tests.integration.in_cluster", config, *pretend, *self._argv, *more)
+        self.commands[index] = Command(place, *command, within=place)
+        return self.commands[index]
+
+    def start_all(self) -> list[Command]:
+        """Starts every one."""
+        return [self.start(index) for index in range(len(self.hosts))]
+
+    def start_again(self, index: int) -> None:
+        """Kills one and starts it again."""
+        self.commands[index].kill()
+        self.start(index)
+
+    def done(self) -> list[Ended]:
+        """Waits for all, which have to end well."""
+        ended = [self.commands[index].ended() for index in sorted(self.commands)]
+        assert {one.code for one in ended} == {0}, ended
+        return ended
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for command in self.commands.values():
+            command.kill()
+
+
 def trained_by_two(folder: pathlib.Path, *runs: str) -> None:
     """Makes runs in two processes that are a cluster."""
-    started = []
-    for index, config in enumerate(cluster(2)):
-        (place := folder / f"worker{index}").mkdir()
-        command = ("tests.integration.in_cluster", config, "tests.integration.replicas", *runs)
-        started.append(Command(place, *command))
-    try:
-        for command in started:
-            ended = command.ended()
-            assert ended.code == 0, ended.err
-    finally:
-        for command in started:
-            command.process.kill()
-            command.process.join()
-
-
-def cluster(workers: int) -> list[str]:
-    """The TF_CONFIG of each of so many workers on this machine."""
-    hosts = {"worker": [f"127.0.0.1:{port}" for port in ports.free(workers)]}
-    tasks = [{"type": "worker", "index": index} for index in range(workers)]
-    return [json.dumps({"cluster": hosts, "task": task}) for task in tasks]
+    with Workers(folder, "tests.integration.replicas", *runs) as workers:
+        workers.start_all()
+        workers.done()
 
 
 def rows(workdir: pathlib.Path) -> dict[str, np.ndarray]:

@@ -7,17 +7,134 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
 
 from app.text import vocabulary
 from tests.exporting.test_projector import ask_tensorboard
-from tests.integration.browser import browsing, missing
 from tests.integration.commands import ROOT, SECONDS, done, logged, train
+from tests.processes import until
+
+BINARIES = "chromium", "chromedriver"  # Debian's packages chromium and chromium-driver
+_ARGUMENTS = (
+    "--headless",
+    "--no-sandbox",  # which root cannot have
+    "--window-size=1500,1000",
+    # WebGL without a GPU.
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    # The same on a machine with a network as on one without.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+# An index, as what the trace viewer's polyfill gives cannot be iterated.
+_FIND = """
+const find = (root, selector) => {
+  const found = [], all = root.querySelectorAll('*');
+  for (let i = 0; i < all.length; i++) {
+    if (all[i].matches(selector)) found.push(all[i]);
+    const shadow = all[i].shadowRoot;
+    if (shadow && shadow.querySelectorAll) found.push(...find(shadow, selector));
+  }
+  return found;
+};
+const found = arguments[0].split(' >>> ').reduce(
+  (roots, selector) => roots.flatMap(root => find(root.shadowRoot || root, selector)), [document]);
+"""
+
+
+@contextlib.contextmanager
+def browsing(folder: pathlib.Path) -> Iterator[Browser]:
+    """A browser that keeps its profile in a new folder."""
+    options = webdriver.ChromeOptions()
+    options.binary_location, driver = map(shutil.which, BINARIES)
+    for argument in (*_ARGUMENTS, f"--user-data-dir={folder}"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    # With both paths given, selenium looks for no driver to download.
+    chromium = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    browser = Browser(chromium)
+    try:
+        yield browser
+    except BaseException:
+        browser.picture(folder.parent / "failed.png")
+        raise
+    finally:
+        chromium.quit()
+
+
+class Browser:
+    """What a test does with a page.
+
+    A selector finds elements in shadow roots too, but not in frames; `A >>> B` finds what B does
+    in the shadow root of A.
+    """
+
+    def __init__(self, chromium: webdriver.Chrome):
+        self._chromium = chromium
+
+    def open(self, address: str, frames: int = 0) -> None:
+        """Opens a page anew, and goes into the first frame as often as said."""
+        self._chromium.get("about:blank")  # or an address that differs after # would not load
+        self._chromium.get(address)
+        for _ in range(frames):
+            self.until(lambda: self.ask("return window.length"))
+            self._chromium.switch_to.frame(0)
+
+    def ask(self, script: str) -> Any:
+        """The value of a script in the page."""
+        return self._chromium.execute_script(script)
+
+    def texts(self, selector: str) -> list[str]:
+        """What the elements say, those that are not shown included."""
+        said = f"{_FIND} return found.map(element => element.innerText || element.textContent)"
+        return [text.strip() for text in self._chromium.execute_script(said, selector) if text]
+
+    def count(self, selector: str) -> int:
+        """How many elements there are."""
+        return self._chromium.execute_script(f"{_FIND} return found.length", selector)
+
+    def type(self, selector: str, text: str) -> None:
+        """Types into the only such field, once it is there, and presses Enter."""
+        focus = f"{_FIND} found.forEach(element => element.focus()); return found.length"
+        self.until(lambda: self._chromium.execute_script(focus, selector) == 1)
+        ActionChains(self._chromium).send_keys(text).perform()
+        typed = f"{_FIND} return found[0].value"
+        self.until(lambda: self._chromium.execute_script(typed, selector) == text)
+        ActionChains(self._chromium).send_keys(Keys.ENTER).perform()
+
+    def until(self, happened: Callable[[], Any]) -> Any:
+        """Waits for a value that is true, and gives it."""
+        return WebDriverWait(self._chromium, SECONDS, poll_frequency=0.1).until(
+            lambda _: happened()
+        )
+
+    def picture(self, path: pathlib.Path) -> None:
+        """Saves what is to be seen."""
+        assert self._chromium.save_screenshot(str(path))
+
+    def complaints(self, *known: str) -> list[str]:
+        """The errors in the console since the last call; but those that a pattern matches whole."""
+        said = self._chromium.get_log("browser")
+        errors = [entry["message"] for entry in said if entry["level"] == "SEVERE"]
+        patterns = [re.compile(pattern, re.DOTALL) for pattern in known]
+        return [line for line in errors if not any(p.fullmatch(line) for p in patterns)]
+
 
 WINDOW = range(6, 20, 2)  # the calls of two steps that are recorded
 
@@ -48,20 +165,13 @@ def make_tensorboard(folder: pathlib.Path):
     environment["PYTHONPATH"] = str(ROOT)
     told = folder / "told"
     with open(told, "w") as file:
-        process = subprocess.Popen(
-            [*command, *variables],
-            cwd=folder,
-            env=environment,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,  # so that what make starts ends with it
-        )
+        place = {"cwd": folder, "env": environment, "stdout": file, "stderr": file}
+        # In a session of its own, so that what make starts ends with it.
+        process = subprocess.Popen([*command, *variables], **place, start_new_session=True)
+    address = re.compile(r"at (http://\S+) \(Press .*\n")
     try:
-        deadline = time.monotonic() + SECONDS
-        while not (line := re.search(r"at (http://\S+) \(Press .*\n", told.read_text())):
-            assert process.poll() is None and time.monotonic() < deadline, told.read_text()
-            time.sleep(0.05)
-        yield line[1], told
+        until(lambda: process.poll() is not None or address.search(told.read_text()))
+        yield address.search(told.read_text())[1], told
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(SECONDS)
@@ -75,7 +185,7 @@ def test_the_projector_finds_the_words_of_a_run_and_of_several(trained, logdir, 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}")
+@pytest.mark.skipif(not all(map(shutil.which, BINARIES)), reason="no chromium or chromedriver")
 def test_tensorboard_shows_our_run_words_and_steps(tmp_path, corpus):
     runs = tmp_path / "data/runs"
     workdir = runs / "newest"
@@ -87,30 +197,28 @@ def test_tensorboard_shows_our_run_words_and_steps(tmp_path, corpus):
     with make_tensorboard(tmp_path) as (address, told):
         assert told.read_text().count("\n") == 1  # no noise
         with browsing(tmp_path / "chromium") as browser:
-            scalars(browser, address, workdir, tmp_path)
-            projector(browser, address, workdir, tmp_path)
-            profile(browser, address, workdir, tmp_path)
+            scalars(browser, address, workdir)
+            projector(browser, address, workdir)
+            profile(browser, address, workdir)
     said = XPROF_CACHE.sub("", told.read_text())
     assert "Traceback" not in said and "ERROR" not in said, said
 
 
-def scalars(browser, address, workdir, pictures):
+def scalars(browser, address, workdir):
     last = logged(workdir)[-1]
     tags = "input_wait", "loss", "words_per_second"
     browser.open(f"{address}#scalars")
     browser.type(".search-input >>> input", "|".join(tags))
     browser.until(lambda: set(tags) <= set(browser.texts("tf-card-heading >>> [itemprop=tag]")))
     browser.until(lambda: browser.count("tf-scalar-card >>> path.line[d^=M]") >= len(tags))
-    browser.picture(pictures / "scalars.png")
     browser.open(f"{address}#timeseries")
     browser.type("input[placeholder^='Filter tags']", "^loss$")
     row = ["tensorboard", f"{last['loss']:.5g}", str(int(last["step"]))]
     browser.until(lambda: set(row) <= set(browser.texts("scalar-card .cell")))
-    browser.picture(pictures / "timeseries.png")
     assert browser.complaints() == []
 
 
-def projector(browser, address, workdir, pictures):
+def projector(browser, address, workdir):
     words = vocabulary.load(str(workdir / "vocab.tsv"))
     browser.open(f"{address}#projector", frames=2)
     browser.until(lambda: browser.texts(".numDataPoints") == [str(len(words.tokens))])
@@ -118,16 +226,14 @@ def projector(browser, address, workdir, pictures):
     browser.type("#search-box >>> paper-input >>> input", words.tokens[rank])
     row = [words.tokens[rank], str(rank + 1), str(words.counts[rank])]
     browser.until(lambda: set(row) <= set(browser.texts(".metadata-value")))
-    browser.picture(pictures / "projector.png")
     assert browser.complaints() == []
 
 
-def profile(browser, address, workdir, pictures):
+def profile(browser, address, workdir):
     (recorded,) = workdir.glob("tensorboard/plugins/profile/*")
     browser.open(f"{address}#profile", frames=1)
     browser.until(lambda: "Performance Summary" in browser.texts("*"))
     assert f"tensorboard/{recorded.name}" in browser.texts("mat-select")
-    browser.picture(pictures / "profile.png")
     browser.open(f"{address}?tag=trace_viewer%40#profile", frames=2)
     # What is looked for before the trace is drawn is not found later either.
     browser.until(lambda: "\u25be python" in browser.texts("tr-ui-b-heading"))
@@ -137,5 +243,4 @@ def profile(browser, address, workdir, pictures):
     assert {title for title in titles if re.fullmatch(r"train \d+", title)} == {
         f"train {step}" for step in WINDOW
     }
-    browser.picture(pictures / "trace.png")
     assert browser.complaints(*OFFLINE, XPROF_HOSTS) == []

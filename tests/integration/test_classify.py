@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import re
@@ -14,14 +15,9 @@ import tensorflow as tf
 
 from app.checkpoints.checkpoint import list_checkpoints
 from app.checkpoints.stored import read_rows
-from tests.integration.commands import (
-    ROOT,
-    done,
-    logged,
-    refusal,
-    run,
-    tensors,
-)
+from app.text import vector_files
+from tests.integration import commands
+from tests.integration.commands import ROOT, done, export, logged, refused, tensors
 
 SMALL = (
     "--task=classify",
@@ -32,7 +28,7 @@ SMALL = (
     "--log_seconds=0",
     "--noaudit",
 )
-slow = pytest.mark.slow
+train = functools.partial(commands.train, small=SMALL)
 LABELS = {"neg": "bad poor awful", "pos": "good fine great", "x y": "odd strange weird"}
 
 
@@ -62,8 +58,10 @@ def write_columns(path, texts):
     return path
 
 
-def train(workdir, corpus, *more):
-    return ("app.train", f"--workdir={workdir}", f"--corpus={corpus}", *SMALL, *more)
+@pytest.fixture
+def corpus(tmp_path):
+    """A set that can be told apart."""
+    return write_lines(tmp_path / "a.txt", make_texts())
 
 
 def predicted(workdir, texts, *more):
@@ -72,9 +70,8 @@ def predicted(workdir, texts, *more):
     return done(workdir.parent, *predict, stdin=texts).out.splitlines()
 
 
-def test_from_texts_to_predictions(tmp_path):
+def test_from_texts_to_predictions(tmp_path, corpus):
     """A set that can be told apart is, in every way out of a run."""
-    corpus = write_lines(tmp_path / "a.txt", make_texts())
     heldout = write_lines(tmp_path / "b.txt", make_texts(90, seed=1))
     workdir = tmp_path / "run"
     config = (f"--flagfile={ROOT}/configs/classify.cfg", f"--heldout={heldout}")
@@ -92,8 +89,8 @@ def test_from_texts_to_predictions(tmp_path):
     score = json.loads((tmp_path / "score.json").read_text())
     assert score["accuracy"] == 1 and score["labels"]["x-y"]["f1"] == 1
     assert "90 texts: accuracy 1.0000" in ended.out
-    ended = run(tmp_path, *evaluate, "--top=5")
-    assert "--top=5 means nothing to --task=classify; leave it out" in refusal(ended)
+    line = refused(tmp_path, *evaluate, "--top=5")
+    assert "--top means nothing to --task=classify; leave it out" in line
 
     texts = "one good two\n\nunknown\n__label__pos bad awful\nweird odd"
     found = [line.split() for line in predicted(workdir, texts, "--k=2")]
@@ -102,11 +99,8 @@ def test_from_texts_to_predictions(tmp_path):
     assert found[1] == found[2] and float(found[1][1]) == pytest.approx(1 / 3)
 
     folder = tmp_path / "saved"
-    done(
-        tmp_path, "app.export", f"--workdir={workdir}", "--format=saved_model", f"--output={folder}"
-    )
-    graph = (folder / "saved_model.pb").stat().st_size
-    assert graph < 200_000  # rows and words are not in it
+    export(tmp_path, workdir, "saved_model", "saved")
+    assert (folder / "saved_model.pb").stat().st_size < 200_000  # no rows and words in it
     served = tf.saved_model.load(str(folder)).signatures["serving_default"](
         texts=tf.constant(texts.split("\n"))
     )
@@ -114,8 +108,7 @@ def test_from_texts_to_predictions(tmp_path):
     assert [*names[[0, 3, 4], 0]] == ["pos", "neg", "x-y"]
     chances = [float(line[1]) for line in found]
     np.testing.assert_allclose(served["probabilities"][:, 0], chances, rtol=1e-4)
-    export = ("app.export", f"--workdir={workdir}", "--format=safetensors")
-    ended = done(tmp_path, *export, f"--output={tmp_path}/words")
+    ended = export(tmp_path, workdir, "safetensors", "words")
     words = len((workdir / "vocab.tsv").read_text().splitlines())
     assert ended.out.startswith(f"{tmp_path}/words: {words} vectors of ")
 
@@ -136,7 +129,7 @@ def test_texts_of_weight_0_change_nothing(tmp_path):
     np.testing.assert_array_equal(*rows)
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "one_vs_all", "hierarchical_softmax"])
 def test_probabilities_of_labels_are_learned(tmp_path, loss):
     """The best prediction for a word is the probability of its label."""
@@ -148,21 +141,6 @@ def test_probabilities_of_labels_are_learned(tmp_path, loss):
     for text, wanted in (("one", {"a": 0.8, "b": 0.2}), ("two", {"a": 0.4, "b": 0.6})):
         (line,) = predicted(tmp_path / "run", text, "--k=2", "--json")
         assert json.loads(line) == pytest.approx(wanted, abs=0.05)
-
-
-@pytest.mark.slow
-def test_wrong_weights_are_told_in_one_line(tmp_path):
-    corpus = tmp_path / "a.txt"
-    corpus.write_text("__label__a one\n__label__b __weight__-2 two\n")
-    line = refusal(run(tmp_path, *train(tmp_path / "run", corpus)))
-    assert f"{corpus}, line 2: the weight '-2' is not a number from 0 to 1,000,000; give" in line
-    line = refusal(run(tmp_path, *train(tmp_path / "run", corpus, "--weight_column=w")))
-    assert "--weight_column=w: name --text_column and --label_column" in line
-    line = refusal(run(tmp_path, *train(tmp_path / "run", corpus, "--label_prefix=__weight__")))
-    assert "--weight_prefix=__weight__: --label_prefix=__weight__ begins alike" in line
-    line = refusal(run(tmp_path, *train(tmp_path / "run", corpus, "--label_prefix=")))
-    assert "--label_prefix= is empty, so no label differs from a word; give how one starts" in line
-    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 @pytest.mark.slow
@@ -178,20 +156,21 @@ def test_columns_with_several_labels(tmp_path):
     assert json.loads(line).keys() == {"pos", "x y"}
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["sampled_softmax", "hierarchical_softmax", "class_softmax"])
-def test_other_losses(tmp_path, loss):
-    corpus = write_lines(tmp_path / "a.txt", make_texts())
+def test_other_losses(tmp_path, corpus, loss):
     more = ("--classes=2",) if loss == "class_softmax" else ()
     done(tmp_path, *train(tmp_path / "run", corpus, f"--loss={loss}", "--epochs=10", *more))
     assert logged(tmp_path / "run")[-1]["heldout_accuracy"] == 1
-    export = ("app.export", f"--workdir={tmp_path}/run", "--format=saved_model")
-    ended = run(tmp_path, *export, f"--output={tmp_path}/saved")
-    if loss != "sampled_softmax":
-        assert f"--loss={loss}" in refusal(ended) and "train with --loss=softmax" in ended.err
+    if loss == "sampled_softmax":
+        export(tmp_path, tmp_path / "run", "saved_model", "saved")
+    else:
+        saved = ("app.export", f"--workdir={tmp_path}/run", "--format=saved_model")
+        line = refused(tmp_path, *saved, f"--output={tmp_path}/saved")
+        assert f"--loss={loss}" in line and "train with --loss=softmax" in line
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "table",
     [
@@ -202,8 +181,7 @@ def test_other_losses(tmp_path, loss):
     ],
     ids=lambda flags: flags[0],
 )
-def test_every_table(tmp_path, table):
-    corpus = write_lines(tmp_path / "a.txt", make_texts())
+def test_every_table(tmp_path, corpus, table):
     more = ("--word_ngrams=2", "--buckets=500", "--epochs=10")
     done(tmp_path, *train(tmp_path / "run", corpus, *more, *table))
     assert logged(tmp_path / "run")[-1]["heldout_accuracy"] == 1
@@ -213,45 +191,25 @@ def test_every_table(tmp_path, table):
 
 
 @pytest.mark.slow
-def test_vectors_to_start_from(tmp_path):
-    corpus = write_lines(tmp_path / "a.txt", make_texts())
+def test_vectors_to_start_from(tmp_path, corpus):
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("3 8\none" + " 0.5" * 8 + "\nnone" + " 1" * 8 + "\ngood" + " -1" * 8 + "\n")
     more = (f"--pretrained_vectors={vectors}", "--learning_rate=1e-9", "--epochs=1")
     ended = done(tmp_path, *train(tmp_path / "run", corpus, *more))
     assert f"{vectors} has vectors of 2 of the 14 words" in ended.err
-    output = tmp_path / "out.txt"
-    done(tmp_path, "app.export", f"--workdir={tmp_path}/run", f"--output={output}")
-    found = {line.split()[0]: line.split()[1:] for line in output.read_text().splitlines()[1:]}
-    np.testing.assert_allclose([*map(float, found["one"])], [0.5] * 8, rtol=1e-6)
-    np.testing.assert_allclose([*map(float, found["good"])], [-1] * 8, rtol=1e-6)
-    assert 0 < max(abs(float(number)) for number in found["two"]) < 1 / 8
-    ended = run(tmp_path, *train(tmp_path / "other", corpus, *more, "--dim=9"))
-    assert "has vectors of 8 numbers; give --dim=8" in refusal(ended)
+    export(tmp_path, tmp_path / "run", "word2vec", "out.txt")
+    words = vector_files.read(tmp_path / "out.txt")
+    found = dict(zip(words.tokens, words.matrix, strict=True))
+    np.testing.assert_allclose(found["one"], [0.5] * 8, rtol=1e-6)
+    np.testing.assert_allclose(found["good"], [-1] * 8, rtol=1e-6)
+    assert 0 < abs(found["two"]).max() < 1 / 8
+    line = refused(tmp_path, *train(tmp_path / "other", corpus, *more, "--dim=9"))
+    assert "has vectors of 8 numbers; give --dim=8" in line
 
 
-@slow
-def test_patience_keeps_the_best_epoch(tmp_path):
-    corpus = write_lines(tmp_path / "a.txt", make_texts())
-    workdir = tmp_path / "run"
-    done(tmp_path, *train(workdir, corpus, "--epochs=30", "--patience=2"))
-    scores = [row["heldout_accuracy"] for row in logged(workdir) if "heldout_accuracy" in row]
-    assert scores.index(1) == len(scores) - 3 < 27
-    assert [*(workdir / "best").glob("step-*")]
-
-
-BAD = [
-    ("--class_weights=neg=2,none=3", "--class_weights=neg=2,none=3: 'none' is not a label; give"),
-    ("--text_column=text", "--text_column=text --label_column=: name both, or neither"),
-    ("--label_separator=|", "--label_separator=| separates the labels in a cell of"),
-    ("--loss=negative_sampling", "--loss=negative_sampling: not one of softmax, one_vs_all"),
-]
-
-
-@pytest.mark.parametrize(("flag", "told"), BAD, ids=[flag for flag, _ in BAD])
-def test_what_cannot_be(tmp_path, flag, told):
-    corpus = write_lines(tmp_path / "a.txt", make_texts())
-    assert told in refusal(run(tmp_path, *train(tmp_path / "run", corpus, flag)))
+def test_what_cannot_be(tmp_path, corpus):
+    line = refused(tmp_path, *train(tmp_path / "run", corpus, "--class_weights=neg=2,none=3"))
+    assert "--class_weights=neg=2,none=3: 'none' is not a label; give" in line
     assert not (tmp_path / "run" / "flags.cfg").exists()
 
 
@@ -274,15 +232,12 @@ def test_odd_texts(tmp_path):
     )
 
 
-@slow
-def test_in_programs_of_its_own(tmp_path):
+@pytest.mark.slow
+def test_in_programs_of_its_own(tmp_path, corpus):
     """The SavedModel needs TensorFlow alone; predictions that nobody reads on end quietly."""
-    corpus = write_lines(tmp_path / "a.txt", make_texts())
     workdir, folder = tmp_path / "run", tmp_path / "saved"
     done(tmp_path, *train(workdir, corpus))
-    done(
-        tmp_path, "app.export", f"--workdir={workdir}", "--format=saved_model", f"--output={folder}"
-    )
+    export(tmp_path, workdir, "saved_model", "saved")
     program = (
         "import sys, tensorflow as tf; "
         f"serve = tf.saved_model.load({str(folder)!r}).signatures['serving_default']; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -13,16 +14,13 @@ from app.tasks import trained_vectors
 from app.text import subwords, vector_files
 from app.text.fasttext import model_file
 from tests import fasttext_peer
-from tests.integration.commands import done, refusal, run
-from tests.integration.commands import train as train_words
-from tests.integration.test_classify import SMALL, make_texts, write_lines
+from tests.integration import commands
+from tests.integration.commands import done, export, refusal, refused, run
+from tests.integration.test_classify import make_texts, train, write_lines
 
 NGRAMS = ("--fasttext_features", "--word_ngrams=3", "--buckets=700")
+LOSSES = {"softmax": "softmax", "one_vs_all": "ova", "hierarchical_softmax": "hs"}  # and theirs
 ADDED = 1e-5  # by fastText to each probability, before it takes the logarithm
-
-
-def train(workdir, corpus, *more):
-    return ("app.train", f"--workdir={workdir}", f"--corpus={corpus}", *SMALL, *more)
 
 
 def answers(folder, texts, *given):
@@ -42,16 +40,12 @@ def labelled(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "ngrams",
-    [pytest.param((), marks=pytest.mark.slow, id="words"), pytest.param(NGRAMS, id="ngrams")],
-)
-@pytest.mark.parametrize("loss", ["softmax", "one_vs_all", "hierarchical_softmax"])
+@pytest.mark.parametrize("ngrams", [(), NGRAMS], ids=["words", "ngrams"])
+@pytest.mark.parametrize("loss", LOSSES)
 def test_fasttext_predicts_as_we_do(tmp_path, labelled, loss, ngrams):
     workdir, texts = tmp_path / "run", texts_to_predict()
     done(tmp_path, *train(workdir, labelled, f"--loss={loss}", "--min_count=20", *ngrams))
-    export = ("app.export", f"--workdir={workdir}")
-    ended = done(tmp_path, *export, "--format=fasttext", f"--output={tmp_path}/model")
+    ended = export(tmp_path, workdir, "fasttext", "model")
     assert ended.out.startswith(f"{tmp_path}/model.bin: 3 labels of texts, ")
     assert (tmp_path / "model.vec").exists()
     ours = answers(tmp_path, texts, f"--workdir={workdir}")
@@ -59,7 +53,7 @@ def test_fasttext_predicts_as_we_do(tmp_path, labelled, loss, ngrams):
     peer = fasttext_peer.load(tmp_path / "model.bin")
     saved = None
     if loss != "hierarchical_softmax":
-        done(tmp_path, *export, "--format=saved_model", f"--output={tmp_path}/saved")
+        export(tmp_path, workdir, "saved_model", "saved")
         saved = served(tmp_path / "saved", texts)
     assert any("unknown" in text for text in texts)
     for number, text in enumerate(texts):
@@ -70,66 +64,63 @@ def test_fasttext_predicts_as_we_do(tmp_path, labelled, loss, ngrams):
         if not expected:  # fastText has no answer for a text without a feature
             assert len(set(np.round([*ours[number].values()], 6))) == 1 or loss[0] == "h"
         elif loss == "softmax":
-            assert expected == pytest.approx(with_added(ours[number]), abs=1e-6)
+            added = {label: chance + ADDED for label, chance in ours[number].items()}
+            assert expected == pytest.approx(added, abs=1e-6)
         elif loss == "one_vs_all":  # its sigmoid has steps of 1 / 32
             assert expected == pytest.approx(ours[number], abs=1 / 32 / 4 + 1e-4)
         else:  # added at each of at most two turns
             assert expected == pytest.approx(ours[number], abs=2.1 * ADDED)
 
 
-def with_added(chances):
-    return {label: chance + ADDED for label, chance in chances.items()}
-
-
 def served(folder, texts):
     """The answers of a SavedModel."""
-    module = tf.saved_model.load(str(folder))
-    found = module.classify(tf.constant(texts))
-    return [
-        dict(zip(labels.astype(str).tolist(), chances.tolist(), strict=True))
-        for labels, chances in zip(
-            found["labels"].numpy(), found["probabilities"].numpy(), strict=True
-        )
-    ]
+    found = tf.saved_model.load(str(folder)).classify(tf.constant(texts))
+    answers = zip(found["labels"].numpy().astype(str), found["probabilities"].numpy(), strict=True)
+    return [dict(zip(labels, chances, strict=True)) for labels, chances in answers]
 
 
 @pytest.mark.slow
 def test_what_fasttext_cannot_have(tmp_path, labelled):
     workdir = tmp_path / "run"
     done(tmp_path, *train(workdir, labelled, "--word_ngrams=2", "--buckets=50", "--epochs=1"))
-    export = ("app.export", f"--workdir={workdir}", "--format=fasttext", f"--output={tmp_path}/m")
+    command = ("app.export", "--format=fasttext", f"--output={tmp_path}/m")
     message = "--word_ngrams=2) are hashed from ids, and fastText hashes words; train a new"
-    assert message in refusal(run(tmp_path, *export))
+    assert message in refused(tmp_path, *command, f"--workdir={workdir}")
     resumed = train(workdir, labelled, "--epochs=2", "--fasttext_features", "--word_ngrams=2")
-    assert "--fasttext_features=True: --workdir=" in refusal(run(tmp_path, *resumed))
+    assert "--fasttext_features=True: --workdir=" in refused(tmp_path, *resumed)
     assert not (tmp_path / "m.bin").exists()
     other = tmp_path / "other"
     done(tmp_path, *train(other, labelled, "--loss=class_softmax", "--classes=2", "--epochs=1"))
     message = "fastText has no --loss=class_softmax; train with --loss=softmax or "
-    assert message in refusal(run(tmp_path, export[0], f"--workdir={other}", *export[2:]))
+    assert message in refused(tmp_path, *command, f"--workdir={other}")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["softmax", "one_vs_all", "hierarchical_softmax"])
+@pytest.mark.parametrize("loss", LOSSES)
 def test_training_goes_on_from_a_model_of_fasttext(tmp_path, labelled, loss):
     """Almost without steps, the run predicts as the model that it began with."""
-    name = {"softmax": "softmax", "one_vs_all": "ova", "hierarchical_softmax": "hs"}[loss]
     path, texts = tmp_path / "first.bin", texts_to_predict()
-    settings = {"loss": name, "wordNgrams": 2, "bucket": 300, "dim": 8, "epoch": 20, "lr": 1.0}
+    settings = {
+        "loss": LOSSES[loss],
+        "wordNgrams": 2,
+        "bucket": 300,
+        "dim": 8,
+        "epoch": 20,
+        "lr": 1.0,
+    }
     peer = fasttext_peer.fasttext.train_supervised(str(labelled), verbose=0, thread=1, **settings)
     peer.save_model(str(path))
     flags = (f"--loss={loss}", "--word_ngrams=2", "--buckets=300", "--fasttext_features")
     frozen = (*flags, f"--initial_model={path}", "--learning_rate=1e-9", "--epochs=1")
     workdir = tmp_path / "run"
     ended = done(tmp_path, *train(workdir, labelled, *frozen))
-    ours, expected = answers(tmp_path, texts, f"--workdir={workdir}"), peer
+    ours = answers(tmp_path, texts, f"--workdir={workdir}")
     if loss == "hierarchical_softmax" and "its output layer does not fit" in ended.err:
         return  # the tree of fastText is of another shape
     wide = 1e-2 if loss == "one_vs_all" else 3 * ADDED
     for text, labels in zip(texts, ours, strict=True):
-        assert labels == pytest.approx(fasttext_peer.predict(expected, text), abs=wide)
-    resumed = train(workdir, labelled, "--epochs=2")
-    done(tmp_path, *resumed)
+        assert labels == pytest.approx(fasttext_peer.predict(peer, text), abs=wide)
+    done(tmp_path, *train(workdir, labelled, "--epochs=2"))
 
 
 @pytest.mark.slow
@@ -137,8 +128,7 @@ def test_a_tree_that_we_wrote_is_trained_on(tmp_path, labelled):
     first, second, texts = tmp_path / "first", tmp_path / "second", texts_to_predict()
     flags = ("--loss=hierarchical_softmax", "--fasttext_features")
     done(tmp_path, *train(first, labelled, *flags))
-    export = ("app.export", f"--workdir={first}", "--format=fasttext")
-    done(tmp_path, *export, f"--output={tmp_path}/first.bin")
+    export(tmp_path, first, "fasttext", "first.bin")
     frozen = (f"--initial_model={tmp_path}/first.bin", "--learning_rate=1e-9", "--epochs=1")
     ended = done(tmp_path, *train(second, labelled, *flags, *frozen))
     assert "does not fit" not in ended.err
@@ -151,10 +141,10 @@ def test_a_tree_that_we_wrote_is_trained_on(tmp_path, labelled):
 def test_models_that_cannot_be_trained_on(tmp_path, labelled):
     plain = fasttext_peer.train(tmp_path, "supervised", wordNgrams=2)
     given = train(tmp_path / "run", labelled, f"--initial_model={plain}")
-    assert "give --fasttext_features, too" in refusal(run(tmp_path, *given))
+    assert "give --fasttext_features, too" in refused(tmp_path, *given)
     given += ("--fasttext_features",)
     message = "other settings; give --dim=10 --word_ngrams=2 --buckets=900"
-    assert message in refusal(run(tmp_path, *given))
+    assert message in refused(tmp_path, *given)
     vectors = fasttext_peer.train(tmp_path, "skipgram")
     for path, message in (
         (vectors, "word vectors of fastText, not a classifier"),
@@ -162,7 +152,7 @@ def test_models_that_cannot_be_trained_on(tmp_path, labelled):
         (tmp_path / "none.bin", "none.bin: No such file"),
     ):
         flags = (*given, f"--initial_model={path}", "--dim=10")
-        assert message in refusal(run(tmp_path, *flags))
+        assert message in refused(tmp_path, *flags)
 
 
 @pytest.mark.slow
@@ -184,14 +174,14 @@ def test_a_file_where_vectors_are_wanted(tmp_path, labelled, kind):
     path.write_bytes(path.read_bytes()[:-9])
     for command in (*commands[:3], (*commands[3], f"--workdir={tmp_path}/other")):
         expected = "a classifier" if kind == "supervised" else "ends within the output matrix, aft"
-        assert f"{path}: {expected}" in refusal(run(tmp_path, *command))
+        assert f"{path}: {expected}" in refused(tmp_path, *command)
 
 
 def test_a_model_or_a_workdir(tmp_path):
     given = ("app.predict", f"--workdir={tmp_path}", f"--model={tmp_path}/a.bin")
-    assert "give either --workdir=" in refusal(run(tmp_path, *given))
+    assert "give either --workdir=" in refused(tmp_path, *given)
     (tmp_path / "a.bin").write_text("no model")
-    assert "does not begin as a file of fastText" in refusal(run(tmp_path, given[0], given[2]))
+    assert "does not begin as a file of fastText" in refused(tmp_path, given[0], given[2])
 
 
 @pytest.mark.slow
@@ -199,8 +189,8 @@ def test_a_model_or_a_workdir(tmp_path):
 def test_unseen_words_have_the_same_vectors_elsewhere(tmp_path, corpus, model):
     workdir, path = tmp_path / "run", tmp_path / "model.bin"
     subword_flags = ("--min_ngram=2", "--max_ngram=4", "--ngram_buckets=500")
-    done(tmp_path, *train_words(workdir, corpus, f"--model={model}", *subword_flags))
-    done(tmp_path, "app.export", f"--workdir={workdir}", "--format=fasttext", f"--output={path}")
+    done(tmp_path, *commands.train(workdir, corpus, f"--model={model}", *subword_flags))
+    export(tmp_path, workdir, "fasttext", "model.bin")
     ours = trained_vectors.load(workdir)
     unseen = sorted(set(fasttext_peer.random_strings(1000)) - set(ours.tokens))
     expected = {
@@ -222,8 +212,7 @@ def test_unseen_words_have_the_same_vectors_elsewhere(tmp_path, corpus, model):
 
 
 def test_gensim_trains_our_word_vectors_further(trained, tmp_path):
-    export = ("app.export", f"--workdir={trained}", "--format=fasttext")
-    done(tmp_path, *export, f"--output={tmp_path}/model")
+    export(tmp_path, trained, "fasttext", "model")
     ours, found = trained_vectors.load(trained), load_facebook_model(str(tmp_path / "model.bin"))
     assert found.wv.index_to_key == ours.tokens
     np.testing.assert_array_equal(found.wv.vectors, ours.matrix)
@@ -235,3 +224,72 @@ def test_gensim_trains_our_word_vectors_further(trained, tmp_path):
     assert counts == ours.counts.tolist()
     texts = [ours.tokens] * 5
     found.train(texts, total_examples=len(texts), epochs=1)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """The workdir of a classifier of words and n-grams."""
+    pytest.importorskip("faiss")
+    folder = tmp_path_factory.mktemp("quantized")
+    texts = write_lines(folder / "a.txt", make_texts(several=True))
+    # A cutoff keeps the rows of the largest norms. From small accumulators, rare rows grow as large
+    # as others, and fewer answers stay the same.
+    learning = "--initial_accumulator=0.1", "--learning_rate=0.3"
+    done(folder, *train(folder / "run", texts, *NGRAMS, "--dim=17", *learning))
+    return folder / "run"
+
+
+def answers_of_both(folder, texts):
+    """The answers of m.ftz, which are those of fastText with it."""
+    found, peer = (
+        answers(folder, texts, f"--model={folder}/m.ftz"),
+        fasttext_peer.load(folder / "m.ftz"),
+    )
+    for text, labels in zip(texts, found, strict=True):
+        assert labels == pytest.approx(fasttext_peer.predict(peer, text), abs=1e-5)
+    return found
+
+
+@pytest.mark.parametrize("cutoff", [0, 256])
+def test_fasttext_predicts_as_we_do_from_a_quantized_file(tmp_path, classifier, cutoff):
+    export(tmp_path, classifier, "fasttext", "m")
+    ended = export(tmp_path, classifier, "fasttext_quantized", "m", f"--cutoff={cutoff}")
+    assert ended.out.startswith(f"{tmp_path}/m.ftz: 3 labels of texts, ")
+    ours = model_file.load(tmp_path / "m.ftz", is_supervised=True)
+    assert ours.is_quantized and b"</s>" in ours.dictionary.words
+    if cutoff:
+        assert ours.input.shape[0] == cutoff
+        assert os.path.getsize(tmp_path / "m.ftz") < os.path.getsize(tmp_path / "m.bin")
+    texts = texts_to_predict()
+    found = answers_of_both(tmp_path, texts)
+    whole = answers(tmp_path, texts, f"--model={tmp_path}/m.bin")
+    best = [[*labels][:1] == [*exact][:1] for labels, exact in zip(found, whole, strict=True)]
+    assert sum(best) > 0.9 * len(best)
+
+
+@pytest.mark.slow
+def test_a_small_model_is_filled_up_with_zeros(tmp_path):
+    corpus = write_lines(tmp_path / "a.txt", make_texts(20))
+    done(tmp_path, *train(tmp_path / "run", corpus, *NGRAMS))
+    export(tmp_path, tmp_path / "run", "fasttext_quantized", "m.ftz", "--cutoff=20000")
+    assert model_file.load(tmp_path / "m.ftz", is_supervised=True).input.shape[0] == 256
+    answers_of_both(tmp_path, texts_to_predict())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("form", "option", "message"),
+    [
+        ("fasttext_quantized", "--cutoff=255", "needs 256 rows of words and n-grams, and labels"),
+        (
+            "fasttext_quantized",
+            "--qout",
+            "needs 256 rows of words and n-grams, and labels with --q",
+        ),
+        ("fasttext", "--qout", "--qout means nothing to --format=fasttext; leave it out"),
+    ],
+)
+def test_too_few_rows(tmp_path, classifier, form, option, message):
+    command = ("app.export", f"--workdir={classifier}", f"--output={tmp_path}/m.ftz")
+    assert message in refused(tmp_path, *command, f"--format={form}", option)
+    assert not (tmp_path / "m.ftz").exists()

@@ -13,22 +13,17 @@ import shutil
 import signal
 import sys
 import tempfile
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from tests.integration import commands
 from tests.integration.commands import ROOT, SMALL, Command, Ended, steps_logged
 
 GOLDEN = ROOT / "tests/golden"
 COMMON = (
-    "--dim=4",
-    "--steps_per_call=2",
-    "--epochs=2",
-    "--compute_dtype=float32",
-    "--device=CPU:0",
-    "--log_seconds=0",
-    "--keep_checkpoints=1",
+    *("--dim=4", "--steps_per_call=2", "--epochs=2", "--compute_dtype=float32", "--device=CPU:0"),
+    *("--log_seconds=0", "--keep_checkpoints=1"),
 )
 WORDS = ("--corpus=words.txt", *SMALL, "--batch_tokens=64", "--block_bytes=2048", *COMMON)
 LANGUAGE_MODEL = (
@@ -43,59 +38,40 @@ RECOMMEND = ("--task=recommend", "--corpus=likes.txt", "--batch_tokens=64", "--t
 STAGED = ("--table=host", "--hot_rows=7", "--stage_steps=4")
 
 
-class Case(NamedTuple):
-    """How a golden workdir was trained.
-
-    Attributes:
-        flags: What lexrow train was given.
-        starter: The module that starts lexrow train, if any.
-        is_stopped: Whether the run was stopped in the middle of an epoch.
-        rtol: The relative tolerance of the vectors after resuming.
-    """
-
-    flags: tuple[str, ...]
-    starter: tuple[str, ...] = ()
-    is_stopped: bool = False
-    rtol: float = 1e-4
-
-
+# What lexrow train was given; a run whose name says so was stopped in the middle of an epoch.
 CASES = {
-    "words": Case(WORDS),
-    "words_stopped": Case(WORDS, is_stopped=True),
-    "words_host": Case((*WORDS, *STAGED)),
-    "words_file": Case((*WORDS, *STAGED, "--table_file=words_file/rows")),
-    "words_sharded": Case((*WORDS, "--table=sharded"), ("tests.integration.on_two_devices",)),
-    "words_dynamic": Case((*WORDS, "--table=dynamic", "--table_gb=0.00002")),
-    # Another processor may round a number to its other neighbour, 2^-8 of it away.
-    "words_bfloat16": Case((*WORDS, "--table_dtype=bfloat16"), rtol=0.02),
-    "language_model": Case(LANGUAGE_MODEL),
-    "language_model_stopped": Case(LANGUAGE_MODEL, is_stopped=True),
-    "classify": Case(CLASSIFY),
-    "classify_ngrams": Case((*CLASSIFY, "--buckets=2000")),
-    "recommend": Case(RECOMMEND),
+    "words": WORDS,
+    "words_stopped": WORDS,
+    "words_host": (*WORDS, *STAGED),
+    "words_file": (*WORDS, *STAGED, "--table_file=words_file/rows"),
+    "words_sharded": (*WORDS, "--table=sharded"),
+    "words_dynamic": (*WORDS, "--table=dynamic", "--table_gb=0.00002"),
+    "words_bfloat16": (*WORDS, "--table_dtype=bfloat16"),
+    "language_model": LANGUAGE_MODEL,
+    "language_model_stopped": LANGUAGE_MODEL,
+    "classify": CLASSIFY,
+    "classify_ngrams": (*CLASSIFY, "--buckets=2000"),
+    "recommend": RECOMMEND,
 }
-# Commands that read a workdir and print; the lines of stdin are the last.
+STARTERS = {"words_sharded": ("tests.integration.on_two_devices",)}
+# Another processor may round a number to its other neighbour, 2^-8 of it away.
+RTOL = {"words_bfloat16": 0.02}
+# Commands that read a workdir and print, and the texts that those of standard input predict.
 QUESTIONS = {
-    "words": (
-        (("app.evaluate", "--benchmarks=", "--pairs=pairs.tsv"), ""),
-        (("app.neighbors", "ba", "be", "--k=3"), ""),
-    ),
-    "language_model": (
-        (("app.evaluate", "--heldout=words.txt"), ""),
-        (("app.neighbors", "ba", "--k=3"), ""),
-    ),
-    "classify": (
-        (("app.evaluate", "--heldout=labels.txt"), ""),
-        (("app.predict", "--k=3"), "one good two\nbad five\nodd strange\n"),
-    ),
-    "classify_ngrams": ((("app.predict", "--k=3"), "one good two\nbad five\nfive bad bad\n"),),
+    "words": ("app.evaluate --benchmarks= --pairs=pairs.tsv", "app.neighbors ba be --k=3"),
+    "language_model": ("app.evaluate --heldout=words.txt", "app.neighbors ba --k=3"),
+    "classify": ("app.evaluate --heldout=labels.txt", "app.predict --k=3"),
+    "classify_ngrams": ("app.predict --k=3",),
     "recommend": (
-        (("app.evaluate", "--heldout=likes.txt"), ""),
-        (("app.recommend", "user1", "user5", "--k=4"), ""),
-        (("app.neighbors", "item3", "--k=3"), ""),
+        "app.evaluate --heldout=likes.txt",
+        "app.recommend user1 user5 --k=4",
+        "app.neighbors item3 --k=3",
     ),
 }
-CHEAP = {"words_stopped"}  # whose resuming `make test` shows too
+TEXTS = {
+    "classify": "one good two\nbad five\nodd strange\n",
+    "classify_ngrams": "one good two\nbad five\nfive bad bad\n",
+}
 
 
 @pytest.fixture
@@ -128,7 +104,7 @@ def test_a_golden_workdir_answers_as_before(folder, name):
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in CHEAP else pytest.param(name, marks=pytest.mark.slow) for name in CASES],
+    [pytest.param(n, marks=[pytest.mark.slow] * (n != "words_stopped")) for n in CASES],
 )
 def test_a_golden_workdir_is_resumed(folder, name):
     before = steps_logged(folder / name)
@@ -137,7 +113,7 @@ def test_a_golden_workdir_is_resumed(folder, name):
     after = steps_logged(folder / name)
     assert after[: len(before)] == before and after[-1] > before[-1]
     with np.load(folder / "resumed.npz") as expected:
-        found, rtol = vectors(exported(folder, name)), CASES[name].rtol
+        found, rtol = vectors(exported(folder, name)), RTOL.get(name, 1e-4)
         np.testing.assert_allclose(found, expected[name], rtol=rtol, atol=rtol / 100)
 
 
@@ -152,23 +128,20 @@ def exported(folder: pathlib.Path, name: str) -> pathlib.Path:
 def answers(folder: pathlib.Path, name: str) -> str:
     """Return what the commands of `QUESTIONS` print, one after the other."""
     return "\n".join(
-        done(folder, *command, f"--workdir={name}", stdin=stdin).out
-        for command, stdin in QUESTIONS[name]
+        done(folder, *command.split(), f"--workdir={name}", stdin=TEXTS.get(name, "")).out
+        for command in QUESTIONS[name]
     )
 
 
 def resumed(folder: pathlib.Path, name: str) -> Ended:
     """Train a workdir to its end, or for one more epoch if it is there."""
-    case = CASES[name]
-    more = () if case.is_stopped else ("--epochs=3",)
-    return done(folder, *case.starter, "app.train", f"--workdir={name}", *more)
+    more = () if name.endswith("_stopped") else ("--epochs=3",)
+    return done(folder, *STARTERS.get(name, ()), "app.train", f"--workdir={name}", *more)
 
 
-def done(folder: pathlib.Path, *argv: str, stdin: str = "") -> Ended:
+def done(folder: pathlib.Path, *argv: str, **options: str) -> Ended:
     """Run a command in a folder; it has to end well."""
-    ended = Command(folder.parent, *argv, stdin=stdin, within=folder).ended()
-    assert ended.code == 0 and "Traceback" not in ended.err, ended
-    return ended
+    return commands.done(folder.parent, *argv, within=folder, **options)
 
 
 def contents(path: pathlib.Path) -> dict[str, bytes]:
@@ -210,10 +183,9 @@ def main() -> None:
 
 def train(folder: pathlib.Path, name: str) -> None:
     """Make the run of a case."""
-    case = CASES[name]
-    command = (*case.starter, "app.train", f"--workdir={name}", *case.flags)
+    command = (*STARTERS.get(name, ()), "app.train", f"--workdir={name}", *CASES[name])
     print("python -m", *command)
-    if not case.is_stopped:
+    if not name.endswith("_stopped"):
         done(folder, *command)
         return
     started = Command(folder.parent, *command, within=folder)

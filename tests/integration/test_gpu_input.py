@@ -6,11 +6,9 @@ import json
 import os
 import signal
 
-import numpy as np
 import pytest
 
 from app.errors import StoppedError
-from app.tables import memory
 from app.training.run import train_and_evaluate
 from app.training.runner import Runner
 from tests.integration import gpu_jobs
@@ -22,31 +20,6 @@ def data(tmp_path, monkeypatch):
     gpu_jobs.pretend(monkeypatch)
     write_data(tmp_path)
     return tmp_path
-
-
-def batches_of(job):
-    return [(epoch, batch.numpy()) for epoch, batch in job.data.batches(range(2), 1)]
-
-
-def test_a_gpu_makes_the_batches_of_words(data):
-    on_gpu, *_ = gpu_jobs.made(data, data / "run", {"subsample": 0.05})
-    on_host, *_ = gpu_jobs.made(data, data / "run", {"subsample": 0.05, "cache": "none"})
-    (item,) = [item for item in on_gpu.placed.memory if item.name == "token ids"]
-    assert item.place == "GPU:0" and item.bytes == 4 * on_gpu.data.epoch_size
-    size = memory.shown(item.bytes)
-    assert on_gpu.data.summary[-1] == (
-        "input",
-        f"token ids: {size} on GPU:0, which makes the batches",
-    )
-    assert on_host.data.summary[-1] == (
-        "input",
-        f"token ids stay on the host: they take {size}, and --cache=none does not keep them",
-    )
-    assert "token ids" not in [item.name for item in on_host.placed.memory]
-    made, expected = batches_of(on_gpu), batches_of(on_host)
-    assert len(made) > 10 and [epoch for epoch, _ in made] == [epoch for epoch, _ in expected]
-    for (_, batch), (_, other) in zip(made, expected, strict=True):
-        np.testing.assert_array_equal(batch, other)
 
 
 def losses(folder):

@@ -1,4 +1,4 @@
-"""What a training step would do on a GPU, as far as TensorFlow tells without one.
+"""What steps and scores would do on a GPU, as far as TensorFlow tells without one.
 
 Each kind of step is traced as on a GPU. Every operation needs a GPU kernel, every function that XLA
 compiles is lowered for a GPU, and the step may wait for nothing that the device computes.
@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 
 from app.assembly import learning
+from app.checkpoints.workdir import Workdir
+from app.distributed.replicas import Replicas
 from app.optimizers.base import update_rows
 from app.settings import flag_values
 from app.tables import sharded
@@ -17,18 +19,26 @@ from app.tables.device import DeviceTable
 from app.tables.dynamic.keys import KeyMap
 from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Uniform
+from app.tables.variable import host_variable
+from app.tasks import all_tasks
 from tests.integration.gpu_jobs import (
     CLASSIFY,
     GPU,
     HOME,
+    IDS,
     JOINED,
     LANGUAGE,
+    NUMBERS,
     PAIRS,
     PATHS,
     RECOMMEND,
     UNROLLED,
     WORDS,
+    Variables,
     check,
+    config_of,
+    first_batch,
+    made,
     move_to_gpu,
     named,
     pretend,
@@ -37,20 +47,22 @@ from tests.integration.gpu_jobs import (
     waits,
 )
 from tests.reference import gpu
+from tests.reference.gpu_calls import recorded
 
 # Three levels, the words dealt over two GPUs, and both.
-CLASSES = [{"class_levels": 3}, {"class_devices": 2}, {"class_levels": 3, "class_devices": 2}]
+BOTH = {"class_levels": 3, "class_devices": 2}
+CLASSES = [{"class_levels": 3}, {"class_devices": 2}, BOTH]
 SUBWORDS = {"min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500}
 # Settings, what they wait for, and the tensors that are copied to the device: ids and their places,
 # seeds, the learning rate, and the constants and marks that go with ids.
 # The last number of each: the tensors that a step copies to the device.
 OFTEN = [
     (WORDS, set(), 8),
-    pytest.param(WORDS | {"loss": "class_softmax"}, {PAIRS, JOINED}, 27, marks=pytest.mark.slow),
+    (WORDS | {"loss": "class_softmax"}, {PAIRS, JOINED}, 27),
     (WORDS | {"table": "host", "table_dtype": "bfloat16"}, set(), 10),
-    pytest.param(WORDS | {"table": "sharded"}, set(), 14, marks=pytest.mark.slow),
-    pytest.param(WORDS | {"micro_batches": 2}, set(), 19, marks=pytest.mark.slow),
-    pytest.param(LANGUAGE, UNROLLED, 16, marks=pytest.mark.slow),
+    (WORDS | {"table": "sharded"}, set(), 14),
+    (WORDS | {"micro_batches": 2}, set(), 19),
+    (LANGUAGE, UNROLLED, 16),
     (CLASSIFY, set(), 10),
     (RECOMMEND, set(), 7),
 ]
@@ -146,11 +158,8 @@ def writer(optimizer, table):
     return write
 
 
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("device", "sharded")]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["slots of a map", *SLOW])
+@pytest.mark.parametrize("kind", TABLES)
 def test_every_rule_on_every_table_of_every_dtype(kind):
     # A step reads and writes its rows in the same way, whatever task, model and loss need them.
     for name in flag_values.fields()["optimizer"].metadata["choices"]:
@@ -183,3 +192,106 @@ def test_a_shape_that_the_device_computes_is_found():
     spec = tf.TensorSpec([3], tf.int32)
     assert waits(report_of(function, spec)) == {("SelectV2", "Sum")}
     assert not waits(report_of(lambda given: tf.zeros([tf.maximum(given[0], 0)]), spec))
+
+
+# The sizes of the vectors that replicas exchange, then the ids in these, say what is computed next.
+EXCHANGED = {("CollectiveGatherV2", "Reshape"), ("Bitcast", "Unpack"), ("Bitcast", "ConcatV2")}
+OF_REPLICAS = [
+    (WORDS, set()),
+    (WORDS | {"loss": "sampled_softmax", "sampler": "unigram"}, set()),
+    (WORDS | {"loss": "class_softmax"}, {PAIRS, JOINED, IDS}),
+    (WORDS | {"loss": "class_softmax", "class_levels": 3}, {PAIRS, JOINED, IDS}),
+    (WORDS | {"loss": "hierarchical_softmax"}, {PATHS}),
+    (WORDS | {"table_dtype": "bfloat16", "rounding": "stochastic"}, set()),
+    (LANGUAGE, UNROLLED),
+    (LANGUAGE | {"loss": "class_softmax"}, UNROLLED | {JOINED, IDS}),
+    *((task, set()) for task in (CLASSIFY, RECOMMEND)),
+]
+
+
+@pytest.fixture
+def replicas():
+    return Replicas(tf.distribute.MirroredStrategy([GPU, "GPU:1"]))
+
+
+def opened(replicas, data, folder, values):
+    """Start a job on both replicas, and return it with its variables and its first batch."""
+    config = config_of(data, folder, values | {"strategy": "mirrored", "micro_batches": 2})
+    variables = Variables()
+    with variables.seen(), replicas.scope():
+        job = all_tasks.JOBS[config.run.task](config, Workdir(config.run.workdir), False)
+        batch = first_batch(job, config)
+    replicas.open(job, job.placed.tables, 1)
+    return variables.on_cpu(job, config), batch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("values", "expected"), OF_REPLICAS, ids=named)
+def test_a_step_of_replicas(replicas, data, tmp_path, values, expected):
+    on_cpu, batch = opened(replicas, data, tmp_path, values)
+    inputs = batch, *NUMBERS, replicas.flags_F()
+    function = replicas._function.get_concrete_function(*inputs)
+    check(gpu.report(function, on_cpu), EXCHANGED | expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync_dtype", ["float32", "bfloat16"])
+def test_an_exchange_of_changes_has_kernels_on_a_gpu(data, tmp_path, sync_dtype):
+    replicas = Replicas(tf.distribute.MirroredStrategy([GPU, "GPU:1"]), 2, sync_dtype)
+    on_cpu, _ = opened(replicas, data, tmp_path, WORDS)
+    synchronizer, number = replicas._synchronizer, tf.TensorSpec([], tf.int32)
+    synchronizer.begin(replicas.scope)
+    function = synchronizer._function.get_concrete_function(number, number)
+    assert not gpu.report(function, on_cpu).lacking
+
+
+def test_a_variable_of_the_host_has_one_copy(replicas):
+    with replicas.scope():
+        on_host, copied = host_variable([1.0]), tf.Variable([1.0])
+    assert not isinstance(on_host, tf.distribute.DistributedValues)
+    assert isinstance(copied, tf.distribute.DistributedValues)
+
+
+LOSSES = ("one_vs_all", "hierarchical_softmax", "class_softmax", "sampled_softmax")
+SCORED = [
+    CLASSIFY,
+    *(CLASSIFY | {"loss": loss} for loss in LOSSES),
+    CLASSIFY | {"loss": "class_softmax"} | BOTH,
+    *(CLASSIFY | {"table": table} for table in ("host", "sharded", "dynamic")),
+    LANGUAGE,
+    *(LANGUAGE | {"loss": loss} for loss in (*LOSSES[1:], "nce", "adaptive_softmax")),
+    LANGUAGE | {"loss": "class_softmax"} | BOTH,
+    *(LANGUAGE | {"table": table} for table in ("host", "sharded")),
+    LANGUAGE | {"cell": "lstm"},
+    RECOMMEND,
+    *(RECOMMEND | {"loss": loss} for loss in ("bpr", "squared_error")),
+    *(RECOMMEND | {"loss": "bpr", "model": model} for model in ("gmf", "mlp", "neumf")),
+    *(RECOMMEND | {"table": table} for table in ("host", "sharded", "dynamic")),
+]
+
+
+# The best blocks are sorted, and their places computed, as int32, which is on the host.
+RANKED = {("TopKV2", "Neg"), ("TopKV2", "FloorDiv"), ("GatherV2", "Mul"), ("Const", "PadV2")}
+LAYERS = {("LogicalAnd", "LoopCond")}  # items are scored some at a time
+UNSEEN = {("Cast", "Sub")}  # the first rows of keys that have none are drawn by the key
+
+
+def waits_of_scores(values) -> set[tuple[str, str]]:
+    if values["task"] == "recommend":
+        return RANKED | (LAYERS if values.get("model") in ("mlp", "neumf") else set())
+    if values["task"] == "classify":
+        return UNSEEN if values.get("table") == "dynamic" else set()
+    return {JOINED} if values["loss"] in ("class_softmax", "adaptive_softmax") else set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", SCORED, ids=named)
+def test_the_scores_of_a_run(data, tmp_path, monkeypatch, values):
+    job, config, variables = made(data, tmp_path, values | {"heldout_share": 0.2})
+    with recorded(monkeypatch) as calls:
+        assert job.evaluator.scores()
+    # A language model reads the text meanwhile, on the host.
+    assert values["task"] == "language_model" or not calls.lacking
+    assert calls.functions
+    for function in calls.functions.values():
+        check(gpu.report(function, variables.on_cpu(job, config)), waits_of_scores(values))

@@ -15,16 +15,16 @@ from app.checkpoints.stored import read_rows
 from app.checkpoints.workdir import Workdir, read_settings
 from app.settings import flag_values
 from app.settings.checks import make_config
-from app.system.files import remove_folder
 from app.tasks import all_tasks, trained_vectors
 from app.text import vocabulary
+from tests.integration import test_classify
 from tests.integration.commands import (
     WORDS,
-    Command,
     checkpoint,
     done,
+    killed_when,
     newest_step,
-    refusal,
+    refused,
     run,
     tensors,
     train,
@@ -47,14 +47,10 @@ def more(tmp_path_factory):
     return path
 
 
-def make_copy(trained, folder):
-    return shutil.copytree(trained, folder / "run")
-
-
-def make_third(folder):
-    path = folder / "third.txt"
-    path.write_text("ya yb yc yd ye yf yg yh yi yj\n" * 100)
-    return path
+@pytest.fixture
+def workdir(tmp_path, trained):
+    """A copy of the finished run."""
+    return shutil.copytree(trained, tmp_path / "run")
 
 
 def grow(workdir, **flags):
@@ -75,8 +71,7 @@ def rows_by_name(folder, tokens, table, slot=""):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [{}, {"table": "host"}, {"max_vocab_size": 70}])
-def test_rows_and_slots_go_on_and_counts_are_merged(tmp_path, trained, more, flags):
-    workdir = make_copy(trained, tmp_path)
+def test_rows_and_slots_go_on_and_counts_are_merged(workdir, more, flags):
     before = vocabulary.load(str(workdir / "vocab.tsv"))
     rows = {
         (table, slot): rows_by_name(checkpoint(workdir), before.tokens, table, slot)
@@ -113,10 +108,11 @@ def test_rows_and_slots_go_on_and_counts_are_merged(tmp_path, trained, more, fla
 @pytest.mark.slow
 def test_new_words_start_unlike_any_word_before(tmp_path, trained, more):
     workdir, corpus = tmp_path / "run", read_settings(trained)["corpus"]
-    first = {}
+    first, third = {}, tmp_path / "third.txt"
+    third.write_text("ya yb yc yd ye yf yg yh yi yj\n" * 100)
     # The learning rate is too small to change the initial rows.
     done(tmp_path, *train(workdir, corpus, "--epochs=1", "--learning_rate=1e-30"))
-    for text, epochs in ((more, 2), (make_third(tmp_path), 3)):
+    for text, epochs in ((more, 2), (third, 3)):
         flags = f"--corpus={text}", "--grow_vocab", f"--epochs={epochs}"
         done(tmp_path, "app.train", f"--workdir={workdir}", *flags)
         vectors = trained_vectors.load(workdir)
@@ -129,16 +125,14 @@ def test_new_words_start_unlike_any_word_before(tmp_path, trained, more):
 def test_a_grown_run_trains_on_and_resumes_bit_for_bit(tmp_path, trained, more):
     whole, killed = (tmp_path / name for name in ("whole", "killed"))
     for folder in (whole, killed):
-        folder.mkdir()
-        make_copy(trained, folder)
+        shutil.copytree(trained, folder / "run")
     flags = ("--checkpoint_minutes=0", *GROW)
     ended = done(whole, *train(whole / "run", more, *flags))
     assert f"--grow_vocab: {len(WORDS)} words keep their rows, and 30 are new" in ended.err
     last, before = newest_step(whole / "run"), newest_step(trained)
     assert last > before + 4
-    command = Command(killed, *train(killed / "run", more, *flags))
-    ended = command.signal_when(lambda: newest_step(killed / "run") >= (before + last) // 2)
-    assert ended.code == -signal.SIGKILL
+    command = train(killed / "run", more, *flags)
+    killed_when(lambda: newest_step(killed / "run") >= (before + last) // 2, killed, *command)
     ended = done(killed, "app.train", f"--workdir={killed / 'run'}")
     assert "resuming at step" in ended.err and "new" not in ended.err.splitlines()[0]
     assert tensors(killed / "run") == tensors(whole / "run")
@@ -148,16 +142,11 @@ def test_a_grown_run_trains_on_and_resumes_bit_for_bit(tmp_path, trained, more):
     assert "words keep their rows" not in again.err and newest_step(whole / "run") == last
 
 
-# Before the whole is renamed, and between the moves.
-QUICK = (5, 6)
-KILLS = [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in range(11)]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("number", KILLS)
-def test_a_kill_leaves_the_old_or_the_new_workdir(tmp_path, trained, more, number):
-    workdir = make_copy(trained, tmp_path)
-    old, new = trained_vectors.load(workdir), grown(tmp_path, trained, more)
+@pytest.mark.parametrize("number", range(11))
+def test_a_kill_leaves_the_old_or_the_new_workdir(tmp_path, workdir, trained, more, number):
+    place = grow(shutil.copytree(trained, tmp_path / "grown" / "run"), corpus=str(more))
+    old, new = trained_vectors.load(workdir), trained_vectors.load(place.path)
     flags = train(workdir, more, *GROW)[1:]
     ended = run(tmp_path, "tests.integration.killed_growth", str(number), *flags)
     if ended.code == 0:
@@ -176,18 +165,10 @@ def test_a_kill_leaves_the_old_or_the_new_workdir(tmp_path, trained, more, numbe
     assert len(neighbors.out.splitlines()) == 2
     again = ("app.train", f"--workdir={workdir}") if is_new else ("app.train", *flags)
     done(tmp_path, *again)
-    undisturbed = make_copy(trained, tmp_path / "undisturbed")
+    undisturbed = shutil.copytree(trained, tmp_path / "undisturbed")
     done(tmp_path, *train(undisturbed, more, *GROW))
     assert tensors(workdir) == tensors(undisturbed)
     assert not [path for path in workdir.rglob("*") if "grown" in path.name]
-
-
-def grown(folder, trained, more):
-    """The vectors of a workdir that has grown, and has not been trained since."""
-    place = grow(make_copy(trained, folder / "grown"), corpus=str(more))
-    vectors = trained_vectors.load(place.path)
-    remove_folder(place.path)
-    return vectors
 
 
 @pytest.mark.parametrize(
@@ -195,19 +176,12 @@ def grown(folder, trained, more):
     [
         (["--dim=16"], "--dim=16: --workdir={} was made with 8; give that, or a new --workdir"),
         (["--epochs=2"], "--epochs=2: these are made, and new words need training; give more"),
-        (
-            ["--task=recommend"],
-            "--grow_vocab=true: --task=recommend has no such flag, only words, classify; ",
-        ),
-        (["--strategy=mirrored", "--device="], "--strategy=mirrored: tables of several processes"),
-        (["--table=host", "--table_file=rows"], "--table_file=rows: a table in a file cannot grow"),
     ],
 )
-def test_growth_that_is_refused(tmp_path, trained, more, flags, told):
-    workdir = make_copy(trained, tmp_path)
+def test_growth_that_is_refused(tmp_path, workdir, more, flags, told):
     before = trained_vectors.load(workdir)
     command = "app.train", f"--workdir={workdir}", f"--corpus={more}", *GROW, *flags
-    assert told.format(workdir) in refusal(run(tmp_path, *command))
+    assert told.format(workdir) in refused(tmp_path, *command)
     after = trained_vectors.load(workdir)
     assert after.tokens == before.tokens
     np.testing.assert_array_equal(after.matrix, before.matrix)
@@ -226,19 +200,14 @@ def test_losses_that_cannot_grow(tmp_path, corpus, more, flags, told):
     command = [part for part in train(tmp_path / "run", corpus) if not part.startswith(pairs)]
     done(tmp_path, *command, *flags, "--epochs=1")
     again = "app.train", f"--workdir={tmp_path}/run", f"--corpus={more}", *GROW
-    assert told in refusal(run(tmp_path, *again))
+    assert told in refused(tmp_path, *again)
 
 
-def test_an_unfinished_run_and_a_dynamic_table_do_not_grow(tmp_path, trained, corpus, more):
-    workdir = make_copy(trained, tmp_path)
+def test_an_unfinished_run_does_not_grow(tmp_path, workdir, more):
     flags = workdir / "flags.cfg"
     flags.write_text(flags.read_text().replace("--epochs=2", "--epochs=3"))
-    ended = run(tmp_path, "app.train", f"--workdir={workdir}", f"--corpus={more}", *GROW)
-    assert f"--corpus={more} is not what --workdir={workdir} was made with" in refusal(ended)
-    for task in ("words", "classify"):
-        flags = f"--task={task}", f"--workdir={tmp_path}/other", f"--corpus={corpus}"
-        ended = run(tmp_path, "app.train", *flags, "--grow_vocab", "--table=dynamic")
-        assert "--table=dynamic: a table that gets rows as keys come cannot grow" in refusal(ended)
+    line = refused(tmp_path, "app.train", f"--workdir={workdir}", f"--corpus={more}", *GROW)
+    assert f"--corpus={more} is not what --workdir={workdir} was made with" in line
 
 
 @pytest.mark.slow
@@ -253,4 +222,57 @@ def test_rows_without_a_name_stay_the_tail():
     assert found.tolist() == [2, 0, 3, 5, 6, 7, 8]
     assert growth._new_ids(7, row_map, 8) is None
     assert growth._new_ids(2, row_map, 4) is None
-    assert flag_values.fields()["grow_vocab"].default is False
+
+
+CLASSIFY = (*test_classify.SMALL, "--epochs=2")
+GOOD = (["good", "bad"], WORDS, 1)
+ODD = (["odd", "bad", "new"], [*NEW[:40], *WORDS], 2)
+
+
+def write_texts(path, labels, words, seed):
+    draw = random.Random(seed)
+    text = []
+    for _ in range(200):
+        number = draw.randrange(len(labels))
+        own = words[number * 10 : number * 10 + 10]
+        text.append(f"__label__{labels[number]} {' '.join(draw.choices(own + words[-9:], k=8))}")
+    path.write_text("\n".join(text) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["softmax", "one_vs_all"])
+def test_a_classifier_gets_new_labels_and_words(tmp_path, loss):
+    first, second = (write_texts(tmp_path / name, *of) for name, of in (("a", GOOD), ("b", ODD)))
+    workdir = tmp_path / "run"
+    flags = (*CLASSIFY, f"--workdir={workdir}", f"--loss={loss}")
+    done(tmp_path, "app.train", *flags, f"--corpus={first}")
+    copied = shutil.copytree(workdir, tmp_path / "copy")
+    tables = {"input": Workdir(workdir).vocabulary, "output": Workdir(workdir).labels}
+    load = {"input": lambda path: vocabulary.load(str(path)), "output": vocabulary.load_names}
+    before = {}
+    for table, path in tables.items():
+        tokens = load[table](path).tokens
+        before[table] = [rows_by_name(checkpoint(workdir), tokens, table, s) for s in SLOTS]
+    place = grow(copied, corpus=str(second))
+    assert set(vocabulary.load_names(place.labels).tokens) == {"good", "bad", "odd", "new"}
+    assert vocabulary.load_names(place.labels).tokens[0] == "bad"  # now the most frequent one
+    for table, path in {"input": place.vocabulary, "output": place.labels}.items():
+        tokens = load[table](path).tokens
+        for slot, old in zip(SLOTS, before[table], strict=True):
+            found = rows_by_name(checkpoint(copied), tokens, table, slot)
+            assert len(found) > len(old) and {name: found[name] for name in old} == old
+    more = (f"--corpus={second}", "--grow_vocab", "--epochs=6")
+    ended = done(tmp_path, "app.train", *flags, *more)
+    assert "--grow_vocab: " in ended.err and "2 labels keep theirs, and 2 are new: " in ended.err
+    found = done(tmp_path, "app.predict", f"--workdir={workdir}", stdin=" ".join(NEW[:8]))
+    assert "odd" in found.out
+
+
+@pytest.mark.slow
+def test_a_classifier_of_ngrams_does_not_grow(tmp_path):
+    first, second = (write_texts(tmp_path / name, *of) for name, of in (("a", GOOD), ("b", ODD)))
+    flags = (*CLASSIFY, f"--workdir={tmp_path}/run", "--word_ngrams=2", "--buckets=100")
+    done(tmp_path, "app.train", *flags, f"--corpus={first}")
+    line = refused(tmp_path, "app.train", *flags, f"--corpus={second}", *GROW)
+    assert "--word_ngrams=2: the rows of n-grams depend on the ids" in line

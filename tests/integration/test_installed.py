@@ -50,16 +50,15 @@ def python(*arguments, folder, path=""):
 def installed(tmp_path_factory):
     """The folder of an installation, which has nothing but the package and its metadata."""
     folder = tmp_path_factory.mktemp("wheel")
-    names = "source", "wheels", "installed"
-    source, wheels, target = (folder / name for name in names)
+    source, wheels, target = (folder / name for name in ("source", "wheels", "installed"))
     shutil.copytree(ROOT / "app", source / "app")  # a build leaves files beside what it builds
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source)
-    quiet = ("-m", "pip", "--quiet", "--disable-pip-version-check")
-    build = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels))
-    python(*quiet, *build, str(source), folder=source)
-    (wheel,) = wheels.iterdir()
-    python(*quiet, "install", "--no-deps", "--target", str(target), str(wheel), folder=source)
+    build = f"wheel --no-build-isolation --wheel-dir {wheels} {source}"
+    install = f"install --target {target} --no-index --find-links {wheels} lexrow"
+    for command in (build, install):
+        pip = ("-m", "pip", "--quiet", "--disable-pip-version-check", *command.split())
+        python(*pip, "--no-deps", folder=source)
     assert {path.name for path in target.iterdir() if path.suffix == ""} == {"lexrow", "bin"}
     return target
 

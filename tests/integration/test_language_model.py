@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 import re
 
-from tests.integration.commands import ROOT, done, logged, newest_step, refusal, run, write_corpus
+from tests.integration.commands import (
+    ROOT,
+    done,
+    export,
+    logged,
+    newest_step,
+    refused,
+    write_corpus,
+)
 
 
 def test_a_language_model_from_its_configuration_to_its_export(tmp_path):
@@ -18,14 +26,8 @@ def test_a_language_model_from_its_configuration_to_its_export(tmp_path):
     )
     workdir = tmp_path / "run"
     ended = done(tmp_path, "app.train", f"--flagfile={config}", f"--workdir={workdir}")
-    tables = [
-        "input",
-        "kernel",
-        "recurrent",
-        "bias",
-        "state",
-        "output",
-    ]  # no classes, for few words
+    # No classes, for few words.
+    tables = ["input", "kernel", "recurrent", "bias", "state", "output"]
     (line,) = (line for line in ended.out.splitlines() if line.startswith("tables "))
     assert re.findall(r"(\w+) [\d,]+ x \d+ \(", line) == tables
     assert "words that are not held out" in ended.out
@@ -47,15 +49,11 @@ def test_a_language_model_from_its_configuration_to_its_export(tmp_path):
     assert score["words"] == score["tokens"] - 20
     assert ended.out.startswith(f"perplexity {score['perplexity']:,.2f}, {score['loss']:.4f} nats")
 
-    output = tmp_path / "vectors.txt"
-    done(tmp_path, "app.export", f"--workdir={workdir}", f"--output={output}")
-    size = len(vocabulary.splitlines())
-    assert output.read_text(encoding="utf-8").splitlines()[0] == f"{size} 8"
+    ended = export(tmp_path, workdir, "word2vec", "vectors.txt")
+    assert f" {len(vocabulary.splitlines())} vectors of 8 numbers" in ended.out
     assert "ba" in done(tmp_path, "app.neighbors", f"--workdir={workdir}", "bo", "--k=99").out
 
 
 def test_only_a_language_model_is_scored_on_text(tmp_path, trained):
-    ended = run(tmp_path, "app.evaluate", f"--workdir={trained}", "--heldout=a.txt")
-    assert "holds a run of --task=words; --heldout=a.txt scores --task=language_" in refusal(ended)
-    ended = run(tmp_path, "app.evaluate", f"--workdir={tmp_path}/none", "--heldout=a.txt")
-    assert "no trained run there" in refusal(ended)
+    line = refused(tmp_path, "app.evaluate", f"--workdir={trained}", "--heldout=a.txt")
+    assert "holds a run of --task=words; --heldout=a.txt scores --task=language_" in line

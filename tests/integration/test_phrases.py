@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import shutil
-import signal
 
 import pytest
 import tensorflow as tf
 
 from app.text import vocabulary
-from tests.integration.commands import (
-    WORDS,
-    Command,
-    done,
-    newest_step,
-    refusal,
-    run,
-    tensors,
-    train,
-)
+from tests.integration.commands import WORDS, done, export, newest_step, refused, train
 
 PHRASES = ("--phrases=2", "--phrase_threshold=5")
 
@@ -72,27 +61,12 @@ def test_phrases_are_words_of_the_run(joined, text, tmp_path):
 
 
 def test_a_saved_model_knows_phrases(joined, tmp_path):
-    output = tmp_path / "model"
-    flags = "--format=saved_model", f"--output={output}"
-    done(tmp_path, "app.export", f"--workdir={joined}", *flags)
-    model = tf.saved_model.load(str(output))
+    export(tmp_path, joined, "saved_model", "model")
+    model = tf.saved_model.load(str(tmp_path / "model"))
     words = ["new york", "new_york", "los\tangeles", "york", "no such", "", " "]
     found = model.lookup(tf.constant(words))
     assert found["known"].numpy().tolist() == [True, True, True, False, False, False, False]
     assert (found["vectors"][0] == found["vectors"][1]).numpy().all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cache", ["none", pytest.param("disk", marks=pytest.mark.slow)])
-def test_a_killed_run_ends_bit_for_bit(tmp_path, joined, text, cache):
-    workdir, last = tmp_path / "run", newest_step(joined)
-    flags = (*PHRASES, f"--cache={cache}", "--checkpoint_minutes=0")
-    command = Command(tmp_path, *train(workdir, text, *flags))
-    ended = command.signal_when(lambda: newest_step(workdir) >= last // 3)
-    assert ended.code == -signal.SIGKILL
-    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
-    assert "resuming at step" in ended.err and "--phrases:" not in ended.err  # not counted again
-    assert tensors(workdir) == tensors(joined)
 
 
 @pytest.mark.slow
@@ -103,23 +77,14 @@ def test_another_table_or_other_flags_are_refused(tmp_path, joined):
     again = "app.train", f"--workdir={workdir}", "--epochs=3"
     for damage in (content[:-9], content.replace("new_york", "old_york"), ""):
         table.write_text(damage)
-        ended = run(tmp_path, *again)
-        assert f"{table} is damaged: it is not the table of phrases" in refusal(ended, code=1)
+        line = refused(tmp_path, *again, code=1)
+        assert f"{table} is damaged: it is not the table of phrases" in line
     table.unlink()
-    assert f"{table} is missing" in refusal(run(tmp_path, *again), code=1)
+    assert f"{table} is missing" in refused(tmp_path, *again, code=1)
     table.write_text(content)
-    told = refusal(run(tmp_path, *again, "--phrases=1"))
+    told = refused(tmp_path, *again, "--phrases=1")
     assert f"--phrases=1: --workdir={workdir} was made with 2; give that" in told
     assert newest_step(workdir) == newest_step(joined)
-    flags = workdir / "flags.cfg"  # as of a version that had no phrases
-    lines = [line for line in flags.read_text().splitlines() if not re.search("phrase|^#", line)]
-    flags.write_text("\n".join(lines) + "\n")
-    table.unlink()
-    known = json.loads((workdir / "corpus.json").read_text())
-    del known["phrases"]
-    (workdir / "corpus.json").write_text(json.dumps(known))
-    told = refusal(run(tmp_path, *again, "--phrases=1"))
-    assert f"--phrases=1: --workdir={workdir} was made with 0; give that, or" in told
 
 
 @pytest.mark.slow
@@ -137,27 +102,5 @@ def test_a_vocabulary_that_grows_keeps_its_phrases(tmp_path, joined, text):
     assert counts[1].keys() - counts[0].keys() == {"has", "bagels", "stars", "and"}
     assert counts[1]["new_york_city"] == counts[0]["new_york_city"] + 50
     assert (workdir / "phrases.tsv").read_bytes() == before
-    done(tmp_path, "app.train", f"--workdir={workdir}", "--epochs=4")
-
-
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        (["--phrases=9"], "--phrases=9: give at most 4"),
-        (["--phrase_score=npmi"], "--phrase_score=npmi means nothing to --phrases=0, only to 1, 2"),
-        (
-            ["--phrases=1", "--phrase_score=npmi", "--phrase_threshold=3"],
-            "--phrase_threshold=3.0: give less than 1 for npmi",
-        ),
-        (["--phrases=1", "--table=dynamic"], "--phrases=1 needs a vocabulary"),
-        (
-            ["--phrases=1", "--task=classify"],
-            "--phrases=1: --task=classify has no such flag, only words",
-        ),
-        (["--phrases=1", "--phrase_score=likely"], "--phrase_score=likely: not one of"),
-    ],
-)
-def test_flags_that_are_refused(tmp_path, text, flags, told):
-    ended = run(tmp_path, "app.train", f"--workdir={tmp_path}/run", f"--corpus={text}", *flags)
-    assert told in refusal(ended)
-    assert not (tmp_path / "run").exists()
+    ended = done(tmp_path, "app.train", f"--workdir={workdir}", "--epochs=4")
+    assert "--phrases:" not in ended.err  # not counted again

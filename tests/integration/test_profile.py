@@ -1,4 +1,4 @@
-"""lexrow profile as a person runs it, and what it says of what cannot be read."""
+"""What a run records of itself, and what lexrow profile says of it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 import shutil
 
 import pytest
+import tensorflow as tf
 
 from app.checkpoints.workdir import read_flags
-from tests.integration.commands import done, fresh, logged, refusal, run, train
+from tests.integration.commands import done, fresh, logged, newest_step, refusal, refused, train
 
 
 @pytest.fixture(scope="module")
@@ -16,11 +17,6 @@ def profiled(tmp_path_factory, corpus):
     workdir = tmp_path_factory.mktemp("profiled") / "run"
     done(workdir.parent, *train(workdir, corpus, "--profile_steps=4,30"))
     return workdir
-
-
-def xplane(workdir):
-    (path,) = workdir.glob("tensorboard/plugins/profile/*/*.xplane.pb")
-    return path
 
 
 def test_what_it_says_and_writes(tmp_path, profiled):
@@ -61,7 +57,7 @@ def test_few_calls_are_called_too_short(tmp_path, corpus):
 
 def test_a_truncated_profile(tmp_path, profiled):
     copy = shutil.copytree(profiled, tmp_path / "run")
-    path = xplane(copy)
+    (path,) = copy.glob("tensorboard/plugins/profile/*/*.xplane.pb")
     path.write_bytes(path.read_bytes()[:-1000])
     # In a process of its own, whose TensorFlow is as talkative as a person's.
     line = refusal(fresh("app.profile", f"--workdir={copy}"), 1)
@@ -70,14 +66,6 @@ def test_a_truncated_profile(tmp_path, profiled):
         "lexrow train --workdir=DIR --profile_steps=START,STOP, or in Keras with "
         "TensorBoard(DIR, profile_batch=(START, STOP))"
     )
-
-
-def test_damaged_flags(tmp_path, profiled):
-    copy = shutil.copytree(profiled, tmp_path / "run")
-    with open(copy / "flags.cfg", "a") as file:
-        file.write("--epochs=many\n")
-    line = refusal(run(tmp_path, "app.profile", f"--workdir={copy}"))
-    assert "flags.cfg: --epochs=many: " in line and "mend it" in line
 
 
 @pytest.mark.slow
@@ -101,22 +89,7 @@ def test_any_folder_above_a_profile_is_that_run(tmp_path, profiled):
 )
 def test_bad_input(tmp_path, flags, message):
     given = [flag.format(tmp=tmp_path) for flag in flags]
-    assert message.format(tmp=tmp_path) in refusal(run(tmp_path, "app.profile", *given))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("windows", "message"),
-    [
-        ("1,9", "steps 0 to 1 are the first call, which is compiled; give START,STOP from 2 to "),
-        ("4,100000", "the run ends at about step "),
-    ],
-)
-def test_a_window_that_the_run_has_no_steps_for(tmp_path, corpus, windows, message):
-    workdir = tmp_path / "run"
-    line = refusal(run(tmp_path, *train(workdir, corpus, f"--profile_steps={windows}")))
-    assert f"--profile_steps={windows}: {message}" in line
-    assert [path.name for path in workdir.iterdir()] == ["lock"]
+    assert message.format(tmp=tmp_path) in refused(tmp_path, "app.profile", *given)
 
 
 @pytest.mark.slow
@@ -127,7 +100,52 @@ def test_a_resumed_run_knows_the_window_that_is_behind(tmp_path, corpus, profile
     assert "profile of steps" not in again.err
     # One that is given anew must lie ahead.
     given = ("app.train", f"--workdir={copy}", "--epochs=4")
-    wrong = refusal(run(tmp_path, *given, "--profile_steps=6,30"))
+    wrong = refused(tmp_path, *given, "--profile_steps=6,30")
     assert f"--profile_steps=6,30: steps {logged(copy)[-1]['step']} to " in wrong
     assert logged(copy)[-1]["step"] > end
     assert read_flags(copy / "flags.cfg")["epochs"] == "3"
+
+
+@pytest.fixture(scope="module")
+def rows(trained):
+    return logged(trained)
+
+
+def test_a_line_for_every_logged_step(trained, rows):
+    steps = [row["step"] for row in rows]
+    assert steps == list(range(2, newest_step(trained) + 1, 2))
+    names = "step epoch loss learning_rate words_per_second input_wait words train_seconds"
+    assert {tuple(row) for row in rows} == {(*names.split(), "seconds_left")}
+    for name in ("epoch", "words", "train_seconds"):
+        values = [row[name] for row in rows]
+        assert values == sorted(values)
+    assert rows[-1]["epoch"] == 2
+    assert rows[-1]["words"] == 2 * json.loads((trained / "corpus.json").read_text())["words"]
+    assert rows[-1]["loss"] < rows[0]["loss"]
+    rates = [row["learning_rate"] for row in rows]
+    assert rates[0] == 0.15 and rates == sorted(rates, reverse=True) and 0 < rates[-1] < 0.02
+    assert all(0 <= row["input_wait"] <= 1 for row in rows)
+
+
+def test_tensorboard_shows_the_same(trained, rows):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    # Tensors are sampled down unless the size guidance says to keep them all.
+    events = accumulator.EventAccumulator(str(trained / "tensorboard"), {"tensors": 0})
+    events.Reload()
+    assert set(events.Tags()["tensors"]) == set(rows[0]) - {"step"}
+    for name in ("loss", "learning_rate"):
+        tensors = events.Tensors(name)
+        found = [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in tensors]
+        assert found == [(row["step"], pytest.approx(row[name], rel=1e-6)) for row in rows]
+
+
+@pytest.mark.parametrize(("windows", "recorded"), [("4,10,14,16", 2), ("3,6", 1)])
+def test_profiles_are_where_tensorboard_looks(tmp_path, corpus, windows, recorded):
+    ended = done(tmp_path, *train(tmp_path / "run", corpus, f"--profile_steps={windows}"))
+    profiles = list((tmp_path / "run/tensorboard").glob("plugins/profile/*/*.xplane.pb"))
+    assert len(profiles) == recorded
+    for profile in profiles:
+        content = profile.read_bytes()
+        assert all(name in content for name in (b"train", b"MatMul", b"update/", b"ahead"))
+    told = [line for line in ended.err.splitlines() if line.startswith("profile of steps ")]
+    assert len(told) == recorded

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import re
-import shutil
 
 import numpy as np
 import pytest
 
 from app.checkpoints.checkpoint import list_checkpoints
 from app.checkpoints.stored import read_rows
-from tests.integration.commands import (
-    ROOT,
-    done,
-    logged,
-    refusal,
-    run,
-)
+from tests.integration import commands
+from tests.integration.commands import ROOT, done, export, logged, refused, run
 
 SMALL = (
     "--task=recommend",
@@ -35,6 +30,7 @@ SMALL = (
     "--top=3,5",
     "--noaudit",
 )
+train = functools.partial(commands.train, small=SMALL)
 
 
 def write_pairs(path, users=60):
@@ -62,10 +58,6 @@ def trained(tmp_path_factory, pairs):
     return folder / "run"
 
 
-def train(workdir, pairs, *more):
-    return ("app.train", f"--workdir={workdir}", f"--corpus={pairs}", *SMALL, *more)
-
-
 def rows(workdir):
     return {
         name: read_rows(list_checkpoints(workdir / "checkpoints")[0], name)
@@ -90,8 +82,8 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
     assert scores["users"] <= 1 and scores["left_out"] >= 2
     assert f"recall@7       {scores['recall@7']:.4f}" in ended.out
 
-    ended = run(tmp_path, "app.evaluate", f"--workdir={trained}")
-    assert "holds a run of --task=recommend, which has no words; give --heldout" in refusal(ended)
+    line = refused(tmp_path, "app.evaluate", f"--workdir={trained}")
+    assert "holds a run of --task=recommend, which has no words; give --heldout" in line
 
     ask = ("app.recommend", f"--workdir={trained}", "--json", "--k=4")
     answers = [json.loads(line) for line in done(tmp_path, *ask, "user7", "user0").out.splitlines()]
@@ -106,7 +98,7 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
     given = done(tmp_path, *ask[:2], "--include_known", "--k=99", stdin="user0\n").out
     assert len(given.splitlines()) == 1 + len((trained / "items.tsv").read_text().splitlines())
     output = tmp_path / "vectors"
-    done(tmp_path, "app.export", f"--workdir={trained}", "--format=vectors", f"--output={output}")
+    export(tmp_path, trained, "vectors", "vectors")
     near = done(tmp_path, "app.neighbors", f"--workdir={trained}", "item3", "--k=2").out
     assert near.startswith("item3\n") and near.count("  item") == 2
     users, items = (np.load(output / f"{name}.npy") for name in ("users", "items"))
@@ -117,9 +109,9 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
         inner = items @ users[user_keys.index(answer["user"])]
         for item, score in zip(answer["items"], answer["scores"], strict=True):
             assert inner[item_keys.index(item)] == pytest.approx(score, abs=1e-6)
-    vectors = tmp_path / "items.txt"
-    done(tmp_path, "app.export", f"--workdir={trained}", f"--output={vectors}")
-    assert vectors.read_text().startswith(f"{len(item_keys)} 6\n{item_keys[0]} ")
+    export(tmp_path, trained, "word2vec", "items.txt")
+    told = (tmp_path / "items.txt").read_text()
+    assert told.startswith(f"{len(item_keys)} 6\n{item_keys[0]} ")
 
 
 @pytest.mark.slow
@@ -127,28 +119,23 @@ def test_the_example_of_the_guide_ranks_as_the_model(tmp_path, trained, capsys):
     guide = (ROOT / "app/tasks/recommend/README.md").read_text(encoding="utf-8")
     program = "\n".join(re.findall(r"```python\n(.*?)```", guide, re.DOTALL))
     output = tmp_path / "vectors"
-    done(tmp_path, "app.export", f"--workdir={trained}", "--format=vectors", f"--output={output}")
+    export(tmp_path, trained, "vectors", "vectors")
     user = (output / "users.tsv").read_text().split("\n")[0]
     ask = ("app.recommend", f"--workdir={trained}", "--json", "--k=5", "--include_known", user)
     (answer,) = done(tmp_path, *ask).out.splitlines()
     exec(program.replace("data/runs/ratings_vectors", str(output)), {})
     assert capsys.readouterr().out.splitlines() == [str(json.loads(answer)["items"])] * 2
-    export = ("app.export", f"--workdir={trained}", "--format=faiss", f"--output={tmp_path}/index")
-    assert (
-        "searched whole; finds 100.0% of the best 20 items of 60 users"
-        in done(tmp_path, *export).out
-    )
+    ended = export(tmp_path, trained, "faiss", "index")
+    assert "searched whole; finds 100.0% of the best 20 items of 60 users" in ended.out
 
 
-@pytest.mark.parametrize("name", ["safetensors", "parquet"])
-def test_items_in_formats_of_word_vectors(tmp_path, trained, name):
-    ended = done(
-        tmp_path, "app.export", f"--workdir={trained}", f"--format={name}", f"--output={tmp_path}/x"
-    )
+def test_items_in_formats_of_word_vectors(tmp_path, trained):
     items = (trained / "items.tsv").read_text().splitlines()
-    assert ended.out == f"{tmp_path}/x: {len(items)} vectors of 6 numbers\n"
-    export = ("app.export", f"--workdir={trained}", "--format=static_embedding")
-    line = refusal(run(tmp_path, *export, f"--output={tmp_path}/y"))
+    for form in ("safetensors", "parquet"):
+        ended = export(tmp_path, trained, form, "x")
+        assert ended.out == f"{tmp_path}/x: {len(items)} vectors of 6 numbers\n"
+    encoder = ("app.export", f"--workdir={trained}", "--format=static_embedding")
+    line = refused(tmp_path, *encoder, f"--output={tmp_path}/y")
     assert "no format of --task=recommend" in line
 
 
@@ -159,27 +146,25 @@ def test_who_is_not_known(tmp_path, trained):
     assert ended.err.splitlines()[-1].endswith(
         "users.tsv: 'nobody'; give users of that file, or the items of a new user by --items"
     )
-    ended = run(tmp_path, "app.recommend", f"--workdir={trained}", "--", "user300")
-    assert "users.tsv: 'user300' (did you mean 'user30' or 'user" in refusal(ended)
+    line = refused(tmp_path, "app.recommend", f"--workdir={trained}", "--", "user300")
+    assert "users.tsv: 'user300' (did you mean 'user30' or 'user" in line
     ask = ("app.recommend", f"--workdir={trained}", "--k=3")
     ended = done(tmp_path, *ask, "--items=item1,itm5,unheard")
     assert "--items: 2 item(s) not in" in ended.err
     assert "'itm5' (did you mean 'item5'" in ended.err and "'unheard'; left out" in ended.err
     assert ended.out == done(tmp_path, *ask, "--items=item1").out != ""
-    line = refusal(run(tmp_path, *ask, "--items=unheard"))
+    line = refused(tmp_path, *ask, "--items=unheard")
     assert "--items: 1 item(s) not in" in line and line.endswith("'unheard'; give items of it")
     names = [line.split("\t")[0] for line in (trained / "items.tsv").read_text().splitlines()]
     every = ("app.recommend", f"--workdir={trained}", f"--items={','.join(names)}")
-    assert f"--items names all {len(names)} items, so no item" in refusal(run(tmp_path, *every))
+    assert f"--items names all {len(names)} items, so no item" in refused(tmp_path, *every)
     assert len(done(tmp_path, *every, "--include_known", "--k=99").out.splitlines()) == len(names)
     (tmp_path / "odd").write_bytes(bytes(range(32, 127)) * 20)
-    ended = run(tmp_path, "app.recommend", f"--workdir={trained}", f"--items_file={tmp_path}/odd")
-    assert len(refusal(ended)) < len(str(trained)) + 200
-    ended = run(tmp_path, "app.recommend", f"--workdir={tmp_path}", "user3")
-    assert "no run of --task=recommend there; give another workdir, or train" in refusal(ended)
-    ended = run(tmp_path, "app.predict", f"--workdir={trained}", stdin="text")
-    said = "no run of --task=classify there, but one of --task=recommend; give another workdir"
-    assert said in refusal(ended)
+    assert len(refused(tmp_path, *ask, f"--items_file={tmp_path}/odd")) < len(str(trained)) + 200
+    line = refused(tmp_path, "app.recommend", f"--workdir={tmp_path}", "user3")
+    assert "no run of --task=recommend there; give another workdir, or train" in line
+    line = refused(tmp_path, "app.predict", f"--workdir={trained}", stdin="text")
+    assert "no run of --task=classify there, but one of --task=recommend; give another" in line
 
 
 @pytest.mark.slow
@@ -198,19 +183,5 @@ def test_the_configuration_trains(tmp_path, pairs):
     config = ("app.train", f"--flagfile={ROOT}/configs/recommend.cfg", f"--corpus={pairs}")
     small = ("--model=neumf", "--loss=bpr", "--epochs=1", f"--workdir={tmp_path}/run")
     done(tmp_path, *config, *small)
-    ended = run(tmp_path, "app.export", f"--workdir={tmp_path}/run", "--output=v")
-    assert "--model=neumf has layers" in refusal(ended)
-
-
-def test_a_damaged_checkpoint_is_told_in_a_line_each(tmp_path, pairs, trained):
-    run_copy = shutil.copytree(trained, tmp_path / "run")
-    checkpoints = sorted(run_copy.glob("checkpoints/step-*"))
-    for checkpoint in checkpoints:
-        data = next(checkpoint.glob("tables.data-*"))
-        damaged = bytearray(data.read_bytes())
-        damaged[0] ^= 1
-        data.write_bytes(damaged)
-    ended = run(tmp_path, "app.evaluate", f"--workdir={run_copy}", f"--heldout={pairs}")
-    lines = ended.err.splitlines()
-    assert ended.code == 1 and len(lines) == len(checkpoints) + 1, ended.err
-    assert all("is damaged" in line or "every checkpoint" in line for line in lines), ended.err
+    line = refused(tmp_path, "app.export", f"--workdir={tmp_path}/run", "--output=v")
+    assert "--model=neumf has layers" in line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import signal
 
@@ -18,53 +17,14 @@ from tests.integration.commands import (
     train,
 )
 
-ALWAYS_SAVE = ("--checkpoint_minutes=0", "--keep_checkpoints=2")
-SLOW = pytest.mark.slow  # the same in another way
-
 
 @pytest.mark.parametrize(
-    "cache", [pytest.param(cache, marks=SLOW) for cache in ("memory", "none", "disk")]
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
 )
-def test_killed_three_times(tmp_path, corpus, trained, cache):
-    workdir, last = tmp_path / "run", newest_step(trained)
-    draw = random.Random()  # a moment that is another one in every run of the tests
-    for third in range(3):
-        step = draw.randrange(third * last // 3, (third + 1) * last // 3 - 4)
-        later = draw.random() * 0.02  # into the steps or the next checkpoint
-        command = Command(tmp_path, *train(workdir, corpus, f"--cache={cache}", *ALWAYS_SAVE))
-        ended = command.signal_when(lambda step=step: newest_step(workdir) >= step, later=later)
-        assert ended.code == -signal.SIGKILL, (step, later, ended)
-    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
-    assert "resuming at step" in ended.err
-    assert tensors(workdir) == tensors(trained)
-    logged = steps_logged(workdir)
-    assert logged == sorted(set(logged)) and logged[-1] == last
-    assert not list(workdir.rglob(".*"))
-
-
-@pytest.mark.slow
-def test_killed_before_the_first_checkpoint(tmp_path, corpus, trained):
-    workdir = tmp_path / "run"
-    for file in ("lock", "flags.cfg", "corpus.json", "metrics.jsonl"):
-        command = Command(tmp_path, *train(workdir, corpus))
-        assert command.signal_when((workdir / file).exists).code == -signal.SIGKILL
-        if file == "lock":
-            assert not (workdir / "flags.cfg").exists()
-        assert newest_step(workdir) == -1
-    done(tmp_path, *train(workdir, corpus))
-    assert tensors(workdir) == tensors(trained)
-    assert steps_logged(workdir) == steps_logged(trained)
-
-
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=SLOW), signal.SIGTERM])
 def test_stopped_by_a_signal(tmp_path, corpus, trained, number):
     workdir = tmp_path / "my run"
     command = Command(tmp_path, *train(workdir, corpus))
-
-    def is_underway():
-        return len(steps_logged(workdir)) > 4
-
-    ended = command.signal_when(is_underway, number)
+    ended = command.signal_when(lambda: len(steps_logged(workdir)) > 4, number)
     assert ended.code == 130 and "Traceback" not in ended.err
     again = f"lexrow train --workdir='{workdir}'"
     assert ended.err.splitlines()[-1].endswith(

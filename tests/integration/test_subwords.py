@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.checkpoints.stored import read_rows
 from app.evaluation.lexicon import make_lexicon
 from app.evaluation.nearest_words import nearest
 from app.tasks import trained_vectors
 from app.text.subwords import hash_words
 from app.types import NgramRule
-from tests.integration.commands import (
-    WORDS,
-    Command,
-    checkpoint,
-    done,
-    newest_step,
-    refusal,
-    run,
-    tensors,
-    train,
-)
+from tests.integration.commands import WORDS, done, export, refused, train
 from tests.integration.test_tables import HALF, STAGED, assert_same, in_file, rows
 
 SUBWORDS = ("--min_ngram=2", "--max_ngram=4", "--ngram_buckets=500")
@@ -76,7 +64,7 @@ def with_subwords(tmp_path_factory, corpus):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["skipgram", pytest.param("cbow", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", ["skipgram", "cbow"])
 def test_unseen_inflections_land_by_their_stems(tmp_path, morphology, model):
     path, families = morphology
     flags = (f"--model={model}", "--dim=16", "--subsample=0", "--epochs=3")
@@ -87,22 +75,8 @@ def test_unseen_inflections_land_by_their_stems(tmp_path, morphology, model):
         best = {neighbor.word for neighbor in nearest(lexicon, [word], 3)[0]}
         assert best <= family, (word, best)
     done(tmp_path, *train(tmp_path / "without", path, *flags))
-    for word in families:
-        ended = run(tmp_path, "app.neighbors", f"--workdir={tmp_path}/without", word)
-        assert "unknown word" in refusal(ended)
-
-
-@pytest.mark.slow
-def test_vectors_are_means_of_the_rows(with_subwords):
-    vectors = trained_vectors.load(with_subwords)
-    stored = read_rows(checkpoint(with_subwords), "input")
-    count = len(vectors.tokens)
-    rows = {bucket: count + n for n, bucket in enumerate(vectors.ngrams.buckets_N.tolist())}
-    assert stored.shape == (count + len(rows), 8) and len(rows) < 500
-    for number in (0, 7, count - 1):
-        buckets = hash_words([vectors.tokens[number]], vectors.ngrams.rule).buckets_N
-        expected = stored[[number, *(rows[bucket] for bucket in buckets)]].mean(axis=0)
-        np.testing.assert_allclose(vectors.matrix[number], expected, rtol=1e-5, atol=1e-6)
+    line = refused(tmp_path, "app.neighbors", f"--workdir={tmp_path}/without", *families)
+    assert line.count("unknown word") > 1
 
 
 @pytest.mark.slow
@@ -116,38 +90,15 @@ def test_words_that_were_never_seen_get_answers(tmp_path, with_subwords):
     scored = json.loads(record.read_text())
     for name in ("ws353", "simlex999", str(pairs)):
         assert scored[name]["skipped"] == 0 < scored[name]["used"]
-    output = tmp_path / "model"
-    done(tmp_path, "app.export", workdir, "--format=saved_model", f"--output={output}")
-    lookup = tf.saved_model.load(str(output)).signatures["lookup"]
+    export(tmp_path, with_subwords, "saved_model", "model")
+    lookup = tf.saved_model.load(str(tmp_path / "model")).signatures["lookup"]
     assert lookup(words=tf.constant(["baba"]))["vectors"].numpy().any()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("query", ["", "  ", "two words", "\udcff"])
-def test_a_query_that_is_no_word(tmp_path, with_subwords, query):
-    ended = run(tmp_path, "app.neighbors", f"--workdir={with_subwords}", query)
-    assert "is no word" in refusal(ended)
-
-
-@pytest.mark.slow
-def test_killed_and_resumed(tmp_path, corpus, with_subwords):
-    workdir, half = tmp_path / "run", newest_step(with_subwords) // 2
-    command = Command(tmp_path, *train(workdir, corpus, *SUBWORDS, "--checkpoint_minutes=0"))
-    assert command.signal_when(lambda: newest_step(workdir) >= half).code == -signal.SIGKILL
-    done(tmp_path, "app.train", f"--workdir={workdir}")
-    assert tensors(workdir) == tensors(with_subwords)
-
-
-@pytest.mark.slow
-def test_staged_rows_end_as_those_on_the_device(tmp_path, corpus, with_subwords):
-    done(tmp_path, *train(tmp_path / "run", corpus, *SUBWORDS, *STAGED))
-    assert tensors(tmp_path / "run") == tensors(with_subwords)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sharded", "file"])
+@pytest.mark.parametrize("kind", ["host", "sharded", "file"])
 def test_other_tables_end_as_those_on_the_device(tmp_path, corpus, with_subwords, kind):
-    flags = {"sharded": ("--table=sharded",), "file": in_file(tmp_path)}[kind]
+    flags = {"host": STAGED, "sharded": ("--table=sharded",), "file": in_file(tmp_path)}[kind]
     done(tmp_path, *train(tmp_path / "run", corpus, *SUBWORDS, *flags))
     assert_same(rows(tmp_path / "run"), rows(with_subwords))
 
@@ -178,25 +129,3 @@ def test_a_plan_has_the_rows_of_the_buckets(tmp_path, corpus):
     ended = done(tmp_path, *train(tmp_path / "run", corpus, *SUBWORDS, "--plan_only"))
     buckets = np.unique(hash_words(WORDS, NgramRule(2, 4, 500)).buckets_N)
     assert f"input {len(WORDS) + len(buckets)} x 8" in ended.out
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--min_ngram=5", "--max_ngram=4"), "--min_ngram=5 is above --max_ngram=4"),
-        (("--max_ngram=101",), "--max_ngram=101: give at most 100"),
-        (("--max_ngram=-1",), "--max_ngram=-1: give at least 0"),
-        (("--max_ngram=4", "--ngram_buckets=2000000000"), "--ngram_buckets=2000000000: give at"),
-        (("--min_ngram=2",), "--min_ngram=2 means nothing without subwords; give --max_ngram=6"),
-        (("--ngram_buckets=500",), "--ngram_buckets=500 means nothing without subwords"),
-        ((*SUBWORDS, "--table=dynamic"), "--max_ngram=4 needs a vocabulary"),
-    ],
-)
-def test_flags_that_cannot_be(tmp_path, corpus, flags, said):
-    assert said in refusal(run(tmp_path, *train(tmp_path / "run", corpus, *flags)))
-    assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-def test_a_workdir_keeps_its_subwords(tmp_path, with_subwords):
-    ended = run(tmp_path, "app.train", f"--workdir={with_subwords}", "--max_ngram=3")
-    assert "--max_ngram=3: --workdir=" in refusal(ended)

@@ -1,23 +1,34 @@
 """Runs on every kind of table end as those on the device, also when killed, and go on from one
-kind to another."""
+kind to another; a plan says what they take."""
 
 from __future__ import annotations
+
+import functools
+import re
 
 import numpy as np
 import pytest
 
 from app.checkpoints.checkpoint import list_checkpoints
 from app.checkpoints.stored import read_rows
+from app.system import machine
+from app.text import vocabulary
 from tests.integration.commands import (
+    SMALL,
+    Command,
     done,
-    refusal,
+    newest_step,
+    refused,
     run,
     tensors,
     train,
 )
 
 STAGED = ("--table=host", "--hot_rows=7", "--stage_steps=5")
+MANY = 12_000
+UNITS = {"MB": 1e6, "GB": 1e9}
 HALF = ("--table_dtype=bfloat16", "--slot_dtype=float16", "--optimizer=lazy_adam")
+train_dynamic = functools.partial(train, small=(*SMALL, "--table=dynamic", "--table_gb=0.1"))
 
 
 def rows(workdir):
@@ -66,38 +77,72 @@ def test_a_run_goes_on_with_another_kind_of_table(tmp_path, corpus):
     assert "table 'output' of kind file becomes one of kind device" in ended.err
 
 
+def test_a_run_that_does_not_fit_is_refused(tmp_path, corpus):
+    command = train(tmp_path / "run", corpus, *STAGED, "--device_memory=0.00001")
+    assert "the run does not fit: CPU:0 has 0.0 MB free, and" in refused(tmp_path, *command)
+
+
 @pytest.mark.slow
-def test_a_file_of_another_run_is_refused(tmp_path, corpus):
-    done(tmp_path, *train(tmp_path / "one", corpus, *in_file(tmp_path)))
-    before = (tmp_path / "rows").read_bytes()
-    said = refusal(run(tmp_path, *train(tmp_path / "other", corpus, *in_file(tmp_path))))
-    assert f"--table_file={tmp_path}/rows belongs to another run" in said
-    assert (tmp_path / "rows").read_bytes() == before
-    (tmp_path / "rows").write_bytes(before[: len(before) // 2])
-    said = refusal(run(tmp_path, "app.train", f"--workdir={tmp_path}/one", "--epochs=3"))
-    assert f"--table_file={tmp_path}/rows" in said and "truncated" in said
+def test_words_that_get_rows_as_they_come(tmp_path, corpus):
+    workdir = tmp_path / "run"
+    ended = done(tmp_path, *train_dynamic(workdir, corpus))
+    assert "vocabulary  grows with the text" in ended.out
+    words = vocabulary.load(str(workdir / "vocab.tsv"))
+    first = done(tmp_path, "app.neighbors", f"--workdir={workdir}", words.tokens[0])
+    assert any(word in first.out for word in words.tokens[1:])
+    plan = done(tmp_path, *train_dynamic(workdir, corpus, "--plan_only"))
+    assert "words and their counts" in plan.out
+    done(tmp_path, *train_dynamic(workdir, corpus, "--epochs=3"))
+    again = vocabulary.load(str(workdir / "vocab.tsv"))
+    assert again.counts.sum() == pytest.approx(1.5 * words.counts.sum(), rel=0.01)
 
 
+@pytest.mark.slow
+def test_too_few_rows_and_another_kind_of_table_end_in_one_line(tmp_path, corpus):
+    command = train_dynamic(tmp_path / "few", corpus, "--table_gb=0.000001", "--dim=300")
+    assert "--table_gb=1e-06: a word takes" in refused(tmp_path, *command)
+    few = run(tmp_path, *train_dynamic(tmp_path / "few", corpus, "--table_gb=0.000003"))
+    assert few.code == 1 and "rows are full" in few.err.splitlines()[-1]
+    one, other = tmp_path / "one", tmp_path / "other"
+    usual = ("--epochs=1", "--table_gb=2.0", "--min_count=5")  # which a workdir keeps
+    done(tmp_path, *train(one, corpus, "--min_count=5", "--epochs=1"))
+    found = run(tmp_path, *train_dynamic(one, corpus, *usual))
+    assert found.code == 1 and "by id, and --table=dynamic" in found.err.splitlines()[-1]
+    done(tmp_path, *train_dynamic(other, corpus, *usual))
+    found = run(tmp_path, *train(other, corpus, "--min_count=5", "--table=device"))
+    assert found.code == 1 and "by key and not by id" in found.err.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def many_words(tmp_path_factory):
+    """A corpus of so many words, each of which comes three times."""
+    path = tmp_path_factory.mktemp("text") / "words.txt"
+    lines = (" ".join(f"w{word + line}" for word in range(60)) for line in range(0, MANY, 60))
+    path.write_text("\n".join(lines) * 3)
+    return path
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    "flags",
     [
-        (("--table=host", "--hot_rows=many"), "--hot_rows=many: give a number of rows, or `auto`"),
-        (("--hot_rows=5",), "--hot_rows=5 means nothing to --table=device, only to host"),
-        (
-            (*STAGED, "--device_memory=0.00001"),
-            "the run does not fit: CPU:0 has 0.0 MB free, and",
-        ),
+        ("--optimizer=lazy_adam",),
+        ("--table_dtype=bfloat16",),
+        ("--table=host", "--hot_rows=3000", "--stage_steps=2"),
+        ("--table=dynamic", "--table_gb=0.25"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(tmp_path, corpus, flags, said):
-    assert said in refusal(run(tmp_path, *train(tmp_path / "run", corpus, *flags)))
-
-
-@pytest.mark.slow
-def test_a_plan_takes_no_memory_and_writes_nothing(tmp_path, corpus):
-    flags = "--plan_only", "--cache=disk", "--dim=100000", *STAGED[1:]
-    command = train(tmp_path / "run", corpus, *flags)
-    ended = done(tmp_path, *command, "--table=host")
-    assert not (tmp_path / "run").exists()
-    for word in ("input: hot rows", "output: cached rows", "activations", "total"):
-        assert word in ended.out
+def test_a_run_takes_what_was_planned(tmp_path, many_words, flags):
+    workdir = tmp_path / "run"
+    more = ("--dim=2000", "--epochs=1", "--min_count=2", "--subsample=0", *flags)
+    planned = done(tmp_path, *train(workdir, many_words, *more, "--plan_only"))
+    (memory,) = re.findall(r"^memory +(.*)$", planned.out, re.MULTILINE)
+    found = re.findall(r"([\d.]+) ([MG]B)", memory)
+    expected = sum(float(number) * UNITS[unit] for number, unit in found)
+    command, peak = Command(tmp_path, *train(workdir, many_words, *more)), 0
+    status = machine.Path(f"/proc/{command.process.pid}/status")
+    while command.process.is_alive() and newest_step(workdir) < 0:  # then vectors are scored
+        taken = machine.read_field(status, "RssAnon")
+        peak = max(peak, int(taken.split()[0]) * 1024 if taken else 0)
+    assert command.ended().code == 0
+    assert peak == pytest.approx(expected, rel=0.1)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 
 import pytest
 
 from tests.integration.commands import (
+    WORDS,
     checkpoint,
     done,
     logged,
     newest_step,
-    refusal,
+    refused,
     run,
     steps_logged,
     tensors,
@@ -65,66 +65,20 @@ def test_other_text_on_a_finished_run(tmp_path, workdir, trained):
     assert "other text" not in done(tmp_path, "app.train", *more).err
 
 
-def test_other_text_in_the_middle_of_a_run(tmp_path, workdir):
-    flags = workdir / "flags.cfg"
-    flags.write_text(flags.read_text().replace("--epochs=2", "--epochs=9"))
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--dim=9", "--dim=9: --workdir={} was made with 8; give that, or a new --workdir"),
+        ("--task=classify", "--task=classify: --workdir={} was made with words; give that, or a"),
+        ("--noshuffle", "--shuffle=false: --workdir={} was made with true; give that, or a new"),
+        ("--epochs=1", "--epochs=1: the run in --workdir={} has trained 2 already; give more"),
+    ],
+)
+def test_a_flag_that_a_finished_run_cannot_have(tmp_path, workdir, flag, message):
     before = contents(workdir)
-    other = write_corpus(tmp_path / "other.txt", seed=5)
-    line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}", f"--corpus={other}"))
-    assert line.endswith(
-        f"--corpus={other} is not what --workdir={workdir} was made with; "
-        "give that, or a new --workdir"
-    )
+    line = refused(tmp_path, "app.train", f"--workdir={workdir}", flag)
+    assert message.format(workdir) in line
     assert contents(workdir) == before
-
-
-def test_a_flag_that_would_change_what_is_stored(tmp_path, workdir):
-    before = contents(workdir)
-    for flag, stored in (
-        ("--dim=9", 8),
-        ("--task=classify", "words"),
-        ("--noshuffle", "true"),
-        ("--optimizer=sgd", "rowwise_adagrad"),
-    ):
-        line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}", flag))
-        name = flag.strip("-").partition("=")[0].removeprefix("no")
-        assert f"--{name}=" in line
-        assert f"was made with {stored}; give that, or a new --workdir" in line
-    assert contents(workdir) == before
-
-
-@pytest.mark.slow
-def test_fewer_epochs_than_are_trained(tmp_path, workdir):
-    before = contents(workdir)
-    line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}", "--epochs=1"))
-    assert f"--epochs=1: the run in --workdir={workdir} has trained 2 already; give more" in line
-    assert contents(workdir) == before
-
-
-def test_damaged_flags(tmp_path, workdir):
-    flags = workdir / "flags.cfg"
-    flags.write_text(flags.read_text().replace("--dim=8", "--dim=eight"))
-    line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}"))
-    assert f"{flags}: --dim=eight: " in line and "mend it, or choose a new --workdir" in line
-    flags.write_bytes(b"--dim=\xff\n")
-    assert f"cannot read {flags}: " in refusal(run(tmp_path, "app.train", f"--workdir={workdir}"))
-
-
-@pytest.mark.slow
-def test_another_job_in_the_workdir(tmp_path, workdir):
-    before = contents(workdir)
-    with open(workdir / "lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        line = refusal(run(tmp_path, "app.train", f"--workdir={workdir}"))
-        remedy = "wait for it or choose another folder"
-        assert line.endswith(f"--workdir={workdir}: another job is running there; {remedy}")
-        done(tmp_path, "app.train", f"--workdir={workdir}", "--plan_only")
-    assert contents(workdir) == before
-
-
-def test_the_newest_checkpoints_are_kept(trained):
-    steps = [int(path.name[5:]) for path in sorted((trained / "checkpoints").iterdir())]
-    assert steps == [newest_step(trained) - 4, newest_step(trained) - 2, newest_step(trained)]
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, workdir, trained):
@@ -136,19 +90,6 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, workdir, tra
     assert f"resuming at step {newest_step(trained) - 2}" in ended.err
     assert tensors(workdir) == tensors(trained)
     assert "damaged" not in done(tmp_path, "app.evaluate", f"--workdir={workdir}").err
-
-
-@pytest.mark.slow
-def test_all_checkpoints_damaged(tmp_path, workdir):
-    for path in (workdir / "checkpoints").iterdir():
-        (path / "state.json").write_text("{")
-    before = contents(workdir / "checkpoints")
-    ended = run(tmp_path, "app.train", f"--workdir={workdir}")
-    assert ended.code == 1 and "Traceback" not in ended.err
-    assert ended.err.splitlines()[-1].endswith(
-        f"every checkpoint in {workdir}/checkpoints is damaged; train in a new workdir"
-    )
-    assert contents(workdir / "checkpoints") == before
 
 
 @pytest.mark.slow
@@ -185,3 +126,15 @@ def test_a_full_disk_while_logging(tmp_path, corpus):
     assert f"cannot write {tmp_path}/run/" in last
     remedy = "raise the limit of the size of a file (ulimit -f) and run again"
     assert last.endswith(f": File too large; {remedy}")
+
+
+@pytest.mark.slow
+def test_a_vocabulary_of_other_text_leaves_the_rate_to_fall_evenly(tmp_path):
+    """The learning rate goes by the length of the text, which such a vocabulary does not tell."""
+    lines = (f"{word}\t{90_000 - rank}\n" for rank, word in enumerate(WORDS))
+    (tmp_path / "words.tsv").write_text("".join(lines), encoding="utf-8")
+    corpus = write_corpus(tmp_path / "a.txt", 300)
+    vocabulary = f"--vocab={tmp_path}/words.tsv"
+    done(tmp_path, *train(tmp_path / "run", corpus, vocabulary, "--epochs=1"))
+    rates = [row["learning_rate"] for row in logged(tmp_path / "run")]
+    assert rates[0] == 0.3 and rates[-1] < 0.05

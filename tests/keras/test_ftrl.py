@@ -10,16 +10,7 @@ import pytest
 import tensorflow as tf
 
 from app.keras import Ftrl
-from tests.keras import table_models as models
-from tests.keras.updates import (
-    RATE,
-    identical,
-    make_stream,
-    make_variables,
-    near,
-    train,
-    whole,
-)
+from tests.keras.updates import RATE, identical, make_stream, make_variables, near, train, whole
 from tests.reference import optimizers as reference
 
 OPTIONS = [
@@ -72,32 +63,6 @@ def test_rows_and_slots_are_those_of_the_paper(options, sparse):
             np.testing.assert_allclose(variable[row], state[slot], rtol=1e-5, atol=1e-5)
     idle = ~np.any([whole(ids, values).any(axis=1) for ids, values, _ in stream], axis=0)
     assert idle.any() and found[idle].tobytes() == before[idle].tobytes()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", models.KINDS)
-def test_tables_of_all_kinds_are_trained_alike(kind, tmp_path):
-    states = []
-    for each in (kind, "device"):
-        optimizer = Ftrl(0.1, l1_regularization_strength=0.01)
-        model = models.make_model(models.make_layer(each, tmp_path), optimizer)
-        models.fit(model)
-        states.append(models.state(model))
-    assert states[0] == states[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["device", "host"])
-@pytest.mark.parametrize("l1", [0.0, 0.01])
-def test_a_saved_model_goes_on_as_if_it_had_never_stopped(kind, l1, tmp_path):
-    optimizer = Ftrl(0.1, l1_regularization_strength=l1)
-    model = models.make_model(models.make_layer(kind, tmp_path), optimizer)
-    models.fit(model)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    for each in (model, loaded):
-        models.fit(each)
-    assert models.state(loaded) == models.state(model)
 
 
 @pytest.mark.parametrize(

@@ -60,14 +60,6 @@ def trained(kind, folder, dtype, optimizer=LazyAdam, **compiled):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("kind", models.KINDS)
-def test_tables_of_all_kinds_draw_alike(kind, dtype, tmp_path):
-    device = trained("device", tmp_path, dtype)
-    assert models.state(trained(kind, tmp_path, dtype)) == models.state(device)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", HALVES)
 def test_a_table_on_the_host_draws_alike_under_xla(dtype, tmp_path):
     host, device = (
         trained(kind, tmp_path, dtype, RowwiseAdagrad, jit_compile=True)

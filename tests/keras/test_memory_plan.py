@@ -29,7 +29,7 @@ from app.keras import (
     memory_plan,
 )
 from app.keras.tables import table_memory
-from app.tables.cached import ReadThroughTable
+from app.tables.cached import CachedTable
 from tests.keras import table_models as models
 
 ROWS, COLUMNS = 2_000, 8
@@ -61,6 +61,11 @@ def make_layer(kind, folder, cls=RowEmbedding, **options):
     return cls(ROWS, COLUMNS, **options)
 
 
+def parts(plan):
+    """The bytes by the part of a table, of which that of its rows has the name "words"."""
+    return {item.name.removeprefix("words: "): item.bytes for item in plan}
+
+
 def train(layer, optimizer):
     model = models.make_model(layer, optimizer)
     model.train_on_batch(models.IDS, models.TARGETS)
@@ -72,19 +77,19 @@ def train(layer, optimizer):
 def test_slots_are_those_that_the_optimizer_makes(optimizer, tmp_path):
     make, columns = OPTIMIZERS[optimizer]
     layer = make_layer("host", tmp_path)
-    (planned,) = memory_plan(layer, make()).tables
+    planned = memory_plan(layer, make())
     assert not layer.built
-    assert planned.slots_bytes == 4 * columns * ROWS
+    assert parts(planned).get("optimizer", 0) == 4 * columns * ROWS
     model = train(layer, make())
-    assert layer.embeddings.table.bytes() == planned.rows_bytes + planned.slots_bytes
-    assert memory_plan(model).tables == (planned,)
+    assert planned.totals == {"host memory": layer.embeddings.table.bytes()}
+    assert memory_plan(model) == planned
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_plan_of_every_kind_is_what_its_table_takes(kind, tmp_path):
     layer = make_layer(kind, tmp_path)
-    (planned,) = memory_plan(layer, LazyAdam()).tables
+    planned = memory_plan(layer, LazyAdam())
     assert list(tmp_path.iterdir()) == [] and not layer.built
     model = train(layer, LazyAdam())
     if kind == "device":
@@ -93,9 +98,9 @@ def test_the_plan_of_every_kind_is_what_its_table_takes(kind, tmp_path):
     else:
         table = layer.embeddings.table
         taken = getattr(table, "backing", table).bytes()
-    assert taken == planned.rows_bytes + planned.slots_bytes
+    assert taken == parts(planned)["words"] + parts(planned)["optimizer"]
     place = "disk" if kind == "file" else "host memory"
-    assert planned.by_place == {place: taken + planned.cache_bytes + planned.map_bytes}
+    assert planned.totals == {place: sum(parts(planned).values())}
     if kind == "file":
         assert 0 < (tmp_path / "new" / "rows.bin").stat().st_size - taken < 100_000
 
@@ -103,29 +108,29 @@ def test_the_plan_of_every_kind_is_what_its_table_takes(kind, tmp_path):
 @pytest.mark.slow
 def test_the_plan_of_a_cache_is_what_it_takes(tmp_path):
     layer = make_layer("hot", tmp_path)
-    (planned,) = memory_plan(layer, LazyAdam()).tables
+    planned = parts(memory_plan(layer, LazyAdam()))
     train(layer, LazyAdam())
     table = layer.embeddings.table
-    assert isinstance(table, ReadThroughTable)
-    assert planned.cache_bytes == table.bytes()
+    assert isinstance(table, CachedTable)
+    assert planned["cached rows"] == table.bytes()
     maps = [value for value in vars(table.cache_map).values() if isinstance(value, np.ndarray)]
     maps += [table._ids_P, table._positions_V.numpy()]
-    assert planned.map_bytes == sum(array.nbytes for array in maps)
+    assert planned["cache maps"] == sum(array.nbytes for array in maps)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key_dtype", ["int64", "string"])
 def test_a_dynamic_table_counts_with_all_rows_in_use(key_dtype):
-    layer = DynamicEmbedding(COLUMNS, key_dtype, capacity=ROWS)
-    (planned,) = memory_plan(layer, LazyAdam()).tables
+    layer = DynamicEmbedding(COLUMNS, key_dtype, capacity=ROWS, name="words")
+    planned = parts(memory_plan(layer, LazyAdam()))
     keys = np.arange(ROWS // 4 * 4).reshape(-1, 4)
     model = models.make_model(layer, LazyAdam(), key_dtype)
     keys = keys if key_dtype == "int64" else np.char.zfill(keys.astype(str), 12).astype(object)
     model.train_on_batch(keys, np.ones((len(keys), 1)))
     table = layer.embeddings.table
-    assert table.row_store.bytes() == planned.rows_bytes + planned.slots_bytes
+    assert table.row_store.bytes() == planned["words"] + planned["optimizer"]
     keys_bytes = table.key_map.bytes()  # without the arrays of an eviction
-    assert keys_bytes < planned.map_bytes <= 2 * keys_bytes
+    assert keys_bytes < planned["keys"] <= 2 * keys_bytes
 
 
 def test_optimizers_for_some_layers():
@@ -135,21 +140,25 @@ def test_optimizers_for_some_layers():
     chosen = keras.optimizers.OptimizerMap(keras.optimizers.Adam())
     chosen["b/.*"] = RowwiseAdagrad()
     plan = memory_plan(model, keras.optimizers.MultiOptimizer(chosen))
-    assert [table.slots_bytes for table in plan.tables] == [2 * TABLE, 4 * ROWS]
+    assert [item.bytes for item in plan] == [TABLE, 2 * TABLE, TABLE, 4 * ROWS]
     assert memory_plan(model, "sgd").totals == {"host memory": 2 * TABLE}
     model.layers[0].trainable = False
-    assert [table.slots_bytes for table in memory_plan(model, "adam").tables] == [0, 2 * TABLE]
+    assert [item.bytes for item in memory_plan(model, "adam")] == [TABLE, TABLE, 2 * TABLE]
 
 
 def test_it_prints_a_line_for_each_table_and_place(tmp_path):
     model = keras.Sequential([make_layer("hot", tmp_path), make_layer("file", tmp_path, name="f")])
     model.compile(RowwiseAdagrad())
-    lines = str(memory_plan(model)).splitlines()
-    header, hot, file, *totals = [" ".join(line.split()) for line in lines]
-    assert header == "layer table shape dtype rows optimizer cache maps where"
-    assert hot == "words host 2,000 x 8 float32 64.00 kB 8.00 kB 10.80 kB 23.20 kB host memory"
-    assert file == "f file 2,000 x 8 float32 64.00 kB 8.00 kB - - disk"
-    assert totals == ["total: 106.00 kB of host memory", "total: 72.00 kB of disk"]
+    assert [" ".join(line.split()) for line in str(memory_plan(model)).splitlines()] == [
+        "words 2,000 x 8 float32 host memory 0.1 MB",
+        "words: optimizer 2,000 rows host memory 0.0 MB",
+        "words: cached rows 300 rows host memory 0.0 MB",
+        "words: cache maps 2,000 ids host memory 0.0 MB",
+        "f 2,000 x 8 float32 disk 0.1 MB",
+        "f: optimizer 2,000 rows disk 0.0 MB",
+        "total host memory 0.1 MB",
+        "total disk 0.1 MB",
+    ]
     assert str(memory_plan(keras.layers.Dense(1))) == "no table"
 
 
@@ -184,7 +193,7 @@ def test_the_plan_of_an_output_layer_is_what_it_takes(name, dtype):
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_an_output_layer_that_does_not_fit_is_refused_before_a_table_is_made(name, little):
     layer = OUTPUTS[name]()
-    need = sum(table.rows_bytes for table in memory_plan(layer, hidden_size=COLUMNS - 1).tables)
+    need = memory_plan(layer, hidden_size=COLUMNS - 1).totals["host memory"]
     for free in (need // 2, need - 1):
         little(free, 0)
         with pytest.raises(

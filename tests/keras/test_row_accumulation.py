@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import SGD, Adagrad, LazyAdam, LossScaleOptimizer, RowEmbedding, add_gradients
+from app.keras import SGD, Adagrad, LazyAdam, RowEmbedding, add_gradients
 from tests.keras import table_models as models
 from tests.keras.updates import RATE, make_stream, make_variables, near, train, whole
 
@@ -66,26 +66,10 @@ def trained(kind, folder, make=LazyAdam, way=models.fit, **compiled):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [models.fit, models.fit_in_tape])
-@pytest.mark.parametrize("kind", models.KINDS)
-def test_tables_of_all_kinds_are_trained_alike(kind, way, tmp_path):
-    ours, device = (trained(each, tmp_path, way=way) for each in (kind, "device"))
-    assert models.state(ours) == models.state(device)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [{"run_eagerly": True}, {"steps_per_execution": 2}], ids=str)
 def test_ways_to_compile(compiled, tmp_path):
     ours, usual = (trained("device", tmp_path, **each) for each in (compiled, {}))
     near([ours.get_weights()[0]], [usual.get_weights()[0]])
-
-
-@pytest.mark.slow
-def test_under_a_loss_scale(tmp_path):
-    def scaled(rate, **options):
-        return LossScaleOptimizer(LazyAdam(rate, **options), initial_scale=8.0)
-
-    near(*(trained("device", tmp_path, make).get_weights() for make in (scaled, LazyAdam)))
 
 
 @pytest.mark.slow

@@ -9,16 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import (
-    SGD,
-    Adagrad,
-    Ftrl,
-    LazyAdam,
-    LazyAdamW,
-    LossScaleOptimizer,
-    RowEmbedding,
-    RowwiseAdagrad,
-)
+from app.keras import SGD, Adagrad, Ftrl, LazyAdam, LazyAdamW, LossScaleOptimizer, RowwiseAdagrad
 from tests.keras.updates import (
     KINDS,
     RATE,
@@ -171,15 +162,6 @@ def test_gradients_are_clipped_as_the_dense_ones(option):
         assert not option or np.abs(found[part] - free[part]).max() > 1e-2
 
 
-@pytest.mark.parametrize("name", ["momentum", "adamw"])
-def test_momentum_and_moments_see_clipped_gradients(name):
-    found, expected = (
-        train(make(name, global_clipnorm=0.5), make_variables(), make_stream(True), sparse)[-1]
-        for make, sparse in ((ours, True), (theirs, False))
-    )
-    near(found[:3], expected[:3])
-
-
 @pytest.mark.parametrize(
     ("exclude", "decaying"),
     [
@@ -219,17 +201,6 @@ def test_weights_decay_but_where_they_are_excluded(exclude, decaying):
 def test_the_learning_rate_may_be_a_schedule(kind, other, rate):
     found = train(kind(rate()), make_variables(), make_stream(all_rows=True))[-1]
     near(found, train(other(rate()), make_variables(), make_stream(all_rows=True), False)[-1])
-
-
-def test_the_learning_rate_may_be_set_between_steps():
-    ends = []
-    for make, sparse in ((ours, True), (theirs, False)):
-        optimizer, variables = make("adam"), make_variables()
-        for number, step in enumerate(make_stream(all_rows=True)):
-            optimizer.learning_rate = 0.1 / (number + 1)
-            found = train(optimizer, variables, [step], sparse)
-        ends.append(found[-1])
-    near(*ends)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
@@ -345,11 +316,6 @@ def test_other_tables_get_the_numbers_of_keras(name, kind):
     near([end(ours(name), [kind])], [end(theirs(name), ["dense"])])
 
 
-@pytest.mark.parametrize("name", ["sgd", "adagrad"])
-def test_kinds_by_turns_are_one_dense_optimizer(name):
-    near([end(ours(name), ["sparse", "dense", "mixed"])], [end(theirs(name), ["dense"])])
-
-
 @pytest.mark.parametrize("name", BY_ROW)
 def test_a_table_of_few_bits(name):
     nearest = {"rounding": "nearest"}  # draws depend on the order of the rows
@@ -358,42 +324,6 @@ def test_a_table_of_few_bits(name):
     np.testing.assert_array_equal(
         found, end(ours(name, **nearest), ["sparse"], make_variables(dtype="bfloat16"))
     )
-
-
-@pytest.mark.slow
-def test_a_model_of_tied_embeddings_trains():
-    """By the optimizer that failed where their gradient was dense."""
-    keras.utils.set_random_seed(0)
-    layer = RowEmbedding(ROWS, 3)
-    ids = keras.Input((2,), dtype="int32")
-    hidden = keras.layers.GlobalAveragePooling1D()(layer(ids))
-    scores = Tied(layer)(hidden)
-    model = keras.Model(ids, scores)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    optimizer = ours("rowwise")
-    model.compile(optimizer, loss, jit_compile=False)
-    before = layer.get_weights()[0].astype(np.float64)
-    x, y = np.array([[1, 1], [2, 5]]), np.array([3, 4])
-    model.fit(x, y, batch_size=2, verbose=0)
-    hidden = before[x].mean(axis=1)
-    chances = np.exp(hidden @ before.T)
-    errors = (chances / chances.sum(axis=1, keepdims=True) - np.eye(ROWS)[y]) / 2
-    gradient = errors.T @ hidden
-    np.add.at(gradient, x, (errors @ before)[:, np.newaxis] / 2)
-    accumulators = 0.1 + (gradient**2).mean(axis=1, keepdims=True)
-    expected = before - RATE * gradient / np.sqrt(accumulators + 1e-3)
-    near([*layer.get_weights(), optimizer.row_slots(0)["accumulator"]], [expected, accumulators])
-
-
-class Tied(keras.layers.Layer):
-    """Scores of all rows of an embedding."""
-
-    def __init__(self, embedding):
-        super().__init__()
-        self.embedding = embedding
-
-    def call(self, hidden):
-        return tf.matmul(hidden, self.embedding.embeddings, transpose_b=True)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -409,16 +339,3 @@ def test_what_is_given_may_be_read_once_only(name, scaled):
         gradients = [gradient_of(variables[0], ids, values, "sparse"), *map(tf.constant, dense)]
         optimizer.apply((each for each in gradients), (each for each in variables))
     near([each.numpy() for each in variables], trained(name)[0][-1][:3])
-
-
-@pytest.mark.parametrize("name", ["sgd", "corrected", "rowwise"])
-def test_an_optimizer_may_be_built_of_a_generator(name):
-    variables = make_variables()
-    variables[0].is_table = name == "rowwise"
-    optimizer = ours(name)
-    optimizer.build(each for each in variables)
-    ids, values, dense = next(make_stream())
-    gradients = [gradient_of(variables[0], ids, values, "sparse"), *map(tf.constant, dense)]
-    optimizer.apply(gradients)
-    near([each.numpy() for each in variables], trained(name)[0][0][:3])
-    optimizer.apply_gradients(zip(gradients, variables, strict=True))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from app.keras import (
     SGD,
     Adagrad,
+    Ftrl,
     LazyAdam,
     LazyAdamW,
     LossScaleOptimizer,
@@ -26,6 +27,8 @@ OPTIMIZERS = {
     "adagrad": lambda: Adagrad(0.1, initial_accumulator_value=0.2, clipnorm=1.0),
     "rowwise": lambda: RowwiseAdagrad(0.1, epsilon=1e-3),
     "adam": lambda: LazyAdam(0.1, beta_1=0.8, correct_skipped=True, amsgrad=True),
+    "ftrl": lambda: Ftrl(0.1),
+    "ftrl, l1": lambda: Ftrl(0.1, l1_regularization_strength=0.01),
     "adamw": lambda: LazyAdamW(
         keras.optimizers.schedules.ExponentialDecay(**SCHEDULE), correct_skipped=True
     ),
@@ -188,27 +191,6 @@ def test_the_layer_is_made_again_from_its_config(options):
     assert type(made) is RowEmbedding and made.get_config() == config
     made.build()
     assert made.embeddings_constraint is None or made.embeddings.constraint is not None
-
-
-def test_a_cloned_model_has_tables_of_its_own():
-    model = make_model(SGD(0.1))
-    clone = keras.models.clone_model(model)
-    assert type(clone.get_layer("words")) is RowEmbedding
-    clone.set_weights([weight + 1 for weight in model.get_weights()])
-    (left, right), _ = make_data()
-    assert (clone([left, right]) != model([left, right])).numpy().any()
-
-
-@pytest.mark.slow
-def test_a_quantized_model_is_saved_and_loaded(tmp_path):
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((3,), dtype="int32"), RowEmbedding(WORDS, 4)])
-    model.layers[-1].quantize("int8")
-    model.save(tmp_path / "small.keras")
-    loaded = keras.models.load_model(tmp_path / "small.keras")
-    (left, _), _ = make_data()
-    assert loaded.layers[-1].quantization_mode == "int8"
-    np.testing.assert_array_equal(loaded(left), model(left))
 
 
 def test_an_exported_model_serves_and_checks_its_ids(tmp_path):

@@ -18,10 +18,8 @@ from app.keras import (
     Softmax,
 )
 from app.keras.layers import softmax_base
-from app.losses.classes.classes import partition
 from tests.keras.graphs import as_large_as
 from tests.keras.softmax_models import (
-    CLASSES,
     COUNTS,
     DIM,
     LAYERS,
@@ -104,40 +102,6 @@ def test_the_full_softmax_is_that_of_dense(use_bias, compiled):
     np.testing.assert_allclose(found_hidden, by_hidden, atol=1e-5)
     expected = tf.concat([by_kernel, *(by[None] for by in by_bias)], axis=0)
     np.testing.assert_allclose(found_table, tf.transpose(expected), atol=1e-5)
-
-
-def dense_classes(tables, hidden_ND):
-    """log P of every id under two levels of classes, (N, V), from whole tables; differentiable."""
-    (starts,) = partition(-np.sort(-COUNTS), 2, "fewest_rows", CLASSES)
-    hidden_ND = tf.concat([hidden_ND, tf.ones_like(hidden_ND[:, :1])], axis=1)
-    output_NV, classes_NC = (tf.matmul(hidden_ND, table, transpose_b=True) for table in tables)
-    classes_NC = tf.nn.log_softmax(classes_NC)
-    ranked_NV = tf.concat(
-        [
-            classes_NC[:, c, None] + tf.nn.log_softmax(output_NV[:, starts[c] : starts[c + 1]])
-            for c in range(len(starts) - 1)
-        ],
-        axis=1,
-    )
-    return tf.gather(ranked_NV, np.argsort(np.argsort(-COUNTS, kind="stable")), axis=1)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_class_softmax_is_that_of_a_dense_construction(compiled):
-    layer, hidden, targets = built("classes"), vectors((9,)), words((9,))
-    assert not (np.diff(COUNTS) <= 0).all()
-    upstream = vectors((9,), seed=5)[:, 0]
-    tables = [table.value for table in layer.trainable_variables]
-    with tf.GradientTape() as tape:
-        tape.watch(hidden)
-        losses = -tf.gather(dense_classes(tables, hidden), targets, batch_dims=1)
-        loss = tf.reduce_sum(losses * upstream)
-    by_hidden, *by_tables = tape.gradient(loss, [hidden, *tables])
-    np.testing.assert_allclose(layer(hidden, targets), losses, atol=1e-5)
-    found_hidden, found_tables = gradients(layer, hidden, targets, upstream, compiled)
-    np.testing.assert_allclose(found_hidden, by_hidden, atol=1e-5)
-    for found, expected in zip(found_tables, by_tables, strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_nothing_as_large_as_the_table_is_made():
@@ -290,7 +254,7 @@ def test_words_outside_of_the_vocabulary_are_named(wrong, compiled):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: ClassSoftmax(0), "vocabulary_size=0: give a number from 1"),
+        (lambda: ClassSoftmax(0), "vocabulary_size=0: give an integer from 1"),
         (lambda: ClassSoftmax(2**31), "vocabulary_size=2147483648"),
         (lambda: Softmax(3, [1, 2, 3]), r"use_bias=\[1, 2, 3\]: give True or False"),
         (lambda: ClassSoftmax(2.5), "vocabulary_size=2.5: give an integer"),
@@ -338,15 +302,9 @@ def test_ranks_are_by_descending_count_and_the_lower_id_first():
     counts = np.array([2, 7, 2, 9, 7])
     order = softmax_base.order_by_count(counts)
     np.testing.assert_array_equal(order, [3, 1, 4, 0, 2])
-    np.testing.assert_array_equal(softmax_base.ranks_of(order), [3, 1, 4, 0, 2])
-    np.testing.assert_array_equal(softmax_base.ranks_of(np.array([2, 0, 1])), [1, 2, 0])
     assert order.dtype == np.int32
 
 
 @pytest.mark.parametrize("counts", [[4], [3, 3], [9, 5, 5, 0]])
 def test_counts_that_are_in_order_need_no_ranks(counts):
     assert softmax_base.order_by_count(np.array(counts)) is None
-
-
-def test_without_counts_words_follow_zipfs_law():
-    np.testing.assert_allclose(softmax_base.zipf_counts(4), [4, 2, 4 / 3, 1])

@@ -84,28 +84,6 @@ def test_only_rows_of_touched_classes_change():
 
 
 @pytest.mark.slow
-def test_sample_weights_scale_the_loss_of_each_word():
-    x, y = planted()
-    weights = np.random.default_rng(0).random(x.shape)
-    models = []
-    for give in (False, True):
-        model, _, layer = make_model("classes", keras.optimizers.SGD(1.0), mask=False)
-        model.run_eagerly = True
-        y = np.maximum(y, 0)
-        if give:
-            model.train_on_batch([x, y], y, sample_weight=weights)
-        else:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(model([x, y], training=True) * weights) / weights.size
-            model.optimizer.apply(
-                tape.gradient(loss, model.trainable_weights), model.trainable_weights
-            )
-        models.append(model.get_weights())
-    for one, other in zip(*models, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["classes", "tree", "adaptive", "samples"])
 def test_a_saved_model_goes_on_as_if_it_had_never_stopped(name, tmp_path):
     model, _, _ = make_model(name, LazyAdam(0.1), run_eagerly=True)

@@ -142,18 +142,6 @@ def test_a_program_that_is_run_again_replaces_its_file(tmp_path):
         assert (tmp_path / name).read_bytes() == before
 
 
-@pytest.mark.slow  # a process of its own
-def test_a_model_of_another_process_does_not_take_the_file(tmp_path):
-    layer = models.make_layer("file", tmp_path)
-    program = f"from tests.keras.test_table_files import build; build({layer.table_file!r})"
-    ended = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True
-    )
-    assert "words: table_file=" in ended.stderr.splitlines()[-1]
-    assert "is in use by another layer, of this process or another" in ended.stderr.splitlines()[-1]
-    np.testing.assert_array_equal(layer.get_weights()[0], models.WEIGHTS)
-
-
 @pytest.mark.parametrize("eager", [True, False])
 def test_a_file_that_is_cut_short_while_it_is_in_use(eager, tmp_path):
     layer = models.make_layer("file", tmp_path, name="words")

@@ -170,21 +170,6 @@ def test_a_large_kernel_is_not_taken_for_a_table(monkeypatch):
         model.train_on_batch(np.ones([2, 3]), np.ones([2, 1]))
 
 
-@pytest.mark.filterwarnings(f"ignore:{NUMPY}")
-def test_gradients_without_variables_are_refused_as_by_keras():
-    gradient = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), [4, 2])
-    with pytest.raises(ValueError, match="must already be built"):
-        SGD(0.1).apply([gradient])
-    optimizer = SGD(0.1)
-    optimizer.build([keras.Variable(tf.ones([4, 2]))])
-    with pytest.raises(ValueError, match="2 gradients, .* is tracking 1 trainable"):
-        optimizer.apply([gradient, gradient])
-    with pytest.raises(ValueError, match="Unknown variable"):
-        optimizer.apply([gradient], [keras.Variable(tf.ones([4, 2]))])
-    with pytest.raises(ValueError, match="No gradients provided"):
-        optimizer.apply([None])
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(keras.optimizers, "MultiOptimizer"), reason="Keras 3.12 has none")
 def test_an_optimizer_of_several_is_no_loss_scale(monkeypatch):

@@ -83,6 +83,3 @@ def test_bad_vectors_and_vocabularies(path, tmp_path):
         load_vectors(layer, path, WORDS)
     with pytest.raises(ValueError, match="users is a DynamicEmbedding; give a RowEmbedding"):
         load_vectors(DynamicEmbedding(6, "string", name="users"), path, WORDS)
-    layer.quantize("int8")
-    with pytest.raises(ValueError, match="words is quantized to int8; load vectors before that"):
-        load_vectors(layer, path, WORDS)

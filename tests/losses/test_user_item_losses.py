@@ -21,13 +21,6 @@ from app.types import Rows
 WEIGHTS = np.array([1, 0.5, 2, 0, 1, 1], np.float32)
 
 
-@pytest.fixture(autouse=True)
-def on_the_cpu():
-    """Where float32 products are float32."""
-    with tf.device("CPU:0"):
-        yield
-
-
 def drawn(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 

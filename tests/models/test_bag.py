@@ -19,13 +19,6 @@ WORDS, DIM, LABELS, RATE = 12, 6, 3, 0.1
 TEXTS = [([1, 2, 2], 0), ([3], 2), ([1, 5, 2, 9], 1)]
 
 
-@pytest.fixture(autouse=True)
-def on_the_cpu():
-    """Where float32 products are float32: a GPU may round them to TensorFloat-32."""
-    with tf.device("CPU:0"):
-        yield
-
-
 def make_bags(texts, size=12, count=5, groups=1):
     """A call of one step; the rest of it is padding."""
     ids, entries, shares = np.zeros(size), np.zeros((size, 2)), np.zeros(size)

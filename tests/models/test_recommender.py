@@ -41,12 +41,6 @@ PAIRS = UserItemPairs(
 )
 
 
-@pytest.fixture(autouse=True)
-def on_the_cpu():
-    with tf.device("CPU:0"):
-        yield
-
-
 def recommender(name, loss, row_l2=0.0):
     expected = tf.Variable(log_expected(COUNTS, len(PAIRS.users)))
     losses = {

@@ -33,13 +33,6 @@ COUNTS = np.arange(SIZE, 0, -1)
 both = pytest.mark.parametrize("name", MODELS)
 
 
-@pytest.fixture(autouse=True)
-def on_the_cpu():
-    """Where float32 products are float32: a GPU may round them to TensorFloat-32."""
-    with tf.device("CPU:0"):
-        yield
-
-
 def random_tables(seed=0):
     random = np.random.default_rng(seed)
     return {

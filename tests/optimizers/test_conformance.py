@@ -121,7 +121,7 @@ def contents(table):
     """The rows, and the state by name."""
     parts = {"rows": table, **table.slots}
     if isinstance(table, tables.Chunked):
-        table.at_home()
+        table.flush()
         parts = {name: part.backing for name, part in parts.items()}
     return {name: part.gather(tf.range(SIZE)).numpy() for name, part in parts.items()}
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from app.profiling import advice
@@ -19,6 +21,8 @@ from app.settings import (
 
 SHARES = dict.fromkeys(("input", "host_to_device", "host_compute", "launch", "device_compute"), 0.0)
 OTHER_MODEL = ModelConfig(dim=64)
+# With the default of negative sampling for an option of another optimizer.
+ADAM = OptimizerConfig(optimizer="lazy_adam", learning_rate_power=-0.3)
 
 
 def divided(cpu_only=True, **shares):
@@ -134,12 +138,11 @@ def test_of_a_host_that_is_busy():
 
 def test_of_a_step_that_is_the_work(monkeypatch):
     computing = divided(device_compute=0.8)
-    adam = OptimizerConfig(optimizer="lazy_adam")
-    own = OptimizerConfig(optimizer="lazy_adam", beta_1=0.8)
+    own = dataclasses.replace(ADAM, beta_1=0.8)
     plain = Config(model=OTHER_MODEL)
     assert asked(computing, plain) == []
     updates = {"update": 0.5}
-    assert asked(computing, Config(model=OTHER_MODEL, optimizer=adam), parts=updates) == [
+    assert asked(computing, Config(model=OTHER_MODEL, optimizer=ADAM), parts=updates) == [
         ("--optimizer=rowwise_adagrad", pytest.approx(1 / 0.8))
     ]
     assert asked(computing, plain, parts=updates) == []
@@ -160,7 +163,7 @@ def test_of_a_step_that_is_the_work(monkeypatch):
 def test_no_advice_is_refused_by_the_flags(cache, name, verdict):
     config = Config(
         input=InputConfig(cache=cache, prefetch=0, map_parallelism=1),
-        optimizer=OptimizerConfig(optimizer="lazy_adam"),
+        optimizer=ADAM,
         run=RunConfig(workdir="w"),
     )
     checks.check(config)

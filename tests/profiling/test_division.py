@@ -12,7 +12,7 @@ POOL, EIGEN = "tf_data_private_threadpool/2", "tf_numa_-1_Eigen/3"
 
 
 def of(*events, cores=2):
-    """The division and the long waits of events."""
+    """The division of events."""
     return divide(events, collect_runs(events), cores)
 
 
@@ -54,7 +54,7 @@ def test_operations_of_the_input_that_take_the_cores_count_as_input():
 
 
 def test_a_moment_of_a_gpu_counts_once():
-    found, _ = of(
+    found = of(
         *STEPS,
         stream("kernel", 1400, 700),  # while the host waits the device works
         stream("MemcpyH2D", 2050, 150),
@@ -71,7 +71,7 @@ def test_a_moment_of_a_gpu_counts_once():
 def test_a_moment_of_a_cpu_counts_once():
     """Between operations, time of the executor is `launch`, and the rest is Python's."""
     get_next = {"name": "IteratorGetNext", "kernel_type": "IteratorGetNext"}
-    found, _ = of(
+    found = of(
         *STEPS,
         event("ExecutorState::Process", 1500, 1000, "tf_Compute/1"),
         event("ExecutorState::ProcessAsync::Start", 900, 600, "tf_Compute/2", **get_next),
@@ -86,7 +86,7 @@ def test_a_moment_of_a_cpu_counts_once():
 
 def test_an_operation_ends_where_the_executor_starts_others_within_it():
     call = {"name": "loss/PartitionedCall", "kernel_type": "PartitionedCall"}
-    found, _ = of(
+    found = of(
         event("step", 0, 100, step_num="1"),
         event("ExecutorState::ProcessAsync::Start", 0, 90, "tf_Compute/1", **call),
         event("ExecutorState::ProcessAsync::Done", 40, 50, "tf_Compute/1", **call),
@@ -97,7 +97,7 @@ def test_an_operation_ends_where_the_executor_starts_others_within_it():
 
 
 def test_the_time_to_trace_a_function_does_not_count():
-    found, _ = of(
+    found = of(
         event("step", 0, 1000, step_num="0"),
         event("train", 100, 900, tf_function_call="traced-nonXla", tracing_count="1"),
         event(WAIT, 800, 200),
@@ -116,30 +116,30 @@ def test_operations_of_the_input_slow_the_steps_where_cores_are_few():
         operation("loss/Mul:Mul", 200, 800),
         operation("RegexSplit:RegexSplit", 0, 1000, POOL),
     )
-    found, _ = of(*events)
+    found = of(*events)
     assert found.competing == pytest.approx(0.8 * (1 - 5 / 8))
     assert found.crowding == pytest.approx(1800 / 2000)
-    assert of(*events, cores=8)[0].competing == 0
+    assert of(*events, cores=8).competing == 0
     # Helpers take parts of an operation, so that the step alone keeps both cores busy.
-    crowded, _ = of(*events, event("ThreadpoolListener::Region", 200, 800, EIGEN))
+    crowded = of(*events, event("ThreadpoolListener::Region", 200, 800, EIGEN))
     assert crowded.competing == pytest.approx(0.8 * (1 - 2 / 3))
     # A Python function may wait.
     waits = (*events[:3], operation("PyFunc:PyFunc", 0, 1000, POOL))
-    assert of(*waits)[0].competing == 0
+    assert of(*waits).competing == 0
 
 
 def test_what_runs_between_steps_of_an_epoch_counts():
     """But not a long stop, nor what is between epochs."""
     starts = {0: 0, 1: 1200, 2: 2400, 3: 9000, 4: 10200}
     events = [event("step", start, 1000, step_num=str(n)) for n, start in starts.items()]
-    found, _ = of(*events, event("step", 11_300, 1000, step_num="0"))
+    found = of(*events, event("step", 11_300, 1000, step_num="0"))
     assert found.calls == 6 and found.milliseconds == pytest.approx((6 * 1000 + 3 * 200) / 6e3)
     assert found.shares["host_compute"] == 1
 
 
 def test_a_profile_without_steps():
-    found, waits = of(event(WAIT, 0, 5))
-    assert found.calls == 0 and set(found.shares.values()) == {0} and waits is None
+    found = of(event(WAIT, 0, 5))
+    assert found.calls == 0 and set(found.shares.values()) == {0} and found.long_waits is None
 
 
 def test_few_calls_are_not_to_be_trusted():
@@ -160,10 +160,9 @@ def recorded(wait, steps=12):
 
 
 def test_the_first_step_of_an_epoch_waits():
-    found, waits = of(*recorded(8e6), iterator("Root::Shuffle", 0, 9, id=1))
+    waits = of(*recorded(8e6), iterator("Root::Shuffle", 0, 9, id=1)).long_waits
     assert waits.steps == [0, 0] and waits.seconds == pytest.approx(8.0)
     assert waits.share == pytest.approx(16e6 / (16e6 + 24 * 2000 + 22 * 100 + 22 * 500))
-    assert found.long_waits == waits.share
     assert str(waits) == (
         "2 steps wait 8 s for input, 100% of the time; such a step is normally the first of an "
         "epoch"
@@ -171,6 +170,6 @@ def test_the_first_step_of_an_epoch_waits():
 
 
 def test_no_step_waits_far_longer_than_others():
-    assert of(*recorded(30e3))[1] is None
+    assert of(*recorded(30e3)).long_waits is None
     # Each step waits as long.
-    assert of(*recorded(8e6, steps=1))[1] is None
+    assert of(*recorded(8e6, steps=1)).long_waits is None

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from app.profiling.advice import advise
+from app.profiling.division import LongWaits
 from app.profiling.operations import INPUT, Operation, Run, Work
 from app.profiling.stages import Pipeline, Stage
 from tests.profiling.test_advice import divided, stage
@@ -110,9 +111,9 @@ def test_a_cache_that_is_filled_or_keeps_random_numbers():
 def test_a_shuffle_behind_the_slowest_stage():
     """Before it, the slowest stage runs beside the steps: at most as long as these compute."""
     slowest, later = stage("f", "Map", 0), (AHEAD, BATCHED, SHUFFLED)
-    waiting = divided(input=0.75, device_compute=0.25)._replace(long_waits=0.7)
+    waiting = divided(input=0.75, device_compute=0.25)._replace(long_waits=LongWaits([0], 1.0, 0.7))
     assert asked(waiting, slowest, GRAPH, later=later)[SHUFFLE] == pytest.approx(4 / 3)
-    only = divided(input=0.97, device_compute=0.03)._replace(long_waits=0.97)
+    only = divided(input=0.97, device_compute=0.03)._replace(long_waits=LongWaits([0], 1.0, 0.97))
     assert SHUFFLE not in asked(only, slowest, GRAPH, later=later)
     assert SHUFFLE not in asked(waiting, slowest, GRAPH)
     assert SHUFFLE not in asked(WAITING, slowest, GRAPH, later=later)
@@ -164,7 +165,7 @@ def test_an_optimizer_that_updates_a_large_table(scope, name):
     what = f"lexrow.keras.RowEmbedding with lexrow.keras.{name}"
     assert asked(COMPUTING, None, (), adam(scope))[what] == pytest.approx(1 / (1 - 7.5 / 8 * 0.9))
     change = advise(COMPUTING, None, [], adam(scope), None, 2)[0]
-    assert "lexrow.keras.audit(model)" in change.why and "94%" in change.why
+    assert "lexrow.keras.audit(model, batch)" in change.why and "94%" in change.why
 
 
 def test_an_optimizer_that_updates_rows_or_small_variables_or_no_table():

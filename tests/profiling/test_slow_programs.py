@@ -5,7 +5,20 @@ from __future__ import annotations
 import pytest
 
 from app.profiling.profile_report import diagnose, text
-from tests.profiling.slow_programs import CHANGES, PROGRAMS, record
+from tests.profiling.slow_programs import PROGRAMS, record
+
+# The changes by the begin of what `lexrow profile` proposes.
+CHANGES = {
+    "cache()": "cache",
+    "batch()": "batch",
+    "map(num_parallel_calls=16": "unbounded",
+    "num_parallel_calls": "parallel",
+    "shuffle()": "shuffle",
+    "prefetch": "prefetch",
+    "steps_per_execution": "steps",
+    "a batch of 4 times": "examples",
+    "lexrow.keras.RowEmbedding": "rows",
+}
 
 INPUT = ("cache", "batch", "unbounded", "parallel", "shuffle", "prefetch", "rows")
 # For each program what must be proposed, and what must not, by the names of `CHANGES`.

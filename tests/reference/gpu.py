@@ -50,7 +50,6 @@ class Copy(NamedTuple):
     to: str
     needed_by: str
     name: str
-    looped: bool
 
 
 class Report(NamedTuple):
@@ -69,19 +68,16 @@ def report(function: Any, on_cpu: Sequence[tf.Variable] = ()) -> Report:
     walk = _Walk()
     graph = function.graph
     there = {id(variable.handle) for variable in on_cpu}
-    captured = {
-        inner.name: id(outer) in there or _is_on_host(outer) for outer, inner in graph.captures
+    on_gpu = {
+        inner.name
+        for outer, inner in graph.captures
+        if id(outer) not in there and not _is_on_host(outer)
     }
     arguments = [
-        Value(
-            tensor.name,
-            "argument",
-            tensor.dtype,
-            HOST if captured.get(tensor.name, True) else DEVICE,
-        )
+        Value(tensor.name, "argument", tensor.dtype, DEVICE if tensor.name in on_gpu else HOST)
         for tensor in graph.inputs
     ]
-    walk.walk(graph, arguments, "", False)
+    walk.walk(graph, arguments, "")
     return Report(walk.lacking, list(walk.copies.values()), walk.compiled)
 
 
@@ -107,97 +103,79 @@ class _Walk:
         self.copies: dict[tuple[str, str], Copy] = {}
         self.compiled: dict[str, Any] = {}
 
-    def walk(self, graph, arguments, scope: str, looped: bool) -> list[Value]:
+    def walk(self, graph, arguments, scope: str) -> list[Value]:
         values = {t.name: v for t, v in zip(graph.inputs, arguments, strict=True)}
         for op in _in_order(executed(graph)):
             if op.type in _NO_KERNEL:
                 continue
             inputs = [values[tensor.name] for tensor in op.inputs]
-            made = self._run(op, inputs, scope, looped)
+            made = self._run(op, inputs, scope)
             values |= {tensor.name: value for tensor, value in zip(op.outputs, made, strict=True)}
         return [values[tensor.name] for tensor in graph.outputs]
 
-    def _run(self, op, inputs, scope, looped) -> list[Value]:
+    def _run(self, op, inputs, scope) -> list[Value]:
         name = scope + op.name
         if op.type in CALLS:
-            return self._call(op, inputs, name, looped)
+            return self._call(op, inputs, name)
         if op.type == "Identity":  # which TensorFlow prunes
             return inputs
         if _folds(op, inputs):
-            at = HOST if "CPU" in op.device else DEVICE
-            return [
-                Value(name, "Const", t.dtype, HOST if t.dtype == tf.int32 else at)
-                for t in op.outputs
-            ]
+            dtypes = [tensor.dtype for tensor in op.outputs]
+            at = [HOST if dtype == tf.int32 else _place(op) for dtype in dtypes]
+            return [Value(name, "Const", *each) for each in zip(dtypes, at, strict=True)]
         found = kernel(op.type, op.node_def.attr)
-        on_cpu = "CPU" in op.device or any(
-            value.dtype == tf.resource and value.memory == HOST for value in inputs
-        )
+        resources = [value.memory for value in inputs if value.dtype == tf.resource]
+        on_cpu = _place(op) == HOST or HOST in resources
         if found is None and not on_cpu:
-            key = (
-                op.type,
-                tuple(t.dtype.name for t in [*op.inputs, *op.outputs] if t.dtype != tf.resource),
-            )
-            self.lacking.setdefault(key, name)
+            dtypes = [t.dtype for t in (*op.inputs, *op.outputs) if t.dtype != tf.resource]
+            self.lacking.setdefault((op.type, tuple(dtype.name for dtype in dtypes)), name)
         if on_cpu or found is None:
             needed, made = [HOST] * len(inputs), [HOST] * len(op.outputs)
         else:
-            needed, made = _memories(op, found)
+            needed = _memories(op, op.op_def.input_arg, found)
+            made = _memories(op, op.op_def.output_arg, found)
         for value, memory in zip(inputs, needed, strict=True):
-            self._need(value, memory, op.type, name, looped)
-        if op.type == "Const" or op.type == "HostConst":
-            return [Value(name, "Const", op.outputs[0].dtype, made[0])]
-        return [
-            Value(f"{name}:{i}", op.type, t.dtype, memory)
-            for i, (t, memory) in enumerate(zip(op.outputs, made, strict=True))
-        ]
+            self._need(value, memory, op.type, name)
+        kind = "Const" if op.type == "HostConst" else op.type
+        return _values(op, name, kind, made)
 
-    def _call(self, op, inputs, name, looped) -> list[Value]:
+    def _call(self, op, inputs, name) -> list[Value]:
         attributes, skipped = CALLS[op.type]
         named = [f for a in attributes for f in _listed(op.get_attr(a))]
         functions = [op.graph._get_function(f.name) for f in named]
-        if any(
-            _is_compiled(d)
-            for d in (
-                op.node_def,
-                *(f.definition if hasattr(f, "definition") else f.function_def for f in functions),
-            )
-        ):
-            at = HOST if "CPU" in op.device else DEVICE
-            if at == DEVICE:
+        definitions = [getattr(f, "definition", None) or f.function_def for f in functions]
+        if any(d.attr[_XLA].b for d in (op.node_def, *definitions) if _XLA in d.attr):
+            if _place(op) == DEVICE:
                 self.compiled[functions[0].name] = functions[0]
             for value in inputs:
-                self._need(value, at, "XLA", name, looped)
-            return [Value(f"{name}:{i}", "XLA", t.dtype, at) for i, t in enumerate(op.outputs)]
+                self._need(value, _place(op), "XLA", name)
+            return _values(op, name, "XLA", [_place(op)] * len(op.outputs))
         for value in inputs[:skipped]:
-            self._need(value, HOST, op.type, name, looped)
+            self._need(value, HOST, op.type, name)
         arguments = inputs[skipped:]
         if op.type not in _LOOPS + _BRANCHES:
             (function,) = functions
-            return self.walk(function.graph, arguments, f"{name}/", looped)
-        passed = [self._passed(v, op.type, name, looped) for v in arguments]
-        loops = looped or op.type in _LOOPS
-        results = [self.walk(f.graph, passed, f"{name}/", loops) for f in functions]
+            return self.walk(function.graph, arguments, f"{name}/")
+        passed = [self._passed(v, op.type, name) for v in arguments]
+        results = [self.walk(f.graph, passed, f"{name}/") for f in functions]
         if op.type in _LOOPS:
             condition, body = results
-            self._need(condition[0], HOST, "LoopCond", name, True)
+            self._need(condition[0], HOST, "LoopCond", name)
             results = [body]
         for result in results:
             for value in result:
-                self._passed(value, op.type, name, loops)
-        return [
-            Value(f"{name}:{i}", op.type, t.dtype, _passing(t.dtype, results[0][i].memory))
-            for i, t in enumerate(op.outputs)
-        ]
+                self._passed(value, op.type, name)
+        outputs = zip(op.outputs, results[0], strict=True)
+        return _values(op, name, op.type, [_passing(t.dtype, v.memory) for t, v in outputs])
 
-    def _passed(self, value: Value, kind, name, looped) -> Value:
+    def _passed(self, value: Value, kind, name) -> Value:
         memory = _passing(value.dtype, value.memory)
-        self._need(value, memory, kind, name, looped)
+        self._need(value, memory, kind, name)
         return value._replace(memory=memory, made_by=kind)  # no constant within
 
-    def _need(self, value, memory, kind, name, looped) -> None:
+    def _need(self, value, memory, kind, name) -> None:
         if value.memory != memory and value.dtype not in (tf.resource, tf.string):
-            self.copies.setdefault((value.name, memory), Copy(value, memory, kind, name, looped))
+            self.copies.setdefault((value.name, memory), Copy(value, memory, kind, name))
 
 
 def _is_on_host(captured: tf.Tensor) -> bool:
@@ -244,16 +222,19 @@ def _passing(dtype, memory):
     return HOST if dtype in (tf.int32, tf.string) else DEVICE
 
 
-def _is_compiled(definition) -> bool:
-    return _XLA in definition.attr and definition.attr[_XLA].b
+def _place(op) -> str:
+    return HOST if "CPU" in op.device else DEVICE
+
+
+def _values(op, name, kind, memories) -> list[Value]:
+    made = enumerate(zip(op.outputs, memories, strict=True))
+    return [Value(f"{name}:{i}", kind, tensor.dtype, memory) for i, (tensor, memory) in made]
 
 
 @functools.cache
 def _kernels(kind: str):
     found = kernels.get_registered_kernels_for_op(kind).kernel
-    return [k for k in found if k.device_type == "GPU"] + [
-        k for k in found if k.device_type == "DEFAULT"
-    ]
+    return [k for device in ("GPU", "DEFAULT") for k in found if k.device_type == device]
 
 
 def kernel(kind: str, attributes: Any) -> Any:
@@ -275,14 +256,7 @@ def _fits(given: Any, allowed: Any) -> bool:
     return set(given.list.type or [given.type]) <= set(allowed.type)
 
 
-def _memories(op, kernel) -> tuple[list[str], list[str]]:
-    definition = op.op_def
-    return _of(op, definition.input_arg, kernel, op.inputs), _of(
-        op, definition.output_arg, kernel, op.outputs
-    )
-
-
-def _of(op, arguments, kernel, tensors) -> list[str]:
+def _memories(op, arguments, kernel) -> list[str]:
     found = []
     for argument in arguments:
         if argument.number_attr:

@@ -21,15 +21,9 @@ class Chunked(CachedTable):
     """A table that loads rows into a small cache whenever they are looked up."""
 
     def __init__(self, *options, **slots):
-        super().__init__(DeviceTable(*options, **slots), "CPU:0")
-        self.cache_map = None
-
-    def at_home(self):
-        """Allocates the cache, or writes it back to the backing table."""
-        if self.cache_map is None:
-            self.cache_map = CacheMap(self.rows, np.array([5, 0]), self.rows - 3)
-            self.allocate(self.cache_map)
-        self.flush()
+        backing = DeviceTable(*options, **slots)
+        cache_map = CacheMap(backing.rows, np.array([5, 0]), backing.rows - 3)
+        super().__init__(backing, "CPU:0", cache_map)
 
     def locate(self, ids_U):
         if not isinstance(ids_U, LocatedIds):

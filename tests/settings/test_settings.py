@@ -12,6 +12,9 @@ FIELDS = flag_values.fields()
 DEFAULTS = flag_values.defaults({"task": "words"})
 GIVEN = DEFAULTS | {"workdir": "run"}
 LANGUAGE_MODEL = {"task": "language_model", "loss": "softmax"}
+CLASSIFY = {"task": "classify"}
+DYNAMIC = {"table": "dynamic"}
+GROW = {"grow_vocab": True}
 
 
 def with_task(name):
@@ -117,6 +120,46 @@ def test_a_number_that_is_too_small(name, least):
         ({"profile_steps": "5,6,7"}, "--profile_steps=5,6,7: give START,STOP"),
         ({"profile_steps": "\u00b2,\u00b3"}, "--profile_steps=\u00b2,\u00b3: give START,STOP"),
         ({"workdir": ""}, "--workdir= is empty; name a folder for the run"),
+        ({"profile_steps": "2,4,4,8"}, "--profile_steps=2,4,4,8: give START,STOP such as 100,200"),
+        ({"profile_on_slow": 0.5}, "--profile_on_slow=0.5: give more than 1, or 0 for none"),
+        ({"hot_rows": "5"}, "--hot_rows=5 means nothing to --table=device, only to host"),
+        ({"min_ngram": 5, "max_ngram": 4}, "--min_ngram=5 is above --max_ngram=4"),
+        ({"min_ngram": 2}, "--min_ngram=2 means nothing without subwords; give --max_ngram=6"),
+        ({"ngram_buckets": 500}, "--ngram_buckets=500 means nothing without subwords"),
+        ({"phrase_score": "npmi"}, "--phrase_score=npmi means nothing to --phrases=0, only to 1, "),
+        (
+            {"phrases": 1, "phrase_score": "npmi", "phrase_threshold": 3.0},
+            "--phrase_threshold=3.0: give less than 1 for npmi",
+        ),
+        *(
+            (DYNAMIC | {name: value}, f"--{name}={value} needs a vocabulary, and --table=dynamic")
+            for name, value in (
+                ("max_ngram", 4),
+                ("phrases", 1),
+                ("loss", "hierarchical_softmax"),
+                ("cache", "memory"),
+            )
+        ),
+        (DYNAMIC | {"min_count": 256}, "--min_count=256: --table=dynamic counts words without a "),
+        (CLASSIFY | {"phrases": 1}, "--phrases=1: --task=classify has no such flag, only words"),
+        (CLASSIFY | {"text_column": "a"}, "--text_column=a --label_column=: name both, or neither"),
+        (CLASSIFY | {"label_separator": ";"}, "--label_separator=; separates the labels in a cell"),
+        (CLASSIFY | {"weight_column": "w"}, "--weight_column=w: name --text_column and --label_co"),
+        (CLASSIFY | {"label_prefix": ""}, "--label_prefix= is empty, so no label differs from a "),
+        (
+            CLASSIFY | {"label_prefix": "__weight__"},
+            "--weight_prefix=__weight__: --label_prefix=__weight__ begins alike",
+        ),
+        (GROW | DYNAMIC, "--table=dynamic: a table that gets rows as keys come cannot grow"),
+        (GROW | {"strategy": "mirrored"}, "--strategy=mirrored: tables of several processes can"),
+        (
+            GROW | {"table": "host", "table_file": "rows"},
+            "--table_file=rows: a table in a file cannot grow",
+        ),
+        (
+            GROW | {"task": "recommend"},
+            "--grow_vocab=true: --task=recommend has no such flag, only",
+        ),
     ],
 )
 def test_a_combination_that_cannot_be(values, message):
@@ -149,6 +192,7 @@ def test_what_may_change_in_a_workdir():
         checks.check_fixed(GIVEN, flag_values.from_names(GIVEN | {name: "other"}))
     fixed = {
         "dim",
+        "max_ngram",
         "tokenizer",
         "min_count",
         "vocab",

@@ -17,13 +17,12 @@ from app.input import token_cache
 from app.keras import ClassSoftmax
 from app.tables import arrays
 from app.tables.disk.file import FileTable
-from app.tables.disk.journal import Journal, journal_path
-from app.tables.disk.table_file import TableFile
+from app.tables.disk.table_file import Journal, TableFile, journal_path
 from app.tables.dynamic import row_store
 from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.dynamic.keys import STATE, KeyMap, read_keys
 from app.text import vector_files
-from app.text.fasttext import file_format
+from app.text.fasttext import model_file
 
 HUGE = 2**30
 
@@ -115,16 +114,16 @@ def test_counts_of_a_layer_that_are_more_than_its_words(text):
 
 def fasttext_file(dim=4, longest=0, columns=4):
     """Return a file of word vectors with one quantised row."""
-    args = file_format.Args(dim, 5, 1, 1, 5, 1, 2, 2, int(longest > 0), 1, longest, 1, 1e-4)
+    args = model_file.Args(dim, 5, 1, 1, 5, 1, 2, 2, int(longest > 0), 1, longest, 1, 1e-4)
     return b"".join(
         [
-            file_format.SIGNATURE.pack(file_format.MAGIC, file_format.VERSION),
-            file_format.ARGS.pack(*args),
-            file_format.SIZES.pack(1, 1, 0, 1, -1),
-            b"word\0" + file_format.ENTRY.pack(1, file_format.WORD),
-            file_format.FLAG.pack(True) + file_format.QUANTIZED.pack(False, 1, dim, 1) + b"\0",
-            file_format.QUANTIZER.pack(columns, 1, columns, columns) + bytes(4 * 256 * columns),
-            file_format.FLAG.pack(False) + file_format.SHAPE.pack(1, dim) + bytes(4 * dim),
+            model_file.SIGNATURE.pack(model_file.MAGIC, model_file.VERSION),
+            model_file.ARGS.pack(*args),
+            model_file.SIZES.pack(1, 1, 0, 1, -1),
+            b"word\0" + model_file.ENTRY.pack(1, model_file.WORD),
+            model_file.FLAG.pack(True) + model_file.QUANTIZED.pack(False, 1, dim, 1) + b"\0",
+            model_file.QUANTIZER.pack(columns, 1, columns, columns) + bytes(4 * 256 * columns),
+            model_file.FLAG.pack(False) + model_file.SHAPE.pack(1, dim) + bytes(4 * dim),
         ]
     )
 
@@ -137,7 +136,7 @@ def fasttext_file(dim=4, longest=0, columns=4):
         (fasttext_file(longest=1 << 16), r"damaged \(maxn 65536\)"),
         (b"%d %d\nword " % (10**17, 1 << 20) + bytes(9), "ends after 0 of the"),
         (b"2 99999999999\nword " + bytes(9), "announces 2 x 99999999999 numbers"),
-        (struct.pack("<i", file_format.MAGIC), "ends within the head"),
+        (struct.pack("<i", model_file.MAGIC), "ends within the head"),
     ],
 )
 def test_vectors_that_are_not_in_the_file(content, message, tmp_path):

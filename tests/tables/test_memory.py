@@ -36,8 +36,7 @@ def test_what_is_not_trained_has_no_slots():
 
 def test_bytes_on_the_device_are_those_of_a_staged_table():
     home = DeviceTable(SPEC.rows, SPEC.columns, SPEC.initial, slots=adagrad().slots)
-    table = CachedTable(home, "CPU:0")
-    table.allocate(CacheMap(1000, tf.range(100).numpy(), 50))
+    table = CachedTable(home, "CPU:0", CacheMap(1000, tf.range(100).numpy(), 50))
     parts = memory.row_parts("input", SPEC, adagrad().slots, (WHOLE, WHOLE))
     size = CacheSize(np.arange(100), 50, 30)
     items = memory.cache("input", parts, SPEC.rows, size, "CPU:0")

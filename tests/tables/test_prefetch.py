@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import functools
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from app.assembly import memory_plan
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.tables.base import TableSpec
-from app.tables.cached import CacheSize, make_caches
+from app.tables.cached import CacheSize
 from app.tables.device import DeviceTable
 from app.tables.prefetch import CacheTooSmallError, Chunk, InPlace, PlannedChunk, Prefetcher
 from app.training.step import lookup_function, train_function
@@ -68,10 +67,9 @@ def cache_size_of(pinned, unpinned):
 
 def through(sizes, stage_steps=STAGED):
     def way(model, tables):
-        caches = functools.partial(make_caches, tables, sizes, "CPU:0")
         calls = memory_plan.calls_per_chunk(stage_steps, STEPS)
         lookups = lookup_function(model, 4)
-        return Prefetcher(tables, lookups, "CPU:0", calls, STEPS, make_caches=caches)
+        return Prefetcher(tables, lookups, "CPU:0", calls, STEPS, cache_sizes=sizes)
 
     return way
 

@@ -53,15 +53,6 @@ def test_every_row_is_in_one_shard(rule, rows):
         assert max(sizes) == -(-rows // shards)
 
 
-def test_look_ups_are_balanced_where_ids_are_by_frequency():
-    counts = np.array([8, 4, 4, 2, 1, 1])
-    assert ShardingPlan(6, 2, "mod").imbalance(counts) == pytest.approx(13 / 10)
-    assert ShardingPlan(6, 2, "block").imbalance(counts) == pytest.approx(16 / 10)
-    zipf = 1 / np.arange(1, 100_001)
-    mod, block = (ShardingPlan(100_000, 4, rule).imbalance(zipf) for rule in ("mod", "block"))
-    assert mod < 1.2 < block
-
-
 @pytest.mark.parametrize("id_type", [tf.int32, tf.int64])
 def test_rows_are_read_and_written_wherever_they_are(table, id_type):
     rows = VALUES.copy()
@@ -76,20 +67,6 @@ def test_rows_are_read_and_written_wherever_they_are(table, id_type):
         np.testing.assert_array_equal(all_rows(table), rows)
         np.testing.assert_array_equal(table.gather(given), rows[ids])
     np.testing.assert_array_equal(table.gather(tf.constant([5, 1, 5], id_type)), rows[[5, 1, 5]])
-
-
-def test_a_compiled_function_reads_and_writes_as_an_eager_one(table):
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.int32)])
-    def double(ids):
-        rows = table.gather(ids)
-        assert rows.shape[1] == COLUMNS
-        table.assign(ids, 2 * rows)
-
-    rows = VALUES.copy()
-    for ids in ([9, 2, 4], [], [0]):
-        double(tf.constant(ids, tf.int32))
-        rows[ids] *= 2
-    np.testing.assert_array_equal(all_rows(table), rows)
 
 
 @pytest.mark.parametrize("rule", RULES)

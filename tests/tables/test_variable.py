@@ -47,12 +47,6 @@ def test_rows_are_gathered_and_assigned_and_no_others(rows, compiled, dtype):
     np.testing.assert_array_equal(held(rows), expected)
 
 
-@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
-def test_one_row_asked_for_many_times(rows, compiled, dtype):
-    found = compiled(rows.gather)(tf.fill([1000], tf.constant(3, dtype)))
-    np.testing.assert_array_equal(found, np.tile(ROWS[3], (1000, 1)))
-
-
 def test_no_ids_are_nothing_to_do(rows, compiled):
     def change(ids_U, rows_UD):
         rows.assign(ids_U, rows_UD)

@@ -13,7 +13,7 @@ from app.checkpoints.workdir import Workdir
 from app.errors import StoppedError, UsageError
 from app.settings import checks
 from app.tasks import all_tasks, text_tasks
-from app.tasks.recommend import recommend_job
+from app.tasks.recommend import recommend_data, recommend_job
 from app.training.run import train_and_evaluate
 
 SMALL = {"dim": 4, "epochs": 1, "min_count": 1, "device": "CPU:0", "audit": False, "workdir": "run"}
@@ -99,7 +99,7 @@ def test_a_sample_of_users_is_drawn_by_the_seed(tmp_path, capsys):
             ranked.append(users_N)
             return super().blocks(users_N, known)
 
-    heldout = recommend_job.read_split(config, (config.corpus.corpus,)).heldout
+    heldout = recommend_data.read_split(config, (config.corpus.corpus,)).heldout
     ranker = Ranker(trained.model, trained.tables, 5)
     for users in (7, 7, 60):
         recommend_job.heldout_scores(ranker, trained.known, heldout, [5], users, config.run.seed)

@@ -106,14 +106,6 @@ def test_other_text_is_read_as_it_is(tmp_path, text):
     assert text_of(written(tmp_path, text.encode())) == text
 
 
-def test_text_that_is_not_utf8_is_read_as_before(tmp_path):
-    data = "Les œuvres complètes de l'été à Genève\n".replace("œ", "oe").encode("latin-1") * 99
-    path = written(tmp_path, data)
-    assert text_of(path) == data.decode(errors="replace")
-    with pytest.raises(RunError, match="is not UTF-8; convert"):
-        text_of(path, invalid_utf8="error")
-
-
 def archive(opener, mode) -> bytes:
     file = io.BytesIO()
     with opener(file, mode) if opener is zipfile.ZipFile else opener(None, mode, file) as packed:
@@ -186,11 +178,6 @@ def test_other_content_is_refused_in_one_line(tmp_path, number):
         text_of(path)
     told = str(raised.value)
     assert told.startswith(f"{path} {message}") and ";" in told and "\n" not in told
-
-
-def test_a_folder_in_place_of_a_file(tmp_path):
-    with pytest.raises(RunError, match="it is a pipe, a folder or a device"):
-        text_of(str(tmp_path))
 
 
 def as_csv(separator: str) -> bytes:

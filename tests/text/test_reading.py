@@ -92,20 +92,6 @@ def test_a_line_longer_than_a_block_is_cut_into_documents_of_a_block(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
-def test_compressed_files_read_as_their_contents(tmp_path, suffix):
-    data = b"one two\nthree\n" * 5000
-    plain = list(reading.blocks(written(tmp_path, data), block_bytes=1000))
-    compress = COMPRESSORS[suffix]
-    # Parts that were compressed apart and put together are one text, whatever a single read gives.
-    joined = compress(data[:1234]) + compress(b"") + compress(data[1234:])
-    for contents in (compress(data), joined):
-        packed = written(tmp_path, contents, f"text{suffix}")
-        progress = reading.Progress.make((packed,))
-        assert list(reading.blocks(packed, block_bytes=1000, progress=progress)) == plain
-        assert progress.positions == [len(contents)]
-
-
-@pytest.mark.parametrize("suffix", COMPRESSORS)
 @pytest.mark.parametrize("damage", ["truncated", "corrupt"])
 def test_damaged_compressed_files_are_named(tmp_path, suffix, damage):
     draw = random.Random(2)

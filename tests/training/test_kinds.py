@@ -63,9 +63,8 @@ def test_it_ends_with_the_rows_of_a_table_on_the_device(kind, expected, tmp_path
 
 def hosted(rows, *options, **slots):
     """A table in host memory of which every row is in the cache."""
-    table = CachedTable(DeviceTable(rows, *options, **slots), "CPU:0")
-    table.allocate(CacheMap(rows, np.arange(rows), 0))
-    return table
+    backing = DeviceTable(rows, *options, **slots)
+    return CachedTable(backing, "CPU:0", CacheMap(rows, np.arange(rows), 0))
 
 
 @pytest.mark.parametrize("kind", LOCATES)

@@ -153,13 +153,12 @@ def test_the_first_call_does_not_count_for_the_seconds_left(monkeypatch, closes,
     monkeypatch.setattr(metrics.time, "perf_counter", lambda: now[0])
     data = types.SimpleNamespace(epoch_size=100, unit="words")
     job = types.SimpleNamespace(data=data, loss_metrics=lambda loss: {})
-    runner = types.SimpleNamespace(totals=lambda losses: (1.0, 1.0))
     position = Position(batches=10)
-    measured = Interval(job, 1, position, runner)
+    measured = Interval(job, 1, position)
     left = []
     for number, _ in enumerate(measured.measure_waits(iter(range(10))), 1):
         now[0] += 10.0 if number == 1 else 1.0
-        measured.losses.append(None)
+        measured.losses.append((1.0, 1.0))
         position.batch = number
         if number in closes:
             left.append(measured.close(position, 0.1)["seconds_left"])

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from app.checkpoints.checkpoint import Position
 from app.errors import UsageError
-from app.settings import RunConfig
 from app.training import profile_hooks
 from app.training.profile_hooks import Profiler
 
@@ -61,19 +60,19 @@ def at_steps(seen, first=0):
     ],
 )
 def test_windows(tmp_path, recorder, windows, recorded, told):
-    seen = spent(Profiler(RunConfig(profile_steps=windows), tmp_path), 10)
+    seen = spent(Profiler(windows, 0.0, tmp_path), 10)
     assert at_steps(seen) == recorded
     assert recorder == ["start", "stop"] * told
 
 
 def test_a_window_around_the_first_call_of_a_resumed_run_begins_after_it(tmp_path, recorder):
     """The first call is compiled, so that it tells nothing of the others."""
-    seen = spent(Profiler(RunConfig(profile_steps="100,106"), tmp_path), 5, first=100)
+    seen = spent(Profiler("100,106", 0.0, tmp_path), 5, first=100)
     assert at_steps(seen, 100) == [102, 104]
 
 
 def test_once_when_calls_become_slow(tmp_path, recorder, clock, caplog):
-    profiler = Profiler(RunConfig(profile_on_slow=3.0), tmp_path)
+    profiler = Profiler("", 3.0, tmp_path)
     slow = {30: 9.0, 40: 9.0, 41: 9.0, 42: 9.0}
     with caplog.at_level(logging.WARNING, logger="absl"):
         seen = spent(
@@ -86,8 +85,8 @@ def test_once_when_calls_become_slow(tmp_path, recorder, clock, caplog):
 
 
 def test_slow_calls_within_a_window_are_in_it(tmp_path, recorder, clock):
-    settings = RunConfig(profile_on_slow=3.0, profile_steps="80,90")
-    seen = spent(Profiler(settings, tmp_path), 60, lambda call: 9.0 if call > 40 else 1.0, 0, clock)
+    profiler = Profiler("80,90", 3.0, tmp_path)
+    seen = spent(profiler, 60, lambda call: 9.0 if call > 40 else 1.0, 0, clock)
     assert at_steps(seen)[:5] == [80, 82, 84, 86, 88]
     assert recorder == ["start", "stop"] * 2
 
@@ -98,7 +97,7 @@ def test_a_profile_that_cannot_be_recorded_stops_nothing(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(tf.profiler.experimental, "start", refuse)
     with caplog.at_level(logging.WARNING, logger="absl"):
-        assert spent(Profiler(RunConfig(profile_steps="2,8"), tmp_path), 6) == [False] * 6
+        assert spent(Profiler("2,8", 0.0, tmp_path), 6) == [False] * 6
     assert caplog.messages == [
         "the profile cannot be recorded; the run goes on: Another profiler is running."
     ]
@@ -118,12 +117,12 @@ def test_a_profile_that_cannot_be_recorded_stops_nothing(tmp_path, monkeypatch, 
 )
 def test_windows_that_the_run_has_no_steps_for(windows, message):
     with pytest.raises(UsageError) as raised:
-        profile_hooks.check(RunConfig(profile_steps=windows), first=0, call=16, last=99)
+        profile_hooks.check(windows, first=0, call=16, last=99)
     assert str(raised.value).startswith(f"--profile_steps={windows}: {message}")
 
 
 def test_windows_that_it_has_and_a_run_that_has_none():
-    profile_hooks.check(RunConfig(profile_steps="16,99"), first=0, call=16, last=99)
-    profile_hooks.check(RunConfig(), first=0, call=16, last=3)
+    profile_hooks.check("16,99", first=0, call=16, last=99)
+    profile_hooks.check("", first=0, call=16, last=3)
     with pytest.raises(UsageError, match="it is too short for a profile; give more --epochs"):
-        profile_hooks.check(RunConfig(profile_steps="1,2"), first=0, call=16, last=16)
+        profile_hooks.check("1,2", first=0, call=16, last=16)

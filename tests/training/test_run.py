@@ -165,4 +165,4 @@ def test_a_driver_without_a_gpu_is_named_unless_gpus_are_hidden(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    assert len(run._warnings()) == warned
+    assert len(run._machine("CPU:0", "float32")) == 1 + warned

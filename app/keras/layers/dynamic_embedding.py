@@ -21,7 +21,7 @@ from ...tables.dynamic.keys import FILES, SHAPE, STATE, KeyMap, key_bytes
 from ..backend import check_xla, is_dtype_guessed, refuse_strategy, require_tensorflow
 from ..saving import StoreByPart
 from ..tables.initial_rows import by_id
-from ..tables.table_memory import memory_of, require_room
+from ..tables.table_memory import require_room
 from ..tables.table_variable import HandleVariable, TableVariable
 
 _CAPACITY = 1_000_000  # unless `capacity` or `max_bytes` is given
@@ -94,7 +94,15 @@ class DynamicEmbedding(keras.layers.Layer):
         self.output_dim, self.key_dtype = output_dim, key_dtype
         self.min_count, self.max_age, self.eviction = min_count, max_age, eviction
         self.max_bytes, self.capacity = max_bytes, capacity
-        _check_numbers(self)
+        for name, (least, greatest) in _BOUNDS.items():
+            value = getattr(self, name)
+            if value is None and name in ("capacity", "max_bytes"):
+                continue
+            is_integer = isinstance(value, int) and not isinstance(value, bool)
+            if not is_integer or not least <= value <= greatest:
+                raise ValueError(
+                    f"{self.name}: {name}={value!r}; give an integer from {least:,} to {greatest:,}"
+                )
         self.capacity = self._count_rows(capacity, max_bytes)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self._initial = by_id(self.embeddings_initializer, self.name)
@@ -109,7 +117,7 @@ class DynamicEmbedding(keras.layers.Layer):
                 strategy of tf.distribute is in use.
         """
         refuse_strategy(self.name)
-        require_room(memory_of(self))
+        require_room(self)
         self.key_map = KeyMap(
             self.capacity, self.key_dtype, self.min_count, self.max_age, eviction=self.eviction
         )
@@ -160,7 +168,8 @@ class DynamicEmbedding(keras.layers.Layer):
         if not self.built:
             return
         StoreByPart(store)["0"] = self.embeddings
-        write_keys(store, self.key_map)
+        for name, data in _read_files(self.key_map).items():
+            store[_PREFIX + name] = data
 
     def load_own_variables(self, store: Any) -> None:
         """Replace the keys and their rows by those of a store.
@@ -173,8 +182,20 @@ class DynamicEmbedding(keras.layers.Layer):
             if not list(store.keys()):
                 return
             self.build()
-        read_keys(store, self)
-        self.embeddings.assign(StoreByPart(store)["0"])
+        names = [name for name in FILES if _PREFIX + name in store.keys()]  # noqa: SIM118
+        if not names:
+            raise ValueError(
+                f"{self.name}: the weights have no keys, so they are not those of a "
+                "DynamicEmbedding; load them into a layer of the kind that was saved"
+            )
+        rows = StoreByPart(store)["0"]
+        if (columns := rows.shape[1]) != self.output_dim:
+            raise ValueError(
+                f"{self.name}: the saved rows have {columns} columns, where the layer has "
+                f"{self.output_dim}; make the layer with output_dim={columns}"
+            )
+        _load_files(self, {name: np.asarray(store[_PREFIX + name]) for name in names})
+        self.embeddings.assign(rows)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer."""
@@ -183,13 +204,7 @@ class DynamicEmbedding(keras.layers.Layer):
             # Keras leaves out a seed that it drew. Keys without a row would read other rows.
             initializer["config"]["seed"] = int(self.embeddings_initializer.seed)
         return super().get_config() | {
-            "output_dim": self.output_dim,
-            "key_dtype": self.key_dtype,
-            "capacity": self.capacity,
-            "max_bytes": self.max_bytes,
-            "eviction": self.eviction,
-            "min_count": self.min_count,
-            "max_age": self.max_age,
+            **{name: getattr(self, name) for name in ("key_dtype", "eviction", *_BOUNDS)},
             "embeddings_initializer": initializer,
         }
 
@@ -235,19 +250,6 @@ class DynamicEmbedding(keras.layers.Layer):
             )
 
 
-def _check_numbers(layer: DynamicEmbedding) -> None:
-    """Raise ValueError if an argument of a layer is neither None nor an integer within bounds."""
-    for name, (least, greatest) in _BOUNDS.items():
-        value = getattr(layer, name)
-        if value is None and name in ("capacity", "max_bytes"):
-            continue
-        is_integer = isinstance(value, int) and not isinstance(value, bool)
-        if not is_integer or not least <= value <= greatest:
-            raise ValueError(
-                f"{layer.name}: {name}={value!r}; give an integer from {least:,} to {greatest:,}"
-            )
-
-
 class KeysOfRows(HandleVariable):
     """The hashes of the keys of all rows, (V,) int64, as a weight beside the rows.
 
@@ -268,10 +270,6 @@ class KeysOfRows(HandleVariable):
         """Return the hashes, (V,) int64; of int64 keys these are the keys."""
         return self._layer.key_map.hashes_V[: self._layer.key_map.used].copy()
 
-    def sample(self) -> np.ndarray:
-        """Return the hashes."""
-        return self.numpy()
-
     def assign(self, value: Any) -> None:
         """Check that keys are those of the layer, which stay as they are.
 
@@ -287,33 +285,6 @@ class KeysOfRows(HandleVariable):
             )
 
 
-def write_keys(store: Any, key_map: KeyMap) -> None:
-    """Write keys to a weights file."""
-    for name, data in _read_files(key_map).items():
-        store[_PREFIX + name] = np.frombuffer(data, np.uint8)
-
-
-def read_keys(store: Any, layer: Any) -> None:
-    """Replace the keys of a layer by those of a weights file.
-
-    Raises:
-        ValueError: They are those of another kind of layer, or of one with other arguments.
-            Nothing is loaded.
-    """
-    names = [name for name in FILES if _PREFIX + name in store.keys()]  # noqa: SIM118
-    if not names:
-        raise ValueError(
-            f"{layer.name}: the weights have no keys, so they are not those of a "
-            "DynamicEmbedding; load them into a layer of the kind that was saved"
-        )
-    if (columns := StoreByPart(store)["0"].shape[1]) != layer.output_dim:
-        raise ValueError(
-            f"{layer.name}: the saved rows have {columns} columns, where the layer has "
-            f"{layer.output_dim}; make the layer with output_dim={columns}"
-        )
-    _load_files(layer, {name: np.asarray(store[_PREFIX + name]).tobytes() for name in names})
-
-
 class KeysInCheckpoint(tf.train.experimental.PythonState):
     """The keys of a layer as a part of a `tf.train.Checkpoint`."""
 
@@ -323,8 +294,7 @@ class KeysInCheckpoint(tf.train.experimental.PythonState):
     def serialize(self) -> bytes:
         """Return the keys as bytes."""
         buffer = io.BytesIO()
-        files = _read_files(self._layer.key_map)
-        np.savez(buffer, **{name: np.frombuffer(data, np.uint8) for name, data in files.items()})
+        np.savez(buffer, **_read_files(self._layer.key_map))
         return buffer.getvalue()
 
     def deserialize(self, string_value: bytes) -> None:
@@ -336,18 +306,18 @@ class KeysInCheckpoint(tf.train.experimental.PythonState):
                 f"{self._layer.name}: the keys in the checkpoint are damaged: {error}; give a "
                 "checkpoint of this model"
             ) from error
-        _load_files(self._layer, {name: part.tobytes() for name, part in files.items()})
+        _load_files(self._layer, files)
 
 
-def _read_files(key_map: KeyMap) -> dict[str, bytes]:
-    """Return the content of the files that `KeyMap.save` writes, by name."""
+def _read_files(key_map: KeyMap) -> dict[str, np.ndarray]:
+    """Return the bytes of the files that `KeyMap.save` writes, uint8, by name."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "keys"
         key_map.save(path)
-        return {file.name: file.read_bytes() for file in path.iterdir()}
+        return {file.name: np.fromfile(file, np.uint8) for file in path.iterdir()}
 
 
-def _load_files(layer: Any, files: Mapping[str, bytes]) -> None:
+def _load_files(layer: Any, files: Mapping[str, np.ndarray]) -> None:
     """Replace the keys of a layer by those of files that `_read_files` returned.
 
     The names are those of `FILES`, so that no file is written outside of a folder for them.
@@ -359,7 +329,7 @@ def _load_files(layer: Any, files: Mapping[str, bytes]) -> None:
     own = {"capacity": keys.capacity, "kind": keys.kind, "admits": keys.min_sightings > 1}
     with tempfile.TemporaryDirectory() as folder:
         for name, data in files.items():
-            (Path(folder) / name).write_bytes(data)
+            (Path(folder) / name).write_bytes(data.tobytes())
         try:
             saved = read_json(Path(folder) / STATE, SHAPE)
             if all(saved[name] == value for name, value in own.items()):

@@ -21,7 +21,7 @@ from ..backend import (
 )
 from ..saving import StoreByPart
 from ..tables.table_kinds import check_is_variable, check_kind, make_table, with_new_file
-from ..tables.table_memory import memory_of, require_room
+from ..tables.table_memory import require_room
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import StockOptimizerWarning
 
@@ -73,6 +73,9 @@ class RowEmbedding(keras.layers.Embedding):
             or its file cannot be used. A call raises it for floating-point ids whose dtype cannot
             represent every id.
     """
+
+    built: bool
+    _embeddings: Any  # a variable of Keras
 
     def __init__(
         self,
@@ -126,18 +129,14 @@ class RowEmbedding(keras.layers.Embedding):
                 or a strategy of tf.distribute is in use without table="device". Nothing is
                 allocated then.
         """
-        if not self.built:
-            require_room(memory_of(self), self.table_file)
-        if self.table != "device":
-            if not self.built:
-                self._build_table()
+        if self.built:
             return
-        super().build(input_shape)
-        self._embeddings.is_table = True  # read by the optimizers of lexrow.keras
-        self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
-
-    def _build_table(self) -> None:
-        """Create a table that is not a variable of the device, as a weight; raises as `build`."""
+        require_room(self)
+        if self.table == "device":
+            super().build(input_shape)
+            self._embeddings.is_table = True  # read by the optimizers of lexrow.keras
+            self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
+            return
         check_kind(self)  # with `weights`, Keras builds the layer before the constructor's check
         refuse_strategy(f"{self.name}: table={self.table!r}")
         with tf.init_scope():
@@ -206,29 +205,11 @@ class RowEmbedding(keras.layers.Embedding):
         self._check_dtype(tf.as_dtype(inputs.dtype))
         return super().compute_output_spec(inputs)
 
-    def quantize(
-        self, mode: str | None = None, type_check: bool = True, config: Any = None
-    ) -> None:
-        """Quantize the table to int8 or int4 for inference, as the Keras layer does.
-
-        Raises:
-            NotImplementedError: With `type_check`, the layer is of a subclass.
-            ValueError: The table is not a variable of the device.
-        """
-        check_is_variable(self, "quantization")
-        if type_check and type(self) is not RowEmbedding:
-            raise self._not_implemented_error(self.quantize)
-        super().quantize(mode, type_check=False, config=config)
-
-    def quantized_call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
-        """Return the rows of the given ids from a quantized table."""
-        return self.call(inputs)
-
     def _look_up(self, inputs: tf.Tensor) -> tf.Tensor:
         """Return the rows of dense ids in the compute dtype, after a check of the ids.
 
-        A quantized table is dequantized, and LoRA is added if enabled. Where TensorFlow sees a GPU
-        and the table is a variable of the device, the row of an id out of range is NaN.
+        LoRA is added if enabled. Where TensorFlow sees a GPU and the table is a variable of the
+        device, the row of an id out of range is NaN.
         """
         inputs = tf.convert_to_tensor(inputs)
         self._check_dtype(inputs.dtype)
@@ -238,7 +219,7 @@ class RowEmbedding(keras.layers.Embedding):
             check_xla(self, self._embeddings.table.device, self._embeddings.value.device)
             return tf.cast(self._embeddings.look_up(ids), self.compute_dtype)
         check_xla(self, in_replica(self._embeddings.value).device)
-        rows = self._dequantized(ids) if self.quantization_mode else _read(self._embeddings, ids)
+        rows = _read(self._embeddings, ids)
         if self.lora_enabled:
             factors = _read(self.lora_embeddings_a, ids)
             scale = self.lora_alpha / self.lora_rank
@@ -250,20 +231,6 @@ class RowEmbedding(keras.layers.Embedding):
             outside = tf.logical_or(ids < 0, ids >= self.input_dim)
             rows = tf.where(outside[..., tf.newaxis], tf.cast(math.nan, rows.dtype), rows)
         return tf.cast(rows, self.compute_dtype)
-
-    def _dequantized(self, ids: tf.Tensor) -> tf.Tensor:
-        """Return the rows of the ids in a table of int8 or int4, as floating-point numbers."""
-        rows = _read(self._embeddings, ids)
-        if self.quantization_mode == "int4":
-            rows = keras.quantizers.unpack_int4(rows, self.output_dim, axis=-1)
-        scales = _read(self.embeddings_scale, ids)
-        rows = tf.cast(rows, scales.dtype)
-        if not hasattr(self, "embeddings_zero"):
-            return rows / scales[..., tf.newaxis]
-        # For blocks, Keras stores the factor to multiply by and a zero point for each block.
-        blocks = tf.cast(self.g_idx, tf.int32)
-        zeros = tf.cast(_read(self.embeddings_zero, ids), scales.dtype)
-        return (rows - tf.gather(zeros, blocks, axis=-1)) * tf.gather(scales, blocks, axis=-1)
 
     def _check_dtype(self, dtype: tf.DType) -> None:
         """Raise ValueError if ids of this dtype are no numbers."""

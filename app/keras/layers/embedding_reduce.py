@@ -85,20 +85,18 @@ class RowEmbeddingReduce(RowEmbedding):
             tf.errors.InvalidArgumentError: An id is out of range, or the weights or the mask are
                 not at the places of the ids.
         """
-        inputs = inputs if _form(inputs) != "dense" else tf.convert_to_tensor(inputs)
+        inputs = _tensor(inputs)
         self._check_axes(inputs)
+        is_vector = _form(inputs) == "dense" and inputs.shape.rank == 1
+        if is_vector and weights is None and mask is None and not self.mask_zero:
+            return super().call(inputs)  # there is nothing to combine
+        ids_N, groups_N, shape = _flatten(inputs)
+        weights_N = tf.ones_like(ids_N, tf.float32)
         if weights is not None:
-            weights = self._checked("the weights", weights, inputs)
+            weights_N = tf.cast(self._checked("the weights", weights, inputs), tf.float32)
         if mask is not None:
-            mask = tf.cast(self._checked("the values of the mask", mask, inputs), tf.bool)
-        if _is_vector(inputs):
-            if weights is None and mask is None and not self.mask_zero:
-                return super().call(inputs)  # there is nothing to combine
-            inputs, weights, mask = (
-                None if each is None else tf.expand_dims(each, -1)
-                for each in (inputs, weights, mask)
-            )
-        ids_N, weights_N, groups_N, shape = self._flatten(inputs, weights, mask)
+            mask_N = self._checked("the values of the mask", mask, inputs)
+            weights_N = tf.where(tf.cast(mask_N, tf.bool), weights_N, 0.0)
         if self.mask_zero:
             weights_N = tf.where(ids_N == 0, 0.0, weights_N)
         ids_U, inverse_N = rows_to_read(ids_N)
@@ -139,10 +137,9 @@ class RowEmbeddingReduce(RowEmbedding):
                 "is combined: give ragged and sparse ids two axes, and dense ids one or more"
             )
 
-    def _checked(self, name: str, values: Any, inputs: Any) -> Any:
-        """Return the weights or the mask after a check that each id has a number at its place."""
-        form = _form(inputs)
-        values = values if _form(values) != "dense" else tf.convert_to_tensor(values)
+    def _checked(self, name: str, values: Any, inputs: Any) -> tf.Tensor:
+        """Return the weights or the mask, (N,), after a check that each id has one at its place."""
+        form, values = _form(inputs), _tensor(values)
         start = f"{self.name}: {name}"
         if _form(values) != form:
             raise ValueError(
@@ -162,33 +159,7 @@ class RowEmbeddingReduce(RowEmbedding):
             same = tf.shape(places)[0] == tf.shape(others)[0]
             same &= tf.reduce_all(tf.equal(places[:count], others[:count]))
         message = f"{start} are not at the places of the ids; give each id one"
-        if form == "dense":
-            return require(same, message, values)
-        return values.with_values(require(same, message, values.values))
-
-    def _flatten(
-        self, inputs: Any, weights: Any, mask: Any
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return flat ids (N,), weights, the group of each id, and the shape of the groups.
-
-        Weights are float32, 1 by default and 0 where the mask is False. Groups are int64.
-        """
-        if isinstance(inputs, tf.SparseTensor):
-            groups_N, shape = inputs.indices[:, 0], inputs.dense_shape[:1]
-        elif isinstance(inputs, tf.RaggedTensor):
-            groups_N, shape = inputs.value_rowids(), inputs.nrows()[tf.newaxis]
-        else:
-            shape = tf.shape(inputs, out_type=tf.int64)[:-1]
-            length = tf.shape(inputs, out_type=tf.int64)[-1]
-            groups_N = tf.repeat(tf.range(tf.reduce_prod(shape)), length)
-        ids_N = _values(inputs)
-        if weights is None:
-            weights_N = tf.ones_like(ids_N, tf.float32)
-        else:
-            weights_N = tf.cast(_values(weights), tf.float32)
-        if mask is not None:
-            weights_N = tf.where(_values(mask), weights_N, 0.0)
-        return ids_N, weights_N, groups_N, shape
+        return require(same, message, _values(values))
 
 
 keras.saving.get_custom_objects()["RowEmbeddingReduce"] = RowEmbeddingReduce  # as `RowEmbedding`
@@ -206,9 +177,22 @@ def _values(tensor: Any) -> tf.Tensor:
     return tf.reshape(tensor, [-1]) if _form(tensor) == "dense" else tensor.values
 
 
-def _is_vector(inputs: Any) -> bool:
-    """Return whether dense ids have the axis of the batch only."""
-    return _form(inputs) == "dense" and tf.convert_to_tensor(inputs).shape.rank == 1
+def _tensor(value: Any) -> Any:
+    """Return a value as a tensor; a ragged or sparse one is a tensor already."""
+    return value if _form(value) != "dense" else tf.convert_to_tensor(value)
+
+
+def _flatten(inputs: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return flat ids (N,), the group of each id, int64, and the shape of the groups."""
+    if isinstance(inputs, tf.SparseTensor):
+        groups_N, shape = inputs.indices[:, 0], inputs.dense_shape[:1]
+    elif isinstance(inputs, tf.RaggedTensor):
+        groups_N, shape = inputs.value_rowids(), inputs.nrows()[tf.newaxis]
+    else:
+        sizes = tf.shape(inputs, out_type=tf.int64)
+        shape, length = (sizes, 1) if inputs.shape.rank == 1 else (sizes[:-1], sizes[-1])
+        groups_N = tf.repeat(tf.range(tf.reduce_prod(shape)), length)
+    return _values(inputs), groups_N, shape
 
 
 def _places(tensor: Any) -> tf.Tensor:

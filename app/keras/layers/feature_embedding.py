@@ -16,7 +16,6 @@ from .embedding_reduce import RowEmbeddingReduce
 _PLACEMENTS = ("auto", "default_device")
 _OPTIMIZERS = (None, "adam")
 _OBJECTS = ("initializer", "dtype")  # fields that can be objects of Keras
-_REQUIRED = ("name", "vocabulary_size", "embedding_dim")  # fields of every table
 
 
 @dataclasses.dataclass(eq=False)
@@ -83,7 +82,7 @@ class FeatureConfig:
         input_shape: The shape of the ids: (batch,) for one id in each example, (batch, L) for
             several; None for a dimension of any size. The size of a batch is not checked, and of
             ragged or sparse ids only the rank is; they are not cut off at L.
-        output_shape: The shape of the result, which is checked; by default not.
+        output_shape: Not used: the shape of the result follows from the ids and the table.
     """
 
     name: str
@@ -100,27 +99,18 @@ def _read_feature(feature: Any, tables: dict[int, TableConfig]) -> FeatureConfig
             a new table is added to them.
     """
     try:
-        name, table = feature.name, feature.table
-        shape, output_shape = tuple(feature.input_shape), feature.output_shape
-        output_shape = None if output_shape is None else tuple(output_shape)
-        if id(table) not in tables:
-            tables[id(table)] = _read_table(table)
+        if id(feature.table) not in tables:
+            tables[id(feature.table)] = _read_table(feature.table)
+        shape = tuple(feature.input_shape)
+        result = FeatureConfig(feature.name, tables[id(feature.table)], shape)
     except (AttributeError, TypeError) as error:
         raise ValueError(
-            f"{feature!r} is no FeatureConfig with a TableConfig and shapes ({error}); give those "
+            f"{feature!r} is no FeatureConfig with a TableConfig and a shape ({error}); give those "
             "of this package or of keras_rs"
         ) from error
-    result = FeatureConfig(name, tables[id(table)], shape, output_shape)
-    _check_shapes(result)
+    if not shape:
+        raise ValueError(f"feature {result.name!r}: input_shape=() lacks the batch; give (None,)")
     return result
-
-
-def _fits(shape: Any, expected: Any) -> bool:
-    """Return whether two shapes agree in rank, and beyond the batch where both have a number."""
-    if len(shape) != len(expected):
-        return False
-    pairs = zip(shape[1:], expected[1:], strict=True)
-    return all(one == other or one is None or other is None for one, other in pairs)
 
 
 def _read_table(table: Any) -> TableConfig:
@@ -128,7 +118,7 @@ def _read_table(table: Any) -> TableConfig:
     given = {
         field.name: getattr(table, field.name)
         for field in dataclasses.fields(TableConfig)
-        if field.name in _REQUIRED or hasattr(table, field.name)
+        if field.default is dataclasses.MISSING or hasattr(table, field.name)
     }
     result = TableConfig(**given)
     if result.placement not in _PLACEMENTS:
@@ -144,20 +134,6 @@ def _read_table(table: Any) -> TableConfig:
             f"{{'.*/{result.name}/embeddings': other}}))"
         )
     return result
-
-
-def _check_shapes(feature: FeatureConfig) -> None:
-    """Raise ValueError if the shapes of a feature do not fit each other or its table."""
-    shape, output_shape = feature.input_shape, feature.output_shape
-    if not shape:
-        raise ValueError(f"feature {feature.name!r}: input_shape=() lacks the batch; give (None,)")
-    is_combined = feature.table.combiner is not None and len(shape) > 1
-    expected = (*(shape[:-1] if is_combined else shape), feature.table.embedding_dim)
-    if output_shape is not None and not _fits(output_shape, expected):
-        raise ValueError(
-            f"feature {feature.name!r}: output_shape={output_shape}, where ids of "
-            f"shape {shape} from table {feature.table.name!r} give {expected}"
-        )
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -313,14 +289,12 @@ class FeatureEmbedding(keras.layers.Layer):
             "name": config.name,
             "dtype": config.dtype or self.dtype_policy,
             "trainable": self.trainable,
+            **{n: getattr(config, n) for n in ("table", "table_file", "hot_rows", "mask_zero")},
         }
-        for name in ("table", "table_file", "hot_rows", "mask_zero"):
-            options[name] = getattr(config, name)
+        shape = config.vocabulary_size, config.embedding_dim
         if config.combiner is None:
-            return RowEmbedding(config.vocabulary_size, config.embedding_dim, **options)
-        return RowEmbeddingReduce(
-            config.vocabulary_size, config.embedding_dim, combiner=config.combiner, **options
-        )
+            return RowEmbedding(*shape, **options)
+        return RowEmbeddingReduce(*shape, combiner=config.combiner, **options)
 
     def _map(self, function: Any, inputs: Any, weights: Any) -> Any:
         """Return the results of a function of each feature, its ids and its weights or None."""
@@ -330,11 +304,15 @@ class FeatureEmbedding(keras.layers.Layer):
                 self._check_structure(given, kind)
         ids = keras.tree.flatten(inputs)
         for feature, own_ids in zip(features, ids, strict=True):
-            shape = tuple(own_ids.shape) if _is_dense(own_ids) else (None,) * len(own_ids.shape)
-            if not _fits(shape, feature.input_shape):
+            expected = feature.input_shape
+            fits = len(own_ids.shape) == len(expected)
+            if fits and _is_dense(own_ids):  # the size of the batch may be any
+                pairs = zip(own_ids.shape[1:], expected[1:], strict=True)
+                fits = all(one == other or None in (one, other) for one, other in pairs)
+            if not fits:
                 raise ValueError(
                     f"{self.name}: the ids of feature {feature.name!r} have shape "
-                    f"{tuple(own_ids.shape)}, and its input_shape is {feature.input_shape}, "
+                    f"{tuple(own_ids.shape)}, and its input_shape is {expected}, "
                     "where the first is the batch"
                 )
         own_weights = keras.tree.flatten(weights) if weights is not None else [None] * len(ids)

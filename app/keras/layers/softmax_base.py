@@ -84,11 +84,11 @@ class OutputLayer(keras.layers.Layer):
     ):
         require_tensorflow()
         super().__init__(autocast=False, **options)  # rows are cast after they are read
-        if isinstance(vocabulary_size, bool) or int(vocabulary_size) != vocabulary_size:
-            raise ValueError(f"{self.name}: vocabulary_size={vocabulary_size!r}: give an integer")
-        if not 1 <= vocabulary_size < 2**31:
+        is_whole = not isinstance(vocabulary_size, bool) and int(vocabulary_size) == vocabulary_size
+        if not is_whole or not 1 <= vocabulary_size < 2**31:
             raise ValueError(
-                f"{self.name}: vocabulary_size={vocabulary_size}: give a number from 1 to 2**31 - 1"
+                f"{self.name}: vocabulary_size={vocabulary_size!r}: give an integer from 1 to "
+                "2**31 - 1"
             )
         if not isinstance(use_bias, (bool, np.bool_)):
             shown = " ".join(repr(use_bias).split())[:60]
@@ -138,7 +138,9 @@ class OutputLayer(keras.layers.Layer):
         with tf.init_scope(), tf.variable_creator_scope(self._keep):
             self._rank_V = self._ids_V = None
             if order_V is not None:
-                self._rank_V = host_variable(ranks_of(order_V))
+                rank_V = np.empty_like(order_V)
+                rank_V[order_V] = np.arange(len(order_V), dtype=order_V.dtype)
+                self._rank_V = host_variable(rank_V)
             self._output = self.make_loss(counts_V, columns)
             if order_V is not None:  # at the end, where checkpoints of earlier versions have none
                 self._ids_V = host_variable(order_V)
@@ -312,7 +314,9 @@ class OutputLayer(keras.layers.Layer):
     def _ranked_counts(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the counts in descending order, and the ids in this order if it is another."""
         if self._counts_V is None:
-            return zipf_counts(self.vocabulary_size), None
+            # Zipf's law: in proportion to 1 / (i + 1) for id i, the smallest 1.
+            words = self.vocabulary_size
+            return words / np.arange(1.0, words + 1.0), None
         order_V = order_by_count(self._counts_V)
         return self._counts_V if order_V is None else self._counts_V[order_V], order_V
 
@@ -413,15 +417,6 @@ def checked_counts(counts: Any, words: int, layer: str) -> np.ndarray:
     return counts_V
 
 
-def zipf_counts(words: int) -> np.ndarray:
-    """Return counts by Zipf's law, in proportion to 1 / (i + 1) for id i.
-
-    Returns:
-        Float64 (V,), the smallest 1.
-    """
-    return words / np.arange(1.0, words + 1.0)
-
-
 def order_by_count(counts_V: np.ndarray) -> np.ndarray | None:
     """Return the ids by descending count, int32 (V,), or None if they already have that order.
 
@@ -430,13 +425,6 @@ def order_by_count(counts_V: np.ndarray) -> np.ndarray | None:
     if (counts_V[1:] <= counts_V[:-1]).all():
         return None
     return np.argsort(-counts_V, kind="stable").astype(np.int32)
-
-
-def ranks_of(order_V: np.ndarray) -> np.ndarray:
-    """Return the rank of each id, int32 (V,)."""
-    rank_V = np.empty_like(order_V)
-    rank_V[order_V] = np.arange(len(order_V), dtype=order_V.dtype)
-    return rank_V
 
 
 def packed_counts(counts_V: np.ndarray) -> str:
@@ -481,11 +469,10 @@ def check_compiled(layer: keras.layers.Layer) -> None:
         names = getattr(model, "output_names", None) or []
         if not model.compiled or layer.name not in names:
             continue
-        loss, metrics = model._compile_loss, model._compile_metrics
-        given = [] if loss is None else [("loss={}", loss._user_loss, _LOSS_REMEDY)]
-        if metrics is not None:
-            for each in (metrics._user_metrics, metrics._user_weighted_metrics):
-                given.append(("metrics=[{}]", each, _METRICS_REMEDY))
+        given = [("loss={}", getattr(model._compile_loss, "_user_loss", None), _LOSS_REMEDY)]
+        for name in ("_user_metrics", "_user_weighted_metrics"):
+            metrics = getattr(model._compile_metrics, name, None)
+            given.append(("metrics=[{}]", metrics, _METRICS_REMEDY))
         for argument, value, remedy in given:
             for each in filter(_is_of_keras, _of_output(names, layer.name, value)):
                 shown = repr(each) if isinstance(each, str) else getattr(each, "name", "")

@@ -72,7 +72,7 @@ def gather_of(tables: Tables) -> Gather:
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
         """Return rows of a variable or a tensor, float32 (U, D)."""
         table = tables[name]
-        if _is_variable(table):
+        if isinstance(table, tf.Variable):
             return VariableRows(table).gather(ids_U)
         return tf.cast(tf.gather(table, ids_U), tf.float32)
 
@@ -101,20 +101,16 @@ def _gradients(
         predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11)
         total, parts = loss.loss(predictions, rows)
         total = tf.convert_to_tensor(total, tf.float32)
-    streamed = [stream.gradients(part, gather) for part in parts]
-    by_parts = [
-        tf.cast(by_hidden, part.hidden_ND.dtype)
-        for part, (_, by_hidden, _, _) in zip(parts, streamed, strict=True)
-    ]
+    streamed = [stream.differentiate(part, gather) for part in parts]
     by_hidden, by_values = tape.gradient(
         [total, *(part.hidden_ND for part in parts)],
         (hidden_ND, values),
-        output_gradients=[tf.ones_like(total), *by_parts],
+        output_gradients=[tf.ones_like(total), *(by_hidden for _, by_hidden, _ in streamed)],
         unconnected_gradients="zero",
     )
     by_table = {name: [(rows[name].ids_U, by_values[name])] for name in values}
-    for part, (_, _, ids_U, by_rows) in zip(parts, streamed, strict=True):
-        by_table.setdefault(part.table, []).append((ids_U, by_rows))
+    for part, (*_, by_rows) in zip(parts, streamed, strict=True):
+        by_table.setdefault(part.table, []).append(tuple(by_rows))
     return by_hidden, *(_slices(table, by_table[name]) for name, table in tables.items())
 
 
@@ -138,15 +134,7 @@ def _sources(tables: Tables) -> list[tf.Tensor]:
 
     It would read a variable whole, but not the handle of a variable.
     """
-    return [_watched(table).handle if _is_variable(table) else table for table in tables.values()]
-
-
-def _is_variable(table: tf.Variable | tf.Tensor) -> bool:
-    """Return whether a table is a variable, not a tensor of a stateless call."""
-    return isinstance(table, tf.Variable)
-
-
-def _watched(table: tf.Variable) -> tf.Variable:
-    """Return the variable after a read of no rows, which makes gradient tapes watch it."""
-    table.sparse_read(tf.zeros([0], tf.int32))
-    return table
+    variables = [table for table in tables.values() if isinstance(table, tf.Variable)]
+    for table in variables:  # a read of no rows makes gradient tapes watch it
+        table.sparse_read(tf.zeros([0], tf.int32))
+    return [t.handle if isinstance(t, tf.Variable) else t for t in tables.values()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -36,7 +35,7 @@ def to_keras(model: keras.Model) -> keras.Model:
 
     Raises:
         ValueError: The model is of another kind, or has another layer of this package, for which
-            Keras has none; or a `RowEmbeddingReduce` has ragged or sparse ids, or ids with a mask
+            Keras has none; or a `RowEmbeddingReduce` has ragged or sparse ids, weights, or a mask
             of Keras.
     """
     if not isinstance(model, keras.Sequential | keras.src.models.functional.Functional):
@@ -54,7 +53,8 @@ def to_keras(model: keras.Model) -> keras.Model:
     with ObjectSharingScope(), SafeModeScope(False), keras.saving.custom_object_scope(own):
         copy = type(model).from_config(config)
     for layer in copy._flatten_layers():
-        _refuse(layer.name, type(layer).__mro__)
+        for kind in filter(is_ours, type(layer).__mro__):
+            raise ValueError(_no_layer(layer.name, kind.__name__))
     for copied, weight in zip(copy.weights, model.weights, strict=True):
         copied.assign(weight.numpy())
     return copy
@@ -97,96 +97,56 @@ def _embedding_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stock_reduce(node: dict[str, Any]) -> dict[str, Any]:
-    """Return the serialized model that replaces a serialized `RowEmbeddingReduce`.
-
-    Its inputs are the ids, then the weights and the mask if the layer was called with them.
-    """
-    calls = [_arguments(call) for call in node.get("inbound_nodes", ())]
-    names = {tuple(call) for call in calls} or {("ids",)}
-    if len(names) > 1:
-        raise ValueError(
-            f"{node['config']['name']}: called with weights or a mask and without; the layers of "
-            "Keras that replace it need the same inputs in all calls"
-        )
-    shape = (node.get("build_config") or {}).get("input_shape")
-    if calls:
-        shape = calls[0]["ids"]["config"]["shape"]
+    """Return the serialized model that replaces a serialized `RowEmbeddingReduce`."""
     layer = RowEmbeddingReduce.from_config(node["config"])
-    model = _reduce_model(layer, tuple(shape or (None, None)), *names)
-    stock = keras.saving.serialize_keras_object(model)
-    kept: dict[str, Any] = {
-        name: node[name] for name in ("name", "shared_object_id") if name in node
-    }
-    if calls:
-        inputs = [list(call.values()) for call in calls]
-        kept["inbound_nodes"] = [
-            {"args": [each if len(each) > 1 else each[0]], "kwargs": {}} for each in inputs
-        ]
+    shape = (node.get("build_config") or {}).get("input_shape")
+    calls = node.get("inbound_nodes", ())
+    given = [(call["args"] or list(call["kwargs"].values()))[0] for call in calls]
+    for ids in given:
+        shape = ids["config"]["shape"]
+    stock = keras.saving.serialize_keras_object(_reduce_model(layer, tuple(shape or (None, None))))
+    kept: dict[str, Any] = {n: node[n] for n in ("name", "shared_object_id") if n in node}
+    if given:
+        kept["inbound_nodes"] = [{"args": [ids], "kwargs": {}} for ids in given]
     return stock | kept
 
 
-def _arguments(call: dict[str, Any]) -> dict[str, Any]:
-    """Return the serialized ids, weights and mask of a call of a `RowEmbeddingReduce` by name."""
-    names = {"inputs": "ids", "weights": "weights", "mask": "mask"}
-    given = dict(zip(names.values(), call["args"], strict=False))
-    given |= {names[name]: value for name, value in call["kwargs"].items() if name in names}
-    return {name: given[name] for name in names.values() if given.get(name) is not None}
-
-
-def _reduce_model(
-    layer: RowEmbeddingReduce, shape: tuple[int | None, ...], names: tuple[str, ...]
-) -> keras.Model:
+def _reduce_model(layer: RowEmbeddingReduce, shape: tuple[int | None, ...]) -> keras.Model:
     """Return a model of Keras alone that combines rows as a layer does.
 
     Args:
         shape: The shape of the ids, with the batch.
-        names: The inputs, in this order: "ids", "weights", "mask".
     """
-    dtypes = {"ids": "int64", "weights": "float32", "mask": "bool"}
-    inputs = {name: keras.Input(batch_shape=shape, dtype=dtypes[name], name=name) for name in names}
-    ids, weights, mask = (
-        ops.expand_dims(each, -1) if each is not None and len(shape) == 1 else each
-        for each in map(inputs.get, dtypes)
-    )
+    inputs = keras.Input(batch_shape=shape, dtype="int64", name="ids")
+    ids = ops.expand_dims(inputs, -1) if len(shape) == 1 else inputs
     config = _embedding_config(layer.get_config())
     config |= {"name": "embeddings", "dtype": layer.variable_dtype, "mask_zero": False}
     rows = ops.cast(keras.layers.Embedding.from_config(config)(ids), "float32")
-    counted = weights if weights is not None else ops.ones_like(ids, "float32")
-    if mask is not None:
-        counted = ops.where(mask, counted, 0.0)
+    counted = ops.ones_like(ids, "float32")
     if layer.mask_zero:
         counted = ops.where(ops.equal(ids, 0), 0.0, counted)
     vectors = ops.sum(rows * ops.expand_dims(counted, -1), axis=-2)
-    if layer.combiner != "sum":
-        is_mean = layer.combiner == "mean"
-        norm = ops.sum(counted if is_mean else ops.square(counted), axis=-1, keepdims=True)
-        vectors = ops.divide_no_nan(vectors, norm if is_mean else ops.sqrt(norm))
-    given = list(inputs.values())
-    return keras.Model(
-        given if len(given) > 1 else given[0],
-        ops.cast(vectors, layer.compute_dtype),
-        name=layer.name,
-    )
+    if layer.combiner != "sum":  # a weight of 1 equals its square
+        norm = ops.sum(counted, axis=-1, keepdims=True)
+        norm = norm if layer.combiner == "mean" else ops.sqrt(norm)
+        vectors = ops.divide_no_nan(vectors, norm)
+    return keras.Model(inputs, ops.cast(vectors, layer.compute_dtype), name=layer.name)
 
 
 def _check_ids(layer: RowEmbeddingReduce) -> None:
     """Raise ValueError if a layer is called in a way that its stock form has not."""
     for node in layer._inbound_nodes:
         ids = node.input_tensors[0]
-        forms = [form for form in ("ragged", "sparse") if getattr(ids, form, False)]
-        if forms or getattr(ids, "_keras_mask", None) is not None:
-            what = f"{forms[0]} ids" if forms else "ids with a mask of the layer before"
+        forms = [f"{form} ids" for form in ("ragged", "sparse") if getattr(ids, form, False)]
+        if getattr(ids, "_keras_mask", None) is not None:
+            forms.append("ids with a mask of the layer before")
+        if len(node.input_tensors) > 1:
+            forms.append("weights or a mask")
+        if forms:
             raise ValueError(
-                f"{layer.name} has {what}, for which Keras has no layers; give it dense ids, and "
-                "mask_zero=True or mask="
+                f"{layer.name} has {forms[0]}, for which Keras has no layers; give it dense ids "
+                "alone, and mask_zero=True"
             )
-
-
-def _refuse(name: str, classes: Iterable[type]) -> None:
-    """Raise ValueError if a layer is of a class of this package, or derived from one."""
-    for each in classes:
-        if is_ours(each):
-            raise ValueError(_no_layer(name, each.__name__))
 
 
 def _no_layer(name: str, kind: str) -> str:

@@ -41,15 +41,11 @@ def load_vectors(layer: RowEmbedding, path: str | Path, vocabulary: Sequence[str
     Raises:
         ValueError: The file cannot be read, or its vectors have another number of columns; the
             vocabulary is one text, has more words than the table has rows, or a word twice; or the
-            layer is of another class or quantized. If the file is damaged, rows before the damage
-            can be loaded already.
+            layer is of another class. If the file is damaged, rows before the damage can be loaded
+            already.
     """
     if not isinstance(layer, RowEmbedding):
         raise ValueError(f"{layer.name} is a {type(layer).__name__}; give a RowEmbedding")
-    if layer.quantization_mode:
-        raise ValueError(
-            f"{layer.name} is quantized to {layer.quantization_mode}; load vectors before that"
-        )
     ids = _ids_by_word(layer, vocabulary)
     if not layer.built:
         layer.build()

@@ -17,6 +17,7 @@ from ...tables.rounding import round_stochastically, round_under_xla
 from ...tables.variable import VariableRows
 from ..backend import in_place, owners_in_call, require_tensorflow, row_constraint
 from ..saving import StateByPart
+from ..tables.table_memory import require_room_for_slots
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import (
     LARGE,
@@ -26,7 +27,7 @@ from ..tables.table_warnings import (
     warn_of_dense_gradient,
     warn_of_whole_table,
 )
-from .row_accumulation import Merged, RowAccumulation
+from .row_accumulation import Merged, RowAccumulator, check_accumulated, make_row_accumulator
 
 _LARGE = LARGE
 _ROUNDINGS = ("stochastic", "nearest")
@@ -56,13 +57,14 @@ def arguments_of(stock: Callable[_P, None], base: type, **own: Any) -> Callable[
     return __init__  # type: ignore[return-value]
 
 
-class RowSparse(RowAccumulation):
+class RowSparse(StateByPart):
     """Mixin for a Keras optimizer: a row-sparse gradient changes only its own rows.
 
     A gradient is row-sparse (`tf.IndexedSlices`) where rows were gathered, by `RowEmbedding`,
     `keras.layers.Embedding` or `tf.gather`. Gradients of a row that occurs several times in a batch
     are first added, so that clipping sees the norm of the dense gradient. Arithmetic is float32 for
     every dtype of the variable. Variables with a dense gradient are updated by the Keras optimizer.
+    For `gradient_accumulation_steps` a table has a `RowAccumulator` in place of Keras' variable.
 
     A subclass defines two methods. `row_rule(index, decay)` returns the update rule for rows of the
     variable with this index, with the given weight decay. `row_slots(index)` returns the slots of
@@ -116,7 +118,13 @@ class RowSparse(RowAccumulation):
         Raises:
             ValueError: The slots of the tables need more memory, or disk, than is free.
         """
+        var_list = list(var_list)
+        if not self.built:
+            require_room_for_slots(self, var_list)
         super().build(var_list)
+        sums = self._accumulated_gradients if self.gradient_accumulation_steps else ()
+        # In an attribute of its own: tf.train.Checkpoint saves these.
+        self._row_accumulators = [each for each in sums if isinstance(each, RowAccumulator)]
         scale = next(owners_in_call(keras.optimizers.LossScaleOptimizer), None)
         if type(scale) is keras.optimizers.LossScaleOptimizer:
             scale.__class__ = LossScaleOptimizer
@@ -141,7 +149,7 @@ class RowSparse(RowAccumulation):
         if not getattr(reference_variable, "is_table", False):
             return super().add_variable_from_reference(reference_variable, name, initializer)
         if name == "gradient_accumulator":
-            return self.make_row_accumulator(reference_variable)
+            return make_row_accumulator(self.name, reference_variable)
         shape = self._slot_shape(reference_variable, name)
         return self.add_slot(reference_variable, shape, name, initializer)
 
@@ -188,7 +196,12 @@ class RowSparse(RowAccumulation):
             trainable_variables = list(trainable_variables)
         variables = trainable_variables or self._trainable_variables
         pairs = list(zip(grads, variables, strict=False))
-        _refuse_dense(pairs)
+        for gradient, variable in pairs:
+            if isinstance(variable, TableVariable) and isinstance(gradient, tf.Tensor):
+                raise ValueError(
+                    f"the gradient of {variable.path} is dense, as after a look-up in "
+                    "tf.vectorized_map; look up the rows of all elements before it"
+                )
         sparse = [v for g, v in pairs if isinstance(g, tf.IndexedSlices)]
         if sparse:
             self._refuse_whole_tables(sparse)
@@ -205,11 +218,10 @@ class RowSparse(RowAccumulation):
     def _refuse_whole_tables(self, tables: Sequence[Any]) -> None:
         """Raise ValueError if an option of the optimizer needs every row of the tables."""
         others = [table for table in tables if not getattr(table, "is_table", False)]
-        remedies = {
-            "use_ema": (tables, "leave it out"),
-            "gradient_accumulation_steps": (others, "use RowEmbedding, or leave it out"),
-        }
-        for name, (whole, remedy) in remedies.items():
+        for name, whole, remedy in (
+            ("use_ema", tables, "leave it out"),
+            ("gradient_accumulation_steps", others, "use RowEmbedding, or leave it out"),
+        ):
             if getattr(self, name) and whole:
                 names = ", ".join(variable_name(table) for table in whole)
                 raise ValueError(
@@ -252,10 +264,28 @@ class RowSparse(RowAccumulation):
     def _backend_apply_gradients(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any]
     ) -> None:
-        """Apply gradients as `RowAccumulation` does; first note variables with row-sparse ones."""
-        pairs = zip(grads, trainable_variables, strict=True)
+        """Apply or accumulate gradients; first note variables with row-sparse ones."""
+        pairs = list(zip(grads, trainable_variables, strict=True))
         self._tables = {self._var_key(v) for g, v in pairs if isinstance(g, tf.IndexedSlices)}
+        for gradient, variable in pairs if self.gradient_accumulation_steps else ():
+            total = self._accumulated_gradients[self._get_variable_index(variable)]
+            if isinstance(total, RowAccumulator):
+                check_accumulated(self.name, gradient, variable)
         super()._backend_apply_gradients(grads, trainable_variables)
+
+    def _backend_increment_gradient_accumulators(
+        self, grads: Sequence[Any], acc_grads: Sequence[Any]
+    ) -> None:
+        """Add each gradient to the accumulated one, in place."""
+        dense = []
+        for gradient, total in zip(grads, acc_grads, strict=True):
+            if isinstance(total, RowAccumulator):
+                total.assign(gradient + total)
+            else:
+                dense.append((gradient, total))
+        super()._backend_increment_gradient_accumulators(
+            [gradient for gradient, _ in dense], [total for _, total in dense]
+        )
 
     def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
         """Apply weight decay to variables that Keras updates; rules for rows have their own."""
@@ -289,7 +319,7 @@ class RowSparse(RowAccumulation):
         if constraint := row_constraint(own):
             rule = _constrained(rule, constraint)
         stored = own if isinstance(own, TableVariable) else variable
-        table = _as_table(stored, self.row_slots(index), self._rounding_seed(index))
+        table = _Rows(stored, self.row_slots(index), self._rounding_seed(index))
         update_rows(
             rule,
             table,
@@ -311,6 +341,25 @@ class RowSparse(RowAccumulation):
             return None
         return tf.stack([tf.constant(index, tf.int64), tf.cast(self.iterations, tf.int64)])
 
+    def save_own_variables(self, store: Any) -> None:
+        """Write the state of the optimizer, with the accumulated rows."""
+        super().save_own_variables(store)
+        for name, variable in self._accumulated_rows().items():
+            store[name] = variable.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the state of the optimizer, with the accumulated rows if the store has them."""
+        super().load_own_variables(store)
+        names = set(store.keys())
+        for name, variable in self._accumulated_rows().items():
+            if name in names:
+                variable.assign(store[name][:])
+
+    def _accumulated_rows(self) -> dict[str, tf.Variable]:
+        """Return the variables of all sums of tables' gradients by name; none before `build`."""
+        sums = enumerate(getattr(self, "_row_accumulators", ()))
+        return {name: v for number, each in sums for name, v in each.saved(number).items()}
+
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the optimizer, `rounding` included."""
         return super().get_config() | {"rounding": self.rounding}
@@ -319,19 +368,6 @@ class RowSparse(RowAccumulation):
         """Return whether the rule for rows updates this variable even by a dense gradient."""
         own = self._trainable_variables[self._get_variable_index(variable)]
         return self.has_row_state and getattr(own, "is_table", False)
-
-
-def _refuse_dense(pairs: Iterable[tuple[Any, Any]]) -> None:
-    """Raise ValueError if a table that is not on the device has a dense gradient.
-
-    The variable of such a table has no rows, and so this gradient has none, either.
-    """
-    for gradient, variable in pairs:
-        if isinstance(variable, TableVariable) and isinstance(gradient, tf.Tensor):
-            raise ValueError(
-                f"the gradient of {variable.path} is dense, as after a look-up in "
-                "tf.vectorized_map; look up the rows of all elements before it"
-            )
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
@@ -366,17 +402,6 @@ class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
         )
 
 
-def _as_table(
-    variable: tf.Variable | TableVariable, slots: Mapping[str, Any], seed: tf.Tensor | None
-) -> Any:
-    """Return a variable as a table with slots, for `optimizers.base.update_rows`."""
-    kind: Any = tf.as_dtype(variable.dtype)
-    if isinstance(variable, TableVariable):
-        states: dict[str, Any] = {name: slot.table for name, slot in slots.items()}
-        return _Rows(variable.table, states, kind, seed)
-    return _Rows(_Matrix(variable), {n: _Matrix(s.value) for n, s in slots.items()}, kind, seed)
-
-
 class _Matrix(VariableRows):
     """A variable of any rank as a table, with each row flattened to a vector."""
 
@@ -394,18 +419,23 @@ class _Matrix(VariableRows):
 
 
 class _Rows:
-    """A table with slots by the names of an update rule, and new rows rounded by a seed, if given.
+    """A variable as a table with slots, whose new rows are rounded by a seed, if one is given.
 
-    A table stores rows that its dtype can represent as they are, so tables of all kinds hold the
-    same rows.
+    Its slots have the names of an update rule, for `optimizers.base.update_rows`. A table stores
+    rows that its dtype can represent as they are, so tables of all kinds hold the same rows.
     """
 
-    def __init__(
-        self, table: Any, slots: Mapping[str, Any], dtype: tf.DType, seed: tf.Tensor | None
-    ):
-        self._table, self._dtype, self._seed = table, dtype, seed
-        self.columns, self.slots = table.columns, slots
-        self.locate, self.gather = table.locate, table.gather
+    def __init__(self, variable: Any, slots: Mapping[str, keras.Variable], seed: tf.Tensor | None):
+        self._dtype, self._seed = tf.as_dtype(variable.dtype), seed
+        self.slots: dict[str, Any]
+        if isinstance(variable, TableVariable):
+            self._table: Any = variable.table
+            self.slots = {name: slot.table for name, slot in slots.items()}
+        else:
+            self._table = _Matrix(variable)
+            self.slots = {name: _Matrix(slot.value) for name, slot in slots.items()}
+        self.columns = self._table.columns
+        self.locate, self.gather = self._table.locate, self._table.gather
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Round rows (U, D) by the seed, and write them to the table; under XLA by other draws."""

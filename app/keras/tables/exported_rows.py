@@ -15,7 +15,7 @@ from ...tables.dynamic.keys import STRING
 from ...tables.initial import fingerprints
 from ...tables.row_reads import row_slices
 from ...tables.variable import VariableRows
-from ..backend import callers, module_of
+from ..backend import callers, graphs_in_trace, module_of
 
 # The modules that trace a model to write it as a SavedModel.
 _EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
@@ -29,10 +29,9 @@ def current_export() -> types.FrameType | None:
 
 def keep_with_graph(rows: tf.Module) -> None:
     """Keep exported rows as long as the function that is traced now, or one around it."""
-    graph = tf.compat.v1.get_default_graph()
-    while hasattr(graph, "outer_graph"):  # a function, which another one may call later
-        graph.exported_rows = [*getattr(graph, "exported_rows", []), rows]
-        graph = graph.outer_graph
+    for graph in graphs_in_trace():  # a function, which another one may call later
+        if hasattr(graph, "outer_graph"):
+            graph.exported_rows = [*getattr(graph, "exported_rows", []), rows]
 
 
 def export_rows(table: Table) -> tf.Module:

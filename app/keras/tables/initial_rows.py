@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -65,9 +64,6 @@ class StoredRows(keras.initializers.Initializer):
         rows: The name of a file in NumPy's format .npy, or an array (V, D), such as a
             `numpy.memmap`. Its numbers are converted to the dtype of the layer.
 
-    Attributes:
-        rows: The array, or an object like an array that reads slices of the file.
-
     Raises:
         ValueError: The file cannot be read, or the array has another rank or no real numbers. A
             call raises it if the table has another shape.
@@ -76,14 +72,16 @@ class StoredRows(keras.initializers.Initializer):
     def __init__(self, rows: str | os.PathLike | np.ndarray):
         is_file = isinstance(rows, str | os.PathLike)
         self._path = os.fspath(rows) if is_file else None
+        self._array = None if is_file else np.asanyarray(rows)
         if is_file:
             named_files.add(self._path)
-        self.rows: Any = _RowsInFile(Path(rows)) if is_file else np.asanyarray(rows)
-        shape, dtype = self.rows.shape, self.rows.dtype
-        if len(shape) != 2 or not (dtype.kind in "fiu" or dtype == tf.bfloat16.as_numpy_dtype):
+        opened = self._open()
+        self._shape, self._dtype = opened.shape, opened.dtype
+        is_real = self._dtype.kind in "fiu" or self._dtype == tf.bfloat16.as_numpy_dtype
+        if len(self._shape) != 2 or not is_real:
             raise ValueError(
-                f"{self}: an array of shape {tuple(shape)} and dtype {dtype}; give the rows of a "
-                "table, (V, D) real numbers"
+                f"{self}: an array of shape {self._shape} and dtype {self._dtype}; give the rows "
+                "of a table, (V, D) real numbers"
             )
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
@@ -115,20 +113,25 @@ class StoredRows(keras.initializers.Initializer):
         Yields:
             The ids of a part of about 16 MB as a slice, and its rows (any number, D), float32.
         """
-        for part in row_slices(*self.rows.shape):
-            yield part, tf.cast(self.rows[part], tf.float32)
+        for part in row_slices(*self._shape):
+            rows = self._open()  # once more: mapped pages that were read count as memory
+            if (rows.shape, rows.dtype) != (self._shape, self._dtype):
+                raise ValueError(
+                    f"{self._path} was replaced while it was read; make the layer again"
+                )
+            yield part, tf.cast(np.array(rows[part]), tf.float32)
 
     def check_shape(self, shape: Sequence[int]) -> None:
         """Raise ValueError if a table has another shape than the stored rows."""
-        if tuple(shape) != tuple(self.rows.shape):
+        if tuple(shape) != self._shape:
             raise ValueError(
-                f"{self} has rows of shape {tuple(self.rows.shape)}, and the table has "
-                f"{tuple(shape)}; give the layer the shape of the rows"
+                f"{self} has rows of shape {self._shape}, and the table has {tuple(shape)}; give "
+                "the layer the shape of the rows"
             )
 
     def get_config(self) -> dict[str, Any]:
         """Return the name of the file, or None for an array, and the shape of the rows."""
-        return {"rows": self._path, "shape": list(self.rows.shape)}
+        return {"rows": self._path, "shape": list(self._shape)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> keras.initializers.Initializer:
@@ -147,26 +150,10 @@ class StoredRows(keras.initializers.Initializer):
         logging.warning("initial rows are zeros until weights are loaded: %s", reason)
         return keras.initializers.Zeros()
 
-
-class _RowsInFile:
-    """The rows of an .npy file, as an array of which slices are read.
-
-    The file is mapped for each slice only: mapped pages that were read count as memory.
-    """
-
-    def __init__(self, path: Path):
-        self._path = path
-        rows = self._open()
-        self.shape, self.dtype = rows.shape, rows.dtype
-
-    def __getitem__(self, part: slice) -> np.ndarray:
-        rows = self._open()
-        if (rows.shape, rows.dtype) != (self.shape, self.dtype):
-            raise ValueError(f"{self._path} was replaced while it was read; make the layer again")
-        return np.array(rows[part])
-
     def _open(self) -> np.ndarray:
-        """Map the file; raise ValueError if it cannot be read."""
+        """Return the array, or map the file; raise ValueError if it cannot be read."""
+        if self._path is None:
+            return self._array
         try:
             return np.lib.format.open_memmap(self._path, mode="r")
         except (OSError, ValueError, EOFError) as error:

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from ...errors import RunError, UsageError
 from ...tables import sharded
 from ...tables.base import Table
-from ...tables.cached import ReadThroughTable
+from ...tables.cached import CachedTable, CacheMap
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
-from ...tables.disk.journal import journal_path
-from ...tables.disk.table_file import TableFile
+from ...tables.disk.table_file import TableFile, journal_path
 from ...tables.initial import Constant, Initial, Unwritten
 from ...types import HOST
 from ..backend import in_place, named_files
@@ -100,8 +100,14 @@ def check_kind(layer: Any) -> None:
         _by_id(layer)
     if layer.lora_rank:
         check_is_variable(layer, "lora_rank")
-    if layer.hot_rows is not None:
-        _check_hot_rows(layer)
+    if layer.hot_rows is not None and layer.table not in ("host", "file"):
+        raise ValueError(
+            f"{layer.name}: hot_rows={layer.hot_rows} needs table='host' or table='file', not "
+            f"{layer.table!r}"
+        )
+    is_integer = isinstance(layer.hot_rows, int) and not isinstance(layer.hot_rows, bool)
+    if layer.hot_rows is not None and not (is_integer and layer.hot_rows > 0):
+        raise ValueError(f"{layer.name}: hot_rows={layer.hot_rows!r}; give a number of rows")
     # XLA cannot call Python, and fails on the dynamic shapes of shards. On a GPU it cannot read
     # host memory, where the rows or the map of their cache are.
     layer.supports_jit = layer.table == "device" or (
@@ -138,7 +144,8 @@ def make_table(layer: Any) -> Table:
         logging.info("%s: hot_rows=%d has no effect without a GPU", layer.name, layer.hot_rows)
     if not has_cache(layer):
         return table
-    return ReadThroughTable(table, tf.zeros([]).device, layer.hot_rows)
+    cache_map = CacheMap(table.rows, np.zeros(0, np.int64), min(layer.hot_rows, table.rows))
+    return CachedTable(table, tf.zeros([]).device, cache_map, is_shared=True)
 
 
 def has_cache(layer: Any) -> bool:
@@ -155,18 +162,6 @@ def has_cache(layer: Any) -> bool:
 def host_is_near() -> bool:
     """Return whether steps reach host memory as fast as a cache: if there is no GPU."""
     return not tf.config.list_physical_devices("GPU")
-
-
-def _check_hot_rows(layer: Any) -> None:
-    """Raise ValueError unless `hot_rows` is a positive int, and the table is "host" or "file"."""
-    if layer.table not in ("host", "file"):
-        raise ValueError(
-            f"{layer.name}: hot_rows={layer.hot_rows} needs table='host' or table='file', not "
-            f"{layer.table!r}"
-        )
-    is_integer = isinstance(layer.hot_rows, int) and not isinstance(layer.hot_rows, bool)
-    if not is_integer or layer.hot_rows < 1:
-        raise ValueError(f"{layer.name}: hot_rows={layer.hot_rows!r}; give a number of rows")
 
 
 def check_is_variable(layer: Any, feature: str) -> None:

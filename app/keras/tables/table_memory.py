@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import math
-import os
+import operator
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,8 +16,7 @@ import tensorflow as tf
 
 from ...system.console import size_text
 from ...system.machine import free_bytes
-from ...tables.base import Table
-from ...tables.cached import ReadThroughTable
+from ...tables.cached import CachedTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.keys import key_bytes
 from ...tables.memory import SHARE, Item, totals
@@ -41,90 +39,50 @@ _LESS_STATE = "use an optimizer with less state, such as SGD or RowwiseAdagrad, 
 _REMEDY = "give it table='file' with a table_file, fewer rows, or dtype='bfloat16'"
 
 
-@dataclasses.dataclass(frozen=True)
-class TableMemory:
-    """The memory of one table.
-
-    Attributes:
-        layer: The name of the layer; of an output layer with that of its table.
-        kind: The value of its argument `table`, or "dynamic".
-        rows: The number of rows, V; of a dynamic table its capacity.
-        slot_bytes: The bytes of the optimizer state of a row.
-        cached_rows: The rows of the cache on the device.
-        map_bytes: The bytes, in host memory, of the map from ids to cached rows, or from keys to
-            rows. Strings count as 12 bytes long.
-    """
-
-    layer: str
-    kind: str
-    rows: int
-    columns: int
-    dtype: str
-    slot_bytes: int
-    cached_rows: int = 0
-    map_bytes: int = 0
-
-    @property
-    def rows_bytes(self) -> int:
-        """The bytes of all rows."""
-        return self.rows * self._row_bytes
-
-    @property
-    def slots_bytes(self) -> int:
-        """The bytes of the optimizer state of all rows."""
-        return self.rows * self.slot_bytes
-
-    @property
-    def cache_bytes(self) -> int:
-        """The bytes of the cached rows with their optimizer state."""
-        return self.cached_rows * (self._row_bytes + self.slot_bytes)
-
-    @property
-    def place(self) -> str:
-        """Where the rows and the optimizer state are: `DEVICE`, `HOST` or `FILE`."""
-        return {"host": HOST, "file": FILE}.get(self.kind) or device_place()
-
-    @property
-    def by_place(self) -> dict[str, int]:
-        """The bytes in each place that is used."""
-        table, maps = f"{self.rows:,} x {self.columns}", f"{self.rows:,} ids"
-        items = [
-            Item(self.layer, table, self.place, self.rows_bytes + self.slots_bytes),
-            Item(self.layer, f"{self.cached_rows:,} rows", device_place(), self.cache_bytes),
-            Item(self.layer, maps, HOST, self.map_bytes),
-        ]
-        return totals(item for item in items if item.bytes)
-
-    @property
-    def _row_bytes(self) -> int:
-        return self.columns * tf.as_dtype(self.dtype).size
-
-
-def memory_of(layer: Any, slot_bytes: int = 0) -> TableMemory:
+def memory_of(layer: Any, slot_bytes: int = 0) -> list[Item]:
     """Return the memory of the table of an embedding layer, which may not be built yet.
 
     Args:
         layer: A `RowEmbedding`, a `keras.layers.Embedding`, or a `DynamicEmbedding`, whose table
-            counts with all rows in use.
+            counts with all rows in use, and strings as 12 bytes long.
         slot_bytes: The bytes of the optimizer state of a row.
     """
+    name = layer.name
     if not isinstance(layer, keras.layers.Embedding):
-        rows, maps = layer.capacity, key_bytes(layer.key_dtype, layer.min_count)
-        return TableMemory(
-            layer.name, "dynamic", rows, layer.output_dim, "float32", slot_bytes, 0, rows * maps
-        )
-    rows = layer.input_dim
-    cached = min(layer.hot_rows, rows) if has_cache(layer) else 0
-    return TableMemory(
-        layer=layer.name,
-        kind=getattr(layer, "table", "device"),
-        rows=rows,
-        columns=layer.output_dim,
-        dtype=layer.variable_dtype,
-        slot_bytes=slot_bytes,
-        cached_rows=cached,
-        map_bytes=rows * _MAP_BYTES + cached * _CACHED_ID_BYTES if cached else 0,
-    )
+        rows = layer.capacity
+        keys = rows * key_bytes(layer.key_dtype, layer.min_count)
+        stored = table_items(name, (rows, layer.output_dim), "float32", slot_bytes)
+        return [*stored, Item(f"{name}: keys", f"{rows:,} keys", HOST, keys)]
+    shape, dtype = (layer.input_dim, layer.output_dim), layer.variable_dtype
+    place = {"host": HOST, "file": FILE}.get(getattr(layer, "table", "device"))
+    items = table_items(name, shape, dtype, slot_bytes, place)
+    if has_cache(layer):
+        cached = min(layer.hot_rows, layer.input_dim)
+        row = sum(item.bytes for item in items) // layer.input_dim
+        maps = layer.input_dim * _MAP_BYTES + cached * _CACHED_ID_BYTES
+        items += [
+            Item(f"{name}: cached rows", f"{cached:,} rows", device_place(), cached * row),
+            Item(f"{name}: cache maps", f"{layer.input_dim:,} ids", HOST, maps),
+        ]
+    return items
+
+
+def table_items(
+    name: str, shape: tuple[int, int], dtype: str, slot_bytes: int, place: str | None = None
+) -> list[Item]:
+    """Return the memory of all rows of a table, and of their optimizer state if it takes any.
+
+    Args:
+        place: `DEVICE`, `HOST` or `FILE`; by default that of the device.
+    """
+    rows, columns = shape
+    place = place or device_place()
+    size = rows * columns * tf.as_dtype(dtype).size
+    items = [
+        Item(name, f"{rows:,} x {columns:,} {dtype}", place, size),
+        Item(f"{name}: optimizer", f"{rows:,} rows", place, rows * slot_bytes),
+    ]
+    return items if slot_bytes else items[:1]
 
 
 def device_place() -> str:
@@ -132,24 +90,20 @@ def device_place() -> str:
     return DEVICE if tf.config.list_physical_devices("GPU") else HOST
 
 
-def require_room(memory: TableMemory, table_file: str | os.PathLike | None = None) -> None:
-    """Check that a table fits, before it is made. Under a `tf.distribute` strategy do nothing.
-
-    Args:
-        table_file: The name of the file for a table in a file, which would be replaced.
+def require_room(layer: Any) -> None:
+    """Check that the table of a layer fits before it is made, but not under `tf.distribute`.
 
     Raises:
         ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
     """
     if tf.distribute.has_strategy():
         return  # the rows may be on other machines
-    path = Path(table_file) if table_file else None
-    replaced = path.stat().st_size if path and path.is_file() else 0
-    remedy = _REMEDIES.get(memory.kind, _REMEDY)
-    needed = memory.by_place
-    if FILE in needed:
-        needed[FILE] -= replaced
-    require_free(needed, f"{memory.layer}: its table", remedy, path)
+    kind = getattr(layer, "table", "dynamic")
+    path = Path(layer.table_file) if kind == "file" else None
+    needed = totals(memory_of(layer))
+    if path and path.is_file():  # which would be replaced
+        needed[FILE] -= path.stat().st_size
+    require_free(needed, f"{layer.name}: its table", _REMEDIES.get(kind, _REMEDY), path)
 
 
 def require_free(
@@ -166,15 +120,13 @@ def require_free(
         ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
     """
     for place, count in needed.items():
+        where, free = place, int(SHARE * free_bytes())
         if place == DEVICE:
             continue
-        if place == HOST:
-            free = int(SHARE * free_bytes())
-        else:
+        if place == FILE:
             folder = next(folder for folder in table_file.absolute().parents if folder.exists())
-            free = shutil.disk_usage(folder).free
+            where, free = f"{place} in {folder}", shutil.disk_usage(folder).free
         if count > free:
-            where = f"{place} in {folder}" if place == FILE else place
             raise ValueError(
                 f"{taker} takes {size_text(count)} ({count:,} bytes) of {where}, where "
                 f"{size_text(free)} are free; {remedy}"
@@ -197,7 +149,7 @@ def slot_bytes(optimizer: Any, columns: int, dtype: str, path: str) -> int:
             stack.enter_context(keras.name_scope(scope))
         table = keras.Variable("zeros", (_ROWS, columns), dtype, name=name)
         table.is_table = True  # read by the optimizers of lexrow.keras
-        while (inner := _inner(optimizer, table)) is not None:
+        while inner := _inner(optimizer, table):
             optimizer = inner
         copy = type(optimizer).from_config(optimizer.get_config())
         copy.build([table])
@@ -217,19 +169,20 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
     tables = [variable for variable in variables if getattr(variable, "is_table", False)]
     if not is_ours(type(optimizer)) or tf.distribute.has_strategy():
         return
-    if sum(map(_bytes, tables)) < LARGE:
+    # Those of a dynamic table that it has room for.
+    rows = [v.table.rows if isinstance(v, TableVariable) else v.shape[0] for v in tables]
+    sizes = [tf.as_dtype(v.dtype).size * v.shape[1] for v in tables]
+    if sum(map(operator.mul, rows, sizes)) < LARGE:
         return
     needed: collections.Counter[tuple[str, Path | None]] = collections.Counter()
-    for variable in tables:
+    for variable, count in zip(tables, rows, strict=True):
         row = slot_bytes(optimizer, variable.shape[1], variable.dtype, variable.path)
-        table = variable.table if isinstance(variable, TableVariable) else None
-        if isinstance(table, ReadThroughTable):
-            needed[_place(table.device), None] += table.cache_map.unpinned * row
+        table: Any = variable.table if isinstance(variable, TableVariable) else variable.value
+        if isinstance(table, CachedTable):
+            needed[_place(table), None] += table.cache_map.unpinned * row
             table = table.backing
-        place, path = _place(getattr(table, "device", variable.value.device)), None
-        if isinstance(table, FileTable):
-            place, path = FILE, table.path
-        needed[place, path] += _rows(variable) * row
+        is_file = isinstance(table, FileTable)
+        needed[(FILE, table.path) if is_file else (_place(table), None)] += count * row
     names = ", ".join(variable.path for variable in tables)
     for (place, path), count in needed.items():
         taker = f"{names}: the optimizer state of {type(optimizer).__name__}"
@@ -243,17 +196,6 @@ def _inner(optimizer: Any, table: keras.Variable) -> Any:
     return getattr(optimizer, "inner_optimizer", None)
 
 
-def _rows(variable: Any) -> int:
-    """Return the rows of a table; those of a dynamic one that it has room for."""
-    table: Table | None = getattr(variable, "table", None)
-    return variable.shape[0] if table is None else table.rows
-
-
-def _bytes(variable: Any) -> int:
-    """Return the bytes of the rows of a table."""
-    return _rows(variable) * variable.shape[1] * tf.as_dtype(variable.dtype).size
-
-
-def _place(device: str) -> str:
-    """Return whose memory a device has, `DEVICE` or `HOST`."""
-    return DEVICE if "GPU" in device else HOST
+def _place(stored: Any) -> str:
+    """Return whose memory a table or a variable takes, `DEVICE` or `HOST`."""
+    return DEVICE if "GPU" in getattr(stored, "device", "") else HOST

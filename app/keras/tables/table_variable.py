@@ -8,7 +8,7 @@ import contextvars
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -22,13 +22,13 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 from ...system.gradients import custom_gradient
 from ...system.python_functions import under_vectorized_map
 from ...tables.base import Slot, Table
-from ...tables.cached import ReadThroughTable
+from ...tables.cached import CachedRows
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
 from ...tables.row_reads import row_slices, rows_to_read
-from ..backend import callers, module_of
+from ..backend import callers, graphs_in_trace, module_of
 from .exported_rows import current_export, export_rows, keep_with_graph
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
@@ -84,16 +84,15 @@ class _Handle(BaseResourceVariable):
 class HandleVariable(keras.Variable):
     """A Keras variable whose values are not in its TensorFlow variable, and are not read by a step.
 
-    Every operation on it raises ValueError; `numpy` returns the values. A subclass defines `numpy`
-    and `sample`.
+    Every operation on it raises ValueError; `numpy`, which a subclass defines, returns the values.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: str, **options: Any):
         super().__init__("zeros", shape, dtype, autocast=False, **options)
 
     def sample(self) -> np.ndarray:
-        """Return some of the values, for a histogram."""
-        raise NotImplementedError
+        """Return some of the values, for a histogram: by default all of them."""
+        return self.numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return all values as `numpy` does, converted if a dtype is given.
@@ -235,11 +234,7 @@ class TableVariable(HandleVariable):
         Yields:
             The ids of a part as a slice, and its rows (any number, D) in the dtype of the variable.
         """
-        stored = _stored(self.table)
-        if isinstance(stored, ReadThroughTable):
-            stored.flush()
-            stored = stored.backing
-        slices = row_slices(*self.shape)
+        stored, slices = self._below_cache(), row_slices(*self.shape)
         if isinstance(stored, FileTable):
             yield from zip(slices, stored.parts(), strict=True)
             return
@@ -310,20 +305,46 @@ class TableVariable(HandleVariable):
 
     def _refuse_loop(self) -> None:
         """Raise ValueError if the gradient of a loop is traced, which would be dense."""
-        graph = tf.compat.v1.get_default_graph()
-        while graph is not None:
-            if type(graph).__name__ == "_WhileBodyGradFuncGraph":
-                raise ValueError(
-                    f"{self.path} is looked up inside a loop or RNN, where its gradient would be "
-                    "dense; look up the rows of all passes before the loop, and pass them to it"
-                )
-            graph = getattr(graph, "outer_graph", None)
+        if any(type(graph).__name__ == "_WhileBodyGradFuncGraph" for graph in graphs_in_trace()):
+            raise ValueError(
+                f"{self.path} is looked up inside a loop or RNN, where its gradient would be "
+                "dense; look up the rows of all passes before the loop, and pass them to it"
+            )
+
+    def _below_cache(self) -> Table:
+        """Return the table with all rows, by row number if dynamic; write a cache back to it."""
+        stored = _stored(self.table)
+        if not isinstance(stored, CachedRows):
+            return stored
+        stored.flush()
+        return stored.backing
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
-        """Return the rows for tf.train.Checkpoint, or for a SavedModel the handle without rows."""
+        """Return the rows for tf.train.Checkpoint, or for a SavedModel the handle without rows.
+
+        TensorFlow's saver reads them as it writes them. They are not copied if the table has them
+        in one variable of the host or in a file; those of a file are mapped into memory. A table on
+        a GPU is copied to the host, and so is a sharded one. The rows of a dynamic table are copied
+        unless all are in use, or a row has a multiple of 64 bytes. If another thread reads or
+        writes rows of a variable while it is saved, as that of `prefetch_rows` may, TensorFlow
+        copies it.
+        """
         if current_export():  # the SavedModel has the rows beside the handle
             return super()._serialize_to_tensors()
-        return {_VALUE: rows_to_save(_stored(self.table), tf.as_dtype(self.dtype), self.numpy)}
+        stored = self._below_cache()
+
+        def read() -> tf.Tensor:
+            if isinstance(stored, RowStore):
+                return _values(stored)[: stored.used]
+            if isinstance(stored, DeviceTable):
+                return _values(stored)
+            if isinstance(stored, FileTable):
+                return _shared(stored.mapped())
+            return tf.constant(self.numpy())
+
+        with tf.device("CPU:0"):  # by its full name: for several names the saver traces a function
+            device = tf.zeros([]).device
+        return {_VALUE: tensor_callable.Callable(read, tf.as_dtype(self.dtype), device)}
 
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
         """Replace the rows by those that tf.train.Checkpoint read."""
@@ -352,44 +373,6 @@ def _stored(table: Table) -> Table:
 def _ids(part: slice) -> tf.Tensor:
     """Return the ids from the start to the stop of a slice, int64."""
     return tf.range(part.start, part.stop, dtype=tf.int64)
-
-
-def rows_to_save(
-    table: Table, dtype: tf.DType, copy: Callable[[], np.ndarray]
-) -> tensor_callable.Callable:
-    """Return the rows of a table for the saver of TensorFlow, which reads them as it writes them.
-
-    They are not copied if the table has them in one variable of the host or in a file; those of a
-    file are mapped into memory. A table on a GPU is copied to the host, and a sharded one with
-    `copy`. The rows of a dynamic table are copied unless all are in use, or a row has a multiple
-    of 64 bytes.
-
-    Cached rows are written to the table below the cache, now. If another thread reads or writes
-    rows of a variable while it is saved, as that of `prefetch_rows` may, TensorFlow copies it.
-
-    Args:
-        table: The table. A dynamic one is given by its `RowStore`.
-        copy: Returns all rows, for a table that has them in several places.
-
-    Returns:
-        An object that TensorFlow's saver calls for the tensor (V, D), in the dtype of the table.
-    """
-    if isinstance(table, ReadThroughTable):
-        table.flush()
-        return rows_to_save(table.backing, dtype, copy)
-
-    def read() -> tf.Tensor:
-        if isinstance(table, RowStore):
-            return _values(table)[: table.used]
-        if isinstance(table, DeviceTable):
-            return _values(table)
-        if isinstance(table, FileTable):
-            return _shared(table.mapped())
-        return tf.constant(copy())
-
-    with tf.device("CPU:0"):  # by its full name: for several names the saver traces a function
-        device = tf.zeros([]).device
-    return tensor_callable.Callable(read, dtype, device)
 
 
 def _values(table: DeviceTable) -> tf.Tensor:

@@ -11,8 +11,8 @@ import keras
 import tensorflow as tf
 
 from ...system.xla import under_xla
-from ...tables.cached import ReadThroughTable
-from ..backend import callers, row_constraint
+from ...tables.cached import CachedTable
+from ..backend import callers, graphs_in_trace, row_constraint
 from .table_variable import TableVariable
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
@@ -82,7 +82,7 @@ def warn_of_dense_gradient(variable: Any) -> None:
     if getattr(variable, "is_table", False) or name.endswith("/embeddings"):
         warnings.warn(
             f"the gradient of {name} is dense: every one of its {variable.shape[0]:,} rows is read "
-            "and written at each step; lexrow.keras.audit(model) finds out why",
+            "and written at each step; lexrow.keras.audit(model, batch) finds out why",
             stacklevel=2,
         )
 
@@ -95,19 +95,18 @@ def warn_of_whole_read(variable: Any) -> None:
     if tf.executing_eagerly() or isinstance(variable, TableVariable):
         return  # a `TableVariable` has no rows to copy
     handle = (variable.value if isinstance(variable, keras.Variable) else variable).handle
-    graph, readers = tf.compat.v1.get_default_graph(), set()
-    while graph is not None:  # the update may be in a branch of the step
+    readers = set()
+    for graph in graphs_in_trace():  # the update may be in a branch of the step
         if graph._get_control_flow_context() is not None:
             return  # under XLA, a read of the whole table does not copy it
         if isinstance(graph, tf.__internal__.FuncGraph):
             readers |= {operation.type for operation in graph.capture(handle).consumers()}
-        graph = getattr(graph, "outer_graph", None)
     if "ReadVariableOp" in readers:
         warnings.warn(
             f"{variable_name(variable)} ({variable_bytes(variable):,} bytes) is copied as a whole "
             "at each step: keras.layers.Embedding and keras.ops.take read it so; "
             "lexrow.keras.RowEmbedding reads the rows of the batch, and "
-            "lexrow.keras.audit(model) tells more",
+            "lexrow.keras.audit(model, batch) tells more",
             stacklevel=2,
         )
 
@@ -117,7 +116,7 @@ def log_missing_prefetch(tables: Iterable[Any]) -> None:
     lacking = []
     for variable in tables:
         table = variable.table if isinstance(variable, TableVariable) else None
-        if isinstance(table, ReadThroughTable) and table.lacks_prefetch:
+        if isinstance(table, CachedTable) and table.lacks_prefetch:
             lacking.append(variable.path)
             table.lacks_prefetch = False
     if lacking:

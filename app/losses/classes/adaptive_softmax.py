@@ -17,7 +17,7 @@ from ...types import HOST, Rows
 from .. import softmax
 from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordGroups
 from .classes import probabilities
-from .levels import Entropy, Level
+from .levels import Level
 
 # The fewest columns of a cluster, if the vectors have that many. With fewer the words of a cluster
 # are hardly told apart.
@@ -84,22 +84,40 @@ class AdaptiveSoftmax(NormalizedLoss):
             tables |= tail.tables()
         return tables
 
-    def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+    def lookups(
+        self, targets_GM: tf.Tensor | None = None, vectors: int = 0, seed: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
         """Return all rows of the projections; the other rows are streamed."""
-        return self._projections()
+        return {_projection(tail): tf.range(tail.columns) for tail in self._tails}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """Return 0, a part for the head, and a part for each cluster, none of them computed yet."""
-        return 0.0, self._parts(predictions, rows, softmax.summed_loss)
+        """Return 0, a part for the head, and a part for each cluster, none of them computed yet.
+
+        The part of a cluster has only the pairs whose word is in it. Without any it has no group,
+        so its rows are not read.
+        """
+        pairs = VectorWordPairs.from_predictions(predictions)
+        targets_P, first = pairs.targets_P, self._bounds[0]
+        with tf.device(HOST):
+            cutoffs = tf.constant(self._bounds[:-1], tf.int32, shape=[len(self._tails)])
+            cluster_P = tf.searchsorted(cutoffs, targets_P, side="right")  # 0 is the head
+            in_head_P = tf.where(cluster_P > 0, first + cluster_P - 1, targets_P)
+            indices = [tf.where(cluster_P == number)[:, 0] for number in range(len(self._bounds))]
+        parts = self._head.parts(pairs._replace(targets_P=in_head_P))
+        for number, tail in enumerate(self._tails, 1):
+            rows_KD = take(rows[_projection(tail)], pairs.hidden_ND.dtype)
+            tail_pairs = pairs._replace(
+                hidden_ND=tf.matmul(pairs.hidden_ND, rows_KD, transpose_b=True),
+                targets_P=targets_P - self._bounds[number - 1],
+            ).select(indices[number])
+            (part,) = tail.parts(tail_pairs)
+            parts.append(part._replace(groups=tf.minimum(tf.size(tail_pairs.targets_P), 1)))
+        return 0.0, parts
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
         """Return the parts of `loss`, not yet computed, with one number for each vector."""
-        rows = gather_unique(self._projections(), gather)
-        return self._parts(predictions, rows, softmax.vector_losses)
-
-    def _projections(self) -> dict[str, tf.Tensor]:
-        """Return the ids of all rows of the projections, by name of the table."""
-        return {_projection(tail): tf.range(tail.columns) for tail in self._tails}
+        _, parts = self.loss(predictions, gather_unique(self.lookups(), gather))
+        return [part._replace(loss=softmax.vector_losses) for part in parts]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return the log share of the text of every word and cluster in the head.
@@ -121,7 +139,7 @@ class AdaptiveSoftmax(NormalizedLoss):
         head_NH = self._head.log_probabilities(hidden_ND, gather, tf.zeros_like(hidden_ND[:, :1]))
         words = tf.range(first), head_NH[:, :first]
         bounds_N1 = tf.reduce_max(words[1], axis=1, keepdims=True)
-        found = [WordGroups(bounds_N1, lambda *_: words)]
+        found = [WordGroups.whole(bounds_N1, lambda _: words)]
         for number, tail in enumerate(self._tails):
             rows_KD = gather(_projection(tail), tf.range(tail.columns))
             projected_NK = tf.matmul(hidden_ND, rows_KD, transpose_b=True)
@@ -129,33 +147,6 @@ class AdaptiveSoftmax(NormalizedLoss):
             (groups,) = tail.word_groups(projected_NK, gather, above_N1)
             found.append(groups.renumber(functools.partial(tf.add, self._bounds[number])))
         return found
-
-    def _parts(
-        self, predictions: Predictions, rows: dict[str, Rows], entropy: Entropy
-    ) -> list[Part]:
-        """Return the parts of the head and of each cluster, with `entropy` as loss of a block.
-
-        The part of a cluster has only the pairs whose word is in it. Without any it has no group,
-        so its rows are not read.
-        """
-        pairs = VectorWordPairs.from_predictions(predictions)
-        targets_P, first = pairs.targets_P, self._bounds[0]
-        with tf.device(HOST):
-            cutoffs = tf.constant(self._bounds[:-1], tf.int32, shape=[len(self._tails)])
-            cluster_P = tf.searchsorted(cutoffs, targets_P, side="right")  # 0 is the head
-            in_head_P = tf.where(cluster_P > 0, first + cluster_P - 1, targets_P)
-            indices = [tf.where(cluster_P == number)[:, 0] for number in range(len(self._bounds))]
-        parts = self._head.parts(pairs._replace(targets_P=in_head_P), entropy)
-        for number, tail in enumerate(self._tails, 1):
-            rows_KD = take(rows[_projection(tail)], pairs.hidden_ND.dtype)
-            tail_pairs = pairs._replace(
-                hidden_ND=tf.matmul(pairs.hidden_ND, rows_KD, transpose_b=True),
-                targets_P=targets_P - self._bounds[number - 1],
-            ).select(indices[number])
-            (part,) = tail.parts(tail_pairs, entropy)
-            # A cluster without a word to predict has no groups, and so is not read.
-            parts.append(part._replace(groups=tf.minimum(tf.size(tail_pairs.targets_P), 1)))
-        return parts
 
 
 def choose_cutoffs(counts_V: np.ndarray) -> list[int]:

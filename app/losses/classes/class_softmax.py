@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +13,7 @@ from ...types import Rows
 from .. import softmax
 from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordGroups
 from . import classes
-from .levels import Entropy, Level, ShardedLevel
+from .levels import Level, ShardedLevel
 
 _NAMES = ("output", "classes", "superclasses")  # of the tables, words first
 
@@ -58,13 +59,19 @@ class ClassSoftmax(NormalizedLoss):
         """
         return {name: spec for level in self._levels for name, spec in level.tables().items()}
 
-    def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
+    def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[Any, list[Part]]:
         """Return 0, and a part for each level, not yet computed; for words one for each device."""
-        return 0.0, self._parts(predictions, softmax.summed_loss)
+        pairs = VectorWordPairs.from_predictions(predictions)
+        parts = []
+        for level in self._levels:
+            parts += level.parts(pairs)
+            pairs = pairs._replace(targets_P=level.group_of(pairs.targets_P))
+        return 0.0, parts
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
-        """Return the parts of `loss`, not yet computed, with one number for each vector."""
-        return self._parts(predictions, softmax.vector_losses)
+        """Return the parts of a class softmax, not yet computed, with a number for each vector."""
+        _, parts = ClassSoftmax.loss(self, predictions, {})
+        return [part._replace(loss=softmax.vector_losses) for part in parts]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return the logarithm of the share of the text of each word and of each class."""
@@ -86,12 +93,3 @@ class ClassSoftmax(NormalizedLoss):
         for level in reversed(self._levels[1:]):
             above_NG = level.log_probabilities(hidden_ND, gather, above_NG)
         return self._levels[0].word_groups(hidden_ND, gather, above_NG)
-
-    def _parts(self, predictions: Predictions, entropy: Entropy) -> list[Part]:
-        """Return the parts of all levels, words first, with `entropy` as loss of a block."""
-        pairs = VectorWordPairs.from_predictions(predictions)
-        parts = []
-        for level in self._levels:
-            parts += level.parts(pairs, entropy)
-            pairs = pairs._replace(targets_P=level.group_of(pairs.targets_P))
-        return parts

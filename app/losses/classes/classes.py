@@ -118,31 +118,6 @@ def assign_devices(
     return device_C
 
 
-def imbalance(
-    counts_V: np.ndarray, starts_C: np.ndarray, targets: int, device_C: np.ndarray
-) -> tuple[float, float]:
-    """Return how unevenly the rows of a step are spread over devices.
-
-    Both results are numbers of rows on the busiest device, divided by the mean over devices in an
-    average step. 1 is even.
-
-    Args:
-        counts_V: Occurrences of the words, descending.
-        starts_C: Where each class begins and the last one ends, in words.
-        device_C: The device of each class.
-
-    Returns:
-        The imbalance of an average step, and of the worst step, whose targets all fall in the
-        largest classes of one device.
-    """
-    loads = np.bincount(device_C, expected_loads(counts_V, starts_C, targets))
-    sizes_C = np.diff(starts_C)
-    worst = max(
-        np.sort(sizes_C[device_C == device])[-targets:].sum() for device in range(len(loads))
-    )
-    return float(loads.max() / loads.mean()), float(worst / loads.mean())
-
-
 def expected_loads(counts_V: np.ndarray, starts_C: np.ndarray, targets: int) -> np.ndarray:
     """Return how many rows of each class a step touches on average, (C,) float64.
 

@@ -16,15 +16,10 @@ from ...tables.initial import Constant
 from ...tables.variable import host_variable
 from ...types import HOST
 from .. import softmax
-from ..base import Gather, GroupMembers, Part, VectorWordPairs, WordGroups
+from ..base import Gather, GroupMembers, Part, VectorWordPairs, WordBlock, WordGroups
 from ..softmax import Labels
 
 _TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB
-
-
-# The loss of a block, from labels, vectors, rows and the normalizer of the vectors' scores:
-# `softmax.summed_loss` or `softmax.vector_losses`.
-Entropy = Callable[[Labels, tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
 
 
 class Level:
@@ -78,59 +73,65 @@ class Level:
         with tf.device(HOST):
             return tf.searchsorted(self._bounds, rows_P, side="right") - 1
 
-    def parts(self, pairs: VectorWordPairs, entropy: Entropy) -> list[Part]:
+    def parts(self, pairs: VectorWordPairs) -> list[Part]:
         """Return one part, not yet computed: each pair's softmax cross-entropy within its group.
 
         Only groups with a pair are in it; the single group of a level always is.
 
         Args:
             pairs: Pairs whose targets are rows of this level.
-            entropy: The loss of a block, `softmax.summed_loss` or `softmax.vector_losses`.
         """
-        rows_P, weights_P = pairs.targets_P, pairs.weights_P
-        with tf.device(HOST):
-            if self.groups == 1:
-                members, order_P, groups_G = _one_group(pairs), None, tf.zeros(1, tf.int32)
-            else:
-                members, order_P, groups_G = _sort_by_group(pairs, self.group_of(pairs.targets_P))
-                rows_P = tf.gather(rows_P, order_P)
-        if order_P is not None:
-            weights_P = tf.gather(weights_P, order_P)
+        members, groups_G = None, tf.zeros(1, tf.int32)
+        if self.groups > 1:
+            pairs, members, groups_G = _sort_by_group(pairs, self.group_of(pairs.targets_P))
+        elif pairs.owners_P is not None:
+            with tf.device(HOST):
+                count = tf.shape(pairs.owners_P)
+                members = GroupMembers(pairs.owners_P, tf.zeros_like(count), count)
 
-        def interval(group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def span(group: tf.Tensor) -> tuple[Any, Any]:
             """Return the first row of a group of the part, and the row after its last."""
-            if self.groups == 1:
-                return 0, self.rows
-            index = groups_G[group]
-            return self._bounds[index], self._bounds[index + 1]
+            return self._span(groups_G[group]) if self.groups > 1 else (0, self.rows)
 
-        def tiles(group: tf.Tensor) -> tf.Tensor:
-            """Return the number of tiles of a group of the part."""
-            first, end = interval(group)
-            return tf.convert_to_tensor(-((first - end) // self._tile))
-
-        def block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, Labels]:
+        def block(
+            group: tf.Tensor, tile: tf.Tensor, normalizer_M: tf.Tensor | None
+        ) -> tuple[tf.Tensor, Labels]:
             """Return the rows of a tile, and the labels of the group's vectors in it."""
-            first, end = interval(group)
-            if self._tile is not None:
-                first += tile * self._tile
-                end = tf.minimum(end, first + self._tile)
-            labels = Labels(rows_P - first, weights_P, tile == 0)
-            if order_P is not None:
-                labels = labels.part(*members.span(group))
-            return tf.range(first, end), labels
+            first, end = self._cut(*span(group), tile)
+            labels = Labels(pairs.targets_P - first, pairs.weights_P, tile == 0)
+            if self.groups > 1:
+                labels = labels.part(functools.partial(members.take, group))
+            return tf.range(first, end), labels._replace(normalizer_M=normalizer_M)
 
         part = Part(
             table=self.table,
             hidden_ND=pairs.hidden_ND,
             groups=1 if self.groups == 1 else tf.size(groups_G),
             members=members,
-            tiles=tiles if self._tile else None,
             block=block,
-            loss=entropy,
-            measure=softmax.log_sum_exp if self._tile else None,
+            loss=softmax.summed_loss,
         )
+        if self._tile is not None:
+            part = part._replace(
+                tiles=lambda group: tf.convert_to_tensor(self._count_tiles(*span(group))),
+                measure=softmax.log_sum_exp,
+            )
         return [part]
+
+    def _span(self, group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the first row of a group, and the row after its last, int32 scalars."""
+        return self._bounds[group], self._bounds[group + 1]
+
+    def _count_tiles(self, first: Any, end: Any) -> Any:
+        """Return the number of tiles of a group with the given rows."""
+        return 1 if self._tile is None else -((first - end) // self._tile)
+
+    def _cut(self, first: Any, end: Any, tile: Any) -> tuple[Any, Any]:
+        """Return the first row of a tile of a group, and the row after its last."""
+        if self._tile is None:
+            return first, end
+        first += tile * self._tile
+        return first, tf.minimum(end, first + self._tile)
 
     def log_probabilities(
         self, hidden_ND: tf.Tensor, gather: Gather, above_NG: tf.Tensor
@@ -161,76 +162,50 @@ class Level:
             above_NG: The log-probability of each group.
         """
 
-        def interval(group: int | tf.Tensor) -> tuple[Any, Any]:
-            """Return the first row of a group, and the row after its last."""
-            if isinstance(group, int):
-                return int(self.bounds[group]), int(self.bounds[group + 1])
-            return self._bounds[group], self._bounds[group + 1]
-
-        def blocks(group: int | tf.Tensor) -> int | tf.Tensor:
-            """Return the number of tiles of a group."""
-            if self._tile is None:
-                return 1
-            first, end = interval(group)
-            return -((first - end) // self._tile)
-
-        def ids(group: tf.Tensor, block: tf.Tensor) -> tf.Tensor:
-            """Return the ids of a tile, (M,) int32."""
-            first, end = interval(group)
-            if self._tile is not None:
-                first += block * self._tile
-                end = tf.minimum(end, first + self._tile)
-            return tf.range(first, end)
-
-        def add_tile(group: tf.Tensor, block: tf.Tensor, carry_N: tf.Tensor) -> list[tf.Tensor]:
-            """Return the log-sum-exp of the scores up to a tile, in a list."""
-            rows_MD = gather(self.table, ids(group, block))
-            sum_N = softmax.log_sum_exp(hidden_ND, rows_MD, carry_N)
-            return [tf.ensure_shape(sum_N, carry_N.shape)]
-
-        def measure(group: tf.Tensor) -> tf.Tensor | None:
-            """Return the log-sum-exp of the scores of a group, not computed if it has one tile."""
-            start_N = tf.fill(tf.shape(hidden_ND)[:1], -math.inf)
-            if self._tile is None:
-                return None
-            count, tile = blocks(group), functools.partial(add_tile, group)
-            return tf.cond(count > 1, lambda: loop(count, tile, [start_N])[0], lambda: start_N)
-
-        def words(
-            group: tf.Tensor, block: tf.Tensor, normalizer_N: tf.Tensor | None
-        ) -> tuple[tf.Tensor, tf.Tensor]:
-            """Return the ids and the log-probabilities of a tile."""
-            ids_M = ids(group, block)
-            scores_NM = tf.matmul(hidden_ND, gather(self.table, ids_M), transpose_b=True)
-            own = functools.partial(tf.reduce_logsumexp, scores_NM, axis=1)
-            if normalizer_N is None:
-                normalizer_N = own()
-            else:
-                measured_N = normalizer_N
-                normalizer_N = tf.cond(blocks(group) > 1, lambda: measured_N, own)
+        def blocks(group: Any) -> tuple[Any, Callable[[Any], WordBlock]]:
+            """Return the number of tiles of a group, and the function of a tile."""
+            span = self._span(group)
+            tiles = self._count_tiles(*span)
             above_N1 = tf.gather(above_NG, [group], axis=1)
-            return ids_M, scores_NM - normalizer_N[:, tf.newaxis] + above_N1
 
-        return [WordGroups(above_NG, words, blocks, measure)]
+            def read(tile: Any) -> WordBlock:
+                """Return the ids and the rows of a tile."""
+                ids_M = tf.range(*self._cut(*span, tile))
+                return ids_M, gather(self.table, ids_M)
 
+            def add_tile(tile: tf.Tensor, carry_N: tf.Tensor) -> list[tf.Tensor]:
+                """Return the log-sum-exp of the scores up to a tile, in a list."""
+                sum_N = softmax.log_sum_exp(hidden_ND, read(tile)[1], carry_N)
+                return [tf.ensure_shape(sum_N, carry_N.shape)]
 
-def _one_group(pairs: VectorWordPairs) -> GroupMembers | None:
-    """Return the members of one group of all pairs, or None if pair p has vector p."""
-    if pairs.owners_P is None:
-        return None
-    count = tf.shape(pairs.owners_P)
-    return GroupMembers(pairs.owners_P, tf.zeros_like(count), count)
+            if self._tile is not None:
+                start_N = tf.fill(tf.shape(hidden_ND)[:1], -math.inf)
+                (measured_N,) = loop(tf.where(tiles > 1, tiles, 0), add_tile, [start_N])
+
+            def words(tile: Any) -> WordBlock:
+                """Return the ids and the log-probabilities of a tile."""
+                ids_M, rows_MD = read(tile)
+                scores_NM = tf.matmul(hidden_ND, rows_MD, transpose_b=True)
+                normalizer_N = tf.reduce_logsumexp(scores_NM, axis=1)
+                if self._tile is not None:
+                    normalizer_N = tf.where(tiles > 1, measured_N, normalizer_N)
+                return ids_M, scores_NM - normalizer_N[:, tf.newaxis] + above_N1
+
+            return tiles, words
+
+        return [WordGroups(above_NG, blocks)]
 
 
 def _sort_by_group(
     pairs: VectorWordPairs, group_P: tf.Tensor
-) -> tuple[GroupMembers, tf.Tensor, tf.Tensor]:
-    """Sort pairs by group, and drop the groups without pairs."""
-    order_P = tf.argsort(group_P, stable=True)
-    groups_G, _, counts_G = tf.unique_with_counts(tf.gather(group_P, order_P))
-    owners_P = order_P if pairs.owners_P is None else tf.gather(pairs.owners_P, order_P)
-    starts_G = tf.cumsum(counts_G, exclusive=True)
-    return GroupMembers(owners_P, starts_G, counts_G), order_P, groups_G
+) -> tuple[VectorWordPairs, GroupMembers, tf.Tensor]:
+    """Sort pairs by group; return them, the members of groups with pairs, and these groups."""
+    with tf.device(HOST):
+        order_P = tf.argsort(group_P, stable=True)
+        groups_G, _, counts_G = tf.unique_with_counts(tf.gather(group_P, order_P))
+        starts_G = tf.cumsum(counts_G, exclusive=True)
+    pairs = pairs.select(order_P)
+    return pairs, GroupMembers(pairs.owners_P, starts_G, counts_G), groups_G
 
 
 class ShardedLevel(Level):
@@ -267,7 +242,7 @@ class ShardedLevel(Level):
         """Return the values of each shard's rows, by name of its table; see `Level.split`."""
         return {shard.table: values_V[rows] for _, rows, shard in self._shards}
 
-    def parts(self, pairs: VectorWordPairs, entropy: Entropy) -> list[Part]:
+    def parts(self, pairs: VectorWordPairs) -> list[Part]:
         """Return a part for each device, with the pairs whose words it has; see `Level.parts`."""
         with tf.device(HOST):
             group_P = self.group_of(pairs.targets_P)
@@ -277,7 +252,7 @@ class ShardedLevel(Level):
         return [
             part
             for indices_Q, (*_, shard) in zip(indices, self._shards, strict=True)
-            for part in shard.parts(shifted.select(indices_Q), entropy)
+            for part in shard.parts(shifted.select(indices_Q))
         ]
 
     def word_groups(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -11,7 +11,7 @@ from ...system.gradients import custom_gradient
 from ...types import HOST, Rows
 from ..base import Part, Predictions
 from .huffman import Code
-from .paths import Entries, GroupNodes, GroupPaths, pad
+from .paths import Entries, GroupPaths, group_paths, pad
 
 # Nodes at fewer steps from the root are scored with every vector. Up to about 100 nodes a depth,
 # one matrix product takes less time than to gather the one node of a depth that each word needs
@@ -30,82 +30,42 @@ class GroupedLoss:
         self._upper_nodes = max(int(code.inner_E[: self._shared].sum()), 1)
         self._upper_weights = tf.function(self._weigh_upper, autograph=False, jit_compile=True)
 
-    def parts(self, predictions: Predictions, table: str, gathered: int) -> list[Part]:
-        """Return one or two parts, not yet computed, whose losses sum to the weighted -log P.
-
-        There are two if the rows of all depths are too many to be gathered at once: one of the
-        nodes near the root, and one with a tile for every few depths below them.
-
-        Args:
-            gathered: The most numbers that are gathered at once.
-        """
+    def part(self, predictions: Predictions, table: str) -> Part:
+        """Return a part, not yet computed, whose loss is the weighted -log P of the words."""
         vectors = predictions.unique or _all_vectors(predictions)
-        targets_GM = _wanted_words(predictions)
-        paths = GroupPaths(self._code, targets_GM, self._shared)
-        pairs = _Pairs.sort(predictions, vectors, paths)
-        depths = self._code.depth - self._shared
-        words = targets_GM.shape.num_elements() or tf.maximum(tf.size(targets_GM), 1)
-        depths_at_once = gathered // (words * predictions.hidden_GND.shape[2])
 
-        def upper_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
-            """Return the table rows of the nodes near the root, and no further nodes."""
-            return tf.range(self._upper_nodes), _Labels(True, None)
-
-        def lower_block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
-            """Return the table rows of the paths at the depths of a tile, and their entries."""
-            nodes = paths.nodes(self._shared + tile * depths_at_once, depths_at_once)
-            return nodes.rows_U, _Labels(False, nodes)
-
-        def all_nodes(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
+        def block(*_: Any) -> tuple[tf.Tensor, _Labels]:
             """Return the rows of the nodes near the root, then of those on the paths."""
-            nodes = paths.nodes(self._shared, depths_at_once)
-            rows_U = tf.concat([tf.range(self._upper_nodes), nodes.rows_U], axis=0)
-            return rows_U, _Labels(True, nodes)
+            paths = group_paths(self._code, _wanted_words(predictions), self._shared)
+            rows_U = tf.concat([tf.range(self._upper_nodes), paths.rows_U], axis=0)
+            return rows_U, _label(predictions, vectors, paths)
 
-        def loss(labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry_N: None):
-            """Return the loss of all vectors at the nodes of a block, a float32 scalar."""
-            return self._loss(hidden_ND, rows_UD, labels, pairs)
+        return Part(table, vectors.values_UD, block, self._loss)
 
-        upper_part = Part(table, vectors.values_UD, upper_block, loss)
-        if not depths:
-            return [upper_part]
-        if isinstance(depths_at_once, int) and depths_at_once >= depths:
-            depths_at_once = depths
-            return [upper_part._replace(block=all_nodes)]
-        depths_at_once = tf.clip_by_value(depths_at_once, 1, depths)
-        tiles = -(-depths // depths_at_once)
-        return [upper_part, upper_part._replace(block=lower_block, tiles=lambda group: tiles)]
-
-    def _loss(
-        self, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, labels: _Labels, pairs: _Pairs
-    ) -> tf.Tensor:
-        """Return the loss of all vectors at the nodes of a block, a float32 scalar."""
-        count = self._upper_nodes if labels.has_upper else 0
-        blocks = [] if labels.nodes is None else labels.nodes.blocks
+    def _loss(self, labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor) -> tf.Tensor:
+        """Return the loss of all vectors at all nodes, a float32 scalar."""
+        count = self._upper_nodes
 
         @custom_gradient
         def total(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
             """Return the loss, with gradients by the vectors and by the rows."""
-            narrow_UD = tf.cast(rows_UD, pairs.dtype)
-            hidden_VD = pad(tf.cast(hidden_ND, pairs.dtype), 0, is_coarse=True)
-            scored, rows, indices = [], [], []
-            if count:
-                weights = self._upper_weights(*pairs.upper, hidden_VD[:, 0])
-                scored.append(_score_upper(narrow_UD[:count], hidden_VD, *weights))
-            for entries, block in zip(blocks, pairs.blocks, strict=False):
-                (index_GN, padded_GN), weights_GMN = block
-                rows.append(entries.row_GK + count)
-                indices.append(index_GN)
-                gathered = tf.gather(narrow_UD, rows[-1]), tf.gather(hidden_VD, padded_GN)
-                scored.append(_score_lower(*gathered, entries, weights_GMN))
+            narrow_UD = tf.cast(rows_UD, labels.dtype)
+            hidden_VD = pad(tf.cast(hidden_ND, labels.dtype), 0, is_coarse=True)
+            weights = self._upper_weights(*labels.upper, hidden_VD[:, 0])
+            scored = [_score_upper(narrow_UD[:count], hidden_VD, *weights)]
+            for entries, _, padded_GN, weights_GMN in labels.blocks:
+                rows_GKD = tf.gather(narrow_UD, entries.row_GK + count)
+                hidden_GND = tf.gather(hidden_VD, padded_GN)
+                scored.append(_score_lower(rows_GKD, hidden_GND, entries, weights_GMN))
 
             def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 """Return the gradients by the vectors and by the rows, float32."""
-                by_both = [gradients(upstream) for _, gradients in scored]
-                if not count:
-                    by_both.insert(0, (tf.zeros_like(hidden_VD), narrow_UD[:0]))
-                by_hidden, by_rows = zip(*by_both, strict=True)
+                by_hidden, by_rows = zip(
+                    *(gradients(upstream) for _, gradients in scored), strict=True
+                )
+                indices = [index_GN for _, index_GN, *_ in labels.blocks]
                 by_hidden_VD = _sum_rows(by_hidden[0], hidden_VD[:, 0], *indices, *by_hidden[1:])
+                rows = [entries.row_GK + count for entries, *_ in labels.blocks]
                 mask_U = pad(narrow_UD[:, 0], 0, is_coarse=True)
                 by_rows_UD = _sum_rows(by_rows[0], mask_U, *rows, *by_rows[1:])
                 return by_hidden_VD[: tf.shape(hidden_ND)[0]], by_rows_UD[: tf.shape(rows_UD)[0]]
@@ -152,46 +112,32 @@ _Scored = tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]
 
 
 class _Labels(NamedTuple):
-    """The nodes of a block.
-
-    Attributes:
-        has_upper: Whether the first rows are those of the nodes near the root.
-        nodes: The nodes further from the root. None if the block has none.
-    """
-
-    has_upper: bool
-    nodes: GroupNodes | None
-
-
-class _Pairs(NamedTuple):
     """The pairs of vectors and words, with the groups in the order of `GroupPaths.order_G`.
 
     Attributes:
         upper: For all groups the positions of the words (`GroupPaths.cut_GM`), the unique vector of
             each vector, (G, N) int32, and the weights of the pairs, (G, M, N) float32.
         dtype: The dtype of the products.
-        blocks: For each block of groups (see `GroupNodes`), the indices of the vectors without and
-            with padding, and the weights with padding.
+        blocks: For each block of groups its entries, the indices of the vectors without and with
+            padding, and the weights with padding.
     """
 
     upper: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
     dtype: tf.DType
-    blocks: list[tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor]]
+    blocks: list[tuple[Entries, tf.Tensor, tf.Tensor, tf.Tensor]]
 
-    @classmethod
-    def sort(cls, predictions: Predictions, vectors: Rows, paths: GroupPaths) -> _Pairs:
-        """Return the pairs of some predictions."""
-        with tf.device(HOST):
-            size = predictions.weights_GNM.shape[1]
-            index_GN = tf.gather(tf.reshape(vectors.inverse_N, (-1, size)), paths.order_G)
-            edges = [[0, 0], [0, -size % _LANES]]
-            indices = zip(paths.split(index_GN), paths.split(tf.pad(index_GN, edges)), strict=True)
-        weights_GMN = tf.transpose(predictions.weights_GNM, (0, 2, 1))
-        weights_GMN = tf.gather(weights_GMN, paths.order_G)
-        padded_GMN = tf.pad(weights_GMN, [[0, 0], *edges])
-        blocks = list(zip(indices, paths.split(padded_GMN), strict=True))
-        upper = paths.cut_GM, index_GN, weights_GMN
-        return cls(upper, predictions.hidden_GND.dtype, blocks)
+
+def _label(predictions: Predictions, vectors: Rows, paths: GroupPaths) -> _Labels:
+    """Return the labels of predictions."""
+    with tf.device(HOST):
+        size = predictions.weights_GNM.shape[1]
+        index_GN = tf.gather(tf.reshape(vectors.inverse_N, (-1, size)), paths.order_G)
+        edges = [[0, 0], [0, -size % _LANES]]
+        indices = paths.split(index_GN), paths.split(tf.pad(index_GN, edges))
+    weights_GMN = tf.gather(tf.transpose(predictions.weights_GNM, (0, 2, 1)), paths.order_G)
+    padded = paths.split(tf.pad(weights_GMN, [[0, 0], *edges]))
+    blocks = list(zip(paths.blocks, *indices, padded, strict=False))  # none with no entries
+    return _Labels((paths.cut_GM, index_GN, weights_GMN), predictions.hidden_GND.dtype, blocks)
 
 
 def _all_vectors(predictions: Predictions) -> Rows:
@@ -260,14 +206,7 @@ def _score_lower(
 def _upper_errors(
     scores_KV: tf.Tensor, visits_KV: tf.Tensor, lefts_KV: tf.Tensor, upstream: tf.Tensor
 ) -> tf.Tensor:
-    """Return the gradient by the scores of unique vectors with nodes, (K, V), of their dtype.
-
-    Args:
-        scores_KV: The scores.
-        visits_KV: The weights with which vectors visit nodes (see `_score_upper`).
-        lefts_KV: The weights with which vectors go left.
-        upstream: The gradient by the loss, a scalar.
-    """
+    """Return the gradient by the scores of unique vectors with nodes, (K, V), of their dtype."""
     chance_KV = tf.sigmoid(_widen(scores_KV))
     return _narrow(upstream * (visits_KV * chance_KV - lefts_KV), scores_KV.dtype)
 
@@ -280,15 +219,7 @@ def _lower_errors(
     left_GK: tf.Tensor,
     upstream: tf.Tensor,
 ) -> tf.Tensor:
-    """Return the gradient by the scores of entries and vectors, (G, K, N), of their dtype.
-
-    Args:
-        scores_GKN: The scores.
-        weights_GMN: The weight of each pair, float32.
-        word_GK: The field of `Entries`.
-        left_GK: The field of `Entries`.
-        upstream: The gradient by the loss, a scalar.
-    """
+    """Return the gradient by the scores of entries and vectors, (G, K, N), of their dtype."""
     weights_GKN = upstream * _lower_weights(weights_GMN, word_GK)
     chance_GKN = tf.sigmoid(_widen(scores_GKN))
     error_GKN = weights_GKN * (chance_GKN - tf.cast(left_GK, tf.float32)[:, :, tf.newaxis])
@@ -299,14 +230,7 @@ def _lower_errors(
 def _lower_loss(
     scores_GKN: tf.Tensor, weights_GMN: tf.Tensor, word_GK: tf.Tensor, left_GK: tf.Tensor
 ) -> tf.Tensor:
-    """Return the sum of the losses at the nodes of entries, a float32 scalar.
-
-    Args:
-        scores_GKN: The scores.
-        weights_GMN: The weight of each pair, float32.
-        word_GK: The field of `Entries`.
-        left_GK: The field of `Entries`.
-    """
+    """Return the sum of the losses at the nodes of entries, a float32 scalar."""
     scores, is_left_GK1 = _widen(scores_GKN), left_GK[:, :, tf.newaxis] > 0
     terms_GKN = tf.nn.softplus(tf.where(is_left_GK1, -scores, scores))
     return tf.reduce_sum(tf.reduce_sum(_lower_weights(weights_GMN, word_GK) * terms_GKN, axis=2))
@@ -314,10 +238,7 @@ def _lower_loss(
 
 @tf.function(autograph=False, jit_compile=True)
 def _upper_loss(scores_KV: tf.Tensor, visits_KV: tf.Tensor, lefts_KV: tf.Tensor) -> tf.Tensor:
-    """Return the sum of the losses at the nodes near the root, a float32 scalar.
-
-    The arguments are those of `upper_errors`.
-    """
+    """Return the sum of the losses at the nodes near the root, a float32 scalar."""
     scores, rights_KV = _widen(scores_KV), visits_KV - lefts_KV
     terms_KV = lefts_KV * tf.nn.softplus(-scores) + rights_KV * tf.nn.softplus(scores)
     return tf.reduce_sum(tf.reduce_sum(terms_KV, axis=1))

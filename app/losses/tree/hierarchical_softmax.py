@@ -11,15 +11,17 @@ import tensorflow as tf
 from ...tables.base import TableSpec
 from ...tables.initial import Constant
 from ...types import Rows
-from ..base import Gather, NormalizedLoss, Part, Predictions, WordGroups
+from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock, WordGroups
 from . import huffman, single_loss
 from .grouped_loss import GroupedLoss
 from .huffman import Code
 
 _TABLE = "output"
-# The most numbers that are gathered at once, 256 MB. If a batch needs more, the depths of the tree
-# are processed some at a time.
-_GATHERED = 64 << 20
+# A group of words is a subtree of at most this many depths, which has at most 32,768 words.
+_DEPTHS = 15
+
+# Reads rows of the table: takes row numbers (U,) int32, returns rows (U, D).
+Read = Callable[[tf.Tensor], tf.Tensor]
 
 
 class HierarchicalSoftmax(NormalizedLoss):
@@ -50,24 +52,19 @@ class HierarchicalSoftmax(NormalizedLoss):
         return {_TABLE: spec}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """Return 0, and parts with the whole loss, not yet computed."""
-        return 0.0, self._parts(predictions)
+        """Return 0, and a part with the whole loss, not yet computed.
 
-    def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
-        """Return the parts of `loss`; each gives a loss for each vector."""
-        return self._parts(predictions)
-
-    def _parts(self, predictions: Predictions) -> list[Part]:
-        """Return parts, not yet computed, whose losses sum to the weighted -log P.
-
-        If the rows of all depths are too many to be gathered at once, a part has a tile for every
-        few depths. Where each vector predicts one word, a loop over the paths takes a tenth of the
-        time of products for groups; where groups of vectors predict groups of words, 1.5 times
-        theirs (data/benchmarks/README.md).
+        Where each vector predicts one word, a loop over the paths takes a tenth of the time of
+        products for groups; where groups of vectors predict groups of words, 1.5 times theirs
+        (data/benchmarks/README.md).
         """
         if predictions.hidden_GND.shape[1] == predictions.targets_GM.shape[1] == 1:
-            return [single_loss.make_part(self._code, predictions, _TABLE, _GATHERED)]
-        return self._grouped.parts(predictions, _TABLE, _GATHERED)
+            return 0.0, [single_loss.make_part(self._code, predictions, _TABLE)]
+        return 0.0, [self._grouped.part(predictions, _TABLE)]
+
+    def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
+        """Return the part of `loss`, which gives a loss for each vector."""
+        return self.loss(predictions, {})[1]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return no scores: at each node of Huffman's tree both turns are about as frequent."""
@@ -76,51 +73,38 @@ class HierarchicalSoftmax(NormalizedLoss):
     def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
         """Return the words near the root, then the words of each subtree; see `NormalizedLoss`.
 
-        The bound of a subtree is the log-probability of its root.
+        Rows of inner nodes near the root are read at once, the rows of a subtree only when its
+        log-probabilities are asked for. There is no first group if no word is near the root. The
+        bound of a subtree is the log-probability of its root.
         """
-        hidden_ND = tf.cast(hidden_ND, tf.float32)
-        return word_groups(self._code, hidden_ND, lambda rows_U: gather(_TABLE, rows_U))
+        code, hidden_ND = self._code, tf.cast(hidden_ND, tf.float32)
 
+        def read(rows_U: tf.Tensor) -> tf.Tensor:
+            return gather(_TABLE, rows_U)
 
-# A group of words is a subtree of at most this many depths, which has at most 32,768 words.
-_DEPTHS = 15
+        depth = max(code.depth - _DEPTHS, 0)
+        above_NI = tf.zeros_like(hidden_ND[:, :1])
+        ended = [above_NI[:, : int(code.words_E[0])]]
+        for level in range(depth):
+            first = int(code.rows_E[level])
+            rows_ID = read(tf.range(first, first + int(code.inner_E[level])))
+            scores_NI = tf.matmul(hidden_ND, rows_ID, transpose_b=True)
+            above_NI, ended_NM = _split_children(code, level, 0, above_NI, scores_NI)
+            ended.append(ended_NM[:, ::-1])  # of one depth the higher index is the lower id
+        found = []
+        if code.ends_E[depth]:
+            words = tf.range(int(code.ends_E[depth])), tf.concat(ended, axis=1)
+            bounds_N1 = tf.reduce_max(words[1], axis=1, keepdims=True)
+            found.append(WordGroups.whole(bounds_N1, lambda _: words))
+        if roots := int(code.inner_E[depth]):
+            above_NI = above_NI[:, :roots]
 
-# Reads rows of the table: takes row numbers (U,) int32, returns rows (U, D).
-Read = Callable[[tf.Tensor], tf.Tensor]
+            def subtree(root: Any) -> WordBlock:
+                above_N1 = tf.gather(above_NI, [root], axis=1)
+                return _subtree(code, depth, tf.convert_to_tensor(root), above_N1, hidden_ND, read)
 
-
-def word_groups(code: Code, hidden_ND: tf.Tensor, read: Read) -> list[WordGroups]:
-    """Return all words in groups: one for the words near the root, then one for each subtree.
-
-    Rows of inner nodes near the root are read at once, the rows of a subtree only when its
-    log-probabilities are asked for. There is no first group if no word is near the root.
-
-    Args:
-        read: Reads rows of the table.
-    """
-    depth = max(code.depth - _DEPTHS, 0)
-    above_NI = tf.zeros_like(hidden_ND[:, :1])
-    ended = [above_NI[:, : int(code.words_E[0])]]
-    for level in range(depth):
-        first = int(code.rows_E[level])
-        rows_ID = read(tf.range(first, first + int(code.inner_E[level])))
-        scores_NI = tf.matmul(hidden_ND, rows_ID, transpose_b=True)
-        above_NI, ended_NM = _split_children(code, level, 0, above_NI, scores_NI)
-        ended.append(ended_NM[:, ::-1])  # of one depth the higher index is the lower id
-    found = []
-    if code.ends_E[depth]:
-        words = tf.range(int(code.ends_E[depth])), tf.concat(ended, axis=1)
-        bounds_N1 = tf.reduce_max(words[1], axis=1, keepdims=True)
-        found.append(WordGroups(bounds_N1, lambda *_: words))
-    if roots := int(code.inner_E[depth]):
-        above_NI = above_NI[:, :roots]
-
-        def subtree(root: tf.Tensor, *_: Any) -> tuple[tf.Tensor, tf.Tensor]:
-            above_N1 = tf.gather(above_NI, [root], axis=1)
-            return _subtree(code, depth, tf.convert_to_tensor(root), above_N1, hidden_ND, read)
-
-        found.append(WordGroups(above_NI, subtree))
-    return found
+            found.append(WordGroups.whole(above_NI, subtree))
+        return found
 
 
 def _subtree(

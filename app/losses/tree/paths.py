@@ -27,7 +27,7 @@ _BLOCK = 64
 
 
 class PathNodes(NamedTuple):
-    """The nodes with children on the paths of M words, at C consecutive depths.
+    """The nodes with children on the paths of M words, at the last C depths.
 
     Attributes:
         rows_U: The unique nodes as rows of the table, by depth, int32.
@@ -40,31 +40,20 @@ class PathNodes(NamedTuple):
     left_MC: tf.Tensor
 
 
-class Paths:
-    """The paths of words; all tensors are on the host.
+def path_nodes(code: Code, ids_M: tf.Tensor, start: int = 0) -> PathNodes:
+    """Return the nodes with children on the paths of words, at a depth and all depths below it.
 
     Args:
         ids_M: The ids of the words, int32, descending; -1 stands for no word, which has no path.
+        start: The first depth.
     """
-
-    def __init__(self, code: Code, ids_M: tf.Tensor):
-        self._code, self._ids_M = code, ids_M
-
-    def nodes(self, start: int | tf.Tensor, count: int | tf.Tensor) -> PathNodes:
-        """Return the nodes with children on the paths, at the depths start .. start + count - 1.
-
-        Args:
-            start: The first depth.
-            count: The number of depths; those below the tree have no nodes.
-        """
-        code = self._code
-        with tf.device(HOST):
-            firsts_C = tf.constant(code.rows_E, tf.int32)[start : start + count]
-            ends_E, last_E = tf.constant(code.ends_E, tf.int32), tf.constant(code.last_E, tf.int32)
-            node_N, is_new_N, row_MC, left_MC = _walk(
-                self._ids_M, tf.convert_to_tensor(start), firsts_C, ends_E, last_E
-            )
-            return PathNodes(tf.boolean_mask(node_N, is_new_N), row_MC, left_MC)
+    with tf.device(HOST):
+        firsts_C = tf.constant(code.rows_E[start : max(code.depth, 1)], tf.int32)
+        ends_E, last_E = tf.constant(code.ends_E, tf.int32), tf.constant(code.last_E, tf.int32)
+        node_N, is_new_N, row_MC, left_MC = _walk(
+            ids_M, tf.convert_to_tensor(start), firsts_C, ends_E, last_E
+        )
+        return PathNodes(tf.boolean_mask(node_N, is_new_N), row_MC, left_MC)
 
 
 def pad(values_N: tf.Tensor, value: int, is_coarse: bool = False) -> tf.Tensor:
@@ -150,77 +139,64 @@ class Entries(NamedTuple):
     left_GK: tf.Tensor
 
 
-class GroupNodes(NamedTuple):
-    """The nodes on the paths of the words of all groups.
-
-    Attributes:
-        rows_U: The unique nodes as rows of the table, int32.
-        blocks: The entries of the groups, block by block, in the order of `GroupPaths.order_G`.
-    """
-
-    rows_U: tf.Tensor
-    blocks: list[Entries]
-
-
-class GroupPaths:
-    """The paths of words in groups; all tensors are on the host.
-
-    Args:
-        ids_GM: The ids of the M words of each group, int32; M is static.
-        shared: The number of depths whose nodes `nodes` leaves out.
+class GroupPaths(NamedTuple):
+    """The paths of the words of G groups; all tensors are on the host.
 
     Attributes:
         order_G: The groups by descending number of nodes on their paths, int32.
-        cut_GM: The position of each path at depth `shared`, int32: the index of the path's node if
+        sizes: The number of groups of each block, in this order; None for one block of all.
+        cut_GM: The position of each path at the first depth, int32: the index of the path's node if
             it has children at this depth. For a path that has ended, the number of nodes with
             children at this depth, plus the id of the path's word. Groups are in `order_G`.
+        rows_U: The unique nodes at the first depth or below it, as rows of the table, int32.
+        blocks: The entries of the groups, block by block; none if the tree has no further depth.
     """
 
-    def __init__(self, code: Code, ids_GM: tf.Tensor, shared: int):
-        groups = ids_GM.shape[0]
-        is_split = groups is not None and groups >= _MANY
-        self._sizes = None
-        if is_split:
-            self._sizes = [groups // 8, groups // 2 - groups // 8, groups - groups // 2]
-        with tf.device(HOST):
-            ids_W, inverse_P = unique(ids_GM)
-            order_W = tf.argsort(ids_W, direction="DESCENDING")
-            place_P = tf.gather(tf.math.invert_permutation(order_W), inverse_P)
-            place_GM = tf.reshape(place_P, tf.shape(ids_GM))
-            ids_M = pad(tf.gather(ids_W, order_W), -1, is_coarse=True)
-            self._paths = Paths(code, ids_M)
-            ends_E, last_E = tf.constant(code.ends_E, tf.int32), tf.constant(code.last_E, tf.int32)
-            inner = tf.constant(code.inner_E[shared], tf.int32)
-            shared_depths = tf.constant(shared)
-            cut_M, sizes_G = _measure(ids_M, place_GM, shared_depths, ends_E, last_E, inner)
-            self.order_G = tf.argsort(sizes_G, direction="DESCENDING", stable=True)
-            self._place_GM = tf.ensure_shape(tf.gather(place_GM, self.order_G), ids_GM.shape)
-            self.cut_GM = tf.gather(cut_M, self._place_GM)
+    order_G: tf.Tensor
+    sizes: list[int] | None
+    cut_GM: tf.Tensor
+    rows_U: tf.Tensor
+    blocks: list[Entries]
 
     def split(self, values: tf.Tensor) -> list[tf.Tensor]:
-        """Split values, one for each group of `order_G`, as the blocks of `GroupNodes`."""
-        return [values] if self._sizes is None else tf.split(values, self._sizes)
+        """Split values, one for each group of `order_G`, as `blocks`."""
+        return [values] if self.sizes is None else tf.split(values, self.sizes)
 
-    def nodes(self, start: int | tf.Tensor, count: int | tf.Tensor) -> GroupNodes:
-        """Return the nodes with children on the paths, at the depths start .. start + count - 1.
 
-        Args:
-            start: The first depth.
-            count: The number of depths; those below the tree have no nodes.
-        """
-        with tf.device(HOST):
-            nodes = self._paths.nodes(start, count)
-            ends_GM = _ends(nodes.row_MC, self._place_GM)
-            places = self.split(self._place_GM)
-            blocks: list[Entries] = []
-            for ends_HM, place_HM in zip(self.split(ends_GM), places, strict=True):
-                stride = _STRIDE if blocks else 2 * _STRIDE
-                entries = -(-tf.reduce_max(ends_HM) // stride) * stride
-                slots_K = tf.range(entries)
-                blocks.append(
-                    Entries(*_list(nodes.row_MC, nodes.left_MC, place_HM, ends_HM, slots_K))
-                )
-            return GroupNodes(nodes.rows_U, blocks)
+def group_paths(code: Code, ids_GM: tf.Tensor, first: int) -> GroupPaths:
+    """Return the paths of the words of groups, from some depth on.
+
+    Args:
+        ids_GM: The ids of the M words of each group, int32; M is static.
+        first: The first depth.
+    """
+    groups = ids_GM.shape[0]
+    sizes = None
+    if groups is not None and groups >= _MANY:
+        sizes = [groups // 8, groups // 2 - groups // 8, groups - groups // 2]
+    with tf.device(HOST):
+        ids_W, inverse_P = unique(ids_GM)
+        order_W = tf.argsort(ids_W, direction="DESCENDING")
+        place_P = tf.gather(tf.math.invert_permutation(order_W), inverse_P)
+        place_GM = tf.reshape(place_P, tf.shape(ids_GM))
+        ids_M = pad(tf.gather(ids_W, order_W), -1, is_coarse=True)
+        ends_E, last_E = tf.constant(code.ends_E, tf.int32), tf.constant(code.last_E, tf.int32)
+        inner = tf.constant(code.inner_E[first], tf.int32)
+        cut_M, sizes_G = _measure(ids_M, place_GM, tf.constant(first), ends_E, last_E, inner)
+        order_G = tf.argsort(sizes_G, direction="DESCENDING", stable=True)
+        place_GM = tf.ensure_shape(tf.gather(place_GM, order_G), ids_GM.shape)
+        rows_U = tf.zeros([0], tf.int32)
+        paths = GroupPaths(order_G, sizes, tf.gather(cut_M, place_GM), rows_U, [])
+        if code.depth == first:
+            return paths
+        nodes = path_nodes(code, ids_M, first)
+        ends_GM = _ends(nodes.row_MC, place_GM)
+        for ends_HM, place_HM in zip(paths.split(ends_GM), paths.split(place_GM), strict=True):
+            stride = _STRIDE if paths.blocks else 2 * _STRIDE
+            slots_K = tf.range(-(-tf.reduce_max(ends_HM) // stride) * stride)
+            entries = _list(nodes.row_MC, nodes.left_MC, place_HM, ends_HM, slots_K)
+            paths.blocks.append(Entries(*entries))
+        return paths._replace(rows_U=nodes.rows_U)
 
 
 @tf.function(autograph=False, jit_compile=True)

@@ -10,62 +10,44 @@ from ...system.gradients import custom_gradient
 from ...types import HOST
 from ..base import Part, Predictions
 from .huffman import Code
-from .paths import PathNodes, Paths, pad
+from .paths import pad, path_nodes
 
 
-def make_part(code: Code, predictions: Predictions, table: str, gathered: int) -> Part:
+def make_part(code: Code, predictions: Predictions, table: str) -> Part:
     """Return a part, not yet computed, whose losses are the weighted -log P of the words.
-
-    It has a tile for every few depths of the tree if the rows of all depths are too many to be
-    gathered at once.
 
     Args:
         predictions: Groups of one vector and one word.
-        gathered: The most numbers that are gathered at once.
     """
-    columns = predictions.hidden_GND.shape[2]
-    hidden_ND = tf.reshape(predictions.hidden_GND, (-1, columns))
-    ids_M, pairs = _sort(predictions)
-    paths = Paths(code, ids_M)
-    depths = max(code.depth, 1)
-    words = predictions.targets_GM.shape.num_elements()
-    if words is None:
-        words = tf.maximum(tf.size(predictions.targets_GM), 1)
-        depths_at_once = tf.clip_by_value(gathered // (words * columns), 1, depths)
-    else:
-        depths_at_once = min(max(gathered // (max(words, 1) * columns), 1), depths)
-
-    def block(group: tf.Tensor, tile: tf.Tensor) -> tuple[tf.Tensor, _Labels]:
-        """Return the table rows of the paths at the depths of a tile, and their labels."""
-        nodes = paths.nodes(tile * depths_at_once, depths_at_once)
-        return nodes.rows_U, _label(nodes)
-
-    def loss(labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor, carry_N: None):
-        """Return the loss of each vector at the nodes of a block, (N,) float32."""
-        return _losses(tf.cast(hidden_ND, tf.float32), rows_UD, labels, pairs)
-
-    tiles = -(-depths // depths_at_once)
-    is_one_tile = isinstance(tiles, int) and tiles == 1
-    count = None if is_one_tile else lambda group: tiles
-    return Part(table, hidden_ND, block, loss, tiles=count)
+    hidden_ND = tf.reshape(predictions.hidden_GND, (-1, predictions.hidden_GND.shape[2]))
+    return Part(table, hidden_ND, lambda *_: _label(code, predictions), _losses)
 
 
-class _Pairs(NamedTuple):
-    """The pairs of a vector and its word, in the order of the sorted words.
+class _Labels(NamedTuple):
+    """The pairs of a vector and its word, in the order of the sorted words, with padding.
 
     Attributes:
         owners_P: The index of each pair's vector, int32.
         weights_P: The weight of each pair, float32.
         pairs_N: The pair of each vector, int32.
+        row_PC: The index among the rows of each node on the pair's path, int32; 0 where it has
+            ended.
+        is_real_PC: Whether the path of the pair reaches the depth.
+        is_left_PC: Whether the path goes left at the node.
+        starts_Q: The result of `_run_starts`.
     """
 
     owners_P: tf.Tensor
     weights_P: tf.Tensor
     pairs_N: tf.Tensor
+    row_PC: tf.Tensor
+    is_real_PC: tf.Tensor
+    is_left_PC: tf.Tensor
+    starts_Q: tf.Tensor
 
 
-def _sort(predictions: Predictions) -> tuple[tf.Tensor, _Pairs]:
-    """Return the words by descending id, (P,), and the pairs in the order of their words.
+def _label(code: Code, predictions: Predictions) -> tuple[tf.Tensor, _Labels]:
+    """Return the rows of the nodes on all paths, (U,), and the pairs by descending id of word.
 
     Both are padded by words of id -1 and pairs of weight 0. A word of weight 0 has the id -1 too.
     """
@@ -73,100 +55,74 @@ def _sort(predictions: Predictions) -> tuple[tf.Tensor, _Pairs]:
         weights_N = tf.reshape(predictions.weights_GNM, [-1])
         ids_N = tf.where(weights_N != 0, tf.reshape(predictions.targets_GM, [-1]), -1)
         order_P = tf.argsort(ids_N, direction="DESCENDING", stable=True)
-        pairs = _Pairs(
+        nodes = path_nodes(code, pad(tf.gather(ids_N, order_P), -1))
+        is_real_PC, row_PC = nodes.row_MC >= 0, tf.maximum(nodes.row_MC, 0)
+        return nodes.rows_U, _Labels(
             pad(order_P, 0),
             pad(tf.gather(weights_N, order_P), 0),
             tf.math.invert_permutation(order_P),
+            row_PC,
+            is_real_PC,
+            nodes.left_MC > 0,
+            _run_starts(row_PC, is_real_PC),
         )
-        return pad(tf.gather(ids_N, order_P), -1), pairs
 
 
-class _Labels(NamedTuple):
-    """The nodes of a block on the paths of all pairs, and the turns to predict there.
-
-    Attributes:
-        row_PC: The index of each node among the rows of the block, int32; 0 where a path has ended.
-        is_real_PC: Whether the path of the pair reaches the depth.
-        is_left_PC: Whether the path goes left at the node.
-        starts_Q: The result of `run_starts`.
-    """
-
-    row_PC: tf.Tensor
-    is_real_PC: tf.Tensor
-    is_left_PC: tf.Tensor
-    starts_Q: tf.Tensor
-
-
-def _label(nodes: PathNodes) -> _Labels:
-    """Return the labels of a block with the given nodes on the paths of the sorted words."""
-    with tf.device(HOST):
-        is_real_PC, row_PC = nodes.row_MC >= 0, tf.maximum(nodes.row_MC, 0)
-        starts_Q = run_starts(row_PC, is_real_PC)
-        return _Labels(row_PC, is_real_PC, nodes.left_MC > 0, starts_Q)
-
-
-def _losses(hidden_ND: tf.Tensor, rows_UD: tf.Tensor, labels: _Labels, pairs: _Pairs) -> tf.Tensor:
-    """Return the loss of each vector at the nodes of a block, (N,) float32."""
-    row_PC, is_real_PC, is_left_PC, starts_Q = labels
+def _losses(labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor) -> tf.Tensor:
+    """Return the loss of each vector at the nodes of all rows, (N,) float32."""
+    owners_P, all_weights_P, pairs_N, row_PC, is_real_PC, is_left_PC, starts_Q = labels
 
     @custom_gradient
     def losses(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
         """Return the losses (N,), with gradients by the vectors and by the rows."""
         columns = hidden_ND.shape[1]
-        edges = [[0, 0], [0, -columns % LANES]]
+        edges = [[0, 0], [0, -columns % _LANES]]
         padded_ND, padded_UD = (pad(tf.pad(values, edges), 0) for values in (hidden_ND, rows_UD))
-        parts_PCL = partial_scores(padded_ND, pairs.owners_P, padded_UD, row_PC)
+        parts_PCL = _partial_scores(padded_ND, owners_P, padded_UD, row_PC)
 
         def gradient(upstream_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             """Return the gradients by the vectors and by the rows, float32."""
-            weights_P = pairs.weights_P * tf.gather(pad(upstream_N, 0), pairs.owners_P)
-            error_PC = errors(parts_PCL, is_real_PC, is_left_PC, weights_P)
-            by_pair_PD = by_pair(padded_UD, row_PC, error_PC)
-            by_row_UD = by_row(padded_ND, pairs.owners_P, padded_UD, row_PC, error_PC, starts_Q)
-            by_hidden_ND = tf.gather(by_pair_PD, pairs.pairs_N)
+            weights_P = all_weights_P * tf.gather(pad(upstream_N, 0), owners_P)
+            error_PC = _errors(parts_PCL, is_real_PC, is_left_PC, weights_P)
+            by_hidden_ND = tf.gather(_by_pair(padded_UD, row_PC, error_PC), pairs_N)
+            runs = _runs(starts_Q, owners_P, row_PC, error_PC)
+            by_row_UD = _sum_runs(padded_ND, padded_UD, *runs)
             return by_hidden_ND[:, :columns], by_row_UD[: tf.shape(rows_UD)[0], :columns]
 
         # TensorFlow removes this from a graph that does not use the loss.
         scores_PC = tf.reduce_sum(parts_PCL, axis=2)
         terms_PC = tf.nn.softplus(tf.where(is_left_PC, -scores_PC, scores_PC))
-        terms_P = pairs.weights_P * tf.reduce_sum(tf.where(is_real_PC, terms_PC, 0), axis=1)
-        return tf.gather(terms_P, pairs.pairs_N), gradient
+        terms_P = all_weights_P * tf.reduce_sum(tf.where(is_real_PC, terms_PC, 0), axis=1)
+        return tf.gather(terms_P, pairs_N), gradient
 
-    return losses(hidden_ND, rows_UD)
+    return losses(tf.cast(hidden_ND, tf.float32), rows_UD)
 
 
 # The numbers of a vector register (AVX2), which a loop over columns takes at once.
-LANES = 8
+_LANES = 8
 # Up to this many gradients of a row are summed by gathers, one for each. A scatter then adds these
 # sums. A scatter takes four times as long as a gather.
 _RUN = 8
 
 
 @tf.function(autograph=False, jit_compile=True)
-def partial_scores(
+def _partial_scores(
     hidden_ND: tf.Tensor, owner_P: tf.Tensor, rows_UD: tf.Tensor, row_PC: tf.Tensor
 ) -> tf.Tensor:
-    """Return the products of each pair's vector and the rows of its nodes, each in `LANES` parts.
+    """Return the products of each pair's vector and the rows of its nodes, (P, C, `_LANES`).
 
-    XLA adds the columns of a whole product one after the other.
-
-    Args:
-        hidden_ND: The vectors, float32.
-        owner_P: The vector of each pair, int32.
-        row_PC: The row of each node, int32.
-
-    Returns:
-        Numbers (P, C, `LANES`), float32, whose sum over the last dimension is the score.
+    Their sums over the last dimension are the scores. XLA adds the columns of a whole product one
+    after the other.
     """
     hidden_P1D = tf.gather(hidden_ND, owner_P)[:, tf.newaxis]
-    columns = [slice(begin, begin + LANES) for begin in range(0, hidden_ND.shape[1], LANES)]
+    columns = [slice(begin, begin + _LANES) for begin in range(0, hidden_ND.shape[1], _LANES)]
     return tf.add_n(
         [hidden_P1D[:, :, part] * tf.gather(rows_UD[:, part], row_PC) for part in columns]
     )
 
 
 @tf.function(autograph=False, jit_compile=True)
-def errors(
+def _errors(
     parts_PCL: tf.Tensor, is_real_PC: tf.Tensor, is_left_PC: tf.Tensor, weight_P: tf.Tensor
 ) -> tf.Tensor:
     """Return the gradient of the loss by each score, (P, C); 0 where a path has ended."""
@@ -176,57 +132,30 @@ def errors(
 
 
 @tf.function(autograph=False, jit_compile=True)
-def by_pair(rows_UD: tf.Tensor, row_PC: tf.Tensor, error_PC: tf.Tensor) -> tf.Tensor:
+def _by_pair(rows_UD: tf.Tensor, row_PC: tf.Tensor, error_PC: tf.Tensor) -> tf.Tensor:
     """Return the gradient by the vector of each pair, (P, D)."""
     return tf.reduce_sum(error_PC[:, :, tf.newaxis] * tf.gather(rows_UD, row_PC), axis=1)
 
 
-def run_starts(row_PC: tf.Tensor, is_real_PC: tf.Tensor) -> tf.Tensor:
+def _run_starts(row_PC: tf.Tensor, is_real_PC: tf.Tensor) -> tf.Tensor:
     """Return where runs of pairs with one node begin, (Q,) int32; the padding at the end is 0.
 
     The pairs are in the order of their words, so that pairs with one node are neighbors. They are
     in blocks of `_RUN`, whose vectors fit in the processor's cache. The order is by block, then by
     depth, then by pair; a run does not leave its block.
-
-    Args:
-        row_PC: The row of each node, int32.
-        is_real_PC: Whether the path of a pair reaches a depth.
     """
-    with tf.device(HOST):
-        starts_Q = tf.reshape(tf.where(_is_run_start(row_PC, is_real_PC)), [-1])
-        return pad(tf.cast(starts_Q, tf.int32), 0)
+    starts_Q = tf.reshape(tf.where(_is_run_start(row_PC, is_real_PC)), [-1])
+    return pad(tf.cast(starts_Q, tf.int32), 0)
 
 
 @tf.function(autograph=False, jit_compile=True)
 def _is_run_start(row_PC: tf.Tensor, is_real_PC: tf.Tensor) -> tf.Tensor:
-    """Return whether a run begins at each place of the order of `run_starts`, (P C,) bool."""
+    """Return whether a run begins at each place of the order of `_run_starts`, (P C,) bool."""
     before_PC = tf.pad(row_PC[:-1], [[1, 0], [0, 0]])
     is_first_P1 = tf.range(tf.shape(row_PC)[0])[:, tf.newaxis] % _RUN == 0
     is_start_PC = is_real_PC & (is_first_P1 | (row_PC != before_PC))
     is_start_BRC = tf.reshape(is_start_PC, (-1, _RUN, tf.shape(row_PC)[1]))
     return tf.reshape(tf.transpose(is_start_BRC, (0, 2, 1)), [-1])
-
-
-def by_row(
-    hidden_ND: tf.Tensor,
-    owner_P: tf.Tensor,
-    rows_UD: tf.Tensor,
-    row_PC: tf.Tensor,
-    error_PC: tf.Tensor,
-    starts_Q: tf.Tensor,
-) -> tf.Tensor:
-    """Return the gradient by the rows, (U, D).
-
-    Args:
-        hidden_ND: The vectors.
-        owner_P: The vector of each pair.
-        rows_UD: The rows.
-        row_PC: The row of each node.
-        error_PC: The gradient by each score.
-        starts_Q: The result of `run_starts`.
-    """
-    row_Q, owner_QR, error_QR = _runs(starts_Q, owner_P, row_PC, error_PC)
-    return _sum_runs(hidden_ND, rows_UD, row_Q, owner_QR, error_QR)
 
 
 @tf.function(autograph=False, jit_compile=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,14 @@ from ..base import Ids, Layout, LocatedIds, Slot
 from ..id_checks import check_ids
 from ..initial import Initial
 from ..rounding import RoundedTable
-from .journal import generation_of, list_journals, list_journals_to_undo, records
 from .sections import Header, Section, read_header
-from .table_file import TableFile
+from .table_file import (
+    TableFile,
+    generation_of,
+    list_journals,
+    list_journals_to_undo,
+    records,
+)
 
 _CPU = "CPU:0"  # a file is mapped into host memory, whatever device the steps run on
 
@@ -58,6 +63,8 @@ class FileTable(RoundedTable):
             super().__init__(rows, columns, dtype, **options)
         self.path, self.device = file.path, "/device:CPU:0"
         self._file, self._section = file, name
+        # A snapshot is one of all tables of the file (see `Checkpointable`).
+        self.snapshot, self.commit, self.restore = file.snapshot, file.commit, file.restore
         self._number = file.section(name, rows, columns, initial, dtype)
         self.add_slots(slots or {})
 
@@ -108,23 +115,12 @@ class FileTable(RoundedTable):
         Raises:
             RunError: The file was replaced or cut short.
         """
-        return self._file.checked_section(self._number).mapped(self.path)
+        section = self._file.checked_section(self._number)
+        return section.numbers(section.mapped(self.path))
 
     def layout(self) -> Layout:
         """Return how a checkpoint holds this table: by the absolute path of its file."""
         return {"kind": "file", "path": str(self.path.absolute())}
-
-    def snapshot(self, folder: Path) -> None:
-        """Write a snapshot of the file, for all its tables (see `TableFile.snapshot`)."""
-        self._file.snapshot(folder)
-
-    def commit(self, folders: Sequence[Path]) -> None:
-        """Take note that the newest snapshot would survive a kill (see `TableFile.commit`)."""
-        self._file.commit(folders)
-
-    def restore(self, folder: Path) -> None:
-        """Bring the file, with all its tables, back to a snapshot (see `TableFile.restore`)."""
-        self._file.restore(folder)
 
     def _make_slot(self, name: str, **options: Any) -> FileTable:
         """Return a table for a slot in the same file, whose section is `<table>.<name>`."""
@@ -196,7 +192,7 @@ def read_rows(path: Path, folder: Path, name: str) -> np.ndarray:
     # was overwritten since the snapshot, also while this function read the file.
     with contextlib.suppress(FileNotFoundError):
         for journal in list_journals(path, generation).values():
-            for number, ids_U, rows_U, _ in records(journal, header):
+            for number, ids_U, rows_U, _ in records(journal, header.sections):
                 if header.sections[number] == section:
                     rows_VD[ids_U] = section.numbers(rows_U)
         if before.keys() <= list_journals(path, generation).keys():

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from ...errors import RunError, UsageError
 from ...system.checked_files import fits
-from ..initial import Initial, compiled_rows, initial_rows
+from ..initial import Initial, compiled_rows
 from ..row_reads import row_slices
 
 _MAGIC = b"lexrow rows 1\n"
@@ -97,15 +97,14 @@ class Section:
                     raise RunError(f"{path} was cut short while it was read; put back a copy of it")
                 yield self.numbers(np.frombuffer(part, f"V{self.row_bytes}"))
 
-    def mapped(self, path: Path) -> np.ndarray:
-        """Return all rows (V, D) as an array that is mapped from the file, not read.
+    def mapped(self, path: Path) -> np.memmap:
+        """Return all rows as items of bytes (V,), mapped from the file, not read.
 
         The array can be written, which changes the file.
         """
         # A mapping that is private or read-only would not do: the system refuses a private one
         # that is larger than the memory, and TensorFlow takes no array that is read-only.
-        items_V = np.memmap(path, f"V{self.row_bytes}", "r+", self.offset, (self.rows,))
-        return self.numbers(items_V)
+        return np.memmap(path, f"V{self.row_bytes}", "r+", self.offset, (self.rows,))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,16 +220,13 @@ def reserve(path: Path, section: Section) -> None:
 
 def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
     """Write the initial rows of a section, by parts if they can be made by id, else as a whole."""
-    shape = section.rows, section.columns
-    by_row = hasattr(initial, "rows")
-    parts = row_slices(*shape) if by_row else [slice(0, section.rows)]
-    for part in parts:
+    shape, dtype = (section.rows, section.columns), tf.as_dtype(section.dtype)
+    if not hasattr(initial, "rows"):
+        rows_V[:] = section.items(tf.cast(initial(shape), dtype).numpy())
+        return
+    for part in row_slices(*shape):
         ids_U = tf.range(part.start, part.stop, dtype=tf.int64)
-        if by_row:  # many times as fast as separate operations
-            rows_UD = compiled_rows(initial, ids_U, section.columns, tf.as_dtype(section.dtype))
-        else:
-            rows_UD = tf.cast(initial_rows(initial, ids_U, shape), section.dtype)
-        rows_V[part] = section.items(rows_UD.numpy())
+        rows_V[part] = section.items(compiled_rows(initial, ids_U, shape[1], dtype).numpy())
 
 
 # A thread waits for each row that is not in memory: 100,000 random rows of 1,200 bytes took 10 s
@@ -252,12 +248,9 @@ class MappedRows:
     """
 
     def __init__(self, path: Path, section: Section):
-        with open(path, "r+b") as file:
-            self._map = mmap.mmap(
-                file.fileno(), section.end - section.offset, offset=section.offset
-            )
+        rows_V = section.mapped(path)
+        self.rows_V, self._map = np.asarray(rows_V), rows_V._mmap
         self._map.madvise(mmap.MADV_RANDOM)
-        self.rows_V = np.frombuffer(self._map, f"V{section.row_bytes}", section.rows)
 
     def file_size(self) -> int:
         """Return the current size of the file in bytes."""

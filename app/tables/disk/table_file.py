@@ -12,35 +12,35 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import glob
 import io
 import json
 import os
 import secrets
 import shutil
+import struct
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ...errors import RunError, UsageError
-from ...system.files import remedy, replacing
+from ...system.checked_files import COUNT, damaged, missing, read_json
+from ...system.files import fsync, remedy, replacing
 from ..initial import Constant, Initial
-from .journal import (
-    SNAPSHOT,
-    Journal,
-    generation_of,
-    journal_path,
-    list_journals,
-    list_journals_to_undo,
-    records,
-    write_errors,
-)
 from .sections import Header, MappedRows, Section, fill, read_own_header, reserve
 
+SNAPSHOT = "file.json"  # names the file and the generation that a snapshot begins
+
+# A record begins with the CRC-32 of its rest, the section, the number of rows, and the bytes of a
+# row. The ids, int64, and the rows follow.
+_HEAD = struct.Struct("<IIQQ")
+_CHECK_BYTES = 4
 # The files of this process, by their run and path.
 _locked: weakref.WeakValueDictionary[tuple[str, str], TableFile] = weakref.WeakValueDictionary()
 
@@ -199,7 +199,7 @@ class TableFile:
             journalled = self._none_journalled()
             end = 0
             for other, path in newer.items():
-                for number, ids_U, rows_U, record_end in records(path, self._header):
+                for number, ids_U, rows_U, record_end in records(path, self._header.sections):
                     self._mapped[number].put(ids_U, rows_U)
                     if other == generation:
                         journalled[number][ids_U] = True
@@ -229,7 +229,7 @@ class TableFile:
                 f"{section.bytes:,} bytes of {free:,}; {remedy(error)} or choose another folder"
             ) from error
         mapped = MappedRows(self.path, section)
-        if initial != Constant(0.0):
+        if initial is not tf.zeros and initial != Constant(0.0):  # a new section has zeros
             fill(mapped.rows_V, section, initial)
         self._mapped.append(mapped)
         self._header = dataclasses.replace(self._header, sections=(*self._header.sections, section))
@@ -294,3 +294,157 @@ def _lock(path: Path) -> io.FileIO:
         raise UsageError(
             f"--table_file={path} cannot be written: {error.strerror}; name a file that can"
         ) from error
+
+
+class Record(NamedTuple):
+    """The old content of some rows.
+
+    Attributes:
+        ids_U: The ids of the rows, (U,) int64.
+    """
+
+    section: int
+    ids_U: np.ndarray
+    rows_U: np.ndarray
+    end: int
+
+
+class Journal:
+    """A file to append records to.
+
+    Args:
+        end: The number of bytes to keep; all bytes after them are removed at once.
+    """
+
+    def __init__(self, path: Path, end: int = 0):
+        self._path, self._end = path, end
+        with write_errors(path), path.open("ab") as file:
+            file.truncate(end)
+        fsync(path.parent)  # records are flushed, but not the name of a new file
+
+    def append(self, section: int, ids_U: np.ndarray, rows_U: np.ndarray) -> None:
+        """Append a record, and wait until the disk has it.
+
+        Raises:
+            RunError: The record cannot be written, and the file has no part of it; or another
+                program changed or removed the file, so that no checkpoint could be restored.
+        """
+        ids = np.ascontiguousarray(ids_U, np.int64).view(np.uint8)
+        rows = np.ascontiguousarray(rows_U).view(np.uint8)
+        fields = section, len(ids_U), rows_U.itemsize
+        check = zlib.crc32(_HEAD.pack(0, *fields)[_CHECK_BYTES:])
+        check = zlib.crc32(rows, zlib.crc32(ids, check))
+        with write_errors(self._path), open(self._path, "r+b", buffering=0) as file:
+            if file.seek(0, os.SEEK_END) != self._end:
+                raise RunError(
+                    f"{self._path} was changed by another program; run again to go on from the "
+                    "newest checkpoint that is whole"
+                )
+            try:
+                for data in (_HEAD.pack(check, *fields), ids, rows):
+                    part = memoryview(data)
+                    while part:  # the system writes at most 2 GB in a call
+                        part = part[os.write(file.fileno(), part) :]
+                os.fdatasync(file.fileno())
+            except OSError:
+                file.truncate(self._end)  # later records must not follow a part of one
+                raise
+            self._end = file.tell()
+
+
+def records(path: Path, sections: Sequence[Section]) -> Iterator[Record]:
+    """Read the records of a journal one by one; the file is opened when the first is asked for.
+
+    A last record that is incomplete or damaged is left out: `append` did not return, so its rows
+    were not overwritten.
+
+    Args:
+        sections: The sections of the file, which must have the rows of the records.
+
+    Raises:
+        DamagedError: A record before the last is damaged, or has rows that the file has not.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        end = 0
+        while size - end >= _HEAD.size:
+            head = file.read(_HEAD.size)
+            check, number, count, row_bytes = _HEAD.unpack(head)
+            length = count * (row_bytes + np.dtype(np.int64).itemsize)
+            end += _HEAD.size + length
+            if end > size:
+                return
+            content = file.read(length)
+            if check != zlib.crc32(content, zlib.crc32(head[_CHECK_BYTES:])):
+                if end == size:
+                    return
+                raise damaged(path, f"a record that ends {size - end} bytes before its end")
+            ids_U = np.frombuffer(content, np.int64, count)
+            section = sections[number] if number < len(sections) else None
+            are_ids = section and np.all((ids_U >= 0) & (ids_U < section.rows))
+            if not are_ids or row_bytes != section.row_bytes:
+                raise damaged(path, f"a record of rows that its section {number} has not")
+            rows_U = np.frombuffer(content, f"V{row_bytes}", count, ids_U.nbytes)
+            yield Record(number, ids_U, rows_U, end)
+
+
+def journal_path(path: Path, generation: int) -> Path:
+    """Return the path of the journal of a generation, whether or not there is one."""
+    return path.with_name(f"{path.name}.undo-{generation}")
+
+
+def list_journals(path: Path, first: int = 0) -> dict[int, Path]:
+    """Return the paths of the journals that a file has, by generation, newest first.
+
+    Args:
+        first: The oldest generation to return.
+    """
+    prefix = f"{path.name}.undo-"
+    files = path.parent.glob(f"{glob.escape(prefix)}*")
+    suffixes = (other.name.removeprefix(prefix) for other in files)
+    generations = {int(suffix) for suffix in suffixes if suffix.isdecimal()}
+    return {n: journal_path(path, n) for n in sorted(generations, reverse=True) if n >= first}
+
+
+def list_journals_to_undo(path: Path, generation: int) -> dict[int, Path]:
+    """Return the journals to undo to get back to the beginning of a generation, newest first.
+
+    These are the journals of this generation and of all later ones. There is none if the run was
+    killed before the generation began; then the journal of the generation before must be there.
+
+    Raises:
+        DamagedError: One of the journals is missing.
+    """
+    newer = list_journals(path, generation)
+    last = next(iter(newer), generation - 1)
+    is_complete = list(newer) == list(range(last, generation - 1, -1))
+    if not is_complete or (not newer and not journal_path(path, last).exists()):
+        raise missing(f"{journal_path(path, generation)} or a later one")
+    return newer
+
+
+@contextlib.contextmanager
+def write_errors(path: Path) -> Iterator[None]:
+    """Convert an OSError in the block to a RunError that names the file and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot write {path}: {error.strerror or error}; {remedy(error)} and run again, with "
+            "the same --table_file: it goes on from the newest checkpoint"
+        ) from error
+
+
+def generation_of(folder: Path, header: Header) -> int:
+    """Return the number of the generation that begins at a snapshot.
+
+    Raises:
+        DamagedError: The snapshot is damaged or missing.
+        RunError: It is a snapshot of another file.
+    """
+    held = read_json(folder / SNAPSHOT, {"identity": str, "generation": COUNT})
+    if held["identity"] != header.identity:
+        raise RunError(
+            f"{folder} is of another file than the one given as --table_file; give that file"
+        )
+    return held["generation"]

@@ -6,16 +6,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-# The finaliser of SplitMix64 (see `tables.initial`).
-_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
-_LAST_SHIFT = 31
+from ..initial import SPLITMIX_LAST_SHIFT, SPLITMIX_ROUNDS, SPLITMIX_STEP
+
 # A search for a missing key looks at 2.5 cells on average if half of the cells are filled, and at 4
 # if five eighths are (Knuth, The Art of Computer Programming 3, section 6.4, theorem K).
 _CELLS_PER_ROW = 2
 _MAX_REMOVED = 8  # the index is rebuilt when one cell in 8 is marked as removed
 _BLOCK = 1 << 20
 DEPTH = 4  # counters of a key (Cormode & Muthukrishnan 2005: an error has chance e^-4 = 2 %)
-_STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64: gives each counter another hash function
 MAX_COUNT = np.iinfo(np.uint8).max
 _FREE, _REMOVED = 0, -1
 # Rules of eviction: first the rows seen the fewest times, or first those not seen for longest.
@@ -142,9 +140,9 @@ def select_least(rows: np.ndarray, values: Sequence[np.ndarray], count: int) -> 
 def mixed(hashes_U: np.ndarray) -> np.ndarray:
     """Return the SplitMix64 hash of each number, uint64; hashes of different numbers differ."""
     values = hashes_U.view(np.uint64)
-    for shift, factor in _ROUNDS:
+    for shift, factor in SPLITMIX_ROUNDS:
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
-    return values ^ (values >> np.uint64(_LAST_SHIFT))
+    return values ^ (values >> np.uint64(SPLITMIX_LAST_SHIFT))
 
 
 class Sketch:
@@ -169,7 +167,7 @@ class Sketch:
             How often each key was seen, this time included, (U,) int64, and the indices of its
             counters, an array (U,) int64 for each hash function.
         """
-        steps = (np.arange(1, DEPTH + 1, dtype=np.uint64) * _STEP).view(np.int64)
+        steps = (np.arange(1, DEPTH + 1, dtype=np.uint64) * np.uint64(SPLITMIX_STEP)).view(np.int64)
         width = np.uint64(self.counts_HW.shape[1])
         counters_HU = [(mixed(hashes_U + step) % width).view(np.int64) for step in steps]
         pairs = zip(self.counts_HW, counters_HU, strict=True)

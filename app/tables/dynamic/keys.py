@@ -185,13 +185,13 @@ class KeyMap:
             new, sightings = new[enough], sightings[enough]
         steps_U = np.full(len(keys_U), step) if last_U is None else last_U
         kept_from = min(steps_U.min(initial=step), step - self._pinned)
-        self._require_rows(len(new), rows_U[known], kept_from)
+        evicted = self._choose_evicted(len(new), rows_U[known], kept_from, step)
         if self._sketch is not None:
             self._sketch.store(*counted)
         self.counts_V[rows_U[known]] += sightings_U[known]
         self._last_V[rows_U[known]] = steps_U[known]
         self.step = step
-        evicted = self._evict(len(new), kept_from)
+        self._drop(evicted)
         rows_U[new] = rows = self._take(len(new))
         self._index.insert(hashes_U[new], rows)
         self.counts_V[rows], self._last_V[rows] = sightings, steps_U[new]
@@ -251,10 +251,6 @@ class KeyMap:
         _, parts = read_arrays(path, {"sketch": [np.uint8]} if self._sketch is not None else {})
         if self._sketch is not None and parts["sketch"].shape != self._sketch.counts_HW.shape:
             raise damaged(path, "its sketch has another shape")
-        self._restore(state, parts)
-
-    def _restore(self, state: dict, parts: dict[str, np.ndarray]) -> None:
-        """Replace the whole content by the result of `read_arrays`, and rebuild the index."""
         used, self.used = self.used, state["used"]
         self.step, self._swept, self._free = state["step"], state["swept"], parts["free"]
         for of_V, saved in ((self.counts_V, parts["counts"]), (self._last_V, parts["last"])):
@@ -299,42 +295,42 @@ class KeyMap:
         self.used += len(fresh)
         return np.concatenate([again, fresh])
 
-    def _require_rows(self, needed: int, seen: np.ndarray, kept_from: int) -> None:
-        """Raise RunError if free rows and `_idle(kept_from)` without `seen` are under `needed`."""
+    def _choose_evicted(
+        self, needed: int, seen: np.ndarray, kept_from: int, step: int
+    ) -> np.ndarray:
+        """Return the rows to evict: old ones, and others until `needed` rows are free.
+
+        They have keys, are not among the rows `seen` now, and were last seen before `kept_from`.
+        Raise RunError if they are too few.
+        """
         missing = needed - (self.capacity - len(self))
-        if missing <= 0:
-            return
-        count = len(self._idle(kept_from)) - np.count_nonzero(self._last_V[seen] < kept_from)
-        if count < missing:
+        is_due = self._max_age > 0 and (step - self._swept) * _SWEEPS >= self._max_age
+        if missing <= 0 and not is_due:
+            return np.zeros(0, np.int64)
+        is_idle_V = (self._last_V[: self.used] < kept_from) & (self.counts_V[: self.used] > 0)
+        is_idle_V[seen] = False
+        idle = np.flatnonzero(is_idle_V)
+        if len(idle) < missing:
             raise RunError(
                 f"the table's {self.capacity} rows are full and {missing} more are needed, but "
-                f"only {count} were not just used; {self.remedy}"
+                f"only {len(idle)} were not just used; {self.remedy}"
             )
+        is_old = (self._last_V[idle] < step - self._max_age) & is_due
+        self._swept = step if is_due else self._swept
+        old, others = idle[is_old], idle[~is_old]
+        missing -= len(old)
+        if missing <= 0:
+            return old
+        count = min(max(missing, self.capacity // _EVICTED_SHARE), len(others))
+        return np.concatenate([old, select_least(others, self._evict_by, count)])
 
-    def _evict(self, needed: int, kept_from: int) -> np.ndarray:
-        """Free and return rows last seen before `kept_from`: old ones, and enough for `needed`."""
-        rows = np.zeros(0, np.int64)
-        if self._max_age and (self.step - self._swept) * _SWEEPS >= self._max_age:
-            self._swept = self.step
-            rows = self._drop(self._idle(min(kept_from, self.step - self._max_age)))
-        missing = needed - (self.capacity - len(self))
-        if missing > 0:
-            idle = self._idle(kept_from)
-            count = min(max(missing, self.capacity // _EVICTED_SHARE), len(idle))
-            rows = np.concatenate([rows, self._drop(select_least(idle, self._evict_by, count))])
-        return rows
-
-    def _idle(self, before: int) -> np.ndarray:
-        """Return the rows in use that were last seen before this step."""
-        old = self._last_V[: self.used] < before
-        return np.flatnonzero(old & (self.counts_V[: self.used] > 0))
-
-    def _drop(self, rows: np.ndarray) -> np.ndarray:
-        """Remove the keys of rows, add the rows to the free ones, and return them."""
+    def _drop(self, rows: np.ndarray) -> None:
+        """Remove the keys of rows, and add the rows to the free ones."""
+        if not len(rows):
+            return
         self._index.remove(rows)
         self.counts_V[rows] = 0
         self._free = np.concatenate([self._free, rows])
         if self._strings_V is not None:
             self._string_bytes -= sum(map(len, self._strings_V[rows]))
             self._strings_V[rows] = None
-        return rows

@@ -111,9 +111,9 @@ class RowStore(DeviceTable):
         return {_VALUES: self, **self.slots}
 
     def _used_rows(self) -> Iterator[np.ndarray]:
-        """Yield the numbers of the rows that were ever in use, part by part."""
-        for part in row_slices(self._key_map.used, self.columns):
-            yield np.arange(part.start, part.stop)
+        """Return an iterator over the numbers of the rows that were ever in use, part by part."""
+        parts = row_slices(self._key_map.used, self.columns)
+        return (np.arange(part.start, part.stop) for part in parts)
 
     def _make_slot(self, name: str, **options: Any) -> RowStore:
         """Return a store for a slot, with the same key map and device; `name` is not used."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from ...errors import UsageError
 from ...input import labelled_files
 from ...input.features import EncodedTexts, Features, encode, find_buckets, select_rows
 from ...input.labelled import Examples, list_starts
-from ...settings import CorpusConfig, InputConfig, LabelledConfig, VocabularyConfig
+from ...settings import ClassifyConfig, LabelledConfig
 from ...system.checked_files import COUNT, damaged
 from ...system.files import replacing
 from ...tables.arrays import read_npz
@@ -23,6 +23,7 @@ from ...text.tokenize import warn_about_missing_spaces
 from ...text.vocabulary import Vocabulary
 from ...types import ALONE, Team
 from .. import recorded_corpus
+from . import fasttext_start
 
 # Bounds of a weight of --class_weights: no rarity of a label asks for more.
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
@@ -50,34 +51,21 @@ class Data(NamedTuple):
     new_ids: tuple[np.ndarray, np.ndarray] | None = None
 
 
-def load_data(
-    split: CorpusConfig,
-    settings: InputConfig,
-    rules: VocabularyConfig,
-    labelled: LabelledConfig,
-    seed: int,
-    workdir: Workdir,
-    finished: bool,
-    team: Team = ALONE,
-    initial_names: Callable[[], tuple[Vocabulary, Vocabulary]] | None = None,
-) -> Data:
+def load_data(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Data:
     """Load the texts of a run; the names of ids come from the workdir if it has them.
 
     Without --heldout, a random share of the texts is held out. Warnings are logged for texts that
     are left out and for held-out labels that training lacks.
 
     Args:
-        split: The files of the texts, and how they are split into tokens.
-        settings: Names the held-out texts, and how files are read.
         finished: Whether the run has completed all its epochs. Only then may the corpus change.
-        team: The processes that train together; they parse the texts together.
-        initial_names: Returns the words and labels of the classifier that a new run starts from;
-            None to count them.
+        team: The processes that train together; each reads all texts.
 
     Raises:
         UsageError: The texts cannot be used, or the corpus changed during a run.
         RunError: A file cannot be read.
     """
+    split, settings, rules = config.corpus, config.input, config.vocabulary
     sources, known = recorded_corpus.open_corpus(split, workdir, {"fingerprint": dict}, team)
     recorded = known.get("fingerprint")
     fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, finished)
@@ -85,21 +73,19 @@ def load_data(
         warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
     grows = bool(recorded) and fingerprint is None and rules.grow_vocab
     fingerprint = fingerprint or corpus.fingerprint(sources, team)
-    how = split, labelled, settings
-    examples, heldout = labelled_files.read(sources, *how, team), None
+    examples = labelled_files.read(sources, split, config.labelled, settings)
+    heldout = None
     if settings.heldout:
-        heldout = read_heldout(settings.heldout, *how)
+        heldout = read_heldout(settings.heldout, config)
     elif settings.heldout_share:
-        examples, heldout = _split_heldout(examples, settings.heldout_share, seed)
-    words, labels = _load_or_count_names(examples, rules, workdir, split.corpus, initial_names)
-    if recorded is not None:
-        recorded_corpus.warn_about_old_words(workdir, words.tokens, split.tokenizer)
+        examples, heldout = _split_heldout(examples, settings.heldout_share, config.run.seed)
+    words, labels = _load_or_count_names(examples, config, workdir)
     new_ids = None
     if grows:
-        words, labels, new_ids = grow_names(words, labels, examples, rules, labelled.word_ngrams)
-    training = assign_ids(examples, words, labels, labelled)
+        words, labels, new_ids = _grow_names(words, labels, examples, config)
+    training = assign_ids(examples, words, labels, config.labelled)
     if heldout is not None:
-        heldout = assign_ids(heldout, words, labels, labelled)
+        heldout = assign_ids(heldout, words, labels, config.labelled)
         warn_about_unseen_labels(heldout)
     usable = _select_usable(training, len(words.tokens), split.corpus, rules.min_count)
     return Data(fingerprint, usable, heldout, words, labels, new_ids)
@@ -109,10 +95,11 @@ def record(data: Data, features: Features, workdir: Workdir) -> None:
     """Write the names of ids, the buckets of n-grams and the fingerprint of the corpus."""
     vocabulary.save(data.words, str(workdir.vocabulary))
     vocabulary.save_names(data.labels, workdir.labels)
-    _save_features(features, workdir)
-    corpus_record = {"fingerprint": data.fingerprint, **recorded_corpus.word_rules(workdir)}
+    corpus_record: dict[str, Any] = {"fingerprint": data.fingerprint}
     if features.buckets_N is not None:
         corpus_record["ngram_rows"] = len(features.buckets_N)
+        with replacing(workdir.ngrams) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **{_ARRAY: features.buckets_N})
     files.write_json(workdir.corpus, corpus_record)
 
 
@@ -150,19 +137,18 @@ def load_names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     return vocabulary.load(str(workdir.vocabulary)), vocabulary.load_names(workdir.labels)
 
 
-def read_heldout(
-    files: str, split: CorpusConfig, labelled: LabelledConfig, settings: InputConfig
-) -> Examples:
+def read_heldout(heldout: str, config: ClassifyConfig) -> Examples:
     """Read the labelled texts of files; their ids are not yet the ids of a trained classifier.
 
     Args:
-        files: The files, named as by --corpus.
+        heldout: The files, named as by --corpus.
 
     Raises:
         UsageError: There is no text, a text has no label, or the files cannot be used.
         RunError: A file cannot be read.
     """
-    return labelled_files.read(corpus.resolve_heldout(split, files), split, labelled, settings)
+    sources = corpus.resolve_heldout(config.corpus, heldout)
+    return labelled_files.read(sources, config.corpus, config.labelled, config.input)
 
 
 def assign_ids(
@@ -246,40 +232,29 @@ def _split_heldout(examples: Examples, share: float, seed: int) -> tuple[Example
     return examples.select(~is_heldout_E), examples.select(is_heldout_E)
 
 
-def grow_names(
-    words: Vocabulary,
-    labels: Vocabulary,
-    examples: Examples,
-    rules: VocabularyConfig,
-    word_ngrams: int,
+def _grow_names(
+    words: Vocabulary, labels: Vocabulary, examples: Examples, config: ClassifyConfig
 ) -> tuple[Vocabulary, Vocabulary, tuple[np.ndarray, np.ndarray]]:
-    """Add the words and the labels of more texts to those of a finished classifier (--grow_vocab).
+    """Add the words and labels of more texts (--grow_vocab); also return the new ids of the old.
 
-    Returns:
-        The words, the labels, and the new ids of the words and of the labels so far.
-
-    Raises:
-        UsageError: The run has n-grams, whose rows depend on the ids of words.
+    Raise UsageError if the run has n-grams, whose rows depend on the ids of words.
     """
-    if word_ngrams > 1:
+    if config.labelled.word_ngrams > 1:
         raise UsageError(
-            f"--word_ngrams={word_ngrams}: the rows of n-grams depend on the ids "
+            f"--word_ngrams={config.labelled.word_ngrams}: the rows of n-grams depend on the ids "
             "of words, which --grow_vocab changes; leave it out, or train in a new workdir"
         )
-    new_words = vocabulary.count_names(examples.words, examples.tokens_M)
-    new_labels = vocabulary.count_names(examples.labels, examples.labels_N)
-    limits = rules.min_count, rules.max_vocab_size
-    grown_words, word_ids = _add(words, new_words, *limits)
-    grown_labels, label_ids = _add(labels, new_labels)
-    return grown_words, grown_labels, (word_ids, label_ids)
 
+    def grow(old: Vocabulary, names: Sequence[str], ids_N: np.ndarray, *limits: int) -> Any:
+        """Return the old names with the counts and the names of the new ones added."""
+        new = vocabulary.count_names(names, ids_N)
+        counts = dict(zip(new.tokens, new.counts.tolist(), strict=True))
+        return vocabulary.grow(old, counts, new.total, *limits)
 
-def _add(
-    old: Vocabulary, new: Vocabulary, min_count: int = 1, most: int = 0
-) -> vocabulary.GrownVocabulary:
-    """Return the old names with the counts and the names of the new ones added."""
-    counts = dict(zip(new.tokens, new.counts.tolist(), strict=True))
-    return vocabulary.grow(old, counts, new.total, min_count, most)
+    limits = config.vocabulary.min_count, config.vocabulary.max_vocab_size
+    words, word_ids = grow(words, examples.words, examples.tokens_M, *limits)
+    labels, label_ids = grow(labels, examples.labels, examples.labels_N, 1, 0)
+    return words, labels, (word_ids, label_ids)
 
 
 def make_features(
@@ -352,24 +327,8 @@ def count_ngram_rows(workdir: Workdir) -> int | None:
     return recorded_corpus.read(workdir, {"ngram_rows": (None, COUNT)}).get("ngram_rows")
 
 
-def _save_features(features: Features, workdir: Workdir) -> None:
-    """Write the buckets that have a row to the workdir, unless all have.
-
-    Raises:
-        UsageError: The path is a folder or a device.
-        RunError: The file cannot be written.
-    """
-    if features.buckets_N is not None:
-        with replacing(workdir.ngrams) as temporary, open(temporary, "wb") as file:
-            np.savez(file, **{_ARRAY: features.buckets_N})
-
-
 def _load_or_count_names(
-    examples: Examples,
-    rules: VocabularyConfig,
-    workdir: Workdir,
-    corpus: str,
-    initial_names: Callable[[], tuple[Vocabulary, Vocabulary]] | None,
+    examples: Examples, config: ClassifyConfig, workdir: Workdir
 ) -> tuple[Vocabulary, Vocabulary]:
     """Load the words and labels of the workdir, or else count them in the training texts.
 
@@ -378,20 +337,19 @@ def _load_or_count_names(
     """
     if workdir.has(workdir.labels):
         return load_names(workdir)
-    if initial_names is not None:
-        return initial_names()
+    if config.labelled.initial_model:
+        return fasttext_start.read_names(fasttext_start.load(config), config.labelled.label_prefix)
     labels = vocabulary.count_names(examples.labels, examples.labels_N)
     if len(labels.tokens) < 2:
         raise UsageError(
-            f"--corpus={corpus}: every text to train on has the label "
+            f"--corpus={config.corpus.corpus}: every text to train on has the label "
             f"{labels.tokens[0]!r}, so there is nothing to learn; give texts of two labels or more"
         )
+    rules = config.vocabulary
     if rules.vocab:
         return vocabulary.load(rules.vocab), labels
-    words = vocabulary.count_names(
-        examples.words, examples.tokens_M, rules.min_count, rules.max_vocab_size
-    )
-    return words, labels
+    limits = rules.min_count, rules.max_vocab_size
+    return vocabulary.count_names(examples.words, examples.tokens_M, *limits), labels
 
 
 def _select_usable(training: Examples, words: int, corpus: str, least: int) -> Examples:

@@ -27,14 +27,12 @@ from ...settings import ClassifyConfig, CorpusConfig, InputConfig
 from ...tables import memory
 from ...tables.base import Table
 from ...text import subwords, vector_files
-from ...text.fasttext.model_file import Model
 from ...text.unicode_rules import normal_form, normalize
 from ...text.vocabulary import Vocabulary
 from ...training.job import Evaluator, Job, TrainingData
 from ...types import ALONE, Team
 from . import classify_data, fasttext_start, label_metrics
-from .classify_model import load_classifier, make_model
-from .label_prediction import Classifier
+from .classify_model import Classifier, load_classifier, make_model
 
 
 def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
@@ -50,8 +48,8 @@ def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Tea
         UsageError: The flags or the texts do not fit together.
         RunError: A file cannot be read.
     """
-    data, labelled = load_data(config, workdir, finished, team), config.labelled
-    examples, seed = data.training, config.run.seed
+    data, labelled = classify_data.load_data(config, workdir, finished, team), config.labelled
+    examples = data.training
     features, texts = classify_data.fit_features(
         examples, config.input.micro_tokens, data.words, labelled, workdir
     )
@@ -59,7 +57,7 @@ def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Tea
     shape = bags.make_packing(examples, features, config.input, model.output.is_multi_label)
     _warn_about_long_texts(examples, features, config.input)
     weights_C = classify_data.parse_class_weights(labelled.class_weights, data.labels)
-    batches = bags.make_batches(examples, texts, shape, weights_C, config.input, seed)
+    batches = bags.make_batches(examples, texts, shape, weights_C, config.input, config.run.seed)
     # The packer of steps has a number for each feature id.
     size = examples.bytes + texts.bytes + 4 * features.rows
     examples_memory = memory.Item(
@@ -69,15 +67,7 @@ def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Tea
         config, model, batches, shape.spec(), workdir, others=[examples_memory]
     )
     if not checkpoint.list_checkpoints(workdir.checkpoints):
-        if labelled.initial_model:
-            initial = _load_initial(config)  # refused in a plan, too
-            if placed.tables:
-                fasttext_start.assign_rows(initial, config.model.loss, placed.tables)
-        if labelled.pretrained_vectors:
-            _load_pretrained(
-                *(labelled.pretrained_vectors, placed.tables, data.words),
-                *(config.model.dim, config.corpus),
-            )
+        _assign_initial(config, data.words, placed.tables)
     training_data = TrainingData(
         batches=batches,
         expected_batches=bags.estimate_batches(examples, features, config.input, shape),
@@ -88,38 +78,16 @@ def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Tea
         summary=classify_data.about(data, features),
         record=lambda: classify_data.record(data, features, workdir),
     )
-    tables, heldout = storage.scoring_tables(placed.tables), data.heldout
+    evaluator, tables = None, storage.scoring_tables(placed.tables)
     classifier = Classifier(model, tables, features, placed.device)
-    evaluator = None
-    if heldout is not None:
-        evaluator = Evaluator(functools.partial(_heldout_scores, classifier, heldout))
-    finish = functools.partial(_closing, config, heldout)
+    if data.heldout is not None:
+        evaluator = Evaluator(functools.partial(_heldout_scores, classifier, data.heldout))
     return placing.make_job(
         *(config, model, placed, training_data),
         evaluator=evaluator,
         growth=_growth(model, data, features),
-        finish=finish,
+        finish=functools.partial(_closing, config, data.heldout),
     )
-
-
-def load_data(
-    config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE
-) -> classify_data.Data:
-    """Load the texts of a run (see `classify_data.load_data`)."""
-
-    def initial_names() -> tuple[Vocabulary, Vocabulary]:
-        """Return the words and the labels of --initial_model."""
-        return fasttext_start.read_names(_load_initial(config), config.labelled.label_prefix)
-
-    return classify_data.load_data(
-        *(config.corpus, config.input, config.vocabulary, config.labelled, config.run.seed),
-        *(workdir, finished, team, initial_names if config.labelled.initial_model else None),
-    )
-
-
-def _load_initial(config: ClassifyConfig) -> Model:
-    """Load --initial_model; raise UsageError if it does not fit the flags of the run."""
-    return fasttext_start.load(config.labelled, config.model.dim, config.table.is_dynamic)
 
 
 def _growth(model: Bag, data: classify_data.Data, features: Features) -> Growth | None:
@@ -162,13 +130,24 @@ def evaluate(config: ClassifyConfig, workdir: Workdir, heldout: str) -> tuple[st
         RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
     classifier, words, labels = load_classifier(config, workdir)
-    examples = classify_data.read_heldout(heldout, config.corpus, config.labelled, config.input)
+    examples = classify_data.read_heldout(heldout, config)
     examples = classify_data.assign_ids(examples, words, labels, config.labelled)
     classify_data.warn_about_unseen_labels(examples)
     tally = classifier.score(examples)
-    return label_metrics.format_table(tally, labels.tokens), label_metrics.summary(
-        tally, labels.tokens
-    )
+    summary = label_metrics.summary(tally, labels.tokens)
+    return label_metrics.format_table(tally, labels.tokens), summary
+
+
+def _assign_initial(config: ClassifyConfig, words: Vocabulary, tables: Mapping[str, Table]) -> None:
+    """Copy the rows of --initial_model and --pretrained_vectors to the tables of a new run."""
+    labelled = config.labelled
+    if labelled.initial_model:
+        initial = fasttext_start.load(config)  # refused in a plan, too
+        if tables:
+            fasttext_start.assign_rows(initial, config.model.loss, tables)
+    if labelled.pretrained_vectors:
+        how = words, config.model.dim, config.corpus
+        _load_pretrained(labelled.pretrained_vectors, tables, *how)
 
 
 def _load_pretrained(

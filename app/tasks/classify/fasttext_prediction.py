@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ...text.fasttext import file_format, line_features
+from ...text.fasttext import line_features, model_file
 from ...text.fasttext.line_features import CountTree, LineFeatures, mean_rows
 from ...text.fasttext.model_file import Model
 
@@ -30,10 +30,10 @@ def make_predictor(
         0.008. A text without a known feature has no label.
     """
     features, probabilities = LineFeatures(model), _probabilities(model)
-    prefix = file_format.LABEL_PREFIX
+    prefix = model_file.LABEL_PREFIX
     names = [label.decode(errors="replace") for label in model.dictionary.labels]
     names = [name.removeprefix(prefix) for name in names]
-    is_tree = file_format.LOSSES[model.args.loss] == "hierarchical_softmax"
+    is_tree = model_file.LOSSES[model.args.loss] == "hierarchical_softmax"
 
     def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
         """Yield for each text its k most probable labels of at least `threshold`, best first."""
@@ -72,7 +72,7 @@ def _batches(texts: list[bytes], labels: int) -> Iterator[list[bytes]]:
 def _probabilities(model: Model) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function from hidden vectors (E, D) to the probabilities of all labels (E, C)."""
     output_CD = model.output.take(np.arange(model.output.shape[0]))
-    loss = file_format.LOSSES[model.args.loss]
+    loss = model_file.LOSSES[model.args.loss]
     if loss == "hierarchical_softmax":
         tree = line_features.build_tree(model.dictionary.counts_C)
         levels = tree.levels()

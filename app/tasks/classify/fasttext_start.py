@@ -11,12 +11,11 @@ from absl import logging
 from ...assembly.learning import ROW_PER_WORD
 from ...errors import UsageError
 from ...losses.tree.huffman import Code, canonical_code
-from ...settings import LabelledConfig
+from ...settings import ClassifyConfig
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
-from ...text.fasttext import file_format, model_file
-from ...text.fasttext.file_format import Matrix
-from ...text.fasttext.model_file import Model
+from ...text.fasttext import model_file
+from ...text.fasttext.model_file import Matrix, Model
 from ...text.vocabulary import Vocabulary
 
 # Sums of counts must stay below those of nodes that are not made (buildTree, src/loss.cc).
@@ -24,17 +23,13 @@ _DEEPEST = 49
 _TREE = "hierarchical_softmax"
 
 
-def load(settings: LabelledConfig, dim: int, is_dynamic: bool) -> Model:
+def load(config: ClassifyConfig) -> Model:
     """Load the classifier of --initial_model.
-
-    Args:
-        settings: Names the model, and the features of the run.
-        dim: The value of --dim.
-        is_dynamic: Whether the tables of the run get rows while training.
 
     Raises:
         UsageError: The file is no classifier of fastText, or was trained with other features.
     """
+    settings, is_dynamic = config.labelled, config.table.is_dynamic
     path = settings.initial_model
     if not settings.fasttext_features or is_dynamic:
         remedy = "another --table" if is_dynamic else "--fasttext_features, too"
@@ -51,7 +46,7 @@ def load(settings: LabelledConfig, dim: int, is_dynamic: bool) -> Model:
             f"of `fasttext supervised -maxn 0`, or only predict with `lexrow predict --model`"
         )
     needed = {"dim": args.dim, "word_ngrams": max(1, args.word_ngrams)}
-    found = {"dim": dim, "word_ngrams": settings.word_ngrams}
+    found = {"dim": config.model.dim, "word_ngrams": settings.word_ngrams}
     if args.word_ngrams > 1:
         needed["buckets"], found["buckets"] = args.buckets, settings.buckets
     if needed != found:
@@ -80,7 +75,7 @@ def assign_rows(model: Model, run_loss: str, tables: Mapping[str, Table]) -> Non
         run_loss: The value of --loss.
     """
     _assign(tables["input"], model.input, np.arange(model.input.shape[0]))
-    loss = file_format.LOSSES[model.args.loss]
+    loss = model_file.LOSSES[model.args.loss]
     if loss != _TREE and run_loss in ROW_PER_WORD:
         _assign(tables["output"], model.output, np.arange(model.output.shape[0]))
     elif loss == run_loss == _TREE and is_canonical(model.dictionary.counts_C):

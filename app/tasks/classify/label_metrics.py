@@ -42,7 +42,7 @@ class Tally(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Precision, recall and F1; 0 where undefined, as in scikit-learn.
+    """Precision, recall and F1, numbers or arrays (C,); 0 where undefined, as in scikit-learn.
 
     Attributes:
         precision: Correct predictions, as a share of the predictions.
@@ -50,9 +50,9 @@ class Scores(NamedTuple):
         f1: Harmonic mean of both.
     """
 
-    precision: float
-    recall: float
-    f1: float
+    precision: Any
+    recall: Any
+    f1: Any
 
 
 def count_predictions(
@@ -97,27 +97,26 @@ def compute_metrics(tally: Tally) -> dict[str, float]:
     scores = {"accuracy": at_1}
     if tally.several:
         scores = {"precision_at_1": at_1, "recall_at_1": tally.first / max(tally.labels, 1)}
-        scores |= _scores(tally.right_C.sum(), tally.predicted_C.sum(), tally.labels)._asdict()
+        totals = _scores(tally.right_C.sum(), tally.predicted_C.sum(), tally.labels)._asdict()
+        scores |= {name: float(value) for name, value in totals.items()}
     present_C = tally.actual_C + tally.predicted_C > 0
-    macro = (
-        np.array([*score_labels(tally)])[present_C].mean(axis=0) if present_C.any() else np.zeros(3)
-    )
+    macro = score_labels(tally)._asdict().items()
     return scores | {
-        f"macro_{name}": float(score) for name, score in zip(Scores._fields, macro, strict=True)
+        f"macro_{name}": float(score_C[present_C].mean()) if present_C.any() else 0.0
+        for name, score_C in macro
     }
 
 
-def score_labels(tally: Tally) -> list[Scores]:
-    """Return the precision, recall and F1 of each label, in the order of the label ids."""
-    counts = tally.right_C, tally.predicted_C, tally.actual_C
-    return [_scores(*of_label) for of_label in zip(*counts, strict=True)]
+def score_labels(tally: Tally) -> Scores:
+    """Return the precision, recall and F1 of each label, (C,) each, in the order of their ids."""
+    return _scores(tally.right_C, tally.predicted_C, tally.actual_C)
 
 
 def format_table(tally: Tally, labels: Sequence[str]) -> str:
     """Return a table of the scores of the first 50 labels, and the metrics of all texts."""
     rows: list[tuple[str, ...]] = [("label", *Scores._fields, "texts")]
-    scored_labels = zip(labels, score_labels(tally), tally.actual_C.tolist(), strict=True)
-    for label, scores, count in list(scored_labels)[:_SHOWN]:
+    scored = [*zip(labels, tally.actual_C, *score_labels(tally), strict=True)]
+    for label, count, *scores in scored[:_SHOWN]:
         rows.append((label, *(f"{score:.4f}" for score in scores), f"{count:,}"))
     lines = aligned(rows, "<>>>>")
     if len(labels) > _SHOWN:
@@ -130,17 +129,17 @@ def format_table(tally: Tally, labels: Sequence[str]) -> str:
 
 def summary(tally: Tally, labels: Sequence[str]) -> dict[str, Any]:
     """Return the metrics of all texts and of each label as values for JSON."""
-    scored_labels = zip(labels, score_labels(tally), tally.actual_C.tolist(), strict=True)
+    columns = (part_C.tolist() for part_C in (*score_labels(tally), tally.actual_C))
+    names = *Scores._fields, "texts"
     label_scores = {
-        label: {**scores._asdict(), "texts": count} for label, scores, count in scored_labels
+        label: dict(zip(names, values, strict=True))
+        for label, *values in zip(labels, *columns, strict=True)
     }
     return {"texts": tally.texts, **compute_metrics(tally), "labels": label_scores}
 
 
-def _scores(right: int, predicted: int, actual: int) -> Scores:
+def _scores(right: Any, predicted: Any, actual: Any) -> Scores:
     """Return the scores for counts of correct predictions, all predictions and actual labels."""
-    return Scores(
-        float(right / max(predicted, 1)),
-        float(right / max(actual, 1)),
-        float(2 * right / max(predicted + actual, 1)),
-    )
+    both = np.maximum(predicted + actual, 1)
+    precision, recall = right / np.maximum(predicted, 1), right / np.maximum(actual, 1)
+    return Scores(precision, recall, 2 * right / both)

@@ -240,7 +240,8 @@ def _read_heldout(
     length = settings.batch_tokens // streams
     settings = dataclasses.replace(settings, row_tokens=length, batch_tokens=streams * length)
     settings = dataclasses.replace(settings, steps_per_call=1, micro_batches=1)
-    rows = sequences.make_heldout_rows(blocks, share, vocabulary.tokens.index(EOS), settings)
+    end = vocabulary.tokens.index(EOS)
+    rows = sequences.make_epoch_rows(blocks, share, end, settings, heldout=True)
     batches = make_batches_from_rows(lambda share: rows, progress, 1, settings)
     for _, tokens_SBL in batches(range(1), 0):
         yield tokens_SBL[0]

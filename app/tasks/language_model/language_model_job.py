@@ -37,10 +37,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         UsageError: The flags do not fit together, or the held-out text has nothing to score.
         RunError: The corpus cannot be read.
     """
-    text = words_data.load_text(
-        *(config.corpus, config.input, config.vocabulary, workdir, finished, team),
-        ends_documents=True,
-    )
+    text = words_data.load_text(config, workdir, finished, team, ends_documents=True)
     heldout = language_model_data.make_heldout_pass(text, config.input)
     model = make_model(config, text.vocabulary)
     batches = language_model_data.make_batches(

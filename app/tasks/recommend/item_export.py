@@ -7,7 +7,6 @@ ranks the items with the largest inner products first.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
 from ...exporting import word2vec
+from ...exporting.product_quantization import import_faiss
 from ...settings import RecommendConfig
 from ...system.files import replacing, replacing_folder
 from ...tables.row_reads import row_slices
@@ -76,11 +76,7 @@ def write_faiss(path: str | Path, users_UE: np.ndarray, items_VE: np.ndarray) ->
         UsageError: Faiss is not installed.
         RunError: The index finds less than 95 % of the best items, or the file cannot be written.
     """
-    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it logs each variant it tries
-    try:
-        import faiss
-    except ImportError as error:
-        raise UsageError("--format=faiss needs Faiss; pip install faiss-cpu") from error
+    faiss = import_faiss("faiss")
     queries_NE = users_UE[:: max(1, len(users_UE) // _SAMPLE)]
     k = min(_TOP, len(items_VE))
     least_N = _least_scores(queries_NE, items_VE, k)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -95,42 +96,41 @@ def solve_rows(
     sample = tables["users"].gather(tf.range(min(_USERS, model.users)))
     length = tf.reduce_mean(tf.norm(sample, axis=1))
 
-    def gradient(rows_MD: tf.Tensor, pairs_N2: tf.Tensor, weights_N: tf.Tensor) -> tf.Tensor:
-        """Return the gradient of the loss of pairs (row, item) by the rows, (M, D)."""
-        with tf.GradientTape() as tape:
-            tape.watch(rows_MD)
-            scores_MV = scorer.score_all(scorer.encode_users(rows_MD, kernels), items_VE, kernels)
-            log_p_MV = tf.nn.log_softmax(scores_MV / model.pair_loss.temperature)
-            loss = -tf.reduce_sum(weights_N * tf.gather_nd(log_p_MV, pairs_N2))
-        return tf.convert_to_tensor(tape.gradient(loss, rows_MD))
-
-    def solve(items_N: tf.Tensor, owners_N: tf.Tensor, counts_M: tf.Tensor) -> tf.Tensor:
-        """Return rows (M, D) for the items of M users; each item has an owner."""
-        rows_ND = tables["items"].gather(items_N)[:, :columns]
-        rows_ND = tf.pad(rows_ND, [[0, 0], [0, columns - rows_ND.shape[1]]])
-        start_MD = tf.math.unsorted_segment_mean(rows_ND, owners_N, len(counts_M))
-        rows_MD = length * tf.math.l2_normalize(start_MD, axis=1)
-        first_MD, second_MD = tf.zeros_like(rows_MD), tf.zeros_like(rows_MD)
-        pairs_N2 = tf.stack([owners_N, items_N], axis=1)
-        weights_N = tf.gather(1 / counts_M, owners_N)
-        for step in range(1, _STEPS + 1):
-            gradient_MD = gradient(rows_MD, pairs_N2, weights_N)
-            first_MD += (1 - _BETA_1) * (gradient_MD - first_MD)
-            second_MD += (1 - _BETA_2) * (gradient_MD**2 - second_MD)
-            bias = np.sqrt(1 - _BETA_2**step) / (1 - _BETA_1**step)
-            rate = length * (_RATE * bias * (1 - (step - 1) / _STEPS))
-            rows_MD -= rate * first_MD / (tf.sqrt(second_MD) + _TINY)
-        return rows_MD
+    def loss(pairs_N2: tf.Tensor, weights_N: tf.Tensor, rows_MD: tf.Tensor) -> tf.Tensor:
+        """Return the weighted sum of -log P of pairs (row, item)."""
+        scores_MV = scorer.score_all(scorer.encode_users(rows_MD, kernels), items_VE, kernels)
+        log_p_MV = tf.nn.log_softmax(scores_MV / model.pair_loss.temperature)
+        return -tf.reduce_sum(weights_N * tf.gather_nd(log_p_MV, pairs_N2))
 
     block, parts = max(1, _SCORES // model.items), []
     for start in range(0, len(chosen.starts_U) - 1, block):
         starts_M = chosen.starts_U[start : start + block + 1]
         counts_M = np.diff(starts_M)
-        parts.append(
-            solve(
-                tf.constant(chosen.items_N[starts_M[0] : starts_M[-1]], tf.int32),
-                tf.constant(np.repeat(np.arange(len(counts_M)), counts_M), tf.int32),
-                tf.constant(counts_M, tf.float32),
-            ).numpy()
-        )
+        items_N = tf.constant(chosen.items_N[starts_M[0] : starts_M[-1]], tf.int32)
+        owners_N = tf.constant(np.repeat(np.arange(len(counts_M)), counts_M), tf.int32)
+        weights_N = tf.gather(1 / tf.constant(counts_M, tf.float32), owners_N)
+        user_loss = functools.partial(loss, tf.stack([owners_N, items_N], axis=1), weights_N)
+        rows_ND = tables["items"].gather(items_N)[:, :columns]
+        rows_ND = tf.pad(rows_ND, [[0, 0], [0, columns - rows_ND.shape[1]]])
+        start_MD = tf.math.unsorted_segment_mean(rows_ND, owners_N, len(counts_M))
+        rows_MD = length * tf.math.l2_normalize(start_MD, axis=1)
+        parts.append(_minimize(user_loss, rows_MD, length))
     return np.concatenate(parts)
+
+
+def _minimize(
+    loss: Callable[[tf.Tensor], tf.Tensor], rows_MD: tf.Tensor, length: tf.Tensor
+) -> np.ndarray:
+    """Return the rows after the steps of Adam; the rate is a share of the length of a row."""
+    first_MD, second_MD = tf.zeros_like(rows_MD), tf.zeros_like(rows_MD)
+    for step in range(1, _STEPS + 1):
+        with tf.GradientTape() as tape:
+            tape.watch(rows_MD)
+            value = loss(rows_MD)
+        gradient_MD = tf.convert_to_tensor(tape.gradient(value, rows_MD))
+        first_MD += (1 - _BETA_1) * (gradient_MD - first_MD)
+        second_MD += (1 - _BETA_2) * (gradient_MD**2 - second_MD)
+        bias = np.sqrt(1 - _BETA_2**step) / (1 - _BETA_1**step)
+        rate = length * (_RATE * bias * (1 - (step - 1) / _STEPS))
+        rows_MD -= rate * first_MD / (tf.sqrt(second_MD) + _TINY)
+    return rows_MD.numpy()

@@ -55,7 +55,7 @@ class Ranker:
         )
 
     def blocks(
-        self, users_N: np.ndarray, known: KnownItems | None
+        self, users_N: np.ndarray, known: KnownItems | None, rows_UD: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield the best items of users, block by block, in the order of `users_N`.
 
@@ -65,39 +65,21 @@ class Ranker:
         Args:
             users_N: Ids of users.
             known: Items to leave out for each user, or None.
+            rows_UD: The rows of the users, float32; by default those of the table.
 
         Yields:
             Users (M,), their items (M, k) int32, and the scores (M, k) float32, the mean rating
             included. M differs.
         """
-        yield from self._rank(users_N, self._tables["users"].gather, known)
-
-    def rows_blocks(
-        self, rows_ND: np.ndarray, known: KnownItems | None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the best items for given rows of users; see `blocks`.
-
-        Args:
-            rows_ND: Rows of users, float32, which need not be in the table.
-            known: Items to leave out for each row, or None.
-
-        Yields:
-            The numbers of the rows (M,), then as `blocks`.
-        """
-        numbers_N = np.arange(len(rows_ND), dtype=np.int32)
-        yield from self._rank(numbers_N, lambda numbers: tf.gather(rows_ND, numbers), known)
-
-    def _rank(
-        self, users_N: np.ndarray, gather: Callable, known: KnownItems | None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield what `blocks` yields, for users whose rows the function `gather` returns."""
         kernels, items_VE = self.item_codes()
         for start in range(0, len(users_N), self._users):
             users_M = users_N[start : start + self._users]
-            missing = self._users - len(users_M)
-            rows_MD = gather(tf.constant(np.pad(users_M, (0, missing))))
-            excluded_N2 = _known_positions(users_M, known)
-            scores_MK, ids_MK = self._best(rows_MD, items_VE, kernels, tf.constant(excluded_N2))
+            ids = tf.constant(np.pad(users_M, (0, self._users - len(users_M))))
+            rows_MD = (
+                self._tables["users"].gather(ids) if rows_UD is None else tf.gather(rows_UD, ids)
+            )
+            excluded_N2 = tf.constant(_known_positions(users_M, known))
+            scores_MK, ids_MK = self._best(rows_MD, items_VE, kernels, excluded_N2)
             scores_MK = scores_MK[: len(users_M)].numpy()
             ids_MK = ids_MK[: len(users_M)].numpy()
             yield users_M, np.where(np.isneginf(scores_MK), -1, ids_MK), scores_MK

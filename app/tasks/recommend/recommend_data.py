@@ -14,37 +14,28 @@ from ...errors import UsageError
 from ...input import ratings
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import Split, split_pairs
-from ...settings import RatingsConfig
+from ...settings import RecommendConfig
 from ...system.files import replacing
 from ...tables import memory
+from ...text import corpus
 from ...text.vocabulary import load_names, save_names, whole
 
 
-def load_split(
-    sources: Sequence[str],
-    heldout: Sequence[str],
-    settings: RatingsConfig,
-    share: float,
-    min_count: int,
-    seed: int,
-) -> Split:
+def read_split(config: RecommendConfig, sources: Sequence[str]) -> Split:
     """Read the pairs of a run, and split them into training and held-out pairs.
-
-    Args:
-        heldout: Paths of the files of held-out pairs; empty to hold a share out.
-        settings: How pairs are read and split.
-        share: The share to hold out.
-        min_count: The fewest pairs of a user or an item.
 
     Raises:
         UsageError: The files are malformed, or lack ratings that the flags need.
         RunError: A file cannot be read.
     """
-    pairs = ratings.read(sources, settings)
-    heldout_pairs = ratings.read(heldout, settings) if heldout else None
+    settings, given = config.ratings, config.input.heldout
+    pairs, heldout = ratings.read(sources, settings), None
+    if given:
+        heldout = ratings.read(corpus.resolve_heldout(config.corpus, given), settings)
     if settings.weighted and pairs.ratings_N is None:
         raise UsageError("--weighted needs ratings, and the pairs have none; leave it out")
-    return split_pairs(pairs, heldout_pairs, settings, share, min_count, seed)
+    rules = config.input.heldout_share, config.vocabulary.min_count, config.run.seed
+    return split_pairs(pairs, heldout, settings, *rules)
 
 
 def warn_about_negative_ratings(split: Split, min_rating: str) -> None:
@@ -63,43 +54,32 @@ def warn_about_negative_ratings(split: Split, min_rating: str) -> None:
         )
 
 
-def check_names(split: Split, corpus: str, workdir: Workdir) -> None:
+def check_names(split: Split, files_named: str, workdir: Workdir) -> None:
     """Raise UsageError unless the pairs have the users and items of the workdir, in the same order.
 
     A workdir without names passes. Blanks around a name do not count.
 
     Args:
-        corpus: The value of --corpus.
+        files_named: The value of --corpus.
 
     Raises:
         UsageError: The names differ, as after a change in how the files are read.
     """
-    for kind, current, path in (
-        ("users", split.users, workdir.users),
-        ("items", split.items, workdir.items),
-    ):
+    for current, path in ((split.users, workdir.users), (split.items, workdir.items)):
         if not path.exists():
             continue
         # An earlier version kept blanks around names, and fractions of whole numbers.
         recorded = [whole(name.strip()) for name in load_names(path).tokens]
         if recorded != [name.strip() for name in current.tokens]:
-            raise UsageError(
-                f"{path} has other {kind} than --corpus={corpus}; train in a new --workdir"
-            )
+            other = f"other {path.stem} than --corpus={files_named}"
+            raise UsageError(f"{path} has {other}; train in a new --workdir")
 
 
 def memory_item(*parts: Ratings) -> memory.Item:
-    """Return the host memory of pairs, twice the size of their arrays, as tf.data copies them.
-
-    Args:
-        *parts: The pairs.
-    """
-    arrays = [array for part in parts for array in part[2:6] if array is not None]
+    """Return the host memory of pairs, twice the size of their arrays, as tf.data copies them."""
+    size = sum(array.nbytes for part in parts for array in part[2:6] if array is not None)
     count = sum(len(part.users_N) for part in parts)
-    # Twice: as arrays, and as tensors for tf.data.
-    return memory.Item(
-        "pairs", f"{count:,}", memory.HOST, 2 * sum(array.nbytes for array in arrays)
-    )
+    return memory.Item("pairs", f"{count:,}", memory.HOST, 2 * size)
 
 
 def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Workdir) -> None:
@@ -118,21 +98,15 @@ def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Work
 
 def about(split: Split, sources: Sequence[str]) -> list[tuple[str, str]]:
     """Return the lines of the banner about the pairs: a title and a text each."""
-    count, heldout = len(split.train.users_N), len(split.heldout.users_N)
-    lines = [
-        (
-            "pairs",
-            f"{count:,} of {len(split.users.tokens):,} users and {len(split.items.tokens):,} items "
-            f"in {len(sources)} file(s): {split.train.layout}",
-        )
-    ]
+    pairs = f"{len(split.train.users_N):,} of {len(split.users.tokens):,} users"
+    items = f"{len(split.items.tokens):,} items in {len(sources)} file(s): {split.train.layout}"
+    lines = [("pairs", f"{pairs} and {items}")]
     if split.repeated:
         lines.append(("repeated", f"{split.repeated:,} repeated pairs were merged"))
-    if heldout or split.left_out:
-        users = len(np.unique(split.heldout.users_N))
-        lines.append(
-            ("held out", f"{heldout:,} pairs of {users:,} users{describe_left_out(split.left_out)}")
-        )
+    if len(split.heldout.users_N) or split.left_out:
+        heldout, users = len(split.heldout.users_N), len(np.unique(split.heldout.users_N))
+        shown = f"{heldout:,} pairs of {users:,} users{describe_left_out(split.left_out)}"
+        lines.append(("held out", shown))
     return lines
 
 

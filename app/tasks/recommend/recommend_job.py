@@ -9,28 +9,19 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from ...assembly import placing, storage
 from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...input import ratings
+from ...input import ratings, user_item_pairs
 from ...input.ratings import Ratings
-from ...input.user_item_pairs import (
-    KnownItems,
-    Split,
-    UserItemPairs,
-    count_batches,
-    filter_by_rating,
-    group_by_user,
-    make_batches,
-    select_scorable,
-)
+from ...input.user_item_pairs import KnownItems, Split, UserItemPairs
+from ...models.recommender import Recommender
 from ...settings import CorpusConfig, RecommendConfig
 from ...text import corpus
-from ...training.job import Evaluator, Job, TrainingData
-from ...types import ALONE, Team
+from ...training.job import Evaluator, Job, PlacedTables, TrainingData
+from ...types import ALONE, Batches, Team
 from .. import recorded_corpus
 from . import ranking_metrics, recommend_data, spectral_start
 from .ranking_metrics import Ranker
@@ -55,46 +46,34 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
         UsageError: The flags or the files do not fit together, or not with the workdir.
         RunError: A file cannot be read.
     """
-    tops = parse_top(config.ratings.top)
+    tops, seed, settings = parse_top(config.ratings.top), config.run.seed, config.ratings
     if config.corpus.corpus == CorpusConfig().corpus:
         raise UsageError(f"--corpus={config.corpus.corpus}: name files of users and their items")
     sources, known = recorded_corpus.open_corpus(config.corpus, workdir, CORPUS_SHAPE, team)
     recorded = known.get("fingerprint")
     fingerprint = recorded_corpus.recognize(sources, recorded, config.corpus, workdir, False)
     fingerprint = fingerprint or corpus.fingerprint(sources, team)
-    seed, given = config.run.seed, config.input.heldout
-    split = read_split(config, sources)
+    split = recommend_data.read_split(config, sources)
     recommend_data.check_names(split, config.corpus.corpus, workdir)
     train, heldout = split.train, split.heldout
-    if given and not len(heldout.users_N):
-        raise _nothing_to_score(given, split.left_out)
+    if config.input.heldout and not len(heldout.users_N):
+        raise _nothing_to_score(config.input.heldout, split.left_out)
     mean = None if train.ratings_N is None else float(train.ratings_N.mean())
     start = _make_start(config, split, workdir)
     model = make_model(config, split.users, split.items, mean, start.initial() if start else {})
-    weighted, user_pairs = config.ratings.weighted, model.pair_loss.user_pairs
-    if not (weighted or model.pair_loss.predicts_ratings):
-        recommend_data.warn_about_negative_ratings(split, config.ratings.min_rating)
-    batches = make_batches(train, weighted, seed, config.input, user_pairs)
-    size = [config.input.micro_tokens]
-    spec = UserItemPairs(
-        *(tf.TensorSpec(size, dtype) for dtype in (tf.int32,) * 2 + (tf.float32,) * 2)
+    if not (settings.weighted or model.pair_loss.predicts_ratings):
+        recommend_data.warn_about_negative_ratings(split, settings.min_rating)
+    batches = user_item_pairs.make_batches(
+        train, settings.weighted, seed, config.input, model.pair_loss.user_pairs
     )
-    others = [recommend_data.memory_item(train, heldout)]
-    if start and model.start:
-        others.append(spectral_start.memory_item(model.users, model.items, config.model.dim))
-    placed = placing.place_tables(config, model, batches, spec, workdir, others=others)
-    if start and model.start and not config.run.plan_only:
-        start.vectors()
-        logging.info("vectors to start from: computed in %.1f s", start.seconds)
-    wanted = len(np.unique(heldout.users_N))
-    users = count_ranked_users(
-        config.ratings.score_users, wanted, model.items, len(train.users_N), model.scorer.inner
-    )
+    placed = _place_tables(config, model, batches, split, start, workdir)
+    wanted, pairs = len(np.unique(heldout.users_N)), len(train.users_N)
+    users = count_ranked_users(settings.score_users, wanted, model.items, pairs, model.scorer.inner)
     data = TrainingData(
         batches=batches,
-        expected_batches=count_batches(len(train.users_N), config.input),
+        expected_batches=user_item_pairs.count_batches(pairs, config.input),
         steps_per_batch=config.input.steps_per_call,
-        epoch_size=len(train.users_N),
+        epoch_size=pairs,
         unit="pairs",
         batch_unit="pairs",
         depends_on_micro_batches=False,
@@ -102,8 +81,7 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
         summary=[*recommend_data.about(split, sources), *_about_sample(users, wanted)],
         record=lambda: recommend_data.record(split, fingerprint, model.pair_loss.mean, workdir),
     )
-    ranker = Ranker(model, storage.scoring_tables(placed.tables), tops[-1])
-    evaluator = None
+    evaluator, ranker = None, Ranker(model, storage.scoring_tables(placed.tables), tops[-1])
     if len(heldout.users_N):
         # --patience looks at the RMSE if ratings are predicted, else at the NDCG at the largest k.
         evaluator = Evaluator(
@@ -114,12 +92,25 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
     return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
 
 
-def read_split(config: RecommendConfig, sources: Sequence[str]) -> Split:
-    """Read the pairs of a run from its files, and split them into training and held-out pairs."""
-    given = config.input.heldout
-    heldout = corpus.resolve_heldout(config.corpus, given) if given else ()
-    rules = config.input.heldout_share, config.vocabulary.min_count, config.run.seed
-    return recommend_data.load_split(sources, heldout, config.ratings, *rules)
+def _place_tables(
+    config: RecommendConfig,
+    model: Recommender,
+    batches: Batches,
+    split: Split,
+    start: SpectralStart | None,
+    workdir: Workdir,
+) -> PlacedTables:
+    """Plan the memory and make the tables; compute the vectors to start from, if any."""
+    size, dtypes = [config.input.micro_tokens], (tf.int32, tf.int32, tf.float32, tf.float32)
+    spec = UserItemPairs(*(tf.TensorSpec(size, dtype) for dtype in dtypes))
+    others, is_needed = [recommend_data.memory_item(split.train, split.heldout)], False
+    if start and model.start:
+        others.append(spectral_start.memory_item(model.users, model.items, config.model.dim))
+        is_needed = not config.run.plan_only
+    placed = placing.place_tables(config, model, batches, spec, workdir, others=others)
+    if start and is_needed:
+        _ = start.vectors
+    return placed
 
 
 def _make_start(config: RecommendConfig, split: Split, workdir: Workdir) -> SpectralStart | None:
@@ -130,15 +121,9 @@ def _make_start(config: RecommendConfig, split: Split, workdir: Workdir) -> Spec
     is_resumed = bool(checkpoint.list_checkpoints(workdir.checkpoints))
     if config.ratings.start != "spectral" or (is_resumed and config.table.table != "dynamic"):
         return None
-    return SpectralStart(
-        lambda: spectral_vectors(
-            split.train,
-            (len(split.users.tokens), len(split.items.tokens)),
-            config.ratings.weighted,
-            config.model.dim,
-            config.run.seed,
-        )
-    )
+    shape = len(split.users.tokens), len(split.items.tokens)
+    how = config.ratings.weighted, config.model.dim, config.run.seed
+    return SpectralStart(lambda: spectral_vectors(split.train, shape, *how))
 
 
 def evaluate(config: RecommendConfig, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
@@ -154,13 +139,9 @@ def evaluate(config: RecommendConfig, workdir: Workdir, heldout: str) -> tuple[s
         RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
     recommender = load_recommender(config, workdir)
-    scored = filter_by_rating(
-        ratings.read(corpus.resolve_heldout(config.corpus, heldout), config.ratings),
-        config.ratings.min_rating,
-    )
-    scored, left_out = select_scorable(
-        scored, recommender.users, recommender.items, recommender.known
-    )
+    found = ratings.read(corpus.resolve_heldout(config.corpus, heldout), config.ratings)
+    found = user_item_pairs.filter_by_rating(found, config.ratings.min_rating)
+    scored, left_out = user_item_pairs.select_scorable(found, *recommender[2:])
     count, users = len(scored.users_N), len(np.unique(scored.users_N))
     if not count:
         raise _nothing_to_score(heldout, left_out)
@@ -240,7 +221,7 @@ def heldout_scores(
     if users < len(users_W):
         drawn_W = np.random.default_rng(seed).choice(users_W, users, replace=False)
         ranked = heldout.select(np.isin(heldout.users_N, drawn_W))
-    pairs_by_user = group_by_user(ranked, len(known.starts_U) - 1)
+    pairs_by_user = user_item_pairs.group_by_user(ranked, len(known.starts_U) - 1)
     values = ranking_metrics.score(ranker, known, pairs_by_user, tops, check)
     if ranker.predicts_ratings and heldout.ratings_N is not None:
         predicted_N = ranker.ratings(heldout.users_N, heldout.items_N)

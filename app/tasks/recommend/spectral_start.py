@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import zlib
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from ...input.ratings import Ratings
 from ...tables import memory
@@ -31,35 +33,30 @@ class SpectralStart:
         compute: Returns the vectors of users and items.
 
     Attributes:
-        seconds: The time that the vectors took; 0 as long as they are not computed.
-        digest: A checksum of the vectors. Processors of different kinds may round differently.
+        digest: A checksum of the vectors, 0 before they are computed. Processors of different kinds
+            may round differently.
     """
 
     def __init__(self, compute: Callable[[], tuple[np.ndarray, np.ndarray]]):
         self._compute = compute
-        self._vectors: dict[str, tf.Tensor] = {}
-        self.seconds, self.digest = 0.0, 0
+        self.digest = 0
 
+    @functools.cached_property
     def vectors(self) -> dict[str, tf.Tensor]:
-        """Return the vectors of the tables `users` and `items`, by name."""
-        if not self._vectors:
-            began = time.perf_counter()
-            # A table is made in the scope of its device, where TensorFlow may have no product with
-            # a sparse matrix.
-            with tf.device(None):
-                users_UK, items_VK = self._compute()
-            self.digest = zlib.crc32(items_VK.tobytes(), zlib.crc32(users_UK.tobytes()))
-            with tf.device(None), tf.device(HOST):
-                self._vectors = {"users": tf.constant(users_UK), "items": tf.constant(items_VK)}
-            self.seconds = time.perf_counter() - began
-        return self._vectors
+        """The vectors of the tables `users` and `items`, by name."""
+        began = time.perf_counter()
+        # A table is made in the scope of its device, where TensorFlow may have no product with a
+        # sparse matrix.
+        with tf.device(None):
+            users_UK, items_VK = self._compute()
+        self.digest = zlib.crc32(items_VK.tobytes(), zlib.crc32(users_UK.tobytes()))
+        logging.info("vectors to start from: computed in %.1f s", time.perf_counter() - began)
+        with tf.device(None), tf.device(HOST):
+            return {"users": tf.constant(users_UK), "items": tf.constant(items_VK)}
 
     def initial(self) -> dict[str, Callable[[], tf.Tensor]]:
         """Return for each table a function that returns its vectors, by name."""
-        return {
-            "users": lambda: self.vectors()["users"],
-            "items": lambda: self.vectors()["items"],
-        }
+        return {"users": lambda: self.vectors["users"], "items": lambda: self.vectors["items"]}
 
 
 def spectral_vectors(

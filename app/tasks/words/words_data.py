@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ...input import counting, pipeline, sequences, token_cache, token_rows
 from ...input.blocks import check_blocks, find_blocks, share_of
 from ...input.token_cache import KeptTokens
-from ...settings import CorpusConfig, InputConfig, VocabularyConfig
+from ...settings import Config, CorpusConfig, InputConfig
 from ...system.checked_files import COUNT
 from ...text import corpus, phrase_table, vocabulary
 from ...text.columns import is_cuttable
@@ -70,33 +70,26 @@ class Text:
 
 
 def load_text(
-    split: CorpusConfig,
-    settings: InputConfig,
-    rules: VocabularyConfig,
+    config: Config,
     workdir: Workdir,
     finished: bool,
     team: Team = ALONE,
     ends_documents: bool = False,
-    is_dynamic: bool = False,
-    is_trained: bool = True,
 ) -> Text:
     """Load the corpus of a run with its vocabulary, its size and its fingerprint.
 
     The vocabulary comes from the workdir, else from --vocab, else it is counted. A text is read
     whole if the workdir does not know it, or if its files have other modification times than
-    recorded. Nothing is written to the workdir.
+    recorded. Nothing is written to the workdir. With --table=dynamic the vocabulary is
+    `NO_VOCABULARY`, and the size of an unknown text is estimated from samples.
 
     Args:
-        split: The files of the text, and how they are split into tokens.
         finished: Whether the run has completed all its epochs. Only then may the corpus change; the
             vocabulary stays.
         team: The processes that train together and call this together; they count the text
             together.
         ends_documents: Whether each document ends with `<eos>`, as language models need it. The
             vocabulary then has `<unk>` and `<eos>`, and a --vocab without them is refused.
-        is_dynamic: Whether words get rows while training. The vocabulary is then `NO_VOCABULARY`,
-            --vocab is not read, and the size of an unknown text is estimated from samples.
-        is_trained: Whether the text is read again after it was counted.
 
     Raises:
         UsageError: The corpus or the vocabulary cannot be used, or the corpus changed during a run.
@@ -104,16 +97,15 @@ def load_text(
         RunError: The corpus cannot be read, or a process of the team has another one.
     """
     shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT, "phrases": (str, None)}
+    split, settings, rules = config.corpus, config.input, config.vocabulary
+    is_dynamic = config.table.is_dynamic
     sources, known = recorded_corpus.open_corpus(split, workdir, shape, team)
     _check_shares(sources, split, settings, team)
-    count = functools.partial(
-        count_text, sources, split, settings, rules, ends_documents, team, is_trained
-    )
-    words, phrases = NO_VOCABULARY if is_dynamic else None, None
+    count = functools.partial(_count_text, sources, config, ends_documents, team)
+    words, phrases, text = NO_VOCABULARY if is_dynamic else None, None, None
     if known and (is_dynamic or workdir.has(workdir.vocabulary)):
-        words = words or vocabulary.load(str(workdir.vocabulary))
-        phrases = _load_phrases(workdir, known.get("phrases"))
-        recorded_corpus.warn_about_old_words(workdir, words.tokens, split.tokenizer)
+        words, digest = words or vocabulary.load(str(workdir.vocabulary)), known.get("phrases")
+        phrases = () if digest is None else phrase_table.load(workdir.phrases, digest)
         recorded = known["fingerprint"]
         fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, finished)
         if fingerprint is not None:
@@ -121,22 +113,20 @@ def load_text(
             text = Text(sources, words, *size, fingerprint, phrases)
         elif rules.grow_vocab:
             text = count(words, phrases, grows=True)
-        else:
-            if not is_dynamic:
-                logging.warning(
-                    "--corpus=%s: other text than before; the vocabulary of --workdir is kept",
-                    split.corpus,
-                )
-            text = None
-        if text is not None:
-            return dataclasses.replace(text, is_counted_here=not rules.vocab)
+        elif not is_dynamic:
+            logging.warning(
+                "--corpus=%s: other text than before; the vocabulary of --workdir is kept",
+                split.corpus,
+            )
     elif rules.vocab and not is_dynamic:
         words = _load_given_vocabulary(rules.vocab, ends_documents)
-    warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
-    if is_dynamic:
-        total, batches = growing_words.estimate_size(sources, split, settings, rules.min_count)
-        return Text(sources, words, total, split, batches, corpus.fingerprint(sources))
-    return dataclasses.replace(count(words, phrases), is_counted_here=not rules.vocab)
+    if text is None:
+        warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
+        if is_dynamic:
+            total, batches = growing_words.estimate_size(sources, split, settings, rules.min_count)
+            return Text(sources, words, total, split, batches, corpus.fingerprint(sources))
+        text = count(words, phrases)
+    return dataclasses.replace(text, is_counted_here=not rules.vocab)
 
 
 def record(text: Text, workdir: Workdir) -> None:
@@ -144,7 +134,6 @@ def record(text: Text, workdir: Workdir) -> None:
     if text.vocabulary is not NO_VOCABULARY:  # the checkpoints have the words of --table=dynamic
         vocabulary.save(text.vocabulary, str(workdir.vocabulary))
     known = {"fingerprint": text.fingerprint, "words": text.words, "batches": text.batches}
-    known |= recorded_corpus.word_rules(workdir)
     if text.phrases:
         phrase_table.save(text.phrases, workdir.phrases)
         known["phrases"] = phrase_table.compute_digest(text.phrases)
@@ -158,22 +147,11 @@ def compute_digest(text: Text) -> int:
     return zlib.crc32("\0".join(parts).encode())
 
 
-def _load_phrases(workdir: Workdir, digest: str | None) -> Phrases:
-    """Load the phrases of a run, whose digest is recorded; None is recorded for a run without any.
-
-    Raise DamagedError if the file is missing or another one.
-    """
-    return () if digest is None else phrase_table.load(workdir.phrases, digest)
-
-
-def count_text(
+def _count_text(
     sources: tuple[str, ...],
-    split: CorpusConfig,
-    settings: InputConfig,
-    rules: VocabularyConfig,
+    config: Config,
     ends_documents: bool,
     team: Team,
-    is_trained: bool,
     words: Vocabulary | None,
     phrases: Phrases | None = None,
     grows: bool = False,
@@ -181,21 +159,11 @@ def count_text(
     """Read the whole text, and return it with its size, fingerprint and vocabulary.
 
     It is read once, and once more for each pass of --phrases that is left to make. The processes
-    of a team count a share of it each, and all get the result of one process.
-
-    Args:
-        ends_documents: Whether each document ends with `<eos>`.
-        team: The processes that read the text together.
-        is_trained: Whether the text is read again.
-        words: The vocabulary, which is not changed unless `grows`; None to count it.
-        phrases: The phrases to join; None to count them.
-        grows: Whether the counts and the new words of the text are added to the vocabulary.
-
-    Raises:
-        UsageError: The vocabulary would be empty or, without `ends_documents`, a single word; no
-            word of `words` is in the text; or there is no text for a process of the team.
-        RunError: A file cannot be read.
+    of a team count a share of it each, and all get the result of one process. Words and phrases
+    that are None are counted; if `grows`, the counts and the new words of the text are added to
+    the given words.
     """
+    split, settings, rules = config.corpus, config.input, config.vocabulary
     sample, is_alone = corpus.sample_fingerprint(sources), team is ALONE
     progress = Progress.make(sources, hashed=is_alone)
     how = split, settings
@@ -203,14 +171,13 @@ def count_text(
         phrases = counting.find_phrases(sources, *how, rules, team)
     limit = rules.vocab_memory_entries
     kept = None
-    if is_trained and not ends_documents:  # a language model needs unknown words, which are dropped
+    # Unknown words are not kept, and a language model needs them.
+    if not (config.run.plan_only or ends_documents):
         kept = token_cache.make_kept(settings.cache, share_of(team))
     tally, total = counting.count_tokens(
         sources, *how, limit, ends_documents, progress, phrases, team, kept
     )
-    words, counts, new_ids_V = _choose_words(
-        tally, total, words, split, rules, ends_documents, grows
-    )
+    words, counts, new_ids_V = _choose_words(tally, total, words, config, ends_documents, grows)
     if kept is not None and kept.is_complete:
         kept.identify(words)
     else:
@@ -230,16 +197,16 @@ def _choose_words(
     tally: dict[bytes, int],
     total: int,
     words: Vocabulary | None,
-    split: CorpusConfig,
-    rules: VocabularyConfig,
+    config: Config,
     ends_documents: bool,
     grows: bool,
 ) -> tuple[Vocabulary, np.ndarray, np.ndarray | None]:
     """Return the vocabulary, the count of each of its words in the text, and new ids if it grew.
 
-    For the arguments, the new ids and the errors see `count_text` and `Text`.
+    For the arguments and the new ids see `_count_text` and `Text`. Raise UsageError if there is a
+    single word, without `ends_documents`.
     """
-    new_ids_V = None
+    split, rules, new_ids_V = config.corpus, config.vocabulary, None
     if words is not None and grows:
         counted = {token.decode(): count for token, count in tally.items()}
         limits = rules.min_count, rules.max_vocab_size

@@ -15,7 +15,6 @@ from ...checkpoints.growth import Growth, RowMap
 from ...checkpoints.workdir import Workdir
 from ...input import device_batches, pipeline, token_cache, token_rows
 from ...input.blocks import ALL, Share, raise_read_errors
-from ...input.pipeline import EpochRows
 from ...models.cbow import Cbow
 from ...models.skipgram import SkipGram
 from ...models.subword_rows import SubwordRows
@@ -50,11 +49,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         UsageError: The flags, the corpus or the vocabulary do not fit together.
         RunError: The corpus cannot be read.
     """
-    text = words_data.load_text(
-        *(config.corpus, config.input, config.vocabulary, workdir, finished, team),
-        is_dynamic=config.table.is_dynamic,
-        is_trained=not config.run.plan_only,
-    )
+    text = words_data.load_text(config, workdir, finished, team)
     if config.table.is_dynamic:
         return _make_growing_job(config, text, workdir)
     rule, subwords, tokens = make_rule(config.model), None, text.vocabulary.tokens
@@ -182,33 +177,30 @@ def make_batches(
         RunError: While iterating, if the corpus cannot be read.
     """
     keep_V = token_rows.keep_probability(text.vocabulary.counts, settings.subsample)
-    progress = Progress.make(text.sources)
+    progress, how = Progress.make(text.sources), (keep_V, window, settings, seed)
 
-    def blocks(share: Share, is_cached: bool = True) -> tf.data.Dataset:
-        """Return the tokens of each block of a share; keep them for later epochs if `is_cached`."""
+    def blocks(share: Share) -> tf.data.Dataset:
+        """Return the tokens of each block of a share of the text."""
         if text.kept is not None and text.kept.covers(share):
             return token_cache.read_kept(text.kept, share)
         tokenize = pipeline.make_block_tokenizer(text.split, text.vocabulary, text.phrases)
         source = text.sources, text.split, settings
         found = pipeline.map_blocks(*source, progress, tokenize, share)
-        if is_cached:
-            found = text_tasks.cache_blocks(found, text, settings, epochs, workdir, progress, share)
-        return found
-
-    def rows(share: Share) -> EpochRows:
-        """Return a function from an epoch to the rows of a share."""
-        how = keep_V, window, settings, seed
-        return pipeline.make_epoch_rows(blocks(share), *how, share)
+        if device:  # it keeps them itself
+            return found
+        return text_tasks.cache_blocks(found, text, settings, epochs, workdir, progress, share)
 
     def read_blocks() -> Iterator[np.ndarray]:
         """Yield the tokens of each block of the text."""
         with raise_read_errors(progress):
-            yield from blocks(ALL, is_cached=False).as_numpy_iterator()
+            yield from blocks(ALL).as_numpy_iterator()
 
     if device:
-        how = keep_V, window, settings, seed
         return device_batches.make_batches(read_blocks, *how, device)
-    return text_tasks.make_batches_from_rows(rows, progress, 2 * window, settings)
+    return text_tasks.make_batches_from_rows(
+        lambda share: pipeline.make_epoch_rows(blocks(share), *how, share),
+        *(progress, 2 * window, settings),
+    )
 
 
 def _plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[Item], str]:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...types import NgramRule
-from .file_format import LABEL_PREFIX, LINE_END, Args
-from .model_file import Model
+from .model_file import LABEL_PREFIX, LINE_END, Args, Model
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from unittest import mock
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from app.losses import inference, softmax
-from app.losses.base import Predictions
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.classes.classes import RULES, assign_devices, partition
 from tests.losses import toy
@@ -49,18 +49,12 @@ def dense_log_probability(starts, tables, hidden_ND):
 
 
 @every_shape
-def test_probabilities_of_all_words_sum_to_one(levels, rule, tile):
-    loss, _ = make_loss(levels, rule, tile)
-    found_NV = toy.all_log_probabilities(loss, toy.hidden(), toy.make_tables(loss))
-    np.testing.assert_allclose(np.exp(found_NV).sum(axis=1), 1, atol=1e-5)
-
-
-@every_shape
 def test_log_probabilities_equal_the_dense_construction(levels, rule, tile):
     loss, starts = make_loss(levels, rule, tile)
     tables, hidden_ND, targets_N = toy.make_tables(loss), toy.hidden(), toy.targets(WORDS)
     values = {name: table.values for name, table in tables.items()}
     expected_NV = dense_log_probability(starts, values, hidden_ND)
+    np.testing.assert_allclose(np.exp(expected_NV).sum(axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(
         toy.all_log_probabilities(loss, hidden_ND, tables), expected_NV, atol=1e-5
     )
@@ -73,24 +67,11 @@ def test_log_probabilities_equal_the_dense_construction(levels, rule, tile):
 def test_gradients_equal_dense_autodiff(levels, rule, tile, scores, monkeypatch):
     monkeypatch.setattr(softmax, "_SCORES", scores)  # vectors some at a time
     loss, starts = make_loss(levels, rule, tile)
-    tables, hidden_ND, targets_N = toy.make_tables(loss), toy.hidden(), toy.targets(WORDS)
+    tables, targets_N = toy.make_tables(loss), toy.targets(WORDS)
     weights_N = tf.constant(np.random.default_rng(3).random(len(targets_N)), tf.float32)
-    total, by_hidden, by_rows, touched = toy.streamed(
-        loss, toy.singly(hidden_ND, targets_N, weights_N), tables
-    )
-
-    values = {name: tf.constant(table.values) for name, table in tables.items()}
-    with tf.GradientTape() as tape:
-        tape.watch((hidden_ND, values))
-        log_NV = dense_log_probability(starts, values, hidden_ND)
-        expected = -tf.reduce_sum(weights_N * tf.gather(log_NV, targets_N, batch_dims=1))
-    dense_hidden, dense_rows = tape.gradient(expected, (hidden_ND, values))
-    np.testing.assert_allclose(total, expected, rtol=1e-5)
-    np.testing.assert_allclose(by_hidden, dense_hidden, atol=1e-5)
-    for name in tables:
-        np.testing.assert_allclose(by_rows[name], dense_rows[name], atol=1e-5)
-        changed = np.flatnonzero(np.abs(dense_rows[name]).sum(axis=1) > 1e-7)
-        assert set(changed) <= set(touched[name])
+    predictions = toy.singly(toy.hidden(), targets_N, weights_N)
+    dense = functools.partial(dense_log_probability, starts)
+    touched = toy.assert_dense(loss, tables, predictions, dense)
     if levels > 1:  # only rows of touched classes
         cut = starts[-1]
         groups = set(np.searchsorted(cut, targets_N.numpy(), side="right") - 1)
@@ -99,37 +80,14 @@ def test_gradients_equal_dense_autodiff(levels, rule, tile, scores, monkeypatch)
 
 def test_many_words_of_a_group_are_as_many_single_predictions():
     loss, _ = make_loss(2, "fewest_rows")
-    random, tables = np.random.default_rng(0), toy.make_tables(loss)
-    hidden_GND = tf.constant(random.normal(size=(3, 4, DIM)), tf.float32)
-    targets_GM = tf.constant(random.integers(WORDS, size=(3, 6)), tf.int32)
-    weights_GNM = random.integers(3, size=(3, 4, 6)).astype(np.float32)
-    total, by_hidden, by_rows, _ = toy.streamed(
-        loss, Predictions(hidden_GND, targets_GM, tf.constant(weights_GNM)), tables
-    )
-    g, n, m = np.nonzero(weights_GNM)
-    singles = toy.singly(
-        tf.gather_nd(hidden_GND, np.stack([g, n], 1)),
-        tf.gather_nd(targets_GM, np.stack([g, m], 1)),
-        tf.constant(weights_GNM[g, n, m]),
-    )
-    expected, single_hidden, expected_rows, _ = toy.streamed(loss, singles, tables)
-    summed = np.zeros((12, DIM), np.float32)
-    np.add.at(summed, g * 4 + n, single_hidden)
-    np.testing.assert_allclose(total, expected, rtol=1e-5)
-    np.testing.assert_allclose(by_hidden, summed, atol=1e-5)
-    for name in tables:
-        np.testing.assert_allclose(by_rows[name], expected_rows[name], atol=1e-5)
+    toy.assert_pairs(loss, toy.make_tables(loss), WORDS)
 
 
 @every_shape
 @pytest.mark.parametrize("k", [1, 7, WORDS + 5])
 def test_top_k_is_that_of_the_sorted_distribution(levels, rule, tile, k):
     loss, _ = make_loss(levels, rule, tile)
-    tables, hidden_ND = toy.make_tables(loss), toy.hidden()
-    ids_NK, found_NK = inference.top_k(loss, hidden_ND, k, toy.gather_from(tables))
-    all_NV = toy.all_log_probabilities(loss, hidden_ND, tables)
-    np.testing.assert_array_equal(ids_NK, np.argsort(-all_NV, axis=1, kind="stable")[:, :k])
-    np.testing.assert_allclose(found_NK, -np.sort(-all_NV, axis=1)[:, :k], rtol=1e-6)
+    toy.assert_top_k(loss, toy.make_tables(loss), toy.hidden(), k)
 
 
 def test_top_k_looks_into_few_classes_where_one_is_likely():
@@ -162,11 +120,7 @@ def test_vocabularies_of_one_and_two_words(levels, rule, tile, words):
 
 def test_a_vector_that_predicts_nothing_changes_nothing():
     loss, _ = make_loss(2, "fewest_rows")
-    tables, hidden_ND = toy.make_tables(loss), toy.hidden()
-    predictions = toy.singly(hidden_ND, toy.targets(WORDS), tf.zeros(len(hidden_ND)))
-    total, by_hidden, by_rows, _ = toy.streamed(loss, predictions, tables)
-    assert total == 0 and not by_hidden.any()
-    assert not any(gradient.any() for gradient in by_rows.values())
+    toy.assert_nothing_is_learned(loss, toy.make_tables(loss), WORDS)
 
 
 @pytest.mark.parametrize("levels", [2, 3])

@@ -12,7 +12,6 @@ from app.losses.classes.classes import (
     assign_devices,
     expected_loads,
     expected_rows,
-    imbalance,
     partition,
 )
 from tests.losses.toy import counts
@@ -126,16 +125,3 @@ def test_dealt_loads_are_even(devices):
     device = assign_devices(ZIPF, starts, 400, devices)
     loads = np.bincount(device, expected_loads(ZIPF, starts, 400), minlength=devices)
     assert device.dtype == np.int32 and loads.max() < 1.02 * loads.mean()
-
-
-def test_imbalance_by_hand():
-    # Four classes of one word each with the same share, two a device; every step touches them all.
-    even = imbalance(np.full(4, 100), np.arange(5), 10_000, np.array([0, 1, 0, 1]))
-    np.testing.assert_allclose(even, (1, 1))
-    # All rows on one device are three times an even share of three.
-    uneven = imbalance(np.full(3, 100), np.arange(4), 10_000, np.array([2, 2, 2]))
-    np.testing.assert_allclose(uneven, (3, 3))
-    # One target a step: it touches the two rows of {0, 1} on average half of the time, of {2} less.
-    expected, worst = imbalance(np.array([1, 1, 2]), np.array([0, 2, 3]), 1, np.array([0, 1]))
-    np.testing.assert_allclose(expected, 1 / 0.75)
-    np.testing.assert_allclose(worst, 2 / 0.75)

@@ -25,24 +25,15 @@ COUNTS = {
     "two": np.array([1, 1]),
     "three": np.array([7, 1, 0]),
 }
-# How many depths are scored with every vector of a group, and how many numbers are gathered.
-WAYS = {"at once": (7, 1 << 20), "all shared": (40, 1 << 20), "deep": (2, 1 << 20), "tiles": (2, 1)}
-every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+# How many depths are scored with every vector of a group.
+every_way = pytest.mark.parametrize("shared", [7, 40, 2], ids=["usual", "all", "few"])
 every_tree = pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
-
-
-@pytest.fixture(autouse=True)
-def on_the_cpu():
-    """Where float32 products are float32: a GPU may round them to TensorFloat-32."""
-    with tf.device("CPU:0"):
-        yield
 
 
 @pytest.fixture
 def make(monkeypatch):
-    def make(counts, way=WAYS["at once"], columns=DIM):
-        monkeypatch.setattr(grouped_loss, "_SHARED", way[0])
-        monkeypatch.setattr(hierarchical_softmax, "_GATHERED", way[1])
+    def make(counts, shared=7, columns=DIM):
+        monkeypatch.setattr(grouped_loss, "_SHARED", shared)
         loss = HierarchicalSoftmax(counts, columns)
         return loss, toy.make_tables(loss)
 
@@ -76,6 +67,11 @@ def dense_log_probability(counts, rows_VD, hidden_ND):
     return left_NV + tf.matmul(tf.math.log_sigmoid(-scores_NU), right_VU, transpose_b=True)
 
 
+def dense(counts):
+    """The function of the tables and the vectors to `dense_log_probability`."""
+    return lambda tables, hidden_ND: dense_log_probability(counts, tables["output"], hidden_ND)
+
+
 @every_tree
 @pytest.mark.parametrize("depths", [1, 3, 15])
 def test_probabilities_of_all_words_sum_to_one(counts, depths, make, monkeypatch):
@@ -90,57 +86,26 @@ def test_probabilities_of_all_words_sum_to_one(counts, depths, make, monkeypatch
 
 @pytest.mark.slow
 @every_tree
-@pytest.mark.parametrize("way", [WAYS["at once"], WAYS["tiles"]], ids=["at once", "tiles"])
-def test_log_probability_and_gradients_equal_dense_autodiff(counts, way, make):
-    loss, tables = make(counts, way)
+def test_log_probability_and_gradients_equal_dense_autodiff(counts, make):
+    loss, tables = make(counts)
     words, hidden_ND = len(counts), toy.hidden(count=40)
     targets_N = tf.concat([toy.targets(words, count=37), [0, words - 1, words - 1]], axis=0)
     weights_N = tf.constant(np.random.default_rng(3).random(40), tf.float32)
-    total, by_hidden, by_rows, touched = toy.streamed(
-        loss, toy.singly(hidden_ND, targets_N, weights_N), tables
-    )
-    rows_VD = tf.constant(tables["output"].values)
-    with tf.GradientTape() as tape:
-        tape.watch((hidden_ND, rows_VD))
-        log_NV = dense_log_probability(counts, rows_VD, hidden_ND)
-        log_N = tf.gather(log_NV, targets_N, batch_dims=1)
-        expected = -tf.reduce_sum(weights_N * log_N)
-    dense_hidden, dense_rows = tape.gradient(expected, (hidden_ND, rows_VD))
-    np.testing.assert_allclose(total, expected, rtol=1e-5)
-    np.testing.assert_allclose(by_hidden, dense_hidden, atol=1e-5)
-    np.testing.assert_allclose(by_rows["output"], dense_rows, atol=1e-5)
+    predictions = toy.singly(hidden_ND, targets_N, weights_N)
+    touched = toy.assert_dense(loss, tables, predictions, dense(counts))
+    log_NV = dense(counts)({"output": tables["output"].values}, hidden_ND)
     found_N = inference.log_probability(loss, hidden_ND, targets_N, toy.gather_from(tables))
-    np.testing.assert_allclose(found_N, log_N, atol=2e-5)
+    np.testing.assert_allclose(found_N, tf.gather(log_NV, targets_N, batch_dims=1), atol=2e-5)
 
     on_paths = {row for word in set(targets_N.numpy()) for row, _ in paths(counts)[word]}
     assert sorted(touched["output"]) == sorted(on_paths)
-    off_paths = sorted(set(range(len(counts) - 1)) - on_paths)
-    assert not by_rows["output"][off_paths].any()
 
 
 @pytest.mark.slow
 @every_way
-def test_a_group_is_all_its_pairs(way, make):
-    loss, tables = make(COUNTS["zipf"], way)
-    random = np.random.default_rng(0)
-    hidden_GND = tf.constant(random.normal(size=(3, 4, DIM)), tf.float32)
-    targets_GM = tf.constant(random.integers(WORDS, size=(3, 6)), tf.int32)
-    weights_GNM = random.integers(3, size=(3, 4, 6)).astype(np.float32)
-    predictions = Predictions(hidden_GND, targets_GM, tf.constant(weights_GNM))
-    total, by_hidden, by_rows, _ = toy.streamed(loss, predictions, tables)
-
-    g, n, m = np.nonzero(weights_GNM)
-    singles = toy.singly(
-        tf.gather_nd(hidden_GND, np.stack([g, n], 1)),
-        tf.gather_nd(targets_GM, np.stack([g, m], 1)),
-        tf.constant(weights_GNM[g, n, m]),
-    )
-    expected, single_hidden, expected_rows, _ = toy.streamed(loss, singles, tables)
-    summed = np.zeros((12, DIM), np.float32)
-    np.add.at(summed, g * 4 + n, single_hidden)
-    np.testing.assert_allclose(total, expected, rtol=1e-5)
-    np.testing.assert_allclose(by_hidden, summed, atol=1e-5)
-    np.testing.assert_allclose(by_rows["output"], expected_rows["output"], atol=1e-5)
+def test_a_group_is_all_its_pairs(shared, make):
+    loss, tables = make(COUNTS["zipf"], shared)
+    toy.assert_pairs(loss, tables, WORDS)
 
 
 @pytest.mark.slow
@@ -154,27 +119,13 @@ def test_gradients_of_a_long_batch_equal_dense_autodiff(groups, make):
     targets_GM = (words * random.random((shape[0], shape[2])) ** 3).astype(np.int32)
     weights_GNM = random.integers(3, size=shape).astype(np.float32)
     predictions = Predictions(hidden_GND, tf.constant(targets_GM), tf.constant(weights_GNM))
-    total, by_hidden, by_rows, _ = toy.streamed(loss, predictions, tables)
-    rows_VD = tf.constant(tables["output"].values)
-    with tf.GradientTape() as tape:
-        tape.watch((hidden_GND, rows_VD))
-        hidden_ND = tf.reshape(hidden_GND, (-1, columns))
-        log_NV = dense_log_probability(toy.counts(words), rows_VD, hidden_ND)
-        log_GNM = tf.gather(
-            tf.reshape(log_NV, (*shape[:2], words)), targets_GM, axis=2, batch_dims=1
-        )
-        expected = -tf.reduce_sum(weights_GNM * log_GNM)
-    dense_hidden, dense_rows = tape.gradient(expected, (hidden_GND, rows_VD))
-    np.testing.assert_allclose(total, expected, rtol=1e-5)
-    dense_hidden = tf.reshape(dense_hidden, (-1, columns))
-    np.testing.assert_allclose(by_hidden, dense_hidden, rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(by_rows["output"], dense_rows, rtol=1e-4, atol=1e-3)
+    toy.assert_dense(loss, tables, predictions, dense(toy.counts(words)), tolerance=1e-3)
 
 
 @pytest.mark.slow
 @every_way
-def test_unique_vectors_have_the_gradients_of_all_their_occurrences(way, make):
-    loss, tables = make(COUNTS["zipf"], way)
+def test_unique_vectors_have_the_gradients_of_all_their_occurrences(shared, make):
+    loss, tables = make(COUNTS["zipf"], shared)
     random = np.random.default_rng(0)
     values_UD = tf.constant(random.normal(size=(7, DIM)), tf.float32)
     index_N = tf.constant(random.integers(7, size=12), tf.int32)
@@ -185,8 +136,7 @@ def test_unique_vectors_have_the_gradients_of_all_their_occurrences(way, make):
     expected, by_hidden, expected_rows, _ = toy.streamed(loss, predictions, tables)
     unique = predictions._replace(unique=Rows(values_UD, index_N))
     total, by_unique, by_rows, _ = toy.streamed(loss, unique, tables)
-    summed = np.zeros((7, DIM), np.float32)
-    np.add.at(summed, index_N.numpy(), by_hidden)
+    summed = toy.summed(by_hidden, index_N.numpy(), 7)
     np.testing.assert_allclose(total, expected, rtol=1e-5)
     np.testing.assert_allclose(by_unique, summed, atol=1e-5)
     np.testing.assert_allclose(by_rows["output"], expected_rows["output"], atol=1e-5)
@@ -194,7 +144,7 @@ def test_unique_vectors_have_the_gradients_of_all_their_occurrences(way, make):
 
 @pytest.mark.slow
 def test_products_in_bfloat16_come_close(make):
-    loss, tables = make(COUNTS["zipf"], (2, 1 << 20), columns=32)
+    loss, tables = make(COUNTS["zipf"], 2, columns=32)
     random = np.random.default_rng(0)
     hidden_GND = tf.constant(random.normal(size=(3, 4, 32)), tf.bfloat16)
     targets_GM = tf.constant(random.integers(WORDS, size=(3, 6)), tf.int32)
@@ -211,10 +161,7 @@ def test_products_in_bfloat16_come_close(make):
 def test_top_k_is_that_of_the_sorted_distribution(k, make, monkeypatch):
     monkeypatch.setattr(hierarchical_softmax, "_DEPTHS", 3)
     loss, tables = make(COUNTS["zipf"])
-    ids_NK, found_NK = inference.top_k(loss, toy.hidden(), k, toy.gather_from(tables))
-    all_NV = toy.all_log_probabilities(loss, toy.hidden(), tables)
-    np.testing.assert_array_equal(ids_NK, np.argsort(-all_NV, axis=1, kind="stable")[:, :k])
-    np.testing.assert_allclose(found_NK, -np.sort(-all_NV, axis=1)[:, :k], rtol=1e-6)
+    toy.assert_top_k(loss, tables, toy.hidden(), k)
 
 
 def test_top_k_leaves_unlikely_subtrees_out(make, monkeypatch):
@@ -238,7 +185,7 @@ def test_top_k_leaves_unlikely_subtrees_out(make, monkeypatch):
 
 @pytest.mark.slow
 def test_the_number_of_predictions_need_not_be_known(make):
-    loss, tables = make(COUNTS["zipf"], WAYS["deep"])
+    loss, tables = make(COUNTS["zipf"], 2)
 
     @tf.function(autograph=False)
     def of_some(hidden_ND, targets_N):
@@ -261,7 +208,7 @@ def test_the_columns_of_gradients_are_known_when_traced():
     @tf.function(autograph=False)
     def step(hidden_ND, targets_N):
         _, (part,) = loss.loss(toy.singly(hidden_ND, targets_N), {})
-        _, by_hidden, _, by_rows = stream.gradients(part, gather)
+        _, by_hidden, (_, by_rows) = stream.differentiate(part, gather)
         columns.extend([by_hidden.shape[1], by_rows.shape[1]])
         return by_rows
 
@@ -279,11 +226,8 @@ def test_a_single_word_is_certain_and_teaches_nothing(make):
 
 
 def test_a_vector_that_predicts_nothing_changes_nothing(make):
-    loss, tables = make(COUNTS["zipf"], WAYS["deep"])
-    weights_N = tf.zeros(toy.VECTORS)
-    predictions = toy.singly(toy.hidden(), toy.targets(WORDS), weights_N)
-    total, by_hidden, by_rows, _ = toy.streamed(loss, predictions, tables)
-    assert total == 0 and not by_hidden.any() and not by_rows["output"].any()
+    loss, tables = make(COUNTS["zipf"], 2)
+    toy.assert_nothing_is_learned(loss, tables, WORDS)
 
 
 def test_the_table_has_a_row_for_each_node_and_starts_at_zero(make):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,11 +16,20 @@ import pytest
 import tensorflow as tf
 
 from app.errors import DamagedError, RunError, UsageError
-from app.tables.disk import journal
 from app.tables.disk.file import read_rows
-from app.tables.disk.table_file import TableFile
+from app.tables.disk.sections import Section
+from app.tables.disk.table_file import (
+    Journal,
+    TableFile,
+    journal_path,
+    list_journals,
+    list_journals_to_undo,
+    records,
+)
 
 ROWS, COLUMNS = 40, {"words": 3, "words.moment": 1}
+
+SECTIONS = [Section(name, ROWS, columns, "float32", 0) for name, columns in COLUMNS.items()]
 
 EVERY, KEEP = 2, 3  # steps between checkpoints, and how many of these are kept
 
@@ -121,7 +131,7 @@ def images_of(folder, to, act):
             found[key] = to / str(len(found))
             shutil.copytree(folder, found[key])
 
-    stopped_at_each_line(act, {"table_file.py", "journal.py", Path(__file__).name}, stop)
+    stopped_at_each_line(act, {"table_file.py", Path(__file__).name}, stop)
     return list(found.values())
 
 
@@ -173,20 +183,20 @@ def test_an_older_checkpoint_is_there_while_it_is_kept(tmp_path):
     run = Run(tmp_path)
     run.train(5 * EVERY + 1)
     oldest = checkpoints(tmp_path)[-1]
-    assert list(journal.list_journals(tmp_path / "rows")) == [5, 4, 3]
+    assert list(list_journals(tmp_path / "rows")) == [5, 4, 3]
     for _ in COLUMNS:  # a call for each table of the file
         run.file.restore(oldest)
         assert_same(run.rows(), after(3 * EVERY))
-        assert list(journal.list_journals(tmp_path / "rows")) == [3]
+        assert list(list_journals(tmp_path / "rows")) == [3]
 
 
 def test_a_row_is_journalled_once_between_checkpoints_also_after_a_revert(tmp_path):
     run = Run(tmp_path)
     run.train(EVERY)
-    path = journal.journal_path(tmp_path / "rows", 1)
+    path = journal_path(tmp_path / "rows", 1)
 
     def journalled():
-        return [(r.section, i) for r in journal.records(path) for i in r.ids_U.tolist()]
+        return [(r.section, i) for r in records(path, SECTIONS) for i in r.ids_U.tolist()]
 
     ids = np.array([3, 1])
     for _ in range(2):
@@ -201,7 +211,7 @@ def test_a_row_is_journalled_once_between_checkpoints_also_after_a_revert(tmp_pa
 def test_nothing_is_journalled_before_the_first_checkpoint(tmp_path):
     run = Run(tmp_path)
     run.train(EVERY - 1)
-    assert [p.stat().st_size for p in journal.list_journals(tmp_path / "rows").values()] == [0]
+    assert [p.stat().st_size for p in list_journals(tmp_path / "rows").values()] == [0]
     run = Run(tmp_path)
     assert_same(run.rows(), after(0))
 
@@ -310,7 +320,7 @@ def test_what_cannot_be_undone_is_told(tmp_path, what):
     run.train(EVERY)
     (found,) = checkpoints(tmp_path)
     if what == "journal":
-        journal.journal_path(tmp_path / "rows", 1).unlink()
+        journal_path(tmp_path / "rows", 1).unlink()
     elif what == "snapshot":
         (found / "file.json").write_text('{"identity"')
     else:
@@ -388,9 +398,130 @@ def test_a_damaged_header_is_told(tmp_path, header, told):
 def test_a_journal_that_is_changed_while_it_is_used_is_told(tmp_path, change):
     run = Run(tmp_path)
     run.train(EVERY + 1)
-    change(journal.journal_path(tmp_path / "rows", 1))
+    change(journal_path(tmp_path / "rows", 1))
     before = run.rows()
     new = np.flatnonzero(~run.file._journalled[0])
     with pytest.raises(RunError, match=r"rows\.undo-1.*(No such file|changed by another program)"):
         run.file.write(0, new, np.ones((len(new), 3), np.float32))
     assert_same(run.rows(), before)
+
+
+RECORDS = [
+    (0, np.array([5, 2]), np.array([b"abcd", b"efgh"], "V4")),
+    (3, np.array([2**40]), np.array([b"x" * 12], "V12")),
+    (0, np.array([7, 8, 9]), np.array([b"1\0\0\0", b"\0\0\0\0", b"3333"], "V4")),
+]
+RECORDED = [Section("words", 2**41, columns, "float32", 0) for columns in (1, 1, 1, 3)]
+
+
+def written(path, wanted=RECORDS):
+    opened = Journal(path)
+    for record in wanted:
+        opened.append(*record)
+    return path
+
+
+def read(path):
+    return [(n, ids.tolist(), rows.tobytes()) for n, ids, rows, _ in records(path, RECORDED)]
+
+
+def as_read(wanted):
+    return [(n, ids.tolist(), rows.tobytes()) for n, ids, rows in wanted]
+
+
+def test_records_come_back_in_order(tmp_path):
+    path = written(tmp_path / "undo")
+    assert read(path) == as_read(RECORDS)
+    assert list(records(path, RECORDED))[-1].end == path.stat().st_size
+    assert read(written(tmp_path / "empty", [])) == []
+
+
+def test_a_torn_last_record_is_left_out_wherever_it_is_torn(tmp_path):
+    path = written(tmp_path / "undo")
+    content = path.read_bytes()
+    ends = [record.end for record in records(path, RECORDED)]
+    for size in range(len(content)):
+        path.write_bytes(content[:size])
+        assert len(read(path)) == sum(end <= size for end in ends)
+    # After a lost power supply the file may have its length and not its content.
+    path.write_bytes(content[:-1] + b"?")
+    assert read(path) == as_read(RECORDS[:2])
+
+
+def test_a_damaged_record_before_the_last_is_told(tmp_path):
+    path = written(tmp_path / "undo")
+    content = bytearray(path.read_bytes())
+    content[next(records(path, RECORDED)).end - 1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedError, match="undo is damaged: a record that ends [0-9]+ bytes bef"):
+        read(path)
+
+
+def test_what_follows_the_end_is_cut_off(tmp_path):
+    path = written(tmp_path / "undo")
+    _, second, _ = records(path, RECORDED)
+    again = Journal(path, second.end)
+    again.append(*RECORDS[0])
+    assert read(path) == as_read([*RECORDS[:2], RECORDS[0]])
+
+
+@pytest.mark.parametrize("fails", ["write", "fdatasync"])
+def test_a_full_disk_loses_nothing_and_is_told_in_one_line(tmp_path, monkeypatch, fails):
+    path = written(tmp_path / "undo", RECORDS[:1])
+    opened = Journal(path, path.stat().st_size)
+    real = getattr(os, fails)
+    calls = []
+
+    def fail(descriptor, *part):
+        calls.append(1)
+        if fails == "write" and len(calls) < 3:
+            return real(descriptor, *part)
+        if fails == "write" and len(calls) == 3:
+            return real(descriptor, part[0][:3])  # a disk that fills up takes a part
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, fails, fail)
+    remedy = (
+        "free the disk and run again, with the same --table_file: it goes on from the newest .*"
+    )
+    with pytest.raises(RunError, match=f"^cannot write {path}: No space left on device; {remedy}$"):
+        opened.append(*RECORDS[1])
+    monkeypatch.undo()
+    opened.append(*RECORDS[2])
+    assert read(path) == as_read([RECORDS[0], RECORDS[2]])
+
+
+@pytest.mark.parametrize("name", ["rows", "rows[1]*"])
+def test_the_journals_of_a_file_newest_first(tmp_path, name):
+    path = tmp_path / name
+    for end in ("undo-9", "undo-10", "undo-x", "undo-11.old"):
+        (tmp_path / f"{name}.{end}").touch()
+    (tmp_path / "other.undo-3").touch()
+    assert list(list_journals(path)) == [10, 9]
+    assert list(list_journals(path, 10)) == [10]
+    assert list_journals(path)[9] == journal_path(path, 9) == tmp_path / f"{name}.undo-9"
+
+
+@pytest.mark.parametrize(
+    ("there", "generation", "expected"),
+    [
+        ([3], 3, [3]),
+        ([2, 3, 4], 3, [4, 3]),
+        ([2], 3, []),
+        ([0], 1, []),
+        ([2, 4], 3, None),
+        ([3, 5], 3, None),
+        ([4], 3, None),
+        ([1], 3, None),
+        ([], 3, None),
+    ],
+)
+def test_the_journals_to_undo_are_all_there_or_it_is_told(tmp_path, there, generation, expected):
+    path = tmp_path / "rows"
+    for number in there:
+        journal_path(path, number).touch()
+    if expected is None:
+        with pytest.raises(DamagedError, match=r"rows\.undo-3 or a later one is missing"):
+            list_journals_to_undo(path, generation)
+    else:
+        assert list(list_journals_to_undo(path, generation)) == expected

@@ -15,8 +15,7 @@ from app.losses.base import Part
 from app.models.base import Outcome
 from app.optimizers.sgd import sgd
 from app.tables.base import TableSpec
-from app.tables.dynamic.dynamic import DynamicTable
-from app.tables.dynamic.key_locator import KeyLocator
+from app.tables.dynamic.dynamic import DynamicTable, KeyLocator
 from app.tables.dynamic.keys import KeyMap
 from app.tables.initial import Uniform
 from app.tables.row_reads import take

@@ -8,7 +8,7 @@ import pytest
 from app.checkpoints.workdir import Workdir
 from app.errors import UsageError
 from app.settings import LabelledConfig, flag_values
-from app.tasks.classify import classify_data, classify_job
+from app.tasks.classify import classify_data
 from app.text.vocabulary import Vocabulary
 
 LABELS = Vocabulary(["a", "b c", "d=e"], np.array([6, 3, 1]), 10)
@@ -22,7 +22,7 @@ def data(tmp_path, lines, finished=False, **values):
         "heldout_share": 0.0,
         "min_count": 1,
     } | values
-    return classify_job.load_data(flag_values.from_names(names), Workdir(tmp_path), finished)
+    return classify_data.load_data(flag_values.from_names(names), Workdir(tmp_path), finished)
 
 
 LINES = [f"__label__{'ab'[number % 2]} w{number} the" for number in range(40)]

@@ -8,7 +8,7 @@ import pytest
 from app.checkpoints.workdir import Workdir
 from app.errors import DamagedError
 from app.settings import flag_values
-from app.tasks.classify import classify_data, classify_job
+from app.tasks.classify import classify_data
 
 LINES = [f"__label__{'ab'[number % 2]} w{number % 7} the end" for number in range(40)]
 OTHERS = ["__label__a the w1 w2 the", "__label__b new words the end"]
@@ -20,7 +20,7 @@ def fitted(tmp_path, lines, finished=False, **values):
     names = {"task": "classify", "corpus": str(tmp_path / "a.txt"), "heldout_share": 0.0}
     names |= {"min_count": 1, "word_ngrams": 2, "buckets": 5000} | values
     config, workdir = flag_values.from_names(names), Workdir(tmp_path)
-    data = classify_job.load_data(config, workdir, finished)
+    data = classify_data.load_data(config, workdir, finished)
     found = classify_data.fit_features(data.training, 99, data.words, config.labelled, workdir)
     return config, data, *found
 

@@ -69,8 +69,7 @@ def config(corpus, workdir, loss="softmax", epochs=3, vocab="", **given):
 
 
 def load_text(config, place):
-    how = config.corpus, config.input, config.vocabulary, place
-    return words_data.load_text(*how, finished=False, ends_documents=True)
+    return words_data.load_text(config, place, finished=False, ends_documents=True)
 
 
 class Run:

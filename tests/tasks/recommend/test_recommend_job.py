@@ -12,7 +12,7 @@ from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import UsageError
 from app.settings import checks, flag_values
 from app.tasks import trained_vectors
-from app.tasks.recommend import item_export, recommend_job, recommend_model
+from app.tasks.recommend import item_export, recommend_data, recommend_job, recommend_model
 from app.tasks.recommend.ranking_metrics import Ranker
 from app.text import vector_files
 from app.training import loop
@@ -112,7 +112,7 @@ def test_ratings_of_low_rank_are_found(tmp_path):
     assert found["rmse"] < 0.05 and found["mae"] < 0.05, found
     # What was saved scores the same.
     again = recommend_model.load_recommender(config, Workdir(config.run.workdir))
-    heldout = recommend_job.read_split(config, (config.corpus.corpus,)).heldout
+    heldout = recommend_data.read_split(config, (config.corpus.corpus,)).heldout
     ranker = Ranker(again.model, again.tables, 9)
     how = recommend_model.parse_top(config.ratings.top), USERS, config.run.seed
     assert recommend_job.heldout_scores(ranker, again.known, heldout, *how) == found

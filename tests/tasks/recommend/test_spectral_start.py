@@ -71,4 +71,4 @@ def test_vectors_are_computed_when_a_row_is_made_first():
     np.testing.assert_array_equal(whole[:, :2], np.full((4, 2), 7))
     np.testing.assert_array_equal(whole[:, 2], random.rows(tf.range(4), 3)[:, 2])
     np.testing.assert_array_equal(whole[:, 3], range(4))
-    assert made == [1] and start.digest and start.seconds > 0
+    assert made == [1] and start.digest

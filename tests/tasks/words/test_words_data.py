@@ -16,6 +16,7 @@ from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
 from app.settings.flag_values import from_names
 from app.tables.memory import Item
 from app.tasks.words import words_data, words_job
+from app.tasks.words.words_data import load_text
 from app.text import vocabulary
 from app.training.job import PlacedTables
 from tests.teams import together
@@ -28,11 +29,6 @@ def of_epoch(batches, epoch, first=0):
     pairs = list(batches(range(epoch, epoch + 1), first))
     assert {number for number, _ in pairs} <= {epoch}
     return [batch.numpy() for _, batch in pairs]
-
-
-def load_text(config, place, finished, **others):
-    how = config.corpus, config.input, config.vocabulary, place, finished
-    return words_data.load_text(*how, is_trained=not config.run.plan_only, **others)
 
 
 def make_batches(text, config, place, device=""):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.errors import UsageError
-from app.text.fasttext import file_format, model_file
+from app.text.fasttext import model_file
 from tests import fasttext_peer
 
 QUANTIZED = {"qnorm": True, "qout": True, "dsub": 3, "cutoff": 600, "retrain": False}
@@ -40,7 +40,7 @@ def test_everything_in_a_file_is_read(files, name):
     assert (found.args.dim, found.args.window, found.args.epochs) == (args.dim, args.ws, args.epoch)
     assert (found.args.word_ngrams, found.args.buckets) == (args.wordNgrams, args.bucket)
     assert (found.args.min_ngram, found.args.max_ngram) == (args.minn, args.maxn)
-    assert file_format.MODELS[found.args.model] == args.model.name
+    assert model_file.MODELS[found.args.model] == args.model.name
     assert (found.args.negatives, found.args.subsample) == (args.neg, args.t)
     words, counts = peer.get_words(include_freq=True)
     assert [word.decode() for word in found.dictionary.words] == words
@@ -102,12 +102,12 @@ def test_another_version(files, tmp_path, version):
 
 def test_version_11_of_a_classifier_has_no_ngrams_of_characters(files, tmp_path):
     path = changed(files["softmax"][0], tmp_path, 4, struct.pack("<i", 11))
-    field = file_format.Args._fields.index("max_ngram")
+    field = model_file.Args._fields.index("max_ngram")
     path = changed(path, tmp_path, 8 + 4 * field, struct.pack("<i", 6))
     assert model_file.load(path, True).args.max_ngram == 0
 
 
-SIZES = file_format.SIGNATURE.size + file_format.ARGS.size
+SIZES = model_file.SIGNATURE.size + model_file.ARGS.size
 
 
 @pytest.mark.parametrize(

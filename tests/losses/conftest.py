@@ -1,0 +1,13 @@
+"""A fixture of all tests of losses."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    """Where float32 products are float32: a GPU may round them to TensorFloat-32."""
+    with tf.device("CPU:0"):
+        yield
