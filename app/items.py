@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import UnknownNameError
+from .tasks import trained_vectors
 from .text.vocabulary import close_names, whole
-from .trained import Run, argument_names, given_items, takes_settings, writing
+from .trained import Run, argument_names, export, given_items, takes_settings, writing
 
 if TYPE_CHECKING:
     from .input.user_item_pairs import KnownItems
@@ -96,6 +97,20 @@ class Items:
 
     def __contains__(self, item: Any) -> bool:
         return str(item) in self._item_ids
+
+    def export(self, path: str | os.PathLike[str], format: str = "vectors", **options: Any) -> None:
+        """Write the model or its vectors to a file or folder.
+
+        Args:
+            format: `vectors`, `faiss`, `word2vec`, `safetensors` or `parquet`.
+            options: Of `lexrow export` for the format.
+
+        Raises:
+            ValueError: There is no such format, or a name cannot be written in it.
+            RunError: The file cannot be written.
+        """
+        path_of_run = self._run.path
+        export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
 
     @property
     def workdir(self) -> str:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from .tasks import trained_vectors
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
 from .text.fasttext.file_format import LABEL_PREFIX
-from .trained import Run, argument_names, takes_settings, writing
+from .trained import Run, argument_names, export, takes_settings, writing
 
 # In the file of the texts, between the labels of one: a character that no label should have.
 _BETWEEN = "\x1f"
@@ -172,6 +173,25 @@ class Texts:
             "confusion": confusion,
             "calibration_error": _calibration_error(chances_NC.max(axis=1), np.array(right_N)),
         }
+
+    def export(
+        self, path: str | os.PathLike[str], format: str = "fasttext", **options: Any
+    ) -> None:
+        """Write the model or its vectors to a file or folder.
+
+        Args:
+            format: `fasttext`, `fasttext_quantized` or `saved_model`; for the vectors of its
+                words `word2vec`, `word2vec_binary`, `safetensors`, `parquet` or `static_embedding`.
+            options: Of `lexrow export` for the format.
+
+        Raises:
+            ValueError: There is no such format, or a name cannot be written in it.
+            RunError: The file cannot be written.
+        """
+        if self._run is None:
+            raise ValueError("this is a file of fastText; copy it, or train a classifier")
+        path_of_run = self._run.path
+        export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
 
     @property
     def workdir(self) -> str | None:

@@ -262,6 +262,43 @@ def _line(item: Any, is_tokens: bool, name: str) -> str:
     raise ValueError(f"{name} is {type(item).__name__}, and not a {wanted} as those before it")
 
 
+def export(
+    path: str | os.PathLike[str],
+    format: str,
+    vectors: Callable[[], WordVectors],
+    run: Run | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Write the result of a run, or vectors of a file, in a format of `lexrow export`.
+
+    Args:
+        vectors: Returns the vectors, for a format of vectors.
+        run: The run; None for vectors of a file.
+        options: Those of the format, by name.
+
+    Raises:
+        ValueError: There is no such format for the task, or it has no such option.
+        RunError: The file cannot be written.
+    """
+    formats, config = {}, Config()
+    if run is not None:
+        from .tasks import all_tasks
+
+        config = run.config
+        formats = all_tasks.EXPORTS.get(config.run.task, {})
+        run.workdir.check_output(path)
+    known = dict.fromkeys((*formats, *SHARED.get(config.run.task, FORMATS)))
+    if format not in known:
+        raise ValueError(f"format={format!r}: no such format here; choose from {', '.join(known)}")
+    for name in options.keys() - {*OPTIONS.get(format, ())}:
+        raise ValueError(f"{name} means nothing to format={format!r}; leave it out")
+    with argument_names({"output=": "path="}):
+        if format in formats:
+            formats[format](config, run.workdir, os.fspath(path), **options)
+        else:
+            FORMATS[format](vectors(), os.fspath(path), config.corpus, **options)
+
+
 @contextlib.contextmanager
 def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
     """Raise each UsageError of the context with the names of arguments instead of flags.

@@ -16,7 +16,7 @@ from .settings import CorpusConfig
 from .text import vector_files
 from .text.phrase_table import join_words
 from .text.unicode_rules import normalize
-from .trained import Run, argument_names, takes_settings
+from .trained import Run, argument_names, export, takes_settings
 from .types import WordVectors
 
 if TYPE_CHECKING:
@@ -246,16 +246,21 @@ class Words:
                 mean_D[:] = vectors_UD[rows].mean(axis=0)
         return means_ND[0] if isinstance(texts, str) else means_ND
 
-    def export(self, path: str | os.PathLike[str], format: str = "word2vec") -> None:
+    def export(
+        self, path: str | os.PathLike[str], format: str = "word2vec", **options: Any
+    ) -> None:
         """Write the vectors to a file or folder.
 
         Args:
-            format: A value of `lexrow export --format`.
+            format: `word2vec`, `word2vec_binary`, `fasttext`, `saved_model`, `projector`,
+                `safetensors`, `parquet` or `static_embedding`.
+            options: Of `lexrow export` for the format, such as `sif`.
 
         Raises:
             ValueError: There is no such format, or a word cannot be written in it.
             RunError: The file cannot be written.
         """
+        export(path, format, lambda: self._all, self._run, options)
 
     def to_gensim(self) -> KeyedVectors:
         """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words."""

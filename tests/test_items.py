@@ -113,3 +113,12 @@ def test_bad_questions(trained):
         trained.recommend_for([])
     with pytest.raises(ValueError, match="k=0"):
         trained.recommend(0, k=0)
+
+
+def test_exports(trained, tmp_path):
+    trained.export(tmp_path / "vectors")
+    np.testing.assert_array_equal(np.load(tmp_path / "vectors/items.npy"), trained.item_vectors)
+    trained.export(tmp_path / "items.safetensors", "safetensors")
+    assert (tmp_path / "items.safetensors").exists()
+    with pytest.raises(ValueError, match="format='fasttext': no such format here"):
+        trained.export(tmp_path / "model", "fasttext")

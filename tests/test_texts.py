@@ -106,3 +106,18 @@ def test_bad_questions(trained):
         trained.evaluate(["good"], ["yes", "no"])
     with pytest.raises(ValueError, match="no run of task=classify"):
         Texts.load(".")
+
+
+def test_exports(trained, tmp_path):
+    trained.export(tmp_path / "model.bin")
+    again = lexrow.load(tmp_path / "model.bin")
+    assert again.predict(["good", "bad"]) == ["yes", "no"]
+    trained.export(tmp_path / "words.txt", "word2vec")
+    assert "good" in lexrow.load(tmp_path / "words.txt")
+    with pytest.raises(ValueError, match="format='faiss': no such format here; choose from"):
+        trained.export(tmp_path / "index", "faiss")
+    with pytest.raises(ValueError, match="sif means nothing to format='fasttext'"):
+        trained.export(tmp_path / "other", sif=1.0)
+    with pytest.raises(ValueError, match="this is a file of fastText"):
+        again.export(tmp_path / "third")
+    assert not (tmp_path / "other").exists()
