@@ -20,12 +20,14 @@ from typing import Any, TextIO
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
 from .errors import StoppedError, UsageError
+from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values
 from .settings.checks import make_config
 from .settings.setting import fault
 from .system.files import replacing
 from .text.fasttext import model_file
 from .text.phrase_table import join_words
+from .types import WordVectors
 
 # The file of a workdir with the texts that a program gave.
 _TEXTS = "texts.txt"
