@@ -193,7 +193,9 @@ class Items:
         model, tables, ranker = self._trained.model, self._trained.tables, self._ranker(k)
         with argument_names():
             rows_1D = new_users.solve_rows(model, tables, ranker, chosen)
-        ((_, ids_1K, scores_1K),) = ranker.rows_blocks(rows_1D, None if include_known else chosen)
+        ((_, ids_1K, scores_1K),) = ranker.blocks(
+            np.zeros(1, np.int32), None if include_known else chosen, rows_1D
+        )
         pairs = zip(ids_1K[0].tolist(), scores_1K[0].tolist(), strict=True)
         return [(self.items[item], score) for item, score in pairs if item >= 0]
 
@@ -203,7 +205,8 @@ class Items:
         Raises:
             KeyError: The item is not known; the message names similar ones.
         """
-        return _nearest(self.item_vectors, self.items, *_ids([item], self._item_ids, "item"), k)
+        row = int(_ids([item], self._item_ids, "item")[0])
+        return _nearest(self.item_vectors, self.items, row, k)
 
     def similar_users(self, user: Any, k: int = 10) -> Ranked:
         """Return the users whose vectors are nearest to that of a user by cosine, best first.
@@ -211,7 +214,8 @@ class Items:
         Raises:
             KeyError: The user is not known; the message names similar ones.
         """
-        return _nearest(self.user_vectors, self.users, *_ids([user], self._user_ids, "user"), k)
+        row = int(_ids([user], self._user_ids, "user")[0])
+        return _nearest(self.user_vectors, self.users, row, k)
 
     def evaluate(self, pairs: Any, top: str = "", **columns: str) -> dict[str, Any]:
         """Return the scores of pairs that are not in training, such as `recall@10`.
@@ -228,7 +232,7 @@ class Items:
 
         with argument_names():
             if isinstance(pairs, str | os.PathLike):
-                value, others = os.fspath(pairs), {}
+                value, others = os.fspath(pairs), dict(columns)
             else:
                 value, others = _write_pairs(self._run, pairs, columns, "scored.csv")
             config = self._run.config_with(**others, **({"top": top} if top else {}))

@@ -13,7 +13,7 @@ import numpy as np
 from .tasks import trained_vectors
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
-from .text.fasttext.file_format import LABEL_PREFIX
+from .text.fasttext.model_file import LABEL_PREFIX
 from .trained import Run, argument_names, export, takes_settings, writing
 
 # In the file of the texts, between the labels of one: a character that no label should have.

@@ -245,6 +245,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"{os.fspath(path)}: no such file or folder; check the path")
+    path = os.fspath(path)
     if os.path.isdir(path):
         kind = read_settings(path).get("task", "words")
     else:
@@ -282,13 +283,14 @@ def export(
         ValueError: There is no such format for the task, or it has no such option.
         RunError: The file cannot be written.
     """
-    formats, config = {}, Config()
+    formats: Mapping[str, Callable[..., str]] = {}
+    config = Config()
     if run is not None:
         from .tasks import all_tasks
 
         config = run.config
         formats = all_tasks.EXPORTS.get(config.run.task, {})
-        run.workdir.check_output(path)
+        run.workdir.check_output(os.fspath(path))
     known = dict.fromkeys((*formats, *SHARED.get(config.run.task, FORMATS)))
     if format not in known:
         raise ValueError(f"format={format!r}: no such format here; choose from {', '.join(known)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _TEXTS = 4096  # that are split at a time
 _BY_WORD = ("words", "matrix", "norms")  # the fields of a lexicon with an entry for each word
-Query = str | np.ndarray
+Query: TypeAlias = str | np.ndarray
 
 
 @takes_settings("words")
