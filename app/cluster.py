@@ -32,60 +32,40 @@ def main(arguments: Sequence[str]) -> None:
         arguments: The arguments after the `--`: the flags of `lexrow train`.
 
     Raises:
-        UsageError: The flags are not possible.
+        UsageError: The flags are not possible, or are not on their side of the `--`.
         RunError: A process keeps ending.
     """
-    values = absl_flags.FLAGS
-    _check(arguments)
+    values, strategy = absl_flags.FLAGS, f"--strategy={_STRATEGY}"
+    workers = values["workers"].present
+    given = [name for name in flag_values.fields() if values[name].present]
+    if given:
+        flag = f"--{given[0]}={values[given[0]].value}"
+        where = "write it after the others and a --"
+        raise UsageError(f"{flag} is a flag of `lexrow train`; {where}")
+    if not arguments:
+        raise UsageError(
+            f"--workers={values.workers}: give the flags of the run to train, as in "
+            "-- --flagfile=configs/words.cfg --workdir=DIR"
+        )
+    others = flags.parse([sys.argv[0], *arguments])
+    if others:
+        raise UsageError(f"{others[0]!r} is not a flag; write it as --NAME=VALUE, see --help")
+    if values["workers"].present != workers:
+        raise UsageError("--workers is a flag of `lexrow cluster`; write it before the --")
+    if values["strategy"].present and values.strategy != _STRATEGY:
+        raise UsageError(
+            f"--strategy={values.strategy}: `lexrow cluster` adds {strategy} itself, as the "
+            "processes that it starts need it; leave the flag out"
+        )
+    values([sys.argv[0], strategy])
     hosts = local_cluster.make_hosts(values.workers)
-    sys.exit(local_cluster.train(hosts, _add_strategy(arguments), flags.parsed().run))
+    sys.exit(local_cluster.train(hosts, [*arguments, strategy], flags.parsed().run))
 
 
 def define() -> None:
     """Define the flags of this command and of a training run."""
     flags.define_settings()
     flags.define("workers", 2, "The number of workers.", bounds=(1, _MOST_WORKERS))
-
-
-def _check(arguments: Sequence[str]) -> None:
-    """Raise UsageError if a flag of this command is impossible, or one of `lexrow train` misplaced.
-
-    Flags of `lexrow train` come after the `--`.
-    """
-    values = absl_flags.FLAGS
-    for name in flag_values.fields():
-        if values[name].present:
-            flag = f"--{name}={values[name].value}"
-            where = "write it after the others and a --"
-            raise UsageError(f"{flag} is a flag of `lexrow train`; {where}")
-    if not arguments:
-        raise UsageError(
-            f"--workers={values.workers}: give the flags of the run to train, as in "
-            "-- --flagfile=configs/words.cfg --workdir=DIR"
-        )
-
-
-def _add_strategy(arguments: Sequence[str]) -> list[str]:
-    """Set the global flags of `lexrow train`; return the arguments, with --strategy at the end.
-
-    Raises:
-        UsageError: --strategy has another value already, or an argument is no flag of
-            `lexrow train` or has a wrong value.
-    """
-    values = absl_flags.FLAGS
-    before = values["workers"].present
-    others = flags.parse([sys.argv[0], *arguments])
-    if others:
-        raise UsageError(f"{others[0]!r} is not a flag; write it as --NAME=VALUE, see --help")
-    if values["workers"].present != before:
-        raise UsageError("--workers is a flag of `lexrow cluster`; write it before the --")
-    if values["strategy"].present and values.strategy != _STRATEGY:
-        raise UsageError(
-            f"--strategy={values.strategy}: `lexrow cluster` adds --strategy={_STRATEGY} itself, "
-            "as the processes that it starts need it; leave the flag out"
-        )
-    values([sys.argv[0], f"--strategy={_STRATEGY}"])
-    return [*arguments, f"--strategy={_STRATEGY}"]
 
 
 if __name__ == "__main__":

@@ -35,23 +35,11 @@ from ..system import ports
 from .cluster_spec import Hosts, Task
 
 # Flags that may differ: paths and speed of a machine, and flags that only the chief uses.
-_MAY_DIFFER = {
-    "workdir",
-    "data_dir",
-    "device",
-    "device_memory",
-    "intra_op_threads",
-    "map_parallelism",
-    "prefetch",
-    "cache",
-    "log_seconds",
-    "checkpoint_minutes",
-    "keep_checkpoints",
-    "profile_steps",
-    "profile_on_slow",
-    "audit",
-    "cluster_timeout",
-}
+_MAY_DIFFER = (
+    "workdir data_dir device device_memory intra_op_threads map_parallelism prefetch cache "
+    "log_seconds checkpoint_minutes keep_checkpoints profile_steps profile_on_slow audit "
+    "cluster_timeout"
+)
 _PACKAGES = {
     "TensorFlow": "tensorflow",
     "TensorFlow Text": "tensorflow-text",
@@ -338,7 +326,7 @@ def describe(flags: Mapping[str, Any], hosts: Hosts) -> dict[str, str]:
 
     They are versions, a digest of Lexrow's code, the cluster, and all flags but `_MAY_DIFFER`.
     """
-    same = {name: value for name, value in flags.items() if name not in _MAY_DIFFER}
+    same = {name: value for name, value in flags.items() if name not in _MAY_DIFFER.split()}
     return {
         "Python ": ".".join(platform.python_version_tuple()[:2]),
         **{f"{name} ": _version(package) for name, package in _PACKAGES.items()},

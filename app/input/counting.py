@@ -80,9 +80,9 @@ def count_tokens(
         """Return the counts of a share of the text."""
         found = TokenCounts(memory_entries)
         blocks = _read_blocks(*source, count_block, share, found, "counting words")
-        for tokens_U, counts_U, tokens_M, documents_M, dropped in blocks:
+        for tokens_U, counts_U, tokens_M, splits_D, dropped in blocks:
             numbers_U = found.add(tokens_U, counts_U)
-            starts = np.flatnonzero(np.diff(documents_M, prepend=-1))
+            starts = splits_D[:-1][splits_D[:-1] < splits_D[1:]]
             found.too_long += int(dropped)
             if close:
                 found.add(np.array([_END]), np.array([len(starts)]))

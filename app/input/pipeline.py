@@ -206,14 +206,14 @@ class TextBlock(NamedTuple):
         words_U: Unique words, strings, in order of appearance.
         counts_U: Occurrences of each in the block, int64.
         tokens_M: All words of the block, as positions in `words_U`, int32.
-        documents_M: Number of the document of each token, int64, not descending.
+        splits_D: Position of the first token of each document, and the end of the last, int64.
         dropped: Number of tokens that were too long, int64.
     """
 
     words_U: tf.Tensor
     counts_U: tf.Tensor
     tokens_M: tf.Tensor
-    documents_M: tf.Tensor
+    splits_D: tf.Tensor
     dropped: tf.Tensor
 
 
@@ -228,7 +228,7 @@ def make_block_parser(
         words, dropped = drop_long_tokens(split(split_documents(text, corpus.documents)))
         words = join(words)
         words_U, tokens, counts = tf.unique_with_counts(words.flat_values)
-        return TextBlock(words_U, tf.cast(counts, tf.int64), tokens, words.value_rowids(), dropped)
+        return TextBlock(words_U, tf.cast(counts, tf.int64), tokens, words.row_splits, dropped)
 
     return parse
 
@@ -239,7 +239,7 @@ def make_parsed_rows(window: int, settings: InputConfig, seed: int) -> Callable[
     The rows are in random order if --shuffle.
 
     Returns:
-        Function (epoch, number, ids_U, chances_U, tokens_M, documents_M) -> rows (R, L) int32.
+        Function (epoch, number, ids_U, chances_U, tokens_M, splits_D) -> rows (R, L) int32.
         Epoch and block number are int64 scalars; `ids_U` has the id of each unique word, int32;
         `chances_U` the probability that its tokens are kept, float32, 0 for a word without an id.
     """
@@ -250,10 +250,11 @@ def make_parsed_rows(window: int, settings: InputConfig, seed: int) -> Callable[
         ids_U: tf.Tensor,
         chances_U: tf.Tensor,
         tokens_M: tf.Tensor,
-        documents_M: tf.Tensor,
+        splits_D: tf.Tensor,
     ) -> tf.Tensor:
         """Return the rows (R, L) int32 of the tokens that a random draw keeps."""
         ids_M, chances_M = tf.gather(ids_U, tokens_M), tf.gather(chances_U, tokens_M)
+        documents_M = tf.ragged.row_splits_to_segment_ids(splits_D)
         how = epoch, number, window, settings, seed
         return sample_rows(ids_M, documents_M, chances_M, *how)
 

@@ -20,14 +20,7 @@ from .layers.softmax_layers import (
 from .layers.stock_layers import to_keras
 from .layers.word_vectors import load_vectors
 from .optimizers.row_accumulation import add_gradients
-from .optimizers.row_optimizers import (
-    SGD,
-    Adagrad,
-    Ftrl,
-    LazyAdam,
-    LazyAdamW,
-    RowwiseAdagrad,
-)
+from .optimizers.row_optimizers import SGD, Adagrad, Ftrl, LazyAdam, LazyAdamW, RowwiseAdagrad
 from .optimizers.row_sparse import LossScaleOptimizer
 from .prefetched_rows import TableMetrics, check_inputs, prefetch_rows
 from .saving import load_model, save_model

@@ -65,8 +65,8 @@ def audit(
         print(lexrow.keras.audit(model, (x, y)))
 
     A training loop of your own has a step function, usually with a `tf.GradientTape`. Pass this
-    function with its arguments. The report names the layers and optimizers that the function
-    uses: global names, names of enclosing functions, attributes of its object, and arguments.
+    function with its arguments. The report names the layers and optimizers whose variables the
+    function uses.
 
     Example:
         print(lexrow.keras.audit(train_step, (x, y)))  # for train_step(x, y)
@@ -88,22 +88,7 @@ def audit(
             function does not take these arguments.
     """
     require_tensorflow()
-    data = data.element_spec if isinstance(data, tf.data.Dataset) else data
-    if isinstance(model, keras.Model):
-        if getattr(model, "optimizer", None) is None:
-            raise ValueError(
-                f"{model.name} has no optimizer; call model.compile first, or pass the function of "
-                "your own training step and its arguments"
-            )
-        if data is None:
-            raise ValueError(f"the step of {model.name} depends on data; pass a batch (x, y)")
-        function = _trace_step(model, data)
-        parts = parts_of([model])
-    else:
-        arguments = _arguments(model, data)
-        traced = model if hasattr(model, "get_concrete_function") else tf.function(model)
-        function = traced.get_concrete_function(*arguments)
-        parts = find_parts(function)
+    function, parts = _trace(model, data)
     variables = _variables(parts, function)
     walk = whole.Walk(function, variables, least_bytes)
     tables = walk.by_row()
@@ -122,6 +107,28 @@ def audit(
             f"the largest variable has {size_text(largest)}; give least_bytes=0 to audit small ones"
         )
     return Findings(findings, least_bytes, notes)
+
+
+def _trace(model: Any, data: Any) -> tuple[Any, StepParts]:
+    """Trace a step of a model, or a function of one; return it with the parts that it uses.
+
+    Args:
+        data: A batch, the arguments of the function, or a dataset of either.
+    """
+    data = data.element_spec if isinstance(data, tf.data.Dataset) else data
+    if not isinstance(model, keras.Model):
+        arguments = _arguments(model, data)
+        traced = model if hasattr(model, "get_concrete_function") else tf.function(model)
+        function = traced.get_concrete_function(*arguments)
+        return function, find_parts(function)
+    if getattr(model, "optimizer", None) is None:
+        raise ValueError(
+            f"{model.name} has no optimizer; call model.compile first, or pass the function of "
+            "your own training step and its arguments"
+        )
+    if data is None:
+        raise ValueError(f"the step of {model.name} depends on data; pass a batch (x, y)")
+    return _trace_step(model, data), parts_of([model])
 
 
 def _arguments(function: Any, data: Any) -> tuple[Any, ...]:

@@ -179,7 +179,8 @@ class CachedRows(tf.Module):
 
     Attributes:
         cache: The cached rows by position, with the cached rows of the slots.
-        flush: Writes all cached rows, also those of all other slots, to the backing tables.
+        flush: Writes all cached rows, also those of all other slots, to the backing tables; a slot
+            of a table that is not shared has none.
     """
 
     slots: dict[str, CachedRows]
@@ -409,7 +410,8 @@ class CachedTable(CachedRows):
             slot = CachedRows(
                 self.backing.slots[name], self.device, len(self._ids_P), *shared, self._is_shared
             )
-            slot.flush = self.flush
+            if self._is_shared:  # else no cycle of references, so that memory is freed at once
+                slot.flush = self.flush
             for part in row_slices(len(positions), slot.columns):
                 rows_ND = slot.backing.gather(tf.constant(self._ids_P[positions[part]]))
                 slot.cache.assign_exact(tf.constant(positions[part]), rows_ND)

@@ -10,15 +10,7 @@ import pytest
 import tensorflow as tf
 
 from app.keras import Ftrl
-from tests.keras.updates import (
-    RATE,
-    identical,
-    make_stream,
-    make_variables,
-    near,
-    train,
-    whole,
-)
+from tests.keras.updates import RATE, identical, make_stream, make_variables, near, train, whole
 from tests.reference import optimizers as reference
 
 OPTIONS = [

@@ -9,16 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import (
-    SGD,
-    Adagrad,
-    Ftrl,
-    LazyAdam,
-    LazyAdamW,
-    LossScaleOptimizer,
-    RowEmbedding,
-    RowwiseAdagrad,
-)
+from app.keras import SGD, Adagrad, Ftrl, LazyAdam, LazyAdamW, LossScaleOptimizer, RowwiseAdagrad
 from tests.keras.updates import (
     KINDS,
     RATE,
@@ -333,42 +324,6 @@ def test_a_table_of_few_bits(name):
     np.testing.assert_array_equal(
         found, end(ours(name, **nearest), ["sparse"], make_variables(dtype="bfloat16"))
     )
-
-
-@pytest.mark.slow
-def test_a_model_of_tied_embeddings_trains():
-    """By the optimizer that failed where their gradient was dense."""
-    keras.utils.set_random_seed(0)
-    layer = RowEmbedding(ROWS, 3)
-    ids = keras.Input((2,), dtype="int32")
-    hidden = keras.layers.GlobalAveragePooling1D()(layer(ids))
-    scores = Tied(layer)(hidden)
-    model = keras.Model(ids, scores)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    optimizer = ours("rowwise")
-    model.compile(optimizer, loss, jit_compile=False)
-    before = layer.get_weights()[0].astype(np.float64)
-    x, y = np.array([[1, 1], [2, 5]]), np.array([3, 4])
-    model.fit(x, y, batch_size=2, verbose=0)
-    hidden = before[x].mean(axis=1)
-    chances = np.exp(hidden @ before.T)
-    errors = (chances / chances.sum(axis=1, keepdims=True) - np.eye(ROWS)[y]) / 2
-    gradient = errors.T @ hidden
-    np.add.at(gradient, x, (errors @ before)[:, np.newaxis] / 2)
-    accumulators = 0.1 + (gradient**2).mean(axis=1, keepdims=True)
-    expected = before - RATE * gradient / np.sqrt(accumulators + 1e-3)
-    near([*layer.get_weights(), optimizer.row_slots(0)["accumulator"]], [expected, accumulators])
-
-
-class Tied(keras.layers.Layer):
-    """Scores of all rows of an embedding."""
-
-    def __init__(self, embedding):
-        super().__init__()
-        self.embedding = embedding
-
-    def call(self, hidden):
-        return tf.matmul(hidden, self.embedding.embeddings, transpose_b=True)
 
 
 @pytest.mark.parametrize("scaled", [False, True])

@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import (
-    SGD,
-    LazyAdam,
-    RowEmbeddingReduce,
-)
+from app.keras import SGD, LazyAdam, RowEmbeddingReduce
 from app.keras.tables import table_variable
 from tests.keras import table_models as models
 

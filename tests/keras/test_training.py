@@ -9,21 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import (
-    SGD,
-    Adagrad,
-    LazyAdam,
-    LazyAdamW,
-)
-from tests.keras.models import (
-    BATCH,
-    LENGTH,
-    WORDS,
-    fit,
-    make_data,
-    make_model,
-    near,
-)
+from app.keras import SGD, Adagrad, LazyAdam, LazyAdamW
+from tests.keras.models import BATCH, LENGTH, WORDS, fit, make_data, make_model, near
 from tests.reference.dense_embedding import DenseEmbedding
 
 OPTIONS = {"weight_decay": 0.1, "global_clipnorm": 0.5, "clipnorm": None}

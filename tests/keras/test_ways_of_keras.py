@@ -155,7 +155,7 @@ def rows_of_layer(layer):
     table, ids = layer.embeddings, np.unique(IDS)
     ids = tf.strings.as_string(ids) if getattr(layer, "key_dtype", None) == "string" else ids
     found = table.look_up(ids) if hasattr(table, "look_up") else tf.gather(table.value, ids)
-    return found.numpy()
+    return tf.cast(found, tf.float32).numpy()
 
 
 def everything_else(model):

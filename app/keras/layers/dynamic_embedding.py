@@ -270,10 +270,6 @@ class KeysOfRows(HandleVariable):
         """Return the hashes, (V,) int64; of int64 keys these are the keys."""
         return self._layer.key_map.hashes_V[: self._layer.key_map.used].copy()
 
-    def sample(self) -> np.ndarray:
-        """Return the hashes."""
-        return self.numpy()
-
     def assign(self, value: Any) -> None:
         """Check that keys are those of the layer, which stay as they are.
 

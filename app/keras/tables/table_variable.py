@@ -84,16 +84,15 @@ class _Handle(BaseResourceVariable):
 class HandleVariable(keras.Variable):
     """A Keras variable whose values are not in its TensorFlow variable, and are not read by a step.
 
-    Every operation on it raises ValueError; `numpy` returns the values. A subclass defines `numpy`
-    and `sample`.
+    Every operation on it raises ValueError; `numpy`, which a subclass defines, returns the values.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: str, **options: Any):
         super().__init__("zeros", shape, dtype, autocast=False, **options)
 
     def sample(self) -> np.ndarray:
-        """Return some of the values, for a histogram."""
-        raise NotImplementedError
+        """Return some of the values, for a histogram: by default all of them."""
+        return self.numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return all values as `numpy` does, converted if a dtype is given.

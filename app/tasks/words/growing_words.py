@@ -205,7 +205,7 @@ class WordStream:
             tf.constant(seen.rows_U, tf.int32),
             tf.constant(np.where(has_row_U, chances_U, 0), tf.float32),
             block.tokens_M,
-            block.documents_M,
+            block.splits_D,
         )
         self._block += 1
         self._waiting_RL = np.concatenate([self._waiting_RL, rows_RL])
