@@ -162,6 +162,8 @@ def plan_tables(
         parts = memory.row_parts(name, spec, slots, dtypes(config.table))
         stored = memory.table(parts, _places(spec, config, devices))
         items += stored
+        if any(item.place == FILE for item in stored):
+            items.append(memory.journals(name, spec.rows, parts, config.run.keep_checkpoints))
         if config.run.sync_steps > 1:
             items += memory.last_exchange(name, spec.rows, stored)
         rows = spec.rows if config.table.table in ("device", "dynamic") else 0  # that steps address

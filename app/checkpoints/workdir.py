@@ -8,7 +8,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,8 @@ class Workdir:
         """Make the workdir, and keep other jobs out of it during the `with` block.
 
         The lock ends with the process, so a killed job leaves none. Half-written files that a
-        killed job left are removed at the start.
+        killed job left are removed at the start. At the end, folders and the file of the lock go
+        if they were made here and the job wrote nothing: a refused start leaves nothing behind.
 
         Raises:
             UsageError: The workdir cannot be written, another job has the lock, or a folder or a
@@ -153,9 +154,16 @@ class Workdir:
         """
         with contextlib.ExitStack() as stack:
             try:
+                held = self.path / "lock"
+                made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+                is_new = not held.exists()
                 self.path.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(open(self.path / "lock", "a"))
+                lock = stack.enter_context(open(held, "a"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.fstat(lock.fileno()).st_nlink:  # another job has just removed it
+                    raise BlockingIOError
+                if is_new:
+                    stack.callback(_remove_unused, held, made)
             except BlockingIOError as error:
                 raise UsageError(
                     f"--workdir={self.path}: another job is running there; "
@@ -177,6 +185,15 @@ class Workdir:
             for path in (*whole, *(folder / "*" for folder in self._folders())):
                 sweep(path)
             yield
+
+
+def _remove_unused(lock: Path, made: Sequence[Path]) -> None:
+    """Remove the file of a lock if its folder has no other file, and the folders if empty."""
+    with contextlib.suppress(OSError):
+        if [path.name for path in lock.parent.iterdir()] == [lock.name]:
+            lock.unlink()
+            for folder in made:
+                folder.rmdir()
 
 
 def _wrong_kind(path: Path, kind: str) -> UsageError:

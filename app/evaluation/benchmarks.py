@@ -53,23 +53,8 @@ class Score(NamedTuple):
     words: str = ""
 
 
-class Pair(NamedTuple):
-    """Two words, and their similarity as judged by people: on any scale, higher is more similar."""
-
-    first: str
-    second: str
-    judgement: float
-
-
-class Question(NamedTuple):
-    """An analogy question: the section of the file, and four words, of which the last answers."""
-
-    section: str
-    words: tuple[str, ...]
-
-
-def read_pairs(path: str | Path) -> list[Pair]:
-    """Read word pairs from a file of columns, separated by tabs, commas or spaces.
+def read_pairs(path: str | Path) -> list[tuple[str, str, float]]:
+    """Read pairs of words and their judged similarity from columns with tabs, commas or spaces.
 
     Columns after the third, `#` comments and empty lines are ignored, and so is a first line whose
     third column is not a number (a header).
@@ -77,7 +62,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
     Raises:
         UsageError: The file cannot be read, a line is malformed, or there is no pair.
     """
-    pairs: list[Pair] = []
+    pairs: list[tuple[str, str, float]] = []
     header = False
     for number, text in _numbered_lines(path, _PAIRS):
         separator = next((mark for mark in "\t," if mark in text), None)
@@ -91,21 +76,22 @@ def read_pairs(path: str | Path) -> list[Pair]:
             judgement = math.nan
         if not math.isfinite(judgement) or not fields[0] or not fields[1]:
             raise UsageError(f"{path}, line {number}: {text[:60]!r} is no pair; wanted {_PAIRS}")
-        pairs.append(Pair(fields[0], fields[1], judgement))
+        pairs.append((fields[0], fields[1], judgement))
     if not pairs:
         raise UsageError(f"{path}: holds no pair; wanted {_PAIRS}")
     return pairs
 
 
-def read_questions(path: str | Path) -> list[Question]:
-    """Read questions from a file in the format of Google's `questions-words.txt`.
+def read_questions(path: str | Path) -> list[tuple[str, tuple[str, ...]]]:
+    """Read questions, each with its section, from a file like Google's `questions-words.txt`.
 
     Lines that start with `#` or `//` are comments. Questions may stand before the first section.
 
     Raises:
         UsageError: The file cannot be read, a question has not four words, or there is no question.
     """
-    questions, section = [], _UNNAMED
+    questions: list[tuple[str, tuple[str, ...]]] = []
+    section = _UNNAMED
     for number, text in _numbered_lines(path, _ANALOGIES):
         if text.startswith(":"):
             section = text[1:].strip() or _UNNAMED
@@ -116,7 +102,7 @@ def read_questions(path: str | Path) -> list[Question]:
                     f"{path}, line {number}: {text[:60]!r} has {len(words)} words, not 4; "
                     f"wanted {_ANALOGIES}"
                 )
-            questions.append(Question(section, words))
+            questions.append((section, words))
     if not questions:
         raise UsageError(f"{path}: holds no question; wanted {_ANALOGIES}")
     return questions
@@ -151,10 +137,10 @@ def score_pairs(lexicon: Lexicon, path: str | Path, name: str) -> Score:
         UsageError: See `read_pairs`.
     """
     pairs = read_pairs(path)
-    words = [word for pair in pairs for word in (pair.first, pair.second)]
+    words = [word for pair in pairs for word in pair[:2]]
     units_ND, known = unit_vectors(lexicon, words)
     usable_N = known.reshape(-1, 2).all(axis=1)
-    judgements = np.array([pair.judgement for pair in pairs])[usable_N]
+    judgements = np.array([judgement for *_, judgement in pairs])[usable_N]
     first_ND, second_ND = units_ND[::2][usable_N], units_ND[1::2][usable_N]
     rho = spearman(judgements, np.einsum("nd,nd->n", first_ND, second_ND))
     used, note = int(usable_N.sum()), ""
@@ -202,8 +188,8 @@ def score_analogies(lexicon: Lexicon, path: str | Path, name: str) -> Score:
         UsageError: See `read_questions`.
     """
     questions = read_questions(path)
-    rows_of = {word: find_rows(lexicon, word) for question in questions for word in question.words}
-    outcomes = _outcomes(lexicon, [[rows_of[word] for word in each.words] for each in questions])
+    rows_of = {word: find_rows(lexicon, word) for _, words in questions for word in words}
+    outcomes = _outcomes(lexicon, [[rows_of[word] for word in words] for _, words in questions])
     counted = _count_unknown({word: bool(rows) for word, rows in rows_of.items()})
     measure = "3CosAdd, question words excluded; questions with an unknown word skipped"
     line = f"{measure}; {lexicon.protocol}"
@@ -217,9 +203,9 @@ def score_analogies(lexicon: Lexicon, path: str | Path, name: str) -> Score:
 
     sections: dict[str, list[bool | None]] = {}
     kinds: dict[str, list[bool | None]] = {"semantic": [], "syntactic": []}
-    for question, outcome in zip(questions, outcomes, strict=True):
-        sections.setdefault(question.section, []).append(outcome)
-        kind = "syntactic" if question.section.startswith("gram") else "semantic"
+    for (section, _), outcome in zip(questions, outcomes, strict=True):
+        sections.setdefault(section, []).append(outcome)
+        kind = "syntactic" if section.startswith("gram") else "semantic"
         kinds[kind].append(outcome)
     shown = [*(kinds.items() if all(kinds.values()) else ()), *sections.items()]
     parts = tuple(tally(*item) for item in shown)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from .classify_config import ClassifyConfig, LabelledConfig
 from .config import Config
-from .language_model_config import LanguageModelConfig
 from .model_config import ModelConfig, OptimizerConfig
 from .recommend_config import RatingsConfig, RecommendConfig
 from .run_config import RunConfig
 from .table_config import TableConfig
 from .text_config import CorpusConfig, InputConfig, VocabularyConfig
-from .words_config import WordsConfig
+from .words_config import LanguageModelConfig, WordsConfig
 
 __all__ = [
     "ClassifyConfig",

@@ -11,10 +11,9 @@ from typing import Any
 from ..errors import UsageError
 from . import Config
 from .classify_config import ClassifyConfig
-from .language_model_config import LanguageModelConfig
 from .recommend_config import RecommendConfig
 from .setting import typed
-from .words_config import WordsConfig
+from .words_config import LanguageModelConfig, WordsConfig
 
 TASKS: dict[str, type[Config]] = {
     "words": WordsConfig,

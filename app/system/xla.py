@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+import tqdm
 from absl import logging
 from tensorflow.python.framework import ops  # no public module counts names
 
@@ -116,12 +117,13 @@ class CompiledIfPossible:
             self._give_up(reason)
 
     def _give_up(self, reason: str) -> None:
-        """Choose the function without XLA, and log the reason."""
-        logging.warning(
-            "XLA cannot compile %s, so it runs operation by operation, which is slower on a GPU: "
-            "%s",
-            *(self._subject, reason),
-        )
+        """Choose the function without XLA, and log the reason, on a line above any bar."""
+        with tqdm.tqdm.external_write_mode():
+            logging.warning(
+                "XLA cannot compile %s, so it runs operation by operation, which is slower on a "
+                "GPU: %s",
+                *(self._subject, reason),
+            )
         self.chosen, self._without, self.is_by_xla = self._without, None, False
 
 

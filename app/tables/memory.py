@@ -15,6 +15,8 @@ from .cached import CacheSize
 
 # Places besides the devices: the memory of the machine, which CPU devices share, and --table_file.
 HOST, FILE = "host", "file"
+# The disk beside --table_file. Journals take up to so much, and no plan is refused for them.
+JOURNALS = "journals of the file at most"
 # The share of the free memory that a plan may use. The rest is for memory that no plan counts.
 SHARE = 0.95
 # By part of a row: its columns and its bytes.
@@ -70,6 +72,16 @@ def last_exchange(name: str, rows: int, stored: Sequence[Item]) -> list[Item]:
     """Return the memory of the copy of a table and its slots that --sync_steps above 1 keeps."""
     copies = [item._replace(name=f"{item.name}: at the last exchange") for item in stored]
     return [*copies, Item(f"{name}: marks of changed rows", f"{rows:,} rows", HOST, rows)]
+
+
+def journals(name: str, rows: int, parts: Parts, kept: int) -> Item:
+    """Return the disk that the journals of a table in a file take if every row changes in each.
+
+    Args:
+        kept: The number of checkpoints that are kept; each begins a journal.
+    """
+    count = kept * rows * (row_bytes(parts) + len(parts) * tf.int64.size)  # a row is kept by its id
+    return Item(f"{name}: journals", f"{rows:,} rows", JOURNALS, count)
 
 
 def representatives(name: str, rows: int, place: str) -> Item:

@@ -19,6 +19,8 @@ import dataclasses
 import gc
 import os
 import shlex
+import shutil
+from pathlib import Path
 
 import tensorflow as tf
 from absl import logging
@@ -121,6 +123,7 @@ def _train_and_finish(
     if job.growth is not None:
         grown = job.growth, job.model.tables(), job.placed.tables
         growth.grow_workdir(*grown, by_name(config), place)
+    _warn_of_journals(job, config)
     is_done = loop.train(job, settings, place, runner, by_name(config))
     finish = job.finish
     runner.close()
@@ -223,6 +226,21 @@ def banner(config: Config, job: Job, position: Position | None = None, strategy:
             f"plan        {_plan(config, job, position)}",
         )
     )
+
+
+def _warn_of_journals(job: Job, config: Config) -> None:
+    """Log a warning if the disk of --table_file may become full of its journals."""
+    most = memory.totals(job.placed.memory).get(memory.JOURNALS, 0)
+    path = config.table.table_file
+    free = shutil.disk_usage(Path(path).absolute().parent).free if most else 0
+    if free < most:
+        logging.warning(
+            "--table_file=%s: its journals take up to %s if every row changes between checkpoints, "
+            "and the disk has %s; if it becomes full, the run ends and goes on from its newest "
+            "checkpoint, or from the start if there is none; free the disk, or lower "
+            "--keep_checkpoints or --checkpoint_minutes",
+            *(path, memory.shown(most), memory.shown(free)),
+        )
 
 
 def _plan(config: Config, job: Job, position: Position | None) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
+import tqdm
 
 from app.system import xla
 
@@ -62,6 +66,30 @@ def test_a_function_that_xla_refuses_runs_without_it(caplog, count, reason):
     assert calls == [True, False]
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith("XLA cannot compile a count") and message.endswith(f": {reason}")
+
+
+def test_the_reason_is_a_line_of_the_console_once_also_beside_a_bar(capsys):
+    variable = tf.Variable([2, 1, 2])
+
+    def counted():
+        return tf.size(tf.unique_with_counts(variable).y)
+
+    make = [tf.function(counted, autograph=False, jit_compile=by_xla) for by_xla in (True, None)]
+    console = logging.StreamHandler(sys.stderr)
+    logging.getLogger().addHandler(console)
+    try:
+        with tqdm.tqdm(total=2, desc="training") as bar:
+            function = xla.CompiledIfPossible(*make, "a call of steps")
+            for _ in range(2):
+                function()
+                bar.update()
+    finally:
+        logging.getLogger().removeHandler(console)
+    shown = [line.rpartition("\r")[2] for line in capsys.readouterr().err.split("\n")]
+    (said,) = [line for line in shown if "XLA cannot" in line]
+    assert said.startswith("XLA cannot compile a call of steps") and said.endswith(
+        ": it has no UniqueWithCounts"
+    )
 
 
 def test_an_error_that_is_none_of_xla_is_raised():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -73,6 +74,39 @@ def test_a_plan_needs_no_workdir_and_makes_none(corpus, tmp_path, capsys, monkey
     assert train_and_evaluate(config, "") == ""
     assert "plan        1 epoch, " in capsys.readouterr().out
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_a_disk_that_journals_may_fill_is_named(corpus, tmp_path, caplog, monkeypatch, is_small):
+    """They have each row and its slot with their ids, for each checkpoint that is kept."""
+    path = tmp_path / "rows"
+    values = {"table": "host", "table_file": str(path), "keep_checkpoints": 3, "audit": False}
+    config = small_config(corpus, **values, optimizer="rowwise_adagrad")
+    needed = 2 * 3 * 10 * (8 * 4 + 4 + 2 * 8)  # input and output rows of the ten words
+    disk = shutil.disk_usage(tmp_path)._replace(free=needed - is_small)
+
+    def usage(place):  # the file has its room by then
+        return disk if path.exists() and pathlib.Path(place) == tmp_path else real(place)
+
+    real = shutil.disk_usage
+    monkeypatch.setattr(run.shutil, "disk_usage", usage)
+    train_and_evaluate(config, tmp_path / "run")
+    warnings = [text for text in caplog.messages if "its journals take up to" in text]
+    assert len(warnings) == is_small
+    assert all(f"--table_file={path}" in text and "--keep_checkpoints" in text for text in warnings)
+
+
+@pytest.mark.parametrize("task", sorted(flag_values.TASKS))
+def test_a_refused_start_leaves_nothing(tmp_path, task):
+    """No input, or none that can be used: nothing is left of the workdir and its parents."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "empty").write_text("")
+    for name in ("none", "empty"):
+        config = checks.make_config({"task": task, "corpus": str(tmp_path / name)})
+        for place in ("deep/run", "mine"):
+            with pytest.raises(UsageError, match=name):
+                train_and_evaluate(config, tmp_path / place)
+        assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "mine"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import tensorflow as tf
 from app.assembly import placing
 from app.checkpoints.workdir import Workdir
 from app.settings import checks
-from app.settings.language_model_config import LanguageModelConfig
+from app.settings.words_config import LanguageModelConfig
 from app.system import machine
 from app.tables import memory
 from app.tables.disk.file import FileTable
