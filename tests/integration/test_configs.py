@@ -44,8 +44,8 @@ def test_the_whole_loop_on_a_shrunken_copy(tmp_path):
     assert "nearest words:" in said
     for command in said[said.index("next:") + 1 :]:
         program, *arguments = shlex.split(command)
-        assert program in ("python", "tensorboard")
-        if program == "python" and "--pairs=FILE" not in arguments:
+        assert program in ("lexrow", "tensorboard")
+        if program == "lexrow" and "--pairs=FILE" not in arguments:
             replaced = {"--output=vectors.txt": f"--output={tmp_path}/vectors.txt"}
-            argv = [replaced.get(argument, argument) for argument in arguments[1:]]
-            assert run(tmp_path, *argv).code == 0
+            name, *rest = (replaced.get(argument, argument) for argument in arguments)
+            assert run(tmp_path, f"app.{name}", *rest).code == 0
