@@ -1,5 +1,43 @@
-"""Lexrow: word vectors and large embedding tables, trained row by row in TensorFlow 2."""
+"""Word vectors and large embedding tables, trained row by row in TensorFlow 2.
+
+    import lexrow
+
+    words = lexrow.train_words("corpus.txt", dim=100)
+    words.most_similar("king")
+    words = lexrow.load("data/runs/words")
+
+`train_words`, `train_classifier`, `train_recommender` and `train_language_model` train a model, and
+`load` loads a trained one. They return `Words`, `Texts`, `Items` or `Language`; `help` of each says
+what it can. `lexrow.keras` has layers and optimizers for Keras, `lexrow.sklearn` estimators.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+# The module of each function and class. It is imported when the name is first used: TensorFlow
+# takes seconds.
+_MODULES = {
+    "train_words": "words",
+    "train_classifier": "texts",
+    "train_recommender": "items",
+    "train_language_model": "language",
+    "load": "trained",
+    "Words": "words",
+    "Texts": "texts",
+    "Items": "items",
+    "Language": "language",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a function or class of this package."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return [*_MODULES, "__version__"]

@@ -12,6 +12,12 @@ class UsageError(ValueError):
     exit_code = 2
 
 
+class UnknownNameError(UsageError, KeyError):
+    """A word, a user or an item is not known; the message names similar ones."""
+
+    __str__ = ValueError.__str__  # a KeyError shows quotes around its message
+
+
 class NoEffectError(UsageError):
     """The flag `flag` was given that has no effect, because of the value of another flag."""
 

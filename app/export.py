@@ -14,58 +14,9 @@ from absl import flags as absl_flags
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import flags, startup
 from .errors import UsageError
-from .exporting import (
-    fasttext_bin,
-    parquet_file,
-    projector,
-    safetensors_file,
-    static_embedding,
-    word2vec,
-)
+from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import flag_values
 from .settings.setting import MOST_ROWS
-from .types import WordVectors
-
-
-def _saved_model(vectors: WordVectors, path: str) -> None:
-    """Start TensorFlow, and write word vectors as a SavedModel to the folder `path`."""
-    startup.start_tensorflow()  # only this format needs TensorFlow
-    from .exporting import saved_model
-
-    saved_model.write(vectors, path)
-
-
-def _static_embedding(vectors: WordVectors, path: str) -> None:
-    """Write word vectors as a text encoder to the folder `path`.
-
-    It splits texts as the run of --workdir does, or at white space for vectors of a file.
-    """
-    values = absl_flags.FLAGS
-    config = flag_values.from_names(read_settings(values.workdir))
-    static_embedding.write(vectors, path, config.corpus, values.sif)
-
-
-FORMATS: dict[str, Callable[[WordVectors, str], object]] = {
-    "word2vec": word2vec.write,
-    "word2vec_binary": lambda vectors, path: word2vec.write(vectors, path, binary=True),
-    "fasttext": fasttext_bin.write,
-    "saved_model": _saved_model,
-    "projector": lambda vectors, path: projector.write(vectors, path, absl_flags.FLAGS.limit),
-    "safetensors": safetensors_file.write,
-    "parquet": parquet_file.write,
-    "static_embedding": _static_embedding,
-}
-# The formats above for vectors of a task that also has formats of its own.
-SHARED = {
-    "classify": ("safetensors", "parquet", "static_embedding"),
-    "recommend": ("safetensors", "parquet"),
-}
-# The flags of one format.
-_OPTIONS = {
-    "projector": ("limit",),
-    "static_embedding": ("sif",),
-    "fasttext_quantized": ("cutoff", "qout"),
-}
 
 
 def main(_: Sequence[str]) -> None:
@@ -98,8 +49,8 @@ def main(_: Sequence[str]) -> None:
         raise UsageError(
             f"--format={values.format}: no format of --task={task}; choose from {', '.join(known)}"
         )
-    own = _OPTIONS.get(values.format, ())
-    others = {name for names in _OPTIONS.values() for name in names} - {*own}
+    own = OPTIONS.get(values.format, ())
+    others = {name for names in OPTIONS.values() for name in names} - {*own}
     if values.format in formats:
         others.add("restrict")
     for name in sorted(others):
@@ -117,7 +68,11 @@ def main(_: Sequence[str]) -> None:
         counts = None if vectors.counts is None else vectors.counts[:count]
         tokens, matrix = vectors.tokens[:count], vectors.matrix[:count]
         vectors = vectors._replace(tokens=tokens, matrix=matrix, counts=counts)
-    FORMATS[values.format](vectors, values.output)
+    if values.format == "saved_model":
+        startup.start_tensorflow()
+    options = {name: values[name].value for name in own}
+    corpus = flag_values.from_names(stored).corpus
+    FORMATS[values.format](vectors, values.output, corpus, **options)
     rows, columns = len(vectors.tokens), vectors.matrix.shape[1]
     has_text_ops = values.format == "saved_model" and vectors.form
     needs = " (to load it: import tensorflow_text)" if has_text_ops else ""

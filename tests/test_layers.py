@@ -29,6 +29,8 @@ LAYERS = (
     {"tasks"},
     {"training.run"},  # the story of a run, told with everything below
     {"cli"},
+    {"trained"},
+    {"words", "texts", "items", "language"},
     {"sklearn"},
     {"__main__", *COMMANDS},
 )

@@ -36,11 +36,18 @@ class Constant:
 
     def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
         """Return the values of a whole table, (V, D) float32."""
-        return tf.fill(shape, tf.constant(self.value, tf.float32))
+        return tf.fill(shape, tf.cast(self.value, tf.float32))
 
     def rows(self, ids_U: tf.Tensor, columns: int) -> tf.Tensor:
         """Return the values of some rows, (U, D) float32; see `Uniform.rows`."""
         return self((tf.size(ids_U), columns))
+
+    def __tf_flatten__(self) -> tuple[Any, tuple[Any, ...]]:
+        return (), (tf.convert_to_tensor(self.value, tf.float32),)
+
+    @classmethod
+    def __tf_unflatten__(cls, _: Any, parts: tuple[Any, ...]) -> Constant:
+        return cls(*parts)
 
 
 class _ById:

@@ -154,25 +154,6 @@ def test_weights_of_texts_and_labels(name, of_labels):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["softmax", "one_vs_all"])
-def test_a_text_of_weight_2_is_the_text_twice(name):
-    is_softmax = name == "softmax"
-    output = ClassSoftmax(LABELS, DIM) if is_softmax else OneVsAll(LABELS, DIM)
-    twice = [0, 0, 1, 2]
-    ended = [
-        trained(
-            output,
-            make_weighted([TEXTS[n] for n in chosen], TARGETS[chosen], weights, not is_softmax),
-            sgd(),
-        )
-        for chosen, weights in (([0, 1, 2], [2.0, 1.0, 1.0]), (twice, [1.0] * 4))
-    ]
-    np.testing.assert_allclose(ended[0][0], ended[1][0], rtol=1e-6)
-    for table in ("input", "output"):
-        np.testing.assert_allclose(ended[0][3][table], ended[1][3][table], rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.slow
 def test_micro_batches_of_two_groups():
     halves = [make_bags(texts, groups=2) for texts in (TEXTS[:2], TEXTS[2:])]
     both = Bags(

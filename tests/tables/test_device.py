@@ -6,7 +6,14 @@ import tensorflow as tf
 
 from app.tables.base import Slot
 from app.tables.device import DeviceTable
-from app.tables.initial import Uniform, compiled_rows
+from app.tables.initial import (
+    Constant,
+    FirstColumns,
+    LastColumn,
+    Uniform,
+    _rows_function,
+    compiled_rows,
+)
 
 ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
 
@@ -184,11 +191,21 @@ def test_half_of_float32_starts_as_that_rounded(dtype):
     np.testing.assert_array_equal(all_rows(DeviceTable(50, 3, initial, dtype)), expected)
 
 
-def test_the_next_part_of_initial_rows_makes_no_function(monkeypatch):
-    ids = tf.range(70, dtype=tf.int64)
-    first = compiled_rows(Uniform(0.5, 1), ids, 3, tf.float16)
-    # TensorFlow keeps some of every function that calls one of XLA: 118 kB of this one.
-    monkeypatch.setattr(tf, "function", None)
-    second = compiled_rows(Uniform(0.5, 2), ids + 70, 3, tf.float16)
-    np.testing.assert_array_equal(second, tf.cast(Uniform(0.5, 2).rows(ids + 70, 3), tf.float16))
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda number: Uniform(0.5, number),
+        lambda number: LastColumn(Constant(number / 4), tf.range(99.0)),
+        lambda number: FirstColumns(lambda: number * tf.ones((99, 2)), Constant(0.0)),
+        lambda number: LastColumn(Uniform(number / 4, 2), tf.range(99.0)),
+    ],
+)
+def test_the_rows_of_the_next_table_are_made_by_the_same_function(make):
+    """TensorFlow keeps some of every function that calls one of XLA: 118 kB of this one."""
+    ids, function = tf.range(25, dtype=tf.int64), _rows_function(3, tf.float16)
+    first = compiled_rows(make(1), ids, 3, tf.float16)
+    before = function.experimental_get_tracing_count()
+    second = compiled_rows(make(2), ids + 70, 3, tf.float16)
+    assert function.experimental_get_tracing_count() == before > 0
+    np.testing.assert_array_equal(second, tf.cast(make(2).rows(ids + 70, 3), tf.float16))
     assert (second.numpy() != first.numpy()).any()

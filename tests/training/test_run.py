@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import re
 import shutil
 
 import numpy as np
@@ -66,16 +65,6 @@ def test_a_run_is_trained_scored_and_continued(corpus, tmp_path, capsys):
     with pytest.raises(UsageError, match="^--dim=9: --workdir=.* was made with 8; give that"):
         train_and_evaluate(small_config(corpus, dim=9), place.path)
     assert place.flags.read_bytes() == before
-
-
-def test_the_program_of_the_readme(corpus, tmp_path, monkeypatch, capsys):
-    (program,) = re.findall("```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    (tmp_path / "corpus.txt").write_bytes(corpus.read_bytes() * 3)  # words that are seen 5 times
-    monkeypatch.chdir(tmp_path)
-    small = "".join(f'"{name}": {value!r}, ' for name, value in SMALL.items())
-    exec(re.sub('"dim": 100, "epochs": 5', small, program), {})
-    assert "data/runs/python" in capsys.readouterr().out
-    assert newest_position(tmp_path / "data/runs/python/checkpoints").epoch == 1
 
 
 @pytest.mark.slow

@@ -251,9 +251,10 @@ class Classifier:
         """
         with tf.device(HOST):  # the number of features gives all further shapes
             ids_N, owners_N = self.features.extract(tokens_M, owners_M, hashes_M)
-        ids_U, inverse_N = unique(ids_N)
-        has_row_U = ids_U < self.features.rows
-        rows_UD = self._gather("input", tf.where(has_row_U, ids_U, 0))
+            ids_U, inverse_N = unique(ids_N)
+            has_row_U = ids_U < self.features.rows
+            found_U = tf.where(has_row_U, ids_U, 0)
+        rows_UD = self._gather("input", found_U)
         rows_UD = tf.where(has_row_U[:, tf.newaxis], rows_UD, 0.0)
         return tf.sparse.segment_mean(rows_UD, inverse_N, owners_N, num_segments=count)
 

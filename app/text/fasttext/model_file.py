@@ -246,6 +246,15 @@ def is_fasttext(path: str | Path) -> bool:
         return False
 
 
+def is_classifier(path: str | Path) -> bool:
+    """Return whether a file begins as the classifiers of fastText do."""
+    if not is_fasttext(path):
+        return False
+    with open_regular(path) as file:
+        head = file.read(2 * _INT32.size + ARGS.size)[2 * _INT32.size :]
+    return len(head) == ARGS.size and bool(Args(*ARGS.unpack(head)).is_supervised)
+
+
 def load(path: str | Path, is_supervised: bool) -> Model:
     """Read a fastText file of version 11 or 12, as FastText::loadModel does (src/fasttext.cc).
 

@@ -1,0 +1,330 @@
+"""Recommenders in Python: train them, load them, ask them."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import UnknownNameError
+from .tasks import trained_vectors
+from .text.vocabulary import close_names, whole
+from .trained import Run, argument_names, export, given_items, takes_settings, writing
+
+if TYPE_CHECKING:
+    from .input.user_item_pairs import KnownItems
+    from .tasks.recommend.ranking_metrics import Ranker
+
+_COLUMNS = ("user", "item", "rating", "time")
+Ranked = list[tuple[str, float]]
+
+
+@takes_settings("recommend")
+def train_recommender(
+    pairs: Any, *, workdir: str | os.PathLike[str] | None = None, **settings: Any
+) -> Items:
+    """Train a recommender on pairs of a user and an item.
+
+    Args:
+        pairs: An iterable of (user, item), (user, item, rating) or (user, item, rating, time), an
+            array (N, 2 to 4) or a table of pandas with such columns, in this order; or a path or
+            glob of files. Of a table, `user_column`, `item_column`, `rating_column` and
+            `time_column` name other columns.
+        workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
+        settings: The flags of `lexrow train --task=recommend`, by name.
+
+    Raises:
+        ValueError: A setting is not possible, or the pairs cannot be used.
+        RunError: Training failed.
+        KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
+
+    Example:
+        >>> pairs = [(user, item) for user in range(20) for item in range(user % 4, 12, 2)]
+        >>> items = train_recommender(pairs, dim=4, epochs=2, min_count=1)
+        >>> len(items)
+        12
+    """
+    run = Run(workdir)
+    run.settings("recommend", settings)  # refuses a wrong one before anything is read
+    if isinstance(pairs, str | os.PathLike):
+        value, _ = run.corpus(pairs, "pairs")
+    else:
+        value, columns = _write_pairs(run, pairs, settings)
+        settings = {**settings, **columns}
+    run.train("recommend", value, settings)
+    return Items.load(run.path, run)
+
+
+class Items:
+    """A trained recommender.
+
+    Attributes:
+        items: The names of the V items, most frequent first.
+        users: The names of the U users, most frequent first.
+        item_vectors: (V, E) float32. The score of a user and an item is the product of their
+            vectors, plus the mean rating if ratings are predicted. For a model with layers, its
+            inputs.
+        user_vectors: (U, E) float32.
+    """
+
+    def __init__(self, run: Run):
+        from .tasks.recommend.recommend_model import load_recommender
+
+        self._run = run
+        self._trained = load_recommender(run.config_of("recommend"), run.workdir)
+        self.items, self.users = self._trained.items.tokens, self._trained.users.tokens
+        self._item_ids = {name: number for number, name in enumerate(self.items)}
+        self._user_ids = {name: number for number, name in enumerate(self.users)}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Items:
+        """Load the recommender of a workdir.
+
+        Raises:
+            ValueError: The workdir has none.
+            RunError: The workdir has no checkpoint that can be read.
+        """
+        with argument_names():
+            return cls(run or Run(path))
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self.items)
+
+    def __contains__(self, item: Any) -> bool:
+        return str(item) in self._item_ids
+
+    def export(self, path: str | os.PathLike[str], format: str = "vectors", **options: Any) -> None:
+        """Write the model or its vectors to a file or folder.
+
+        Args:
+            format: `vectors`, `faiss`, `word2vec`, `safetensors` or `parquet`.
+            options: Of `lexrow export` for the format.
+
+        Raises:
+            ValueError: There is no such format, or a name cannot be written in it.
+            RunError: The file cannot be written.
+        """
+        path_of_run = self._run.path
+        export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
+
+    @property
+    def workdir(self) -> str:
+        """The folder of the run."""
+        return os.fspath(self._run.path)
+
+    def __repr__(self) -> str:
+        return f"<Items: {len(self.items):,} items, {len(self.users):,} users>"
+
+    @property
+    def item_vectors(self) -> np.ndarray:
+        """See the class."""
+        return self._vectors[1]
+
+    @property
+    def user_vectors(self) -> np.ndarray:
+        """See the class."""
+        return self._vectors[0]
+
+    def recommend(
+        self,
+        users: Any,
+        k: int = 10,
+        candidates: Sequence[Any] | None = None,
+        exclude: Sequence[Any] = (),
+        include_known: bool = False,
+    ) -> Any:
+        """Return the best items of users, each with its score, best first.
+
+        Args:
+            users: Users, or one: then one list is returned instead of a list of lists.
+            k: The number of items.
+            candidates: Rank these items only; None ranks all.
+            exclude: Items to leave out.
+            include_known: Whether to rank items of the user's training pairs as well.
+
+        Raises:
+            KeyError: A user or an item is not known; the message names similar ones.
+
+        Example:
+            >>> [name for name, _ in items.recommend(3, k=1)]
+            ['3']
+        """
+        if k < 1:
+            raise ValueError(f"k={k}: ask for at least one item")
+        is_one = isinstance(users, str) or not isinstance(users, Iterable)
+        names = [users] if is_one else list(users)
+        users_N = _ids(names, self._user_ids, "user")
+        known = None if include_known else self._trained.known
+        left_out = set(_ids(exclude, self._item_ids, "item").tolist())
+        if candidates is not None:
+            allowed_N = _ids(candidates, self._item_ids, "item")
+            found = [self._rank_candidates(user, allowed_N, known, left_out) for user in users_N]
+        else:
+            found = self._rank(users_N, k + len(left_out), known, left_out)
+        ranked = [[(self.items[item], score) for item, score in pairs][:k] for pairs in found]
+        return ranked[0] if is_one else ranked
+
+    def recommend_for(
+        self, items: Sequence[Any], k: int = 10, include_known: bool = False
+    ) -> Ranked:
+        """Return the best items for a person who was not in training, each with its score.
+
+        Args:
+            items: Items that the person chose.
+            k: The number of items.
+            include_known: Whether to rank these items as well.
+
+        Raises:
+            KeyError: An item is not known; the message names similar ones.
+            ValueError: No item is given, or the model predicts ratings.
+        """
+        from .input.user_item_pairs import KnownItems
+        from .tasks.recommend import new_users
+
+        chosen_N = np.unique(_ids(items, self._item_ids, "item")).astype(np.int32)
+        if not len(chosen_N):
+            raise ValueError("items has no item; give at least one")
+        chosen = KnownItems(np.array([0, len(chosen_N)]), chosen_N)
+        model, tables, ranker = self._trained.model, self._trained.tables, self._ranker(k)
+        with argument_names():
+            rows_1D = new_users.solve_rows(model, tables, ranker, chosen)
+        ((_, ids_1K, scores_1K),) = ranker.blocks(
+            np.zeros(1, np.int32), None if include_known else chosen, rows_1D
+        )
+        pairs = zip(ids_1K[0].tolist(), scores_1K[0].tolist(), strict=True)
+        return [(self.items[item], score) for item, score in pairs if item >= 0]
+
+    def similar_items(self, item: Any, k: int = 10) -> Ranked:
+        """Return the items whose vectors are nearest to that of an item by cosine, best first.
+
+        Raises:
+            KeyError: The item is not known; the message names similar ones.
+        """
+        row = int(_ids([item], self._item_ids, "item")[0])
+        return _nearest(self.item_vectors, self.items, row, k)
+
+    def similar_users(self, user: Any, k: int = 10) -> Ranked:
+        """Return the users whose vectors are nearest to that of a user by cosine, best first.
+
+        Raises:
+            KeyError: The user is not known; the message names similar ones.
+        """
+        row = int(_ids([user], self._user_ids, "user")[0])
+        return _nearest(self.user_vectors, self.users, row, k)
+
+    def evaluate(self, pairs: Any, top: str = "", **columns: str) -> dict[str, Any]:
+        """Return the scores of pairs that are not in training, such as `recall@10`.
+
+        Args:
+            pairs: As for `train_recommender`.
+            top: Lengths of the lists to score, such as "10,20"; empty for those of the run.
+            columns: The names of columns, as there.
+
+        Raises:
+            ValueError: No pair can be scored.
+        """
+        from .tasks.recommend import recommend_job
+
+        with argument_names():
+            if isinstance(pairs, str | os.PathLike):
+                value, others = os.fspath(pairs), dict(columns)
+            else:
+                value, others = _write_pairs(self._run, pairs, columns, "scored.csv")
+            config = self._run.config_with(**others, **({"top": top} if top else {}))
+            return recommend_job.evaluate(config, self._run.workdir, value)[1]
+
+    @functools.cached_property
+    def _vectors(self) -> tuple[np.ndarray, np.ndarray]:
+        """The vectors of users and of items."""
+        return self._ranker(1).vectors()
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019  it is traced for each number of items
+    def _ranker(self, k: int) -> Ranker:
+        """Return what finds the k best items of users."""
+        from .tasks.recommend.ranking_metrics import Ranker
+
+        return Ranker(self._trained.model, self._trained.tables, k)
+
+    def _rank(
+        self, users_N: np.ndarray, k: int, known: KnownItems | None, left_out: set[int]
+    ) -> list[list[tuple[int, float]]]:
+        """Return the best items of users as ids, with their scores."""
+        found = []
+        for _, ids_MK, scores_MK in self._ranker(k).blocks(users_N, known):
+            for ids_K, scores_K in zip(ids_MK.tolist(), scores_MK.tolist(), strict=True):
+                pairs = zip(ids_K, scores_K, strict=True)
+                found.append([pair for pair in pairs if pair[0] >= 0 and pair[0] not in left_out])
+        return found
+
+    def _rank_candidates(
+        self, user: int, allowed_N: np.ndarray, known: KnownItems | None, left_out: set[int]
+    ) -> list[tuple[int, float]]:
+        """Return some items in the order of their scores for a user, as ids with scores."""
+        skipped = set(left_out)
+        if known is not None:
+            skipped |= set(known.items_N[slice(*known.starts_U[user : user + 2])].tolist())
+        ids_N = np.array([item for item in allowed_N.tolist() if item not in skipped], np.int32)
+        scores_N = self._ranker(1).ratings(np.full(len(ids_N), user, np.int32), ids_N)
+        order_N = np.lexsort([ids_N, -scores_N])
+        return [(int(ids_N[place]), float(scores_N[place])) for place in order_N]
+
+
+def _ids(names: Sequence[Any], ids: dict[str, int], kind: str) -> np.ndarray:
+    """Return the ids of users or items, (N,) int32; raise KeyError for unknown ones."""
+    found = [ids.get(str(name), ids.get(whole(str(name)))) for name in names]
+    for name, number in zip(names, found, strict=True):
+        if number is None:
+            close = " or ".join(map(repr, close_names(str(name), list(ids))))
+            remedy = f"did you mean {close}?" if close else "give one of the training pairs"
+            raise UnknownNameError(f"{str(name)[:60]!r}: unknown {kind}; {remedy}")
+    return np.array(found, np.int32)
+
+
+def _nearest(vectors_VE: np.ndarray, names: Sequence[str], row: int, k: int) -> Ranked:
+    """Return the k names of highest cosine with that of a row, best first, without it."""
+    lengths_V = np.maximum(np.linalg.norm(vectors_VE, axis=1), np.finfo(np.float32).tiny)
+    cosines_V = (vectors_VE @ vectors_VE[row]) / (lengths_V * lengths_V[row])
+    cosines_V[row] = -np.inf
+    order_K = np.argsort(-cosines_V, kind="stable")[: min(k, len(names) - 1)]
+    return [(names[other], float(cosines_V[other])) for other in order_K]
+
+
+def _write_pairs(
+    run: Run, pairs: Any, settings: dict[str, Any], name: str = "pairs.csv"
+) -> tuple[str, dict[str, str]]:
+    """Write pairs to a file in the workdir; return its path and the settings of its columns.
+
+    Args:
+        settings: May name columns of a table of pandas.
+    """
+    if hasattr(pairs, "columns") and hasattr(pairs, "itertuples"):
+        given = [settings.get(f"{one}_column", "") for one in _COLUMNS]
+        missing = [one for one in given if one and one not in pairs.columns]
+        if missing:
+            raise ValueError(f"pairs has no column {missing[0]!r}; it has {list(pairs.columns)}")
+        chosen = [one for one in given if one] or list(pairs.columns)
+        pairs = pairs[chosen].itertuples(index=False)
+    elif not isinstance(pairs, Iterable):
+        raise ValueError(f"pairs is {type(pairs).__name__}; give a path or pairs")
+    path, width = run.path / name, 0
+    with writing(path) as file:
+        rows = csv.writer(file)
+        for place, pair in enumerate(given_items(pairs)):
+            values = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else []
+            if not place:
+                width = len(values)
+                rows.writerow(_COLUMNS[:width])
+            if not 2 <= width <= 4 or len(values) != width:
+                wanted = f"{width} values, as the first" if place else "a user and an item"
+                raise ValueError(f"pairs[{place}] is {pair!r}, without {wanted}")
+            if any(value is None or value != value for value in values):
+                raise ValueError(f"pairs[{place}] is {pair!r}; a value is missing (None or NaN)")
+            rows.writerow(values)
+        if not width:
+            raise ValueError("pairs has no pair; give at least one")
+    return os.fspath(path), {f"{one}_column": one for one in _COLUMNS[:width]}

@@ -1,0 +1,241 @@
+"""Language models in Python: train them, load them, ask them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .assembly import placing
+from .input.sequences import make_block_tokenizer
+from .input.token_rows import PAD
+from .losses import inference
+from .losses.base import gather_from
+from .tables.row_reads import gather_unique
+from .tasks.language_model import language_model_job
+from .text import vocabulary
+from .text.vocabulary import EOS, UNK
+from .trained import Run, argument_names, takes_settings
+
+_ROW = 256  # tokens that are scored at a time
+
+
+@takes_settings("language_model")
+def train_language_model(
+    corpus: Any, *, workdir: str | os.PathLike[str] | None = None, **settings: Any
+) -> Language:
+    """Train a language model.
+
+    Args:
+        corpus: A path or glob of text files, or an iterable of texts or of lists of tokens, which
+            is read once.
+        workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
+        settings: The flags of `lexrow train --task=language_model`, by name.
+
+    Raises:
+        ValueError: A setting is not possible, or the corpus cannot be used.
+        RunError: Training failed.
+        KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
+
+    Example:
+        >>> model = train_language_model(["a b c"] * 500, dim=8, epochs=1, heldout_share=0.0)
+        >>> len(model)
+        5
+    """
+    run = Run(workdir)
+    run.settings("language_model", settings)  # refuses a wrong one before anything is read
+    value, is_tokens = run.corpus(corpus)
+    if is_tokens:
+        settings = {"tokenizer": "whitespace", **settings}
+    run.train("language_model", value, settings)
+    return Language.load(run.path, run)
+
+
+class Language:
+    """A trained language model.
+
+    A text is predicted from its beginning: its tokens, and `<eos>` at its end. A word without an id
+    of its own is `<unk>`.
+
+    Attributes:
+        tokens: The V words, with `<unk>` and `<eos>`, most frequent first.
+    """
+
+    def __init__(self, run: Run):
+        config = run.config_of("language_model")
+        words = vocabulary.load(str(run.workdir.vocabulary))
+        self._model = language_model_job.make_model(config, words)
+        tables, _ = placing.load_tables(config, self._model, run.workdir)
+        self._gather, self._run = gather_from(tables), run
+        self._split = make_block_tokenizer(config.corpus, words)
+        self._step = tf.function(self._run_cell, autograph=False)
+        self.tokens = words.tokens
+        self._unknown, self._end = map(words.tokens.index, (UNK, EOS))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Language:
+        """Load the language model of a workdir.
+
+        Raises:
+            ValueError: The workdir has none.
+            RunError: The workdir has no checkpoint that can be read.
+        """
+        with argument_names():
+            return cls(run or Run(path))
+
+    def __len__(self) -> int:
+        """Return the number of words."""
+        return len(self.tokens)
+
+    @property
+    def workdir(self) -> str:
+        """The folder of the run."""
+        return os.fspath(self._run.path)
+
+    def __repr__(self) -> str:
+        return f"<Language: {len(self):,} words>"
+
+    def perplexity(self, texts: Iterable[str]) -> float:
+        """Return e to the mean of -log P over all tokens of texts, `<eos>` of each included.
+
+        Example:
+            >>> model.perplexity(["a b c"]) < 5
+            True
+        """
+        scored = [self._score(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        count = sum(tokens for _, tokens in scored)
+        if not count:
+            raise ValueError("texts has no text; give at least one")
+        return math.exp(-sum(log_p for log_p, _ in scored) / count)
+
+    def log_probability(self, text: str) -> float:
+        """Return the natural logarithm of the probability of a text, `<eos>` at its end included.
+
+        Example:
+            >>> model.log_probability("a b c") < 0
+            True
+        """
+        return self._score(text)[0]
+
+    def next_words(self, prompt: str, k: int = 10) -> list[tuple[str, float]]:
+        """Return the k most probable words after a text, each with its probability, best first.
+
+        Example:
+            >>> model.next_words("a", k=1)[0][0]
+            'b'
+        """
+        log_p_V = self._log_probabilities(self._read(self._encode(prompt))[0])
+        best_K = np.argsort(-log_p_V, kind="stable")[:k]
+        return [(self.tokens[word], math.exp(log_p_V[word])) for word in best_K]
+
+    def generate(
+        self,
+        prompt: str = "",
+        tokens: int = 20,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        seed: int | None = None,
+    ) -> str:
+        """Return words that follow a text, drawn one after the other, until `<eos>`.
+
+        `<unk>` is not drawn.
+
+        Args:
+            prompt: The text; it is not part of the result.
+            tokens: The most words to draw.
+            temperature: Logits are divided by it; 0 takes the most probable word.
+            top_k: Draw among this many words, the most probable; 0 among all.
+            seed: Of the draws; None for any.
+
+        Raises:
+            ValueError: The temperature is negative.
+
+        Example:
+            >>> model.generate("a", tokens=2, temperature=0)
+            'b c'
+        """
+        if not temperature >= 0:
+            raise ValueError(f"temperature={temperature}: give 0 or more")
+        generator = np.random.default_rng(seed)
+        hidden_1H, state_1S = self._read(self._encode(prompt))
+        words: list[str] = []
+        while len(words) < tokens:
+            log_p_V = self._log_probabilities(hidden_1H)
+            log_p_V[self._unknown] = -np.inf
+            word = _draw(log_p_V, temperature, top_k, generator)
+            if word == self._end:
+                break
+            words.append(self.tokens[word])
+            hidden_1H, state_1S = self._read([word], state_1S)
+        return " ".join(words)
+
+    def _encode(self, text: str) -> list[int]:
+        """Return the ids of the tokens of a text, without `<eos>` at its end."""
+        line = " ".join(text.splitlines()).encode("utf-8", "replace")
+        return self._split(tf.constant(line)).numpy().tolist()[:-1]
+
+    def _read(
+        self, ids: Sequence[int], state_1S: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Read tokens one by one; return the output of the cell, with a 1, and its state.
+
+        Without a state, `<eos>` is read first, as at the beginning of a text.
+        """
+        if state_1S is None:
+            ids, state_1S = [self._end, *ids], self._empty_state()
+        for number in ids:  # the second token is predicted, and its prediction not used
+            hidden_1H, state_1S = self._step(tf.constant([[number, self._end]]), state_1S)
+        return hidden_1H, state_1S
+
+    def _score(self, text: str) -> tuple[float, int]:
+        """Return log P of the tokens of a text with `<eos>`, and their number."""
+        ids = [self._end, *self._encode(text), self._end]
+        log_p, state_1S = 0.0, self._empty_state()
+        for first in range(0, len(ids) - 1, _ROW):
+            targets_N = np.array(ids[first + 1 : first + 1 + _ROW], np.int32)
+            # Of few lengths, as each is traced.
+            length = 1 << max(len(targets_N) - 1, 0).bit_length()
+            row_L = np.full(length + 1, PAD, np.int32)
+            row_L[: len(targets_N) + 1] = ids[first : first + 1 + _ROW]
+            hidden_NH, state_1S = self._step(tf.constant(row_L[None]), state_1S)
+            hidden_NH = hidden_NH[: len(targets_N)]
+            log_p_N = inference.log_probability(
+                self._model.output, hidden_NH, tf.constant(targets_N), self._gather
+            )
+            log_p += float(tf.reduce_sum(tf.cast(log_p_N, tf.float64)))
+        return log_p, len(ids) - 1
+
+    def _run_cell(self, tokens_1L: tf.Tensor, state_1S: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the outputs of the cell, each with a 1, (T, H + 1), and the state after them."""
+        rows = gather_unique(self._model.input_lookups(tokens_1L), self._gather)
+        model = dataclasses.replace(self._model, streams=1)
+        predictions, state_1S = model.predictions(tokens_1L, rows, state_1S)
+        return predictions.hidden_GND[:, 0], state_1S
+
+    def _empty_state(self) -> tf.Tensor:
+        """Return the state before a text."""
+        return tf.zeros((1, self._model.cell.states * self._model.hidden))
+
+    def _log_probabilities(self, hidden_1H: tf.Tensor) -> np.ndarray:
+        """Return log P of all words, (V,) float32, after an output of the cell."""
+        log_p_V = np.empty(len(self.tokens), np.float32)
+        for ids_M, log_p_1M in inference.distribution(self._model.output, hidden_1H, self._gather):
+            log_p_V[ids_M] = log_p_1M[0]
+        return log_p_V
+
+
+def _draw(
+    log_p_V: np.ndarray, temperature: float, top_k: int, generator: np.random.Generator
+) -> int:
+    """Return a word that is drawn by its logarithm of a probability; see `generate`."""
+    if not temperature:
+        return int(log_p_V.argmax())
+    if 0 < top_k < len(log_p_V):
+        log_p_V = np.where(log_p_V < np.partition(log_p_V, -top_k)[-top_k], -np.inf, log_p_V)
+    # The largest sum with a Gumbel number is a draw from the softmax (Gumbel 1954).
+    return int((log_p_V / temperature + generator.gumbel(size=len(log_p_V))).argmax())

@@ -1,0 +1,269 @@
+"""Classifiers of texts in Python: train them, load them, ask them."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .tasks import trained_vectors
+from .tasks.classify import fasttext_prediction, label_metrics
+from .text.fasttext import model_file
+from .text.fasttext.model_file import LABEL_PREFIX
+from .trained import Run, argument_names, export, takes_settings, writing
+
+# In the file of the texts, between the labels of one: a character that no label should have.
+_BETWEEN = "\x1f"
+_BINS = 10  # of the calibration
+
+
+@takes_settings("classify")
+def train_classifier(
+    texts: Any,
+    labels: Iterable[Any] | None = None,
+    *,
+    workdir: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Texts:
+    """Train a classifier of texts.
+
+    Args:
+        texts: An iterable of texts; or a path or glob of labelled files, without `labels`.
+        labels: The label of each text, or a list of its labels.
+        workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
+        settings: The flags of `lexrow train --task=classify`, by name.
+
+    Raises:
+        ValueError: A setting is not possible, or texts and labels cannot be used.
+        RunError: Training failed.
+        KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
+
+    Example:
+        >>> texts = train_classifier(["good", "bad"] * 50, ["yes", "no"] * 50, dim=4, epochs=5)
+        >>> texts.labels
+        ['no', 'yes']
+    """
+    run = Run(workdir)
+    run.settings("classify", settings)  # refuses a wrong one before anything is read
+    if labels is None:
+        value, _ = run.corpus(texts, "texts")
+    else:
+        value = _write_labelled(run, texts, labels)
+        columns = {"text_column": "text", "label_column": "label", "label_separator": _BETWEEN}
+        settings = {**columns, **settings}
+    run.train("classify", value, settings)
+    return Texts.load(run.path, run)
+
+
+class Texts:
+    """A trained classifier of texts.
+
+    Attributes:
+        labels: The C labels, most frequent first.
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[str],
+        score: Callable[[list[bytes]], Iterator[np.ndarray]],
+        run: Run | None = None,
+    ):
+        self.labels, self._score, self._run = list(labels), score, run
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Texts:
+        """Load the classifier of a workdir, or of a file of fastText (.bin or .ftz).
+
+        Raises:
+            ValueError: The file is no classifier, or the workdir has none.
+            RunError: The workdir has no checkpoint that can be read.
+        """
+        with argument_names():
+            if not os.path.isdir(path):
+                return cls(*_load_fasttext(os.fspath(path)))
+            run = run or Run(path)
+            from .tasks.classify import classify_model
+
+            config = run.config_of("classify")
+            classifier, words, labels = classify_model.load_classifier(config, run.workdir)
+            score = classify_model.make_scorer(classifier, config, words, len(labels.tokens))
+            return cls(labels.tokens, score, run)
+
+    def predict_proba(self, texts: str | Iterable[str]) -> np.ndarray:
+        """Return the probability of each label for each text, (N, C) float32, as `labels`.
+
+        Args:
+            texts: N texts; or one, whose probabilities are (C,).
+
+        Raises:
+            ValueError: An item is not a text.
+        """
+        given = _as_bytes([texts] if isinstance(texts, str) else texts)
+        empty = np.zeros((0, len(self.labels)), np.float32)
+        chances_NC = np.concatenate([empty, *self._score(given)])
+        return chances_NC[0] if isinstance(texts, str) else chances_NC
+
+    def predict(self, texts: str | Iterable[str], k: int | None = None) -> Any:
+        """Return the most probable label of each text.
+
+        Args:
+            texts: Texts; for a single one, a single result is returned.
+            k: How many labels to return for a text, each with its probability, most probable
+                first. None: the label alone.
+
+        Raises:
+            ValueError: An item is not a text, or k is below 1.
+
+        Example:
+            >>> texts.predict(["a good film"])
+            ['yes']
+        """
+        if k is not None and k < 1:
+            raise ValueError(f"k={k}: ask for at least one label")
+        chances_NC = np.atleast_2d(self.predict_proba(texts))
+        order_NK = np.argsort(-chances_NC, axis=1, kind="stable")[:, : k or 1]
+        found: list[Any] = [
+            [(self.labels[label], float(chances_C[label])) for label in order_K]
+            for chances_C, order_K in zip(chances_NC, order_NK.tolist(), strict=True)
+        ]
+        if k is None:
+            found = [pairs[0][0] for pairs in found]
+        return found[0] if isinstance(texts, str) else found
+
+    def evaluate(self, texts: Iterable[str], labels: Iterable[Any]) -> dict[str, Any]:
+        """Return the scores of texts with known labels.
+
+        Args:
+            labels: The label of each text, or a list of its labels.
+
+        Returns:
+            `accuracy` (or, if a text has several labels, `precision_at_1`, `recall_at_1` and
+            others), the means `macro_precision`, `macro_recall` and `macro_f1`, by label those of
+            `labels`, `confusion` (C + 1, C + 1): texts by actual and by most probable label, the
+            last for labels that are not known, and `calibration_error`: how far the probability
+            of the most probable label is from the share that is right, in ten bins of probability
+            (Guo et al. 2017, equation 3).
+
+        Raises:
+            ValueError: There are not as many labels as texts.
+        """
+        texts, wanted = list(texts), [_listed(label) for label in labels]
+        if len(texts) != len(wanted):
+            raise ValueError(f"{len(texts)} texts and {len(wanted)} labels; give as many of both")
+        if not texts:
+            raise ValueError("texts has no text; give at least one")
+        chances_NC = self.predict_proba(texts)
+        ids = {label: number for number, label in enumerate(self.labels)}
+        labels_M = np.array([ids.get(label, -1) for names in wanted for label in names])
+        counts_N = np.array([len(names) for names in wanted])
+        tally = label_metrics.count_predictions(
+            chances_NC, labels_M, counts_N, bool((counts_N > 1).any())
+        )
+        first_N, size = chances_NC.argmax(axis=1), len(self.labels) + 1
+        confusion = np.zeros((size, size), np.int64)
+        np.add.at(confusion, (labels_M, np.repeat(first_N, counts_N)), 1)
+        answers = zip(first_N, wanted, strict=True)
+        right_N = [self.labels[first] in names for first, names in answers]
+        return {
+            **label_metrics.summary(tally, self.labels),
+            "confusion": confusion,
+            "calibration_error": _calibration_error(chances_NC.max(axis=1), np.array(right_N)),
+        }
+
+    def export(
+        self, path: str | os.PathLike[str], format: str = "fasttext", **options: Any
+    ) -> None:
+        """Write the model or its vectors to a file or folder.
+
+        Args:
+            format: `fasttext`, `fasttext_quantized` or `saved_model`; for the vectors of its
+                words `word2vec`, `word2vec_binary`, `safetensors`, `parquet` or `static_embedding`.
+            options: Of `lexrow export` for the format.
+
+        Raises:
+            ValueError: There is no such format, or a name cannot be written in it.
+            RunError: The file cannot be written.
+        """
+        if self._run is None:
+            raise ValueError("this is a file of fastText; copy it, or train a classifier")
+        path_of_run = self._run.path
+        export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
+
+    @property
+    def workdir(self) -> str | None:
+        """The folder of the run; None for a file of fastText."""
+        return os.fspath(self._run.path) if self._run else None
+
+    def __repr__(self) -> str:
+        return f"<Texts: {len(self.labels):,} labels>"
+
+
+def _calibration_error(chances_N: np.ndarray, right_N: np.ndarray) -> float:
+    """Return the mean distance of probability and share of right predictions over the bins."""
+    bins_N = np.minimum((chances_N * _BINS).astype(int), _BINS - 1)
+    gaps = np.bincount(bins_N, chances_N - right_N, _BINS)
+    return float(np.abs(gaps).sum() / len(chances_N))
+
+
+def _load_fasttext(path: str) -> tuple[list[str], Callable[[list[bytes]], Iterator[np.ndarray]]]:
+    """Return the labels of a classifier of fastText, and its function of texts in UTF-8."""
+    model = model_file.load(path, is_supervised=True)
+    predict = fasttext_prediction.make_predictor(model)
+    names = [label.decode(errors="replace") for label in model.dictionary.labels]
+    labels = [name.removeprefix(LABEL_PREFIX) for name in names]
+    ids = {label: number for number, label in enumerate(labels)}
+
+    def score(texts: list[bytes]) -> Iterator[np.ndarray]:
+        """Yield the probabilities of the labels of each text, (1, C)."""
+        for pairs in predict(texts, len(labels), -1.0):  # also those that are rounded to 0
+            chances_1C = np.zeros((1, len(labels)), np.float32)
+            for label, chance in pairs:
+                chances_1C[0, ids[label]] = chance
+            yield chances_1C
+
+    return labels, score
+
+
+def _write_labelled(run: Run, texts: Any, labels: Iterable[Any]) -> str:
+    """Write texts and their labels to a file in the workdir, and return its path."""
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise ValueError(f"texts is {type(texts).__name__}; give a list of texts beside labels")
+    path, missing, count = run.path / "texts.csv", object(), -1
+    with writing(path) as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label"])
+        for count, (text, label) in enumerate(
+            itertools.zip_longest(texts, labels, fillvalue=missing)
+        ):
+            if text is missing or label is missing:
+                fewer = "texts" if text is missing else "labels"
+                raise ValueError(f"{fewer} has only {count} items; give a label for each text")
+            if not isinstance(text, str):
+                raise ValueError(f"texts[{count}] is {type(text).__name__}, and not a text")
+            rows.writerow([text, _BETWEEN.join(_listed(label, f"labels[{count}]"))])
+        if count < 0:
+            raise ValueError("texts has no text; give at least one")
+    return os.fspath(path)
+
+
+def _listed(label: Any, name: str = "labels") -> list[str]:
+    """Return the labels of a text as a list; one alone is a list of one."""
+    is_one = isinstance(label, str | bytes) or not isinstance(label, Iterable)
+    labels = [label] if is_one else list(label)
+    for one in labels:
+        if one is None or one != one:  # NaN, in any type of number
+            raise ValueError(f"{name} is no label, but None or NaN; give each text a label")
+    return [str(one) for one in labels]
+
+
+def _as_bytes(texts: Iterable[Any]) -> list[bytes]:
+    """Return texts in UTF-8; raise ValueError if an item is no text."""
+    given = list(texts)
+    for place, text in enumerate(given):
+        if not isinstance(text, str):
+            raise ValueError(f"texts[{place}] is {type(text).__name__}, and not a text")
+    return [text.encode("utf-8", "replace") for text in given]

@@ -1,0 +1,320 @@
+"""Train from Python: the texts that a program gives, the settings by name, and the result."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import itertools
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from .checkpoints.workdir import Workdir, read_settings
+from .cli import startup
+from .errors import StoppedError, UsageError
+from .exporting.formats import FORMATS, OPTIONS, SHARED
+from .settings import Config, flag_values
+from .settings.checks import make_config
+from .settings.setting import fault
+from .system.files import replacing
+from .text.fasttext import model_file
+from .text.phrase_table import join_words
+from .types import WordVectors
+
+# The file of a workdir with the texts that a program gave.
+_TEXTS = "texts.txt"
+
+# Settings that say how a command ends or what it prints, and those that have an argument.
+_OF_COMMANDS = frozenset({"task", "workdir", "corpus", "plan_only", "data_dir"})
+# Settings that people change most, which a signature names first.
+_FIRST = frozenset({"dim", "epochs", "learning_rate", "loss", "min_count", "seed", "window"})
+_PREFIX = "lexrow-"
+# By task, the module and the class of what a program gets.
+_KINDS = {
+    "words": ("words", "Words"),
+    "classify": ("texts", "Texts"),
+    "recommend": ("items", "Items"),
+    "language_model": ("language", "Language"),
+}
+_KEPT: list[Run] = []  # until the end of the process, as a message names their folders
+
+
+def takes_settings(task: str) -> Callable[[Callable], Callable]:
+    """Return a decorator that shows the settings of a task in the signature of a function.
+
+    The function takes them as `**settings`; `help()` then lists each with its type and default.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        """Set the signature of the function, and return it."""
+        own = inspect.signature(function)
+        parameters = [one for one in own.parameters.values() if one.kind != one.VAR_KEYWORD]
+        taken = {one.name for one in parameters} | _OF_COMMANDS
+        fields = flag_values.fields_of(flag_values.TASKS[task])
+        for name in sorted(fields.keys() - taken, key=lambda name: (name not in _FIRST, name)):
+            kind, default = inspect.Parameter.KEYWORD_ONLY, fields[name].default
+            parameter = inspect.Parameter(name, kind, default=default)
+            parameters.append(parameter.replace(annotation=fields[name].type))
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+class Run:
+    """The workdir of a run that a Python program trains or has loaded.
+
+    Args:
+        path: The workdir. None: a temporary one, which is deleted with this object.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None):
+        self.path = Path(path or tempfile.mkdtemp(prefix=_PREFIX))
+        if path is None:
+            weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    @property
+    def workdir(self) -> Workdir:
+        """The workdir."""
+        return Workdir(self.path)
+
+    @property
+    def config(self) -> Any:
+        """The settings of the run, of the class of its task."""
+        return flag_values.from_names(read_settings(self.path))
+
+    def config_of(self, task: str) -> Any:
+        """Return the settings of the run; raise ValueError if it is not of a task."""
+        found = read_settings(self.path).get("task")
+        if found != task:
+            other = f", but one of task={found}" if found else ""
+            raise ValueError(f"{self.path}: no run of task={task} there{other}; name another")
+        return self.config
+
+    @property
+    def epochs(self) -> int:
+        """The epochs that the run has completed."""
+        from .checkpoints.checkpoint import newest_position  # it imports TensorFlow
+
+        position = newest_position(self.workdir.checkpoints)
+        return position.epoch if position else 0
+
+    def corpus(self, texts: Any, argument: str = "corpus") -> tuple[str, bool]:
+        """Return the value of --corpus for the texts of a program, and whether these are tokens.
+
+        Texts that are in no file are written to one in the workdir, as every epoch reads them and
+        so does a run that goes on. They are read once. A line break in a text becomes a blank, and
+        a blank in a token the sign that joins phrases, as in `new_york`.
+
+        Args:
+            texts: A string is a value of --corpus, which names files; a path is a file. An iterable
+                has texts, lists of tokens, or paths.
+            argument: The name of the argument, for messages.
+
+        Raises:
+            ValueError: There is no text, or an item is neither a text nor a list of tokens.
+        """
+        if isinstance(texts, str):
+            return texts, False
+        if isinstance(texts, os.PathLike):
+            return os.fspath(texts), False
+        if not isinstance(texts, Iterable):
+            raise ValueError(f"{argument} is {type(texts).__name__}; give a path or texts")
+        items = iter(texts)
+        first = next(items, None)
+        if first is None:
+            raise ValueError(f"{argument} has no text; give at least one")
+        items = itertools.chain([first], items)
+        if isinstance(first, os.PathLike):
+            return ",".join(map(os.fspath, items)), False
+        path = self.path / _TEXTS
+        is_tokens = not isinstance(first, str)
+        with writing(path) as file:
+            for place, item in enumerate(given_items(items)):
+                file.write(_line(item, is_tokens, f"{argument}[{place}]"))
+        return os.fspath(path), is_tokens
+
+    def config_with(self, **values: Any) -> Any:
+        """Return the settings of the run with other values; raise ValueError for wrong ones."""
+        with argument_names():
+            for name, value in values.items():
+                field = flag_values.fields()[name]
+                if wrong := fault(field, value):
+                    raise UsageError(f"{name}={value}: {wrong}")
+        return flag_values.from_names({**read_settings(self.path), **values})
+
+    def settings(self, task: str, given: Mapping[str, Any], corpus: str = "") -> Config:
+        """Return the settings of training, with those of the workdir where none are given.
+
+        Raises:
+            ValueError: A setting is not possible.
+        """
+        for name in given.keys() & _OF_COMMANDS:
+            raise ValueError(f"{name} is no setting of this function; leave it out")
+        stored = read_settings(self.path)
+        kept = stored if stored.get("task", task) == task else {}
+        values = {**kept, "task": task, **given, **({"corpus": corpus} if corpus else {})}
+        with argument_names():
+            return make_config({name: values[name] for name in values if name != "workdir"})
+
+    def train(self, task: str, corpus: str, settings: Mapping[str, Any]) -> None:
+        """Train a task in this workdir, from its newest checkpoint if it has one.
+
+        Args:
+            corpus: Value of --corpus.
+            settings: Flag name -> value.
+
+        Raises:
+            ValueError: A setting is not possible, or the corpus cannot be used.
+            RunError: Training failed.
+            KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
+        """
+        config = self.settings(task, settings, corpus)
+        with argument_names():
+            start_tensorflow()
+            from .training.run import train_and_evaluate
+
+            try:
+                train_and_evaluate(config, self.path, is_quiet=True)
+            except StoppedError as error:
+                _KEPT.append(self)
+                kept = f"what was trained is kept: lexrow.load({str(self.path)!r})"
+                raise KeyboardInterrupt(kept) from error
+
+
+def start_tensorflow() -> None:
+    """Import TensorFlow without the messages of its C++ code, if the program has not done it.
+
+    A program with several threads gets the messages, as they are hidden for the whole process.
+    """
+    if "tensorflow" not in sys.modules and threading.active_count() == 1:
+        startup.start_tensorflow()
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[TextIO]:
+    """Yield a new file of UTF-8, which replaces the file of this name if the block succeeds.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    try:
+        with (
+            replacing(path) as temporary,
+            open(temporary, "w", encoding="utf-8", errors="replace", newline="") as file,
+        ):
+            yield file
+    except _SourceError as error:
+        raise error.__cause__ from None
+
+
+class _SourceError(Exception):
+    """Its cause is what an iterable of the program raised, which may be an OSError, too."""
+
+
+def given_items(items: Iterable[Any]) -> Iterator[Any]:
+    """Yield the items of a program within `writing`, which raises an error of theirs as it is."""
+    try:
+        yield from items
+    except Exception as error:
+        raise _SourceError from error
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Load what a workdir or a file of vectors holds.
+
+    Args:
+        path: The workdir of a run, a file of word vectors (word2vec, GloVe, fastText), or a
+            classifier of fastText.
+
+    Returns:
+        `Words`, `Texts`, `Items` or `Language`.
+
+    Raises:
+        FileNotFoundError: There is no such file or folder.
+        ValueError: The file is of no such kind, or the workdir has no run.
+        RunError: The workdir has no checkpoint that can be read.
+    """
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{os.fspath(path)}: no such file or folder; check the path")
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        kind = read_settings(path).get("task", "words")
+    else:
+        kind = "classify" if model_file.is_classifier(path) else "words"
+    module, name = _KINDS[kind]
+    return getattr(importlib.import_module(f".{module}", __package__), name).load(path)
+
+
+def _line(item: Any, is_tokens: bool, name: str) -> str:
+    """Return a text, or the tokens of one, as a line of a file; raise ValueError for others."""
+    if not is_tokens and isinstance(item, str):
+        return " ".join(item.splitlines()) + "\n"
+    is_list = isinstance(item, Sequence) and not isinstance(item, str | bytes)
+    if is_tokens and is_list and all(isinstance(token, str) for token in item):
+        return " ".join(map(join_words, item)) + "\n"
+    wanted = "list of tokens" if is_tokens else "text"
+    raise ValueError(f"{name} is {type(item).__name__}, and not a {wanted} as those before it")
+
+
+def export(
+    path: str | os.PathLike[str],
+    format: str,
+    vectors: Callable[[], WordVectors],
+    run: Run | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Write the result of a run, or vectors of a file, in a format of `lexrow export`.
+
+    Args:
+        vectors: Returns the vectors, for a format of vectors.
+        run: The run; None for vectors of a file.
+        options: Those of the format, by name.
+
+    Raises:
+        ValueError: There is no such format for the task, or it has no such option.
+        RunError: The file cannot be written.
+    """
+    formats: Mapping[str, Callable[..., str]] = {}
+    config = Config()
+    if run is not None:
+        from .tasks import all_tasks
+
+        config = run.config
+        formats = all_tasks.EXPORTS.get(config.run.task, {})
+        run.workdir.check_output(os.fspath(path))
+    known = dict.fromkeys((*formats, *SHARED.get(config.run.task, FORMATS)))
+    if format not in known:
+        raise ValueError(f"format={format!r}: no such format here; choose from {', '.join(known)}")
+    for name in options.keys() - {*OPTIONS.get(format, ())}:
+        raise ValueError(f"{name} means nothing to format={format!r}; leave it out")
+    with argument_names({"output=": "path="}):
+        if format in formats:
+            formats[format](config, run.workdir, os.fspath(path), **options)
+        else:
+            FORMATS[format](vectors(), os.fspath(path), config.corpus, **options)
+
+
+@contextlib.contextmanager
+def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Raise each UsageError of the context with the names of arguments instead of flags.
+
+    Args:
+        names: Further texts to replace in the message, after `--` is removed from flags.
+    """
+    try:
+        yield
+    except UsageError as error:
+        text = re.sub(r"--(?:no(?=[a-z_]+[;,:]))?(?=[a-z])", "", str(error))
+        for name, argument in (names or {}).items():
+            text = text.replace(name, argument)
+        error.args = (text,)
+        raise

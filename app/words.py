@@ -1,0 +1,378 @@
+"""Word vectors in Python: train them, load them, ask them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from .errors import UnknownNameError
+from .evaluation import lexicon, nearest_words, score_report
+from .evaluation.benchmarks import Score
+from .settings import CorpusConfig
+from .text import vector_files
+from .text.phrase_table import join_words
+from .text.unicode_rules import normalize
+from .trained import Run, argument_names, export, takes_settings
+from .types import WordVectors
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from gensim.models import KeyedVectors
+
+    from .text.tokenize import Tokenizer
+
+_TEXTS = 4096  # that are split at a time
+_BY_WORD = ("words", "matrix", "norms")  # the fields of a lexicon with an entry for each word
+Query: TypeAlias = str | np.ndarray
+
+
+@takes_settings("words")
+def train_words(
+    corpus: Any, *, workdir: str | os.PathLike[str] | None = None, **settings: Any
+) -> Words:
+    """Train word vectors.
+
+    Args:
+        corpus: A path or glob of text files, or an iterable of texts or of lists of tokens, which
+            is read once.
+        workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
+        settings: The flags of `lexrow train --task=words`, by name.
+
+    Raises:
+        ValueError: A setting is not possible, or the corpus cannot be used.
+        RunError: Training failed.
+        KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
+
+    Example:
+        >>> words = train_words([["a", "b", "c"]] * 100, dim=4, epochs=1)
+        >>> sorted(words.tokens)
+        ['a', 'b', 'c']
+    """
+    run = Run(workdir)
+    run.settings("words", settings)  # refuses a wrong one before anything is read
+    value, is_tokens = run.corpus(corpus)
+    if is_tokens:
+        settings = {"tokenizer": "whitespace", **settings}
+    run.train("words", value, settings)
+    return Words.load(run.path, run)
+
+
+class Words:
+    """Words and their vectors, most frequent word first.
+
+    Attributes:
+        tokens: The V words.
+        vectors: Their vectors, (V, D) float32.
+        counts: Occurrences in the training text, (V,) int64; None if they are not known.
+    """
+
+    def __init__(self, vectors: WordVectors, run: Run | None = None):
+        self._all, self._run = vectors, run
+        self.tokens, self.vectors, self.counts = vectors.tokens, vectors.matrix, vectors.counts
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Words:
+        """Load the words of a workdir, or of a file of word2vec, GloVe or fastText.
+
+        Raises:
+            ValueError: The file cannot be read, or the workdir has no run.
+            RunError: The workdir has no checkpoint that can be read.
+        """
+        with argument_names():
+            if not os.path.isdir(path):
+                return cls(vector_files.read(os.fspath(path)))
+            from .tasks import trained_vectors
+
+            return cls(trained_vectors.load(os.fspath(path)), run or Run(path))
+
+    @property
+    def workdir(self) -> str | None:
+        """The folder of the run; None for vectors of a file."""
+        return os.fspath(self._run.path) if self._run else None
+
+    def __len__(self) -> int:
+        """Return the number of words."""
+        return len(self.tokens)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tokens)
+
+    def __contains__(self, word: str) -> bool:
+        """Return whether a word has a vector, of its own or of its n-grams."""
+        is_row = isinstance(word, str) and self._rows([word])[0] is not None
+        return is_row or not nearest_words.find_unknown(self._lexicon, [word])
+
+    def __getitem__(self, word: str | Sequence[str]) -> np.ndarray:
+        """Return the vector of a word, (D,) float32, or those of N words, (N, D).
+
+        Raises:
+            KeyError: A word has no vector; the message names similar words.
+        """
+        names = [word] if isinstance(word, str) else list(word)
+        vectors_ND = self._lookup(names)
+        return vectors_ND[0] if isinstance(word, str) else vectors_ND
+
+    def __repr__(self) -> str:
+        return f"<Words: {len(self):,} words, {self.vectors.shape[1]} columns>"
+
+    @functools.cached_property
+    def _lexicon(self) -> lexicon.Lexicon:
+        return lexicon.make_lexicon(self._all, "exact")
+
+    def most_similar(
+        self,
+        positive: Query | Sequence[Query] = (),
+        negative: Query | Sequence[Query] = (),
+        topn: int = 10,
+        restrict_to: int = 0,
+    ) -> list[tuple[str, float]]:
+        """Return the words nearest to a sum of words by cosine, best first, without these words.
+
+        Args:
+            positive: Words, or vectors (D,), that are added as unit vectors.
+            negative: Words or vectors that are subtracted.
+            topn: The number of words to return.
+            restrict_to: Search only this many words, the most frequent; 0 searches all.
+
+        Raises:
+            KeyError: A word has no vector; the message names similar words.
+            ValueError: No word is given, or the sum is zero.
+
+        Example:
+            >>> words.most_similar(positive=["king", "woman"], negative=["man"])[0][0]
+            'queen'
+        """
+        if topn < 1:
+            raise ValueError(f"topn={topn}: ask for at least one word")
+        if restrict_to < 0:
+            raise ValueError(f"restrict_to={restrict_to}: give a number of words, or 0 for all")
+        added, subtracted = _listed(positive), _listed(negative)
+        given = [*added, *subtracted]
+        if not given:
+            raise ValueError("no word is given; give at least one")
+        signs = np.array([1] * len(added) + [-1] * len(subtracted), np.float32)
+        words = [one for one in given if isinstance(one, str)]
+        units = iter(self._units(words))
+        rows_ND = np.array(
+            [next(units) if isinstance(one, str) else self._unit(one) for one in given]
+        )
+        query_D = signs @ rows_ND
+        if np.linalg.norm(query_D) < 1e-5:  # unit vectors that cancel leave rounding errors
+            raise ValueError("the words cancel out; give different ones")
+        excluded = [row for word in words for row in lexicon.find_rows(self._lexicon, word)]
+        searched = self._lexicon
+        if restrict_to:
+            parts = {name: getattr(searched, name)[:restrict_to] for name in _BY_WORD}
+            searched = searched._replace(**parts)
+        found = lexicon.nearest_rows(searched, query_D[None], topn, [excluded])
+        pairs = zip(*(one[0].tolist() for one in found), strict=True)
+        return [(searched.words[row], cosine) for row, cosine in pairs if row >= 0]
+
+    def similarity(self, first: str, second: str) -> float:
+        """Return the cosine of two words; raise KeyError if one has no vector.
+
+        Example:
+            >>> words.similarity("king", "king")
+            1.0
+        """
+        units_2D = self._units([first, second])
+        return float(units_2D[0] @ units_2D[1])
+
+    def evaluate(
+        self,
+        benchmarks: Sequence[str] | None = None,
+        pairs: Sequence[str] = (),
+        analogies: Sequence[str] = (),
+        restrict_to: int = 0,
+    ) -> dict[str, Score]:
+        """Return scores by name: WordSim-353, SimLex-999 and analogies, and those of own files.
+
+        Args:
+            benchmarks: Names of `ws353`, `simlex999`, `analogy`, which come with gensim. None: all
+                that are installed.
+            pairs: Files of word pairs; a line has two words and a score.
+            analogies: Files of analogies; a line has four words.
+            restrict_to: Use only this many words, the most frequent; 0 uses all.
+
+        Raises:
+            ValueError: There is no such benchmark, or a file cannot be read.
+        """
+        with argument_names():
+            scores = score_report.run(self._all, benchmarks, pairs, analogies, restrict=restrict_to)
+        return {score.name: score for score in scores}
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return the tokens of a text, as training made them; of a file, cut at white space.
+
+        Example:
+            >>> words.tokenize("The king")
+            ['The', 'king']
+        """
+        return self._tokenize([text])[0]
+
+    def encode(self, texts: str | Iterable[str], sif: float = 0.0) -> np.ndarray:
+        """Return the vectors of texts, (N, D) float32: the means of the vectors of their words.
+
+        A text without a known word has a vector of zeros.
+
+        Args:
+            texts: N texts, or one, whose vector is (D,).
+            sif: a of the weight a / (a + share of the word in the training text) of each word
+                (smooth inverse frequency; Arora, Liang and Ma 2017, algorithm 1, without the
+                removal of the first component), such as 1e-3. With 0, no word is weighted.
+
+        Raises:
+            ValueError: Weights need counts of words, which are not known.
+        """
+        given = [texts] if isinstance(texts, str) else list(texts)
+        if sif and self.counts is None:
+            raise ValueError(f"sif={sif:g} needs counts of words, which a file of vectors lacks")
+        tokens = self._tokenize(given)
+        known = {word: None for text in tokens for word in text}
+        known = dict.fromkeys(word for word in known if word in self)
+        vectors_UD = self._lookup(list(known))
+        if sif:
+            shares_U = np.array([self._count(word) for word in known]) / self.counts.sum()
+            vectors_UD = vectors_UD * (sif / (sif + shares_U))[:, None]
+        place = {word: number for number, word in enumerate(known)}
+        means_ND = np.zeros((len(given), self.vectors.shape[1]), np.float32)
+        for mean_D, text in zip(means_ND, tokens, strict=True):
+            rows = [place[word] for word in text if word in place]
+            if rows:
+                mean_D[:] = vectors_UD[rows].mean(axis=0)
+        return means_ND[0] if isinstance(texts, str) else means_ND
+
+    def export(
+        self, path: str | os.PathLike[str], format: str = "word2vec", **options: Any
+    ) -> None:
+        """Write the vectors to a file or folder.
+
+        Args:
+            format: `word2vec`, `word2vec_binary`, `fasttext`, `saved_model`, `projector`,
+                `safetensors`, `parquet` or `static_embedding`.
+            options: Of `lexrow export` for the format, such as `sif`.
+
+        Raises:
+            ValueError: There is no such format, or a word cannot be written in it.
+            RunError: The file cannot be written.
+        """
+        export(path, format, lambda: self._all, self._run, options)
+
+    def to_gensim(self) -> KeyedVectors:
+        """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words."""
+        from gensim.models import KeyedVectors
+
+        keyed = KeyedVectors(self.vectors.shape[1])
+        keyed.add_vectors(self.tokens, self.vectors)
+        if self.counts is not None:
+            keyed.expandos["count"] = np.asarray(self.counts)
+        return keyed
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the vectors as a table of pandas, whose index are the words."""
+        import pandas as pd
+
+        return pd.DataFrame(self.vectors, index=pd.Index(self.tokens, name="token"))
+
+    def train(self, corpus: Any, epochs: int = 1, **settings: Any) -> Words:
+        """Train on with more text, whose new words get vectors, too; return the words then.
+
+        Args:
+            corpus: As for `train_words`.
+            epochs: Passes over this text.
+            settings: Further settings that differ from those of the run.
+
+        Raises:
+            ValueError: These are vectors of a file, or a setting is not possible.
+            RunError: Training failed.
+        """
+        if self._run is None:
+            raise ValueError("these are vectors of a file; train words with train_words first")
+        value, _ = self._run.corpus(corpus)
+        done = self._run.epochs + epochs
+        self._run.train("words", value, {"epochs": done, "grow_vocab": True, **settings})
+        run = self._run
+        vars(self).clear()
+        vars(self).update(vars(Words.load(run.path, run)))
+        return self
+
+    @functools.cached_property
+    def _split(self) -> Tokenizer:
+        """The function that splits texts."""
+        from .text.tokenize import make_tokenizer  # it imports TensorFlow
+
+        config = self._run.config.corpus if self._run else CorpusConfig()
+        return make_tokenizer(config)
+
+    def _tokenize(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the tokens of each text."""
+        return [
+            [token.decode() for token in tokens]
+            for first in range(0, len(texts), _TEXTS)
+            for tokens in self._split(
+                [text.encode("utf-8", "replace") for text in texts[first : first + _TEXTS]]
+            ).to_list()
+        ]
+
+    @functools.cached_property
+    def _row_of(self) -> dict[str, int]:
+        """The row of each word, in the form of the training text; of equal ones, the first."""
+        names = normalize(self.tokens, self._all.form)
+        return {name: row for row, name in reversed([*enumerate(names)])}
+
+    def _rows(self, words: Sequence[str]) -> list[int | None]:
+        """Return the row of each word, None for a word without one."""
+        keys = normalize(words, self._all.form)
+        return [self._row_of.get(key, self._row_of.get(join_words(key))) for key in keys]
+
+    def _count(self, word: str) -> int:
+        """Return how often a word occurs in the training text."""
+        row = self._rows([word])[0]
+        return 0 if row is None else int(self.counts[row])
+
+    def _lookup(self, words: Sequence[str]) -> np.ndarray:
+        """Return the vectors of words, (N, D) float32; raise KeyError if one has none."""
+        rows = self._rows(words)
+        unseen = [word for word, row in zip(words, rows, strict=True) if row is None]
+        self._check(unseen)
+        vectors_ND = self.vectors[[row or 0 for row in rows]]
+        if unseen:
+            from .text.subwords import compose_unseen  # it imports TensorFlow
+
+            places = [place for place, row in enumerate(rows) if row is None]
+            keys = normalize(unseen, self._all.form)
+            vectors_ND[places] = compose_unseen(keys, self._all.ngrams)
+        return vectors_ND
+
+    def _units(self, words: Sequence[str]) -> np.ndarray:
+        """Return the vectors of words, divided by their length, (N, D); raise KeyError."""
+        self._check(words)
+        return lexicon.unit_vectors(self._lexicon, words)[0]
+
+    def _unit(self, vector: Any) -> np.ndarray:
+        """Return a vector divided by its length, (D,) float32; raise ValueError if it has none."""
+        vector, columns = np.asarray(vector, np.float64), self.vectors.shape[1]
+        if vector.shape != (columns,):
+            raise ValueError(
+                f"a vector has the shape {vector.shape}; give one of {columns} columns"
+            )
+        length = np.linalg.norm(vector)
+        if not length or not np.isfinite(length):
+            raise ValueError("a vector is zero or not finite; give another")
+        return np.asarray(vector / length, np.float32)
+
+    def _check(self, words: Sequence[str]) -> None:
+        """Raise KeyError if a word has no vector."""
+        unknown = nearest_words.find_unknown(self._lexicon, words)
+        if unknown:
+            raise UnknownNameError(nearest_words.explain_unknown(self._lexicon, unknown[0]))
+
+
+def _listed(queries: Query | Sequence[Query]) -> list[Query]:
+    """Return words or vectors as a list; one alone is a list of one."""
+    is_one = isinstance(queries, str) or getattr(queries, "ndim", 0) == 1
+    return [queries] if is_one else list(queries)  # type: ignore[list-item]

@@ -1,0 +1,124 @@
+"""Recommenders in Python."""
+
+from __future__ import annotations
+
+import doctest
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import app as lexrow
+from app import items as module
+from app.items import Items
+
+FAST = {"dim": 8, "epochs": 3, "min_count": 1, "heldout_share": 0.0}
+# Even users choose even items, odd users odd ones, each but one of them.
+PAIRS = [(u, i) for u in range(24) for i in range(u % 2, 12, 2) if i // 2 != u // 2 % 6]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Items:
+    path = tmp_path_factory.mktemp("door") / "run"
+    return lexrow.train_recommender(PAIRS, workdir=path, **FAST)
+
+
+def test_examples(trained):
+    examples = {"train_recommender": lexrow.train_recommender, "items": trained}
+    for test in doctest.DocTestFinder().find(module, globs=examples):
+        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+
+
+def test_recommending(trained):
+    assert sorted(map(int, trained.items)) == list(range(12))
+    assert sorted(map(int, trained.users)) == list(range(24))
+    best = trained.recommend([0, "3"], k=1)
+    assert [pairs[0][0] for pairs in best] == ["0", "3"]  # the one that each has not chosen
+    known = {str(i) for u, i in PAIRS if u == 0}
+    assert not known & {item for item, _ in trained.recommend(0, k=12)}
+    assert known <= {item for item, _ in trained.recommend(0, k=12, include_known=True)}
+    assert trained.recommend(0, k=1, exclude=[0])[0][0] != "0"
+    assert trained.recommend([], k=2) == []
+
+
+def test_candidates_have_the_scores_of_the_ranking(trained):
+    scores = dict(trained.recommend(1, k=12))
+    found = trained.recommend(1, k=3, candidates=[1, 2, 4, 5, 0])
+    expected = sorted(scores[item] for item in ("1", "2", "4", "0") if item in scores)[::-1][:3]
+    np.testing.assert_allclose([score for _, score in found], expected, rtol=1e-4)
+
+
+def test_similar_items_and_users(trained):
+    vectors = trained.item_vectors
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    row = trained.items.index("4")
+    found = trained.similar_items(4, k=3)
+    cosines = np.sort(np.delete(unit @ unit[row], row))[::-1][:3]
+    np.testing.assert_allclose([cosine for _, cosine in found], cosines, rtol=1e-4)
+    assert {int(item) % 2 for item, _ in found} == {0}
+    assert {int(user) % 2 for user, _ in trained.similar_users(5, k=3)} == {1}
+
+
+def test_a_new_person_gets_items_like_those_that_were_chosen(trained):
+    found = trained.recommend_for([0, 2, 4], k=3)
+    assert {int(item) % 2 for item, _ in found} == {0}
+    assert not {"0", "2", "4"} & {item for item, _ in found}
+
+
+def test_tables_and_arrays_give_the_same(trained, tmp_path):
+    frame = pd.DataFrame(PAIRS, columns=["who", "what"]).assign(note="x")
+    columns = {"user_column": "who", "item_column": "what"}
+    by_frame = lexrow.train_recommender(frame, workdir=tmp_path / "f", **columns, **FAST)
+    by_array = lexrow.train_recommender(np.array(PAIRS), workdir=tmp_path / "a", **FAST)
+    for other in (by_frame, by_array):
+        np.testing.assert_array_equal(other.item_vectors, trained.item_vectors)
+
+
+def test_evaluating(trained):
+    scores = trained.evaluate([(0, 0), (1, 1), (5, 5), ("new", 3)], top="1,3")
+    assert scores["pairs"] == 3 and scores["users"] == 3
+    assert scores["recall@1"] == 1.0
+    again = lexrow.load(trained.workdir)
+    assert again.evaluate(np.array([(0, 0), (1, 1), (5, 5)]), top="1,3")["recall@1"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([], "pairs has no pair"),
+        (3, "pairs is int"),
+        ([(1,)], r"pairs\[0\] is \(1,\), without a user and an item"),
+        ([(1, 2), (3, 4, 5)], r"pairs\[1\] is \(3, 4, 5\), without 2 values"),
+        ([(1, 2, float("nan"))], "a value is missing"),
+        ([(1, None)], "a value is missing"),
+    ],
+)
+def test_bad_pairs(pairs, message):
+    with pytest.raises(ValueError, match=message):
+        lexrow.train_recommender(pairs)
+
+
+def test_bad_columns():
+    frame = pd.DataFrame({"a": [1], "b": [2]})
+    with pytest.raises(ValueError, match="pairs has no column 'c'"):
+        lexrow.train_recommender(frame, user_column="c", item_column="b")
+
+
+def test_bad_questions(trained):
+    with pytest.raises(KeyError, match="'99': unknown user; give one of"):
+        trained.recommend(99)
+    with pytest.raises(KeyError, match="'x': unknown item; give one of the training pairs"):
+        trained.similar_items("x")
+    with pytest.raises(ValueError, match="items has no item"):
+        trained.recommend_for([])
+    with pytest.raises(ValueError, match="k=0"):
+        trained.recommend(0, k=0)
+
+
+def test_exports(trained, tmp_path):
+    trained.export(tmp_path / "vectors")
+    np.testing.assert_array_equal(np.load(tmp_path / "vectors/items.npy"), trained.item_vectors)
+    trained.export(tmp_path / "items.safetensors", "safetensors")
+    assert (tmp_path / "items.safetensors").exists()
+    with pytest.raises(ValueError, match="format='fasttext': no such format here"):
+        trained.export(tmp_path / "model", "fasttext")

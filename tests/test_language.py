@@ -1,0 +1,86 @@
+"""Language models in Python."""
+
+from __future__ import annotations
+
+import doctest
+import math
+
+import numpy as np
+import pytest
+
+import app as lexrow
+from app import language as module
+from app.language import Language
+
+FAST = {"dim": 8, "epochs": 6, "heldout_share": 0.0, "learning_rate": 0.05}
+FAST |= {"batch_tokens": 256, "row_tokens": 16}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Language:
+    path = tmp_path_factory.mktemp("door") / "run"
+    return lexrow.train_language_model(["a b c", "d e"] * 400, workdir=path, **FAST)
+
+
+def test_examples(trained):
+    examples = {"train_language_model": lexrow.train_language_model, "model": trained}
+    for test in doctest.DocTestFinder().find(module, globs=examples):
+        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+
+
+def test_probabilities_are_those_of_next_words(trained):
+    chances = dict(trained.next_words("a b", k=len(trained)))
+    assert sum(chances.values()) == pytest.approx(1, abs=1e-4)
+    assert trained.next_words("a b", k=1)[0][0] == "c"
+    text, log_p = "", 0.0
+    for word in ("a", "b", "<eos>"):
+        log_p += math.log(dict(trained.next_words(text, k=len(trained)))[word])
+        text = f"{text} {word}"
+    assert trained.log_probability("a b") == pytest.approx(log_p, abs=1e-3)
+
+
+def test_a_long_text_is_scored_as_its_tokens_one_by_one(trained):
+    text = " ".join(["a b c"] * 200)  # several rows
+    total, hidden, state = 0.0, *trained._read([])
+    for token in [*text.split(), "<eos>"]:
+        word = trained.tokens.index(token)
+        total += float(trained._log_probabilities(hidden)[word])
+        hidden, state = trained._read([word], state)
+    assert trained.log_probability(text) == pytest.approx(total, rel=1e-4)
+
+
+def test_perplexity(trained):
+    texts = ["a b c", "d e", "", "z"]
+    tokens = [4, 3, 1, 2]
+    log_p = sum(map(trained.log_probability, texts))
+    assert trained.perplexity(texts) == pytest.approx(math.exp(-log_p / sum(tokens)))
+
+
+def test_generating(trained):
+    assert trained.generate("a", temperature=0) == "b c"
+    assert trained.generate("a", tokens=1, temperature=0) == "b"
+    drawn = [trained.generate(seed=seed) for seed in range(40)]
+    assert drawn == [trained.generate(seed=seed) for seed in range(40)]
+    firsts = [text.split()[0] for text in drawn if text]
+    assert 10 <= firsts.count("a") <= 30 and 10 <= firsts.count("d") <= 30
+    assert "<unk>" not in " ".join(drawn)
+    assert {trained.generate("a", top_k=1, seed=seed) for seed in range(5)} == {"b c"}
+
+
+def test_draws_have_the_chances_of_the_softmax():
+    generator, log_p = np.random.default_rng(1), np.log([0.5, 0.3, 0.2])
+    drawn = [module._draw(log_p, 1.0, 0, generator) for _ in range(4000)]
+    np.testing.assert_allclose(np.bincount(drawn) / 4000, [0.5, 0.3, 0.2], atol=0.03)
+    drawn = [module._draw(log_p, 0.5, 2, generator) for _ in range(4000)]
+    np.testing.assert_allclose(np.bincount(drawn) / 4000, [25 / 34, 9 / 34], atol=0.03)
+
+
+def test_loading_and_bad_questions(trained):
+    again = lexrow.load(trained.workdir)
+    assert again.log_probability("a b c") == pytest.approx(trained.log_probability("a b c"))
+    with pytest.raises(ValueError, match="temperature=-1"):
+        trained.generate(temperature=-1)
+    with pytest.raises(ValueError, match="texts has no text"):
+        trained.perplexity([])
+    with pytest.raises(ValueError, match="no run of task=language_model"):
+        Language.load(".")

@@ -1,0 +1,123 @@
+"""Classifiers of texts in Python."""
+
+from __future__ import annotations
+
+import doctest
+
+import numpy as np
+import pytest
+
+import app as lexrow
+from app import texts as module
+from app.texts import Texts
+
+FAST = {"dim": 4, "epochs": 8, "learning_rate": 0.5, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Texts:
+    given = ["a good film", "a bad film", "a plain film"] * 60
+    path = tmp_path_factory.mktemp("door") / "run"
+    return lexrow.train_classifier(given, ["yes", "no", "so"] * 60, workdir=path, **FAST)
+
+
+def test_examples(trained):
+    examples = {"train_classifier": lexrow.train_classifier, "texts": trained}
+    for test in doctest.DocTestFinder().find(module, globs=examples):
+        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+
+
+def test_predicting(trained):
+    assert sorted(trained.labels) == ["no", "so", "yes"]
+    assert trained.predict(["good", "bad", "plain"]) == ["yes", "no", "so"]
+    assert trained.predict("good") == "yes"
+    chances = trained.predict_proba(["good", "an unknown text", ""])
+    np.testing.assert_allclose(chances.sum(1), 1, rtol=1e-5)
+    assert trained.predict("good", k=2)[0] == ("yes", pytest.approx(chances[0].max()))
+    assert len(trained.predict(["good", "bad"], k=9)[1]) == 3
+    assert trained.predict([]) == []
+    again = lexrow.load(trained.workdir)
+    np.testing.assert_array_equal(again.predict_proba(["good"]), chances[:1])
+
+
+def test_evaluating(trained):
+    scores = trained.evaluate(["good", "bad", "good"], ["yes", "no", "other"])
+    assert scores["accuracy"] == pytest.approx(2 / 3)
+    assert scores["labels"]["yes"]["precision"] == 0.5
+    yes, no = map(trained.labels.index, ("yes", "no"))
+    expected = np.zeros((4, 4), int)
+    expected[yes, yes] = expected[no, no] = expected[3, yes] = 1
+    np.testing.assert_array_equal(scores["confusion"], expected)
+    first = trained.predict_proba(["good", "bad"]).max(1)
+    gaps = [2 * first[0] - 1, first[1] - 1]  # of two texts, one is right
+    if int(first[0] * 10) == int(first[1] * 10):
+        gaps = [sum(gaps)]
+    assert scores["calibration_error"] == pytest.approx(np.abs(gaps).sum() / 3, abs=1e-6)
+
+
+def test_several_labels(tmp_path):
+    given = ["red round", "red", "round", "blue"] * 50
+    labels = [["r", "o"], ["r"], "o", ("b",)] * 50
+    texts = lexrow.train_classifier(
+        given, labels, loss="one_vs_all", workdir=tmp_path, **FAST | {"epochs": 20}
+    )
+    assert sorted(texts.labels) == ["b", "o", "r"]
+    assert {label for label, _ in texts.predict("red round", k=2)} == {"o", "r"}
+    scores = texts.evaluate(given[:4], labels[:4])
+    assert scores["precision_at_1"] == 1.0
+
+
+def test_a_classifier_of_fasttext_predicts_as_fasttext_does(tmp_path):
+    fasttext = pytest.importorskip("fasttext")
+    lines = ["__label__yes a good film", "__label__no a bad film"] * 20
+    (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n")
+    peer = fasttext.train_supervised(str(tmp_path / "texts.txt"), dim=4, epoch=20, verbose=0)
+    peer.save_model(str(tmp_path / "model.bin"))
+    texts = lexrow.load(tmp_path / "model.bin")
+    assert isinstance(texts, Texts)
+    assert texts.predict(["good", "bad"]) == ["yes", "no"]
+    ((chance, label),) = peer.f.predict("good\n", 1, 0.0, "strict")
+    assert texts.predict("good", k=1) == [(label.removeprefix("__label__"), pytest.approx(chance))]
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        ([], [], "texts has no text"),
+        (["a", "b"], ["x"], "labels has only 1 items"),
+        (["a"], ["x", "y"], "texts has only 1 items"),
+        ("text", ["x"], "texts is str; give a list of texts"),
+        (["a", 3], ["x", "y"], r"texts\[1\] is int"),
+        (["a", "b"], ["x", None], r"labels\[1\] is no label"),
+        (["a", "b"], ["x", float("nan")], r"labels\[1\] is no label"),
+    ],
+)
+def test_bad_input(texts, labels, message):
+    with pytest.raises(ValueError, match=message):
+        lexrow.train_classifier(texts, labels)
+
+
+def test_bad_questions(trained):
+    with pytest.raises(ValueError, match="k=0: ask for at least one label"):
+        trained.predict("good", k=0)
+    with pytest.raises(ValueError, match=r"texts\[1\] is float"):
+        trained.predict(["good", 1.0])
+    with pytest.raises(ValueError, match="1 texts and 2 labels"):
+        trained.evaluate(["good"], ["yes", "no"])
+    with pytest.raises(ValueError, match="no run of task=classify"):
+        Texts.load(".")
+
+
+def test_exports(trained, tmp_path):
+    trained.export(tmp_path / "model.bin")
+    again = lexrow.load(tmp_path / "model.bin")
+    assert again.predict(["good", "bad"]) == ["yes", "no"]
+    trained.export(tmp_path / "words.txt", "word2vec")
+    assert "good" in lexrow.load(tmp_path / "words.txt")
+    with pytest.raises(ValueError, match="format='faiss': no such format here; choose from"):
+        trained.export(tmp_path / "index", "faiss")
+    with pytest.raises(ValueError, match="sif means nothing to format='fasttext'"):
+        trained.export(tmp_path / "other", sif=1.0)
+    with pytest.raises(ValueError, match="this is a file of fastText"):
+        again.export(tmp_path / "third")
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,173 @@
+"""Word vectors in Python."""
+
+from __future__ import annotations
+
+import doctest
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import app as lexrow
+from app import words as module
+from app.types import NgramRule, NgramVectors, WordVectors
+from app.words import Words
+
+ROYAL = {
+    "king": [1.0, 1.0, 0.1],
+    "queen": [1.0, -1.0, 0.1],
+    "man": [0.1, 1.0, 0.0],
+    "woman": [0.1, -1.0, 0.0],
+    "New_York": [0.0, 0.1, 1.0],
+}
+
+
+@pytest.fixture
+def royal() -> Words:
+    matrix = np.array(list(ROYAL.values()), np.float32)
+    return Words(WordVectors(list(ROYAL), matrix, np.array([9, 7, 5, 3, 1])))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Words:
+    """Words of a run: b stands between a and c, e between d and f."""
+    lists = itertools.chain.from_iterable((["a", "b", "c"], ["d", "e", "f"]) for _ in range(200))
+    path = tmp_path_factory.mktemp("door") / "run"
+    return lexrow.train_words(lists, workdir=path, dim=8, epochs=3, batch_tokens=256)
+
+
+def test_examples(royal):
+    examples = {"words": royal, "train_words": lexrow.train_words}
+    finder = doctest.DocTestFinder()
+    for test in finder.find(module, globs=examples):
+        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+
+
+def test_looking_up(royal):
+    assert len(royal) == 5
+    assert list(royal) == royal.tokens == list(ROYAL)
+    assert "king" in royal and "King" not in royal and "new york" not in royal
+    assert "New York" in royal  # a phrase, written with a space
+    np.testing.assert_array_equal(royal["king"], np.float32(ROYAL["king"]))
+    np.testing.assert_array_equal(royal[["man", "New York"]], royal.vectors[[2, 4]])
+    with pytest.raises(KeyError, match="'quen': unknown word; did you mean 'queen'"):
+        royal["quen"]
+
+
+def test_nearest_words_equal_a_product_of_unit_vectors(royal):
+    unit = royal.vectors / np.linalg.norm(royal.vectors, axis=1, keepdims=True)
+    cosines = unit @ (unit[0] - unit[2] + unit[3])
+    cosines /= np.linalg.norm(unit[0] - unit[2] + unit[3])
+    expected = sorted(((cosines[row], royal.tokens[row]) for row in (1, 4)), reverse=True)
+    found = royal.most_similar(positive=["king", "woman"], negative=["man"])
+    assert [word for word, _ in found] == [word for _, word in expected]
+    np.testing.assert_allclose([c for _, c in found], [c for c, _ in expected], rtol=1e-5)
+    by_vector = royal.most_similar(["king", royal["woman"]], royal["man"], topn=1)
+    assert by_vector[0][0] == "queen"  # words that are given as vectors are not left out
+    assert royal.most_similar("king", restrict_to=3) == [
+        pair for pair in royal.most_similar("king") if pair[0] in ("queen", "man")
+    ]
+    assert royal.similarity("king", "man") == pytest.approx(float(unit[0] @ unit[2]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((), ValueError, "no word is given"),
+        (("king", "king"), ValueError, "cancel out"),
+        ((np.zeros(3),), ValueError, "zero or not finite"),
+        ((np.ones(2),), ValueError, "shape .2,.; give one of 3 columns"),
+        (("king", (), 0), ValueError, "topn=0: ask for at least one"),
+        (("king", (), 1, -1), ValueError, "restrict_to=-1"),
+        (("kings",), KeyError, "did you mean 'king'"),
+    ],
+)
+def test_bad_queries(royal, arguments, error, message):
+    with pytest.raises(error, match=message):
+        royal.most_similar(*arguments)
+
+
+def test_texts_have_the_means_of_their_words(royal):
+    texts = ["king queen nothing", "", "man man woman"]
+    expected = [royal.vectors[:2].mean(0), np.zeros(3), royal.vectors[[2, 2, 3]].mean(0)]
+    np.testing.assert_allclose(royal.encode(texts), expected, rtol=1e-6)
+    np.testing.assert_allclose(royal.encode(texts[0]), expected[0], rtol=1e-6)
+    weights = 0.1 / (0.1 + royal.counts / royal.counts.sum())
+    expected = (royal.vectors[:2] * weights[:2, None]).mean(0)
+    np.testing.assert_allclose(royal.encode("king queen", sif=0.1), expected, rtol=1e-6)
+    without = Words(WordVectors(royal.tokens, royal.vectors))
+    with pytest.raises(ValueError, match="sif=0.1 needs counts"):
+        without.encode("king", sif=0.1)
+
+
+def test_a_word_without_a_row_has_the_vectors_of_its_ngrams():
+    rule = NgramRule(3, 4, 50)
+    rows = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
+    vectors = WordVectors(["word"], rows[:1], ngrams=NgramVectors(rule, rows))
+    words = Words(vectors)
+    assert "words" in words and "" not in words
+    np.testing.assert_allclose(
+        words["words"] / np.linalg.norm(words["words"]),
+        words.encode("words") / np.linalg.norm(words.encode("words")),
+        rtol=1e-5,
+    )
+    assert words.most_similar("words")[0][0] == "word"
+
+
+def test_gensim_and_pandas_get_the_same(royal):
+    keyed = royal.to_gensim()
+    assert keyed.index_to_key == royal.tokens
+    assert [word for word, _ in keyed.most_similar("king")] == [
+        word for word, _ in royal.most_similar("king")
+    ]
+    assert keyed.get_vecattr("queen", "count") == 7
+    frame = royal.to_pandas()
+    assert frame.index.tolist() == royal.tokens
+    np.testing.assert_array_equal(frame.loc["man"], royal["man"])
+
+
+def test_training_from_lists_of_tokens(trained):
+    assert sorted(trained.tokens) == list("abcdef")
+    assert trained.counts.tolist() == [200] * 6
+    again = lexrow.load(trained.workdir)
+    np.testing.assert_array_equal(again.vectors, trained.vectors)
+    assert repr(again) == "<Words: 6 words, 8 columns>"
+
+
+def test_files_are_loaded_as_they_were_written(trained, tmp_path):
+    for format, name in (
+        ("word2vec", "v.txt"),
+        ("word2vec_binary", "v.bin"),
+        ("fasttext", "f.bin"),
+    ):
+        trained.export(tmp_path / name, format)
+        again = lexrow.load(tmp_path / name)
+        assert again.tokens == trained.tokens
+        np.testing.assert_allclose(again.vectors, trained.vectors, rtol=1e-5)
+    with pytest.raises(ValueError, match="format='pdf': no such format here; choose from"):
+        trained.export(tmp_path / "v.pdf", "pdf")
+
+
+def test_training_on_adds_words(tmp_path):
+    words = lexrow.train_words([["a", "b"]] * 99, dim=4, epochs=1, batch_tokens=256, subsample=0.0)
+    before = words["a"]
+    assert words.train(["a new b"] * 50, epochs=1) is words
+    assert set(words.tokens) == {"a", "b", "new"}
+    assert not np.array_equal(words["a"], before)
+    assert words.vectors.shape == (3, 4)
+
+
+def test_vectors_of_a_file_cannot_be_trained(royal):
+    with pytest.raises(ValueError, match="vectors of a file"):
+        royal.train(["a text"])
+
+
+@pytest.mark.parametrize(("name", "others"), [("app", {"numpy", "absl"}), ("app.words", set())])
+def test_importing_starts_no_tensorflow(name, others):
+    program = f"import sys, {name}; print(*sys.modules)"
+    printed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert not set(printed.split()) & {"tensorflow", *others}
