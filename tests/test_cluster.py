@@ -165,7 +165,7 @@ def test_who_is_missing_is_named_once(caplog):
             "--dim=3 is a flag of `lexrow train`; write it after the others and a --",
         ),
         ("-- --workers=3", "--workers is a flag of `lexrow cluster`; write it before the --"),
-        ("--workers=2 --ps=2 -- --dim=3", "--ps=2: no such flag"),
+        ("--workers=2 --ps=2 -- --dim=3", "--ps=2: parameter servers are gone; leave it out"),
         ("--workers=2 -- stray", "'stray' is not a flag; write it as --NAME=VALUE"),
         ("--workers=2 -- --no_such=1", "no_such"),
         ("--workers=2 -- --workdir=run --dim=0", "--dim=0: give at least 1"),

@@ -18,7 +18,7 @@ from absl import flags, logging
 from ..checkpoints import workdir
 from ..errors import NoEffectError, RunError, StoppedError, UsageError
 from ..settings import Config, checks, flag_values, flagfiles, setting
-from ..settings.foreign_names import meant
+from ..settings.foreign_names import GONE, meant
 from ..text import vector_files
 from ..types import WordVectors
 from . import help_text, messages, startup
@@ -111,7 +111,7 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
         UsageError: A flag or a flagfile cannot be read.
     """
     program, *rest = arguments
-    expanded, without_files = flagfiles.expand(rest)
+    expanded, without_files, gone = flagfiles.expand(rest)
     typed = copy.deepcopy(flags.FLAGS)
     try:
         typed([program, *without_files])
@@ -120,6 +120,9 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
         raise UsageError(_unknown_flag(error.flagname, expanded, takes_names)) from error
     except (flags.Error, LookupError, ValueError) as error:
         raise UsageError(str(error)) from error
+    for argument in gone:
+        reason = GONE[argument.lstrip("-").partition("=")[0]]
+        logging.info("ignored in the flagfile: %s: %s", argument, reason)
     for name in flags.FLAGS:
         flags.FLAGS[name].is_typed = bool(typed[name].present)
     return others
@@ -129,6 +132,8 @@ def _unknown_flag(name: str, arguments: Sequence[str], takes_names: bool) -> str
     """Return the message for a flag, one of `arguments`, that the command does not have."""
     written = (text for text in arguments if text.lstrip("-").partition("=")[0] == name)
     argument = next(written, f"--{name}")
+    if name in GONE:
+        return f"{argument}: {GONE[name]}"
     negated = [f"no{flag}" for flag in flags.FLAGS if flags.FLAGS[flag].boolean]
     after = f"see --help, or write a name that begins with - after --, as in: -- {argument}"
     remedy = meant(name, [*flags.FLAGS, *negated]) or (after if takes_names else "see --help")

@@ -68,6 +68,7 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
     former = {**flag_values.defaults(values), **stored} if stored else values
     for name, field in flag_values.fields_of(type(config)).items():
         is_same = former[name] == values[name] or not field.metadata["fixed"]
+        is_same = is_same or name in config.without_effect()
         if not is_same and flag_values.has_effect(name, values):
             made = f"with {as_text(former[name])}; give that, or"
             if former[name] == "":

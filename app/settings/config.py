@@ -35,6 +35,11 @@ class Config:
     def check(self) -> None:
         """Raise UsageError if values that are allowed by themselves do not fit this task."""
 
+    def without_effect(self) -> set[str]:
+        """Return the flags that change nothing beside the others, but for those of `NEEDS`."""
+        is_unicode = self.corpus.tokenizer == "unicode"
+        return set() if is_unicode else {"fold_case", "drop_punctuation"}
+
     @classmethod
     def learning_rate(cls, values: Mapping[str, Any]) -> float:
         """Return the default of --learning_rate beside the values of all other flags.

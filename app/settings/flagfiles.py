@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..errors import UsageError
+from .foreign_names import GONE
 
 _DIRECTIVES = ("--flagfile", "-flagfile")
 
@@ -54,8 +55,8 @@ def read(path: str | Path) -> list[str]:
     return Path(path).read_text(encoding="utf-8-sig").split("\n")
 
 
-def expand(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Replace each `--flagfile=FILE` by the flags in the file.
+def expand(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Replace each `--flagfile=FILE` by the flags in the file, without those that are gone.
 
     Arguments after a `--` are kept as they are.
 
@@ -63,27 +64,34 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         arguments: The command line, without the name of the program.
 
     Returns:
-        The command line with the flags of all flagfiles in their place, and the command line
-        without the flagfiles and their flags.
+        The command line with the flags of all flagfiles in their place, the command line without
+        the flagfiles and their flags, and the flags of the flagfiles that are gone.
 
     Raises:
         UsageError: A flagfile cannot be read, or includes itself.
     """
     expanded: list[str] = []
     without_files: list[str] = []
+    gone: list[str] = []
     rest = iter(arguments)
     for argument in rest:
         name, equals, path = argument.partition("=")
         if name in _DIRECTIVES:
             path = path if equals else next(rest, "")
-            expanded += _flags_in(path.strip(), ())
+            for flag in _flags_in(path.strip(), ()):
+                (gone if _name(flag) in GONE else expanded).append(flag)
             continue
         expanded.append(argument)
         without_files.append(argument)
         if argument == "--":
             expanded += (following := list(rest))
             without_files += following
-    return expanded, without_files
+    return expanded, without_files, gone
+
+
+def _name(flag: str) -> str:
+    """Return the name of a flag in a line such as `--name=value`, "" if it is none."""
+    return flag.partition("=")[0].lstrip("-") if flag.startswith("-") else ""
 
 
 def _flags_in(path: str, outer: tuple[Path, ...]) -> list[str]:

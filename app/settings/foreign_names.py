@@ -1,4 +1,4 @@
-"""The flags that a person means who writes the name of another library."""
+"""The flags that a person means who writes the name of another library or an earlier version."""
 
 from __future__ import annotations
 
@@ -54,6 +54,16 @@ _MEANINGS = {
     "vectors": "model modelpath embeddings w2v wv",
     "k": "topn topk n top numresults",
     "items": "item itemids likeditems",
+}
+
+_SERVERS = "parameter servers are gone; leave it out, as --strategy=multi_worker needs none"
+_SERVICE = "the tf.data service is gone; leave it out, as each process reads its text itself"
+# Flags of earlier versions, which flagfiles of then have, and what to do without them.
+GONE = {
+    "exchange": _SERVERS,
+    "ps": _SERVERS,
+    "data_service": _SERVICE,
+    "data_workers": _SERVICE,
 }
 
 

@@ -99,11 +99,17 @@ class RecommendConfig(Config):
         "loss": ("sampled_items", "in_batch_softmax", "bpr", "squared_error"),
     }
 
+    def without_effect(self) -> set[str]:
+        """Return the flags that change nothing beside the others: of cosines, if there are none."""
+        if self.model.model != "mf":
+            return {"cosine", "temperature"}
+        return set() if self.ratings.cosine else {"temperature"}
+
     def check(self) -> None:
         """Raise UsageError for a wrong --score_users, or a --temperature without cosines."""
         check_score_users(self.ratings.score_users)
         temperature = self.ratings.temperature
-        has_cosines = self.ratings.cosine and self.model.model == "mf"
+        has_cosines = "temperature" not in self.without_effect()
         if not has_cosines and temperature != RatingsConfig.temperature:
             raise NoEffectError(
                 "temperature",

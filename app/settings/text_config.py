@@ -19,8 +19,9 @@ class CorpusConfig:
 
     corpus: str = setting(
         "docstrings",
-        "Files and glob patterns with commas between them, also compressed ones. Or "
-        "`docstrings` (of all installed packages), `docstrings:package,package`, or `text8`.",
+        "Files and glob patterns with commas between them, also compressed ones; a name with a "
+        "comma is in double quotes. Or `docstrings` (of all installed packages), "
+        "`docstrings:package,package`, or `text8`.",
         path=True,
     )
     text_column: str = fixed_setting(

@@ -31,6 +31,11 @@ class WordsConfig(Config):
         "loss": ("negative_sampling", *_WORD_LOSSES),
     }
 
+    def without_effect(self) -> set[str]:
+        """Return the flags that change nothing beside the others, also those of subwords."""
+        unused = super().without_effect()
+        return unused if self.model.max_ngram else unused | {"min_ngram", "ngram_buckets"}
+
     def check(self) -> None:
         """Raise UsageError if values of subwords, phrases or the table do not fit."""
         _check_subwords(self.model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -23,6 +24,11 @@ _DOCSTRINGS = re.compile(r"(?:(?P<listed>.*),)?\s*(?P<item>docstrings:.*)", re.D
 # Number and size of the parts of a file that are hashed, to recognize a changed file quickly.
 _SAMPLES = 16
 _SAMPLE_BYTES = 4096
+_MOST_PARTS = 9  # of a name with commas that is looked for
+
+
+class MissingError(UsageError):
+    """A name of --corpus is no file."""
 
 
 def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
@@ -44,7 +50,12 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
     """
     items = _split_items(config.corpus, flag)
     # Names are checked first, so that errors show before minutes of download.
-    files = {item: _expand_item(item, flag) for item in items if not _is_builtin(item)}
+    try:
+        files = {item: _expand_item(item, flag) for item in items if not _is_builtin(item)}
+    except MissingError as error:
+        if not _has_name_with_comma(config.corpus):
+            raise
+        raise UsageError(f"{error}, or write a name with a comma in double quotes") from error
     sources: list[str] = []
     for item in items:
         if item in files:
@@ -224,6 +235,14 @@ def _split_items(value: str, flag: str) -> list[str]:
     return items
 
 
+def _has_name_with_comma(value: str) -> bool:
+    """Return whether some successive parts of a value, with the commas between, name a file."""
+    parts = value.split(",")
+    runs = itertools.product(range(len(parts)), range(2, _MOST_PARTS + 1))
+    names = (",".join(parts[start : start + count]) for start, count in runs)
+    return any("," in name and os.path.isfile(_path(name)) for name in names)
+
+
 def _path(item: str) -> str:
     """Return the path of an item, in which `~` is the home folder."""
     return os.path.expanduser(item.strip())
@@ -257,7 +276,7 @@ def _expand_item(item: str, flag: str) -> list[str]:
 def _check_readable(path: str, item: str, flag: str) -> None:
     """Raise a UsageError if a file is missing, irregular, not readable, or no text or Parquet."""
     if not os.path.exists(path):
-        raise UsageError(f"--{flag}={item}: no such file; check the path")
+        raise MissingError(f"--{flag}={item}: no such file; check the path")
     if not os.path.isfile(path):
         raise UsageError(f"--{flag}={item}: {path} is no regular file; save the text to one first")
     if not os.access(path, os.R_OK):

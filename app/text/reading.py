@@ -329,7 +329,9 @@ def recognize(path: str, file: BinaryIO) -> Content:
     file.seek(0)
     encoding = _encoding(head)
     if encoding is None:
-        raise UsageError(f"{path} is not text, but binary data; {_TEXT}")
+        raise UsageError(
+            f"{path} is not text, but binary data; {_TEXT} (UTF-16 needs a byte-order mark)"
+        )
     if path.lower().endswith(".parquet"):
         raise UsageError(f"{path} is not a Parquet file, as its name says; check or rename it")
     start = codecs.getincrementaldecoder(encoding)("replace").decode(head).lstrip("\ufeff \t\r\n")

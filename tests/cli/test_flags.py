@@ -134,6 +134,29 @@ def test_a_workdir_of_parameter_servers_is_read_and_they_are_refused(parse, stor
         parse("--strategy=parameter_server", "--workdir=other")
 
 
+def test_a_flag_that_is_gone_is_left_out_of_a_flagfile_and_refused_if_typed(
+    parse, tmp_path, caplog
+):
+    path = tmp_path / "a.cfg"
+    path.write_text("--exchange=step\n--data_service=\n--data_workers=0\n--ps=1\n--dim=7\n")
+    caplog.set_level("INFO", "absl")
+    assert parse(f"--flagfile={path}", "--workdir=x").model.dim == 7
+    assert len(caplog.messages) == 4
+    assert caplog.messages[0].startswith("ignored in the flagfile: --exchange=step: parameter ser")
+    servers = "parameter servers are gone; leave it out, as --strategy=multi_worker needs none$"
+    with pytest.raises(UsageError, match=f"^--exchange=step: {servers}"):
+        parse("--exchange=step", "--workdir=x")
+    with pytest.raises(UsageError, match="^--data_service=: the tf.data service is gone; leave it"):
+        parse(f"--flagfile={path}", "--data_service=", "--workdir=x")
+
+
+def test_a_workdir_with_a_value_without_an_effect_is_resumed(parse, tmp_path):
+    """As made by an earlier version, whose default it was."""
+    lines = "--task=recommend\n--model=gmf\n--loss=sampled_items\n--temperature=0.15\n"
+    (tmp_path / "flags.cfg").write_text(lines)
+    assert parse(f"--workdir={tmp_path}").model.model == "gmf"
+
+
 def test_damaged_flags_of_a_workdir(parse, stored, tmp_path):
     (tmp_path / "flags.cfg").write_text("--dim=x\n--no_longer_a_flag=1\n")
     with pytest.raises(UsageError, match="flags.cfg: --dim=x: .*; mend it, or choose a new"):

@@ -213,6 +213,27 @@ def test_what_may_change_in_a_workdir():
     checks.check_fixed({}, flag_values.from_names(GIVEN))
 
 
+@pytest.mark.parametrize(
+    ("given", "name", "former"),
+    [
+        ({"task": "recommend", "model": "gmf"}, "temperature", 0.15),
+        ({"task": "recommend", "model": "gmf"}, "cosine", False),
+        ({"task": "recommend", "cosine": False}, "temperature", 0.15),
+        ({"max_ngram": 0}, "min_ngram", 5),
+        ({"max_ngram": 0}, "ngram_buckets", 7),
+        ({"tokenizer": "whitespace"}, "fold_case", False),
+        ({"tokenizer": "whitespace"}, "drop_punctuation", False),
+    ],
+)
+def test_a_stored_value_without_an_effect_is_not_compared(given, name, former):
+    values = flag_values.defaults(given) | given | {"workdir": "run"}
+    checks.check_fixed(values | {name: former}, flag_values.from_names(values))
+    others = {"model": "mf", "cosine": True, "max_ngram": 6, "tokenizer": "unicode"}
+    values |= {key: others[key] for key in given.keys() & others.keys()}
+    with pytest.raises(UsageError, match=f"^--{name}=.* was made with"):
+        checks.check_fixed(values | {name: former}, flag_values.from_names(values))
+
+
 def test_a_setting_of_another_optimizer_is_refused():
     given = GIVEN | {"optimizer": "lazy_adam", "nesterov": True}
     message = "^--nesterov=True means nothing to --optimizer=lazy_adam, only to momentum; leave it"

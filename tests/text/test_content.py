@@ -146,7 +146,11 @@ OTHERS = [
     (JPEG[11:], "is not text, but binary data; give text in UTF-8, or CSV, TSV, JSON lines or"),
     (gzip.compress(JPEG[11:]), "is not text, but binary data"),
     (npy(), "is not text, but binary data"),
-    (SAMPLES["English"].encode("utf-16-le"), "is not text, but binary data"),  # without a mark
+    (
+        SAMPLES["English"].encode("utf-16-le"),
+        "is not text, but binary data; give text in UTF-8, or CSV, TSV, JSON lines or Parquet "
+        "(UTF-16 needs a byte-order mark)",
+    ),
     (bytes(70), "is not text, but binary data"),
     (gzip.compress(bz2.compress(b"words")), "is compressed twice; decompress it once"),
     (gzip.compress(parquet_of({"text": ["a"]})), "is a compressed Parquet file; decompress it"),

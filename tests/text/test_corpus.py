@@ -44,8 +44,11 @@ def test_names_with_commas(texts):
     assert resolve('a.txt,"x,y.txt", "x, y, z.txt",b.txt') == (
         *("a.txt", "x,y.txt", "x, y, z.txt", "b.txt"),
     )
-    with pytest.raises(UsageError, match="--corpus=x: no such file"):
-        resolve("a.txt,x,y.txt")
+    quoted = "check the path, or write a name with a comma in double quotes$"
+    with pytest.raises(UsageError, match=f"--corpus=x: no such file; {quoted}"):
+        resolve("a.txt,x,y.txt,b.txt")
+    with pytest.raises(UsageError, match="--corpus=x: no such file; check the path$"):
+        resolve("x,a.txt")
 
 
 def test_home_is_expanded(texts, monkeypatch):

@@ -33,7 +33,7 @@ SMALL = {
 
 def small_config(corpus: pathlib.Path, **values):
     """The configuration of `make train`, with a small model and another corpus."""
-    lines, _ = flagfiles.expand([f"--flagfile={ROOT / 'configs/words.cfg'}"])
+    lines, *_ = flagfiles.expand([f"--flagfile={ROOT / 'configs/words.cfg'}"])
     texts, fields = flagfiles.values(lines), flag_values.fields()
     parsed = {name: setting.parse(fields[name], text) for name, text in texts.items()}
     return checks.make_config(parsed | SMALL | {"corpus": str(corpus)} | values)
