@@ -34,12 +34,10 @@ PREFIX = "tables"  # the beginning of the names of the files
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # the end of the key of every variable
 
 _SPECIAL = frozenset("*?[\\")  # characters of a glob pattern
-# The errors of TensorFlow for a file that can be opened, but is too short or has a wrong checksum.
-# Some of its readers turn a status into an error of Python, or into a `tf.errors.OpError`.
-_DAMAGE = (
-    *(tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError),
-    *(IndexError, RuntimeError, ValueError),
-)
+# The errors of TensorFlow's readers. Some turn a status into a bare OpError or an error of Python.
+_FAILURES = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
+# The errors of RestoreV2 for a file that can be opened, but is too short or has a wrong checksum.
+_DAMAGE = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
 
 _LAYOUTS = "tables.json"
 _DEFAULT: Layout = {"kind": "device"}  # of a table in a checkpoint that is older than layouts
@@ -262,7 +260,7 @@ class Bundle:
 
     The constructor reads the index; each method reads the values that it returns or assigns. All of
     them raise DamagedError if a file is missing or damaged, and RunError if it cannot be read for
-    another reason.
+    another reason. An error of Python is raised as it is where all files are good.
 
     Attributes:
         shapes: The shape of each variable, by key.
@@ -289,14 +287,8 @@ class Bundle:
         rows, columns = self.shapes[key]
         # For a slice TensorFlow first reads the whole variable, then copies the slice.
         part = "" if count == rows else f"{rows} {columns} {first},{count}:-"
-        with self._prefix() as prefix, tf.device(HOST):
-            (value,) = tf.raw_ops.RestoreV2(
-                prefix=prefix,
-                tensor_names=[key],
-                shape_and_slices=[part],
-                dtypes=[self.dtypes[key]],
-            )
-        return value
+        with self._prefix() as prefix:
+            return _read(prefix, key, self.dtypes[key], part)
 
     def restore(self, variables: tf.train.Checkpoint) -> None:
         """Assign the saved values to variables; keep the value of a variable that was not saved."""
@@ -308,7 +300,7 @@ class Bundle:
         """Yield the path prefix of the files, and convert errors of TensorFlow in the block.
 
         First each file is opened once: TensorFlow's errors say less than the system's for a file
-        that cannot be opened.
+        that cannot be opened. After an error all variables are read once, to find damage.
         """
         first = self._folder / f"{PREFIX}.data-00000-of-00001"
         with reading(self._folder):
@@ -318,16 +310,44 @@ class Bundle:
             with _literal_prefix(self._folder) as prefix:
                 try:
                     yield prefix
-                except (tf.errors.OpError, *_DAMAGE) as error:
+                except _FAILURES as error:
+                    found = _find_failure(prefix)
+                    told = found or error
+                    if not isinstance(told, tf.errors.OpError):
+                        raise
                     # Without the name of the operation in the graph.
-                    lines = str(getattr(error, "message", error)).splitlines() or [""]
-                    reason = lines[0].rpartition("}} ")[2][:200] or type(error).__name__
+                    lines = told.message.splitlines() or [""]
+                    reason = lines[0].rpartition("}} ")[2][:200] or type(told).__name__
                     path = self._folder / PREFIX
-                    if isinstance(error, _DAMAGE) or type(error) is tf.errors.OpError:
+                    if isinstance(found, _DAMAGE):
                         raise DamagedError(f"{path}: {reason}") from error
                     raise RunError(
                         f"cannot read {path}: {reason}; mend that and run this again"
                     ) from error
+
+
+def _find_failure(prefix: str) -> tf.errors.OpError | None:
+    """Read every variable, and return the first error, with its own status; None if all are good.
+
+    RestoreV2 first reads the index, since `load_checkpoint` does not keep a status.
+    """
+    try:
+        _read(prefix, "_CHECKPOINTABLE_OBJECT_GRAPH", tf.string)
+        dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+        for key, dtype in dtypes.items():
+            _read(prefix, key, dtype)
+    except tf.errors.OpError as error:
+        return error
+    return None
+
+
+def _read(prefix: str, key: str, dtype: tf.DType, part: str = "") -> tf.Tensor:
+    """Read a variable, or the part of it that a slice of RestoreV2 names, on the CPU."""
+    with tf.device(HOST):
+        (value,) = tf.raw_ops.RestoreV2(
+            prefix=prefix, tensor_names=[key], shape_and_slices=[part], dtypes=[dtype]
+        )
+    return value
 
 
 @contextlib.contextmanager

@@ -9,8 +9,7 @@ import numpy as np
 from ..errors import UsageError
 from ..system.files import replacing
 from ..types import WordVectors
-
-_ROWS = 4_096  # of a row group
+from .row_blocks import read_blocks
 
 
 def write(vectors: WordVectors, path: str | Path) -> None:
@@ -25,7 +24,7 @@ def write(vectors: WordVectors, path: str | Path) -> None:
     """
     try:
         import pyarrow
-        from pyarrow import parquet
+        from pyarrow.parquet import ParquetWriter
     except ImportError as error:
         raise UsageError(
             '--format=parquet needs pyarrow; pip install "lexrow[handover]"'
@@ -38,14 +37,24 @@ def write(vectors: WordVectors, path: str | Path) -> None:
             pyarrow.field("vector", pyarrow.list_(pyarrow.float32(), columns), nullable=False),
         ]
     )
-    tokens = [token.encode("utf-8", "replace") for token in vectors.tokens]
-    counts = pyarrow.nulls(len(tokens), pyarrow.int64())
-    if vectors.counts is not None:
-        counts = pyarrow.array(np.asarray(vectors.counts, np.int64))
-    numbers = pyarrow.array(np.ascontiguousarray(vectors.matrix, np.float32).reshape(-1))
-    matrix = pyarrow.FixedSizeListArray.from_arrays(numbers, columns)
-    table = pyarrow.table([pyarrow.array(tokens, pyarrow.string()), counts, matrix], schema=schema)
     # Neither words, which are unique, nor float32 numbers get much smaller.
-    how = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        parquet.write_table(table, file, row_group_size=_ROWS, **how)
+    settings = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
+    low = 0
+    with (
+        replacing(path) as temporary,
+        open(temporary, "wb") as file,
+        ParquetWriter(file, schema, **settings) as writer,
+    ):
+        for block in read_blocks(vectors):
+            part = slice(low, low + len(block))
+            tokens = [token.encode("utf-8", "replace") for token in vectors.tokens[part]]
+            counts = None if vectors.counts is None else np.asarray(vectors.counts[part], np.int64)
+            arrays = [
+                pyarrow.array(tokens, pyarrow.string()),
+                pyarrow.nulls(len(block), pyarrow.int64())
+                if counts is None
+                else pyarrow.array(counts),
+                pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.reshape(-1)), columns),
+            ]
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+            low = part.stop

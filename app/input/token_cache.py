@@ -167,6 +167,8 @@ def _read_blocks(path: Path) -> Iterator[np.ndarray]:
         while True:
             size, checksum = np.frombuffer(file.read(16), np.int64, 2).tolist()
             if size == _END:
+                if checksum or file.read(1):
+                    raise ValueError("blocks follow the end")
                 return
             if not 0 <= size <= most:
                 raise ValueError("a block is larger than the file")

@@ -161,6 +161,8 @@ class TextClassifier(ClassifierMixin, TextEstimator):
         classes_: The labels in sorted order.
     """
 
+    __module__ = __package__  # where a pickled estimator finds its class
+
     def __init__(
         self,
         dim: int = 100,
@@ -288,6 +290,8 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         vocabulary_: The row of each word, as the tokenizer writes it.
         vectors_: The rows, (V, D) float32.
     """
+
+    __module__ = __package__  # where a pickled estimator finds its class
 
     def __init__(
         self,

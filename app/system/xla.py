@@ -65,8 +65,8 @@ def renumber_functions() -> None:
 class CompiledIfPossible:
     """A `tf.function` that XLA compiles or, if XLA cannot, the same without XLA.
 
-    It is decided before or at the first call. XLA refuses a graph before any part of it has run,
-    also if a stored program cannot be loaded (see `program_cache`).
+    It is decided before or at the first call. XLA refuses a graph before any part of it has run. A
+    stored program that cannot be loaded is compiled again (see `program_cache`).
 
     Attributes:
         is_by_xla: Whether XLA compiles it, as far as is known.
@@ -100,8 +100,7 @@ class CompiledIfPossible:
         if self._without is None:
             return self.chosen(*inputs)
         try:
-            self.get_concrete_function(*inputs)
-            result = self.chosen(*inputs)
+            result = self._call_by_xla(*inputs)
         except tf.errors.OpError as error:
             if not _is_refusal(error):
                 raise
@@ -117,14 +116,38 @@ class CompiledIfPossible:
             self._give_up(reason)
 
     def _give_up(self, reason: str) -> None:
-        """Choose the function without XLA, and log the reason, on a line above any bar."""
-        with tqdm.tqdm.external_write_mode():
-            logging.warning(
-                "XLA cannot compile %s, so it runs operation by operation, which is slower on a "
-                "GPU: %s",
-                *(self._subject, reason),
-            )
+        """Choose the function without XLA, and log the reason."""
+        _warn(
+            f"XLA cannot compile {self._subject}, so it runs operation by operation, which is "
+            f"slower on a GPU: {reason}"
+        )
         self.chosen, self._without, self.is_by_xla = self._without, None, False
+
+    def _call_by_xla(self, *inputs: Any) -> Any:
+        """Call the function; if its stored program cannot be loaded, compile it again."""
+        self.get_concrete_function(*inputs)
+        try:
+            return self.chosen(*inputs)
+        except tf.errors.OpError as error:
+            folder = program_cache.folder(os.environ)
+            if not folder or not _is_refusal(error) or _known_reason(error):
+                raise
+            # A function that is traced again has another name, so that nothing stored is loaded.
+            again = tf.function(self.chosen.python_function, autograph=False, jit_compile=True)
+            renumber_functions()
+            result = again(*inputs)
+            self.chosen = again
+            _warn(
+                f"a program in {folder} could not be loaded, so XLA compiled it again; delete the "
+                f"folder to avoid that in the next run: {_reason(error)}"
+            )
+            return result
+
+
+def _warn(message: str) -> None:
+    """Log a warning, on a line above any bar."""
+    with tqdm.tqdm.external_write_mode():
+        logging.warning("%s", message)
 
 
 def _is_refusal(error: tf.errors.OpError) -> bool:
@@ -133,15 +156,17 @@ def _is_refusal(error: tf.errors.OpError) -> bool:
     return isinstance(error, _REFUSALS) or (bool(folder) and folder in str(error))
 
 
+def _known_reason(error: tf.errors.OpError) -> str:
+    """Return what XLA lacks to compile a graph, empty if the error says something else."""
+    for pattern, reason in _REASONS.items():
+        if found := re.search(pattern, " ".join(str(error).split())):
+            return reason.format(*found.groups())
+    return ""
+
+
 def _reason(error: tf.errors.OpError) -> str:
     """Return why XLA refused a graph, in one line."""
-    text = " ".join(str(error).split())
-    for pattern, reason in _REASONS.items():
-        if found := re.search(pattern, text):
-            return reason.format(*found.groups())
-    folder = program_cache.folder(os.environ)
-    stored = f"if a program in {folder} is damaged, delete the folder: " if folder else ""
-    return stored + text.split(". ")[0][:200]
+    return _known_reason(error) or " ".join(str(error).split()).split(". ")[0][:200]
 
 
 def uniform_fractions(count: int, seed: tf.Tensor) -> tf.Tensor:

@@ -123,7 +123,7 @@ def parse_npz(data: bytes, names: Sequence[str]) -> dict[str, np.ndarray]:
             others are not read.
 
     Raises:
-        ValueError: The archive is damaged, compressed, or announces more than it has.
+        ValueError: The archive is damaged or compressed, or an entry is not just one array.
     """
     parts = {}
     try:
@@ -136,7 +136,10 @@ def parse_npz(data: bytes, names: Sequence[str]) -> dict[str, np.ndarray]:
                 if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > len(data):
                     raise ValueError(f"{name!r} is compressed, or longer than the file")
                 # The archive verifies the checksum of a part that is read whole.
-                parts[name] = np.load(io.BytesIO(archive.read(entry)), allow_pickle=False)
+                file = io.BytesIO(archive.read(entry))
+                parts[name] = np.lib.format.read_array(file, allow_pickle=False)
+                if file.read(1):
+                    raise ValueError(f"{name!r} has bytes after its array")
     except Exception as error:  # whatever the libraries raise for damaged bytes
         raise ValueError(str(error)) from error
     return parts

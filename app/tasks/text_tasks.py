@@ -132,7 +132,7 @@ def cache_blocks(
         return blocks
     kind = token_cache.choose(settings.cache, epochs, text.words)
     return token_cache.CACHES[kind](
-        blocks, progress, lambda: workdir.cache / f"{_cache_key(text, settings, share)}.int32"
+        blocks, progress, lambda: workdir.cache / f"{_cache_key(text, settings, share)}.tokens"
     )
 
 

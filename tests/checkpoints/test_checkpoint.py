@@ -340,7 +340,13 @@ FAILURES = {
         RunError,
         "OOM when allocating; mend that",
     ),
+    "a status that is lost": (
+        tf.errors.OpError(None, None, "Input/output error", tf.errors.UNKNOWN),
+        RunError,
+        "^cannot read .*/tables: Input/output error; mend that and run this again",
+    ),
     "our bug": (TypeError("a mistake"), TypeError, "a mistake"),
+    "our bug with a value": (ValueError("a mistake"), ValueError, "^a mistake"),
 }
 
 
@@ -361,6 +367,27 @@ def test_what_is_no_damage_is_told_as_what_it_is(
     assert not isinstance(raised.value, DamagedError)
     assert content(tmp_path) == before
     assert checkpoints.restore().step == 6
+
+
+def test_an_index_that_the_disk_cannot_read_is_not_damaged(tmp_path, tables, monkeypatch):
+    checkpoints = save(tmp_path, tables, [5, 6])
+    before = content(tmp_path)
+
+    def fail(error):
+        def raise_error(*_, **__):
+            raise error
+
+        return raise_error
+
+    lost = tf.errors.OpError(None, None, "Input/output error", tf.errors.UNKNOWN)
+    kept = tf.errors.UnknownError(None, None, "tables.index; Input/output error")
+    monkeypatch.setattr(tf.train, "load_checkpoint", fail(lost))
+    monkeypatch.setattr(tf.raw_ops, "RestoreV2", fail(kept))
+    told = "^cannot read .*/tables: tables.index; Input/output error; mend that and run this again"
+    with pytest.raises(RunError, match=told) as raised:
+        checkpoints.restore()
+    assert not isinstance(raised.value, DamagedError)
+    assert content(tmp_path) == before
 
 
 def test_a_slot_that_is_not_there_is_no_damage(tmp_path, tables):

@@ -50,3 +50,16 @@ def test_without_pyarrow(vectors, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r'pip install "lexrow\[handover\]"'):
         parquet_file.write(vectors, tmp_path / "file")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_export_leaves_the_earlier_file(vectors, tmp_path, monkeypatch):
+    def interrupted(vectors):
+        yield vectors.matrix[:2]
+        raise KeyboardInterrupt
+
+    (tmp_path / "file").write_text("earlier")
+    monkeypatch.setattr(parquet_file, "read_blocks", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        parquet_file.write(vectors, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "earlier"
+    assert os.listdir(tmp_path) == ["file"]

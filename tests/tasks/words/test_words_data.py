@@ -331,11 +331,11 @@ def test_the_disk_cache_is_that_of_the_text_and_its_vocabulary(place, corpus):
     found = load_text(settings, place, finished=False)
     for _ in range(2):
         of_epoch(make_batches(found, settings, place), 0)
-        assert len(list(place.cache.glob("*.int32"))) == 1
+        assert len(list(place.cache.glob("*.tokens"))) == 1
     fewer = vocabulary.Vocabulary(["a"], np.array([150]), 150)
     other = dataclasses.replace(found, vocabulary=fewer)
     assert len(of_epoch(make_batches(other, settings, place), 0)) < found.batches
-    assert len(list(place.cache.glob("*.int32"))) == 2
+    assert len(list(place.cache.glob("*.tokens"))) == 2
 
 
 @pytest.mark.slow
