@@ -42,7 +42,7 @@ def test_held_out_words_leave_the_text_and_are_paired(source, tmp_path):
     pairs = read_pairs(path)
     firsts, seconds, judgements = zip(*pairs, strict=True)
     assert set(firsts) == set(gone) and set(seconds) <= set(after)
-    assert 0 <= min(judgements) and max(judgements) <= 1.000001
+    assert min(judgements) >= 0 and max(judgements) <= 1.000001
     same = np.array([a[:5] == b[:5] for a, b in zip(firsts, seconds, strict=True)], float)
     assert spearman(same, np.array(judgements)) > 0.5
 
