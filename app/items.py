@@ -13,7 +13,7 @@ import numpy as np
 from .errors import UnknownNameError
 from .tasks import trained_vectors
 from .text.vocabulary import close_names, whole
-from .trained import Run, argument_names, export, given_items, takes_settings, writing
+from .trained import Run, argument_names, export, given_items, takes_settings
 
 if TYPE_CHECKING:
     from .input.user_item_pairs import KnownItems
@@ -312,7 +312,7 @@ def _write_pairs(
     elif not isinstance(pairs, Iterable):
         raise ValueError(f"pairs is {type(pairs).__name__}; give a path or pairs")
     path, width = run.path / name, 0
-    with writing(path) as file:
+    with run.writing(name) as file:
         rows = csv.writer(file)
         for place, pair in enumerate(given_items(pairs)):
             values = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else []

@@ -14,7 +14,7 @@ from .tasks import trained_vectors
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
 from .text.fasttext.model_file import LABEL_PREFIX
-from .trained import Run, argument_names, export, takes_settings, writing
+from .trained import Run, argument_names, export, takes_settings
 
 # In the file of the texts, between the labels of one: a character that no label should have.
 _BETWEEN = "\x1f"
@@ -233,7 +233,7 @@ def _write_labelled(run: Run, texts: Any, labels: Iterable[Any]) -> str:
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"texts is {type(texts).__name__}; give a list of texts beside labels")
     path, missing, count = run.path / "texts.csv", object(), -1
-    with writing(path) as file:
+    with run.writing(path.name) as file:
         rows = csv.writer(file)
         rows.writerow(["text", "label"])
         for count, (text, label) in enumerate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import inspect
 import itertools
@@ -22,9 +23,10 @@ from .cli import startup
 from .errors import StoppedError, UsageError
 from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values
-from .settings.checks import make_config
+from .settings.checks import check_fixed, make_config
 from .settings.setting import fault
 from .system.files import replacing
+from .text.corpus import MissingError
 from .text.fasttext import model_file
 from .text.phrase_table import join_words
 from .types import WordVectors
@@ -137,10 +139,20 @@ class Run:
             return ",".join(map(os.fspath, items)), False
         path = self.path / _TEXTS
         is_tokens = not isinstance(first, str)
-        with writing(path) as file:
+        with self.writing(_TEXTS) as file:
             for place, item in enumerate(given_items(items)):
                 file.write(_line(item, is_tokens, f"{argument}[{place}]"))
         return os.fspath(path), is_tokens
+
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[TextIO]:
+        """Yield a new file of the workdir, as `writing` does; no other run may be there.
+
+        Raises:
+            ValueError: Another run is being trained in the workdir, or it cannot be written.
+        """
+        with argument_names(), self.workdir.lock(), writing(self.path / name) as file:
+            yield file
 
     def config_with(self, **values: Any) -> Any:
         """Return the settings of the run with other values; raise ValueError for wrong ones."""
@@ -163,7 +175,10 @@ class Run:
         kept = stored if stored.get("task", task) == task else {}
         values = {**kept, "task": task, **given, **({"corpus": corpus} if corpus else {})}
         with argument_names():
-            return make_config({name: values[name] for name in values if name != "workdir"})
+            config = make_config({name: values[name] for name in values if name != "workdir"})
+            run = dataclasses.replace(config.run, workdir=str(self.path))
+            check_fixed(kept, dataclasses.replace(config, run=run))
+        return config
 
     def train(self, task: str, corpus: str, settings: Mapping[str, Any]) -> None:
         """Train a task in this workdir, from its newest checkpoint if it has one.
@@ -316,5 +331,7 @@ def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
         text = re.sub(r"--(?:no(?=[a-z_]+[;,:]))?(?=[a-z])", "", str(error))
         for name, argument in (names or {}).items():
             text = text.replace(name, argument)
+        if isinstance(error, MissingError):
+            raise FileNotFoundError(text) from error
         error.args = (text,)
         raise

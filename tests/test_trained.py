@@ -9,6 +9,7 @@ import pydoc
 import pytest
 
 import app as lexrow
+from app.checkpoints.workdir import Workdir
 from app.trained import Run
 from tests import stubs
 
@@ -99,6 +100,22 @@ def test_signatures_have_the_settings_of_the_task(name, has, lacks):
         assert parameters[setting].default == default
         assert parameters[setting].annotation == type(default).__name__
     assert not {lacks, "task", "corpus"} & parameters.keys() - {"corpus"}
+
+
+def test_a_run_that_is_refused_keeps_its_text(tmp_path):
+    quick = {"workdir": tmp_path, "dim": 4, "epochs": 1, "batch_tokens": 256}
+    lexrow.train_words([["a", "b"]] * 30, **quick)
+    before = (tmp_path / "texts.txt").read_bytes()
+    with pytest.raises(ValueError, match="^dim=5: workdir=.* was made with 4"):
+        lexrow.train_words([["c", "d"]] * 30, **quick | {"dim": 5})
+    with Workdir(tmp_path).lock(), pytest.raises(ValueError, match="another job is running there"):
+        lexrow.train_words([["c", "d"]] * 30, **quick | {"epochs": 2})
+    assert (tmp_path / "texts.txt").read_bytes() == before
+
+
+def test_a_corpus_that_is_not_there():
+    with pytest.raises(FileNotFoundError, match="^corpus=gone.txt: no such file; check the path"):
+        lexrow.train_words("gone.txt")
 
 
 def test_loading_what_is_not_there(tmp_path):
