@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import os
-import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +22,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from ..checkpoints.workdir import Workdir, read_settings
-from ..errors import UsageError
 from ..input.labelled_files import MOST_WEIGHT
 from ..settings import CorpusConfig, flag_values
 from ..settings.checks import make_config
@@ -34,12 +31,15 @@ from ..tasks.classify.classify_model import Classifier, load_trained, make_model
 from ..text import vector_files
 from ..text.tokenize import make_tokenizer
 from ..text.unicode_rules import normal_form, normalize
+from ..trained import argument_names
 from ..training.run import train_and_evaluate
 from ..types import WordVectors
 
 # Flags that an estimator sets, beside those of its parameters.
 _OWN = {"workdir", "plan_only", "heldout"}
 _TEXTS = 4096  # texts whose vectors are computed at a time
+# How messages name what the arguments of `fit` become.
+_ARGUMENTS = {"corpus=X": "X", "seed=": "random_state="}
 
 
 class TextEstimator(BaseEstimator):
@@ -82,22 +82,6 @@ def _train(config: Any, folder: str) -> Workdir:
     place = Workdir(Path(folder) / "run")
     train_and_evaluate(config, place.path, is_quiet=True)
     return place
-
-
-@contextlib.contextmanager
-def _argument_names(names: Mapping[str, str]) -> Iterator[None]:
-    """Raise each UsageError of the context with the names of arguments instead of flags.
-
-    Args:
-        names: Further texts to replace in the message, after `--` is removed from flags.
-    """
-    try:
-        yield
-    except UsageError as error:
-        text = re.sub(r"--(?=[a-z])", "", str(error))
-        for name, argument in {**names, "corpus=X": "X", "seed=": "random_state="}.items():
-            text = text.replace(name, argument)
-        raise UsageError(text) from error
 
 
 def _as_texts(X: Iterable[str]) -> list[str]:
@@ -226,7 +210,7 @@ class TextClassifier(ClassifierMixin, TextEstimator):
                 rows.writerows(zip(texts, ids.tolist(), weights.tolist(), strict=True))
             columns = {f"{name}_column": name for name in ("text", "label", "weight")}
             others = {"loss": self.loss, "word_ngrams": self.word_ngrams, "heldout_share": 0.0}
-            with _argument_names({str(corpus): "X"}):
+            with argument_names({str(corpus): "X", **_ARGUMENTS}):
                 config = self._config("classify", corpus, **columns, **others)
                 trained = load_trained(config, _train(config, folder))
             self._fitted_config = config
@@ -327,7 +311,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
                 lines = (" ".join(text.splitlines()) + "\n" for text in texts)
                 with open(corpus, "w", encoding="utf-8", errors="replace") as file:
                     file.writelines(lines)
-                with _argument_names({str(corpus): "X"}):
+                with argument_names({str(corpus): "X", **_ARGUMENTS}):
                     config = self._config("words", corpus)
                     split = config.corpus
                     found = trained_vectors.load(_train(config, folder).path)
@@ -345,7 +329,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         """Return how texts are split, and the vectors of a workdir or of a file."""
         if not self.vectors or not isinstance(self.vectors, str | os.PathLike):
             raise ValueError(f"vectors={self.vectors!r}: give the name of a workdir or of a file")
-        with _argument_names({f"workdir={self.vectors}": f"vectors={self.vectors}"}):
+        with argument_names({f"workdir={self.vectors}": f"vectors={self.vectors}"}):
             if not Path(self.vectors).is_dir():
                 split = make_config({"tokenizer": self.tokenizer}).corpus
                 return split, vector_files.read(self.vectors)
