@@ -201,7 +201,7 @@ class TokenCounts:
 
     @property
     def size(self) -> int:
-        """The number of entries that are held: of different tokens."""
+        """The number of different tokens."""
         return len(self._numbers)
 
     def tally(self) -> dict[bytes, int]:

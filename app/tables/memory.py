@@ -16,7 +16,7 @@ from .cached import CacheSize
 # Places besides the devices: the memory of the machine, which CPU devices share, and --table_file.
 HOST, FILE = "host", "file"
 # The disk beside --table_file. Journals take up to so much, and no plan is refused for them.
-JOURNALS = "journals of the file at most"
+JOURNALS = "disk for journals, at most"
 # The share of the free memory that a plan may use. The rest is for memory that no plan counts.
 SHARE = 0.95
 # By part of a row: its columns and its bytes.

@@ -164,7 +164,8 @@ def make_batches(
 ) -> Batches:
     """Return the function that yields the batches of a run, (S, B, L) int32 (see `types.Batches`).
 
-    Nothing is read before it yields the first batch.
+    Usually the tokens were kept while words were counted, and the text is not read again. Nothing
+    is read before it yields the first batch.
 
     Args:
         window: The most tokens on each side of a word.
@@ -215,7 +216,7 @@ def _plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[
         Item("token ids", f"{words:,}", place, 4 * words),
         Item("rows of a block", f"{most:,} tokens", place, _BLOCK_BYTES * most),
     ]
-    # The text is read twice: to count its words, and to train on them.
+    # Counting and one epoch are two uses of the text, so its tokens are kept for even one epoch.
     is_kept = token_cache.choose(settings.cache, 2, words) == "memory"
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
