@@ -13,7 +13,7 @@ import numpy as np
 from .errors import UnknownNameError
 from .tasks import trained_vectors
 from .text.vocabulary import close_names, whole
-from .trained import Run, argument_names, export, given_items, takes_settings
+from .trained import Result, Run, argument_names, export, given_items, takes_settings
 
 if TYPE_CHECKING:
     from .input.user_item_pairs import KnownItems
@@ -59,7 +59,7 @@ def train_recommender(
     return Items.load(run.path, run)
 
 
-class Items:
+class Items(Result):
     """A trained recommender.
 
     Attributes:
@@ -111,11 +111,6 @@ class Items:
         """
         path_of_run = self._run.path
         export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
-
-    @property
-    def workdir(self) -> str:
-        """The folder of the run."""
-        return os.fspath(self._run.path)
 
     def __repr__(self) -> str:
         return f"<Items: {len(self.items):,} items, {len(self.users):,} users>"
