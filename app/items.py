@@ -13,7 +13,7 @@ import numpy as np
 from .errors import UnknownNameError
 from .tasks import trained_vectors
 from .text.vocabulary import close_names, whole
-from .trained import Run, argument_names, export, given_items, takes_settings
+from .trained import Run, argument_names, export, given_items, load_run, takes_settings
 
 if TYPE_CHECKING:
     from .input.user_item_pairs import KnownItems
@@ -116,6 +116,9 @@ class Items:
     def workdir(self) -> str:
         """The folder of the run."""
         return os.fspath(self._run.path)
+
+    def __reduce__(self) -> tuple:
+        return load_run, (Items, self._run)
 
     def __repr__(self) -> str:
         return f"<Items: {len(self.items):,} items, {len(self.users):,} users>"

@@ -20,7 +20,7 @@ from .tables.row_reads import gather_unique
 from .tasks.language_model import language_model_job
 from .text import vocabulary
 from .text.vocabulary import EOS, UNK
-from .trained import Run, argument_names, takes_settings
+from .trained import Run, argument_names, load_run, takes_settings
 
 _ROW = 256  # tokens that are scored at a time
 
@@ -96,6 +96,9 @@ class Language:
     def workdir(self) -> str:
         """The folder of the run."""
         return os.fspath(self._run.path)
+
+    def __reduce__(self) -> tuple:
+        return load_run, (Language, self._run)
 
     def __repr__(self) -> str:
         return f"<Language: {len(self):,} words>"

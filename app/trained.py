@@ -83,6 +83,12 @@ class Run:
         if path is None:
             weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
+    def __reduce__(self) -> tuple:
+        """Return what pickle needs: the files that a trained model is loaded from."""
+        paths = self.workdir.model_files()
+        files = {os.fspath(path.relative_to(self.path)): path.read_bytes() for path in paths}
+        return _with_files, (files,)
+
     @property
     def workdir(self) -> Workdir:
         """The workdir."""
@@ -180,12 +186,15 @@ class Run:
             check_fixed(kept, dataclasses.replace(config, run=run))
         return config
 
-    def train(self, task: str, corpus: str, settings: Mapping[str, Any]) -> None:
+    def train(
+        self, task: str, corpus: str, settings: Mapping[str, Any], argument: str = "corpus"
+    ) -> None:
         """Train a task in this workdir, from its newest checkpoint if it has one.
 
         Args:
             corpus: Value of --corpus.
             settings: Flag name -> value.
+            argument: How messages name a corpus that `writing` wrote.
 
         Raises:
             ValueError: A setting is not possible, or the corpus cannot be used.
@@ -193,7 +202,8 @@ class Run:
             KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
         """
         config = self.settings(task, settings, corpus)
-        with argument_names():
+        names = {f"corpus={corpus}": argument, corpus: argument}
+        with argument_names(names if Path(corpus).parent == self.path else {}):
             start_tensorflow()
             from .training.run import train_and_evaluate
 
@@ -203,6 +213,20 @@ class Run:
                 _KEPT.append(self)
                 kept = f"what was trained is kept: lexrow.load({str(self.path)!r})"
                 raise KeyboardInterrupt(kept) from error
+
+
+def _with_files(files: Mapping[str, bytes]) -> Run:
+    """Return a run in a temporary workdir of these files, by their paths in it."""
+    run = Run(None)
+    for name, content in files.items():
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).write_bytes(content)
+    return run
+
+
+def load_run(kind: type, run: Run) -> Any:
+    """Return what a program gets of a run, such as `Words`; pickle calls this function."""
+    return kind.load(run.path, run)  # type: ignore[attr-defined]
 
 
 def start_tensorflow() -> None:

@@ -12,6 +12,9 @@ from .run_config import RunConfig
 from .setting import fixed_setting
 from .text_config import PHRASES, InputConfig, VocabularyConfig
 
+# The largest weight of a text: none counts for more than a million others.
+MOST_WEIGHT = 1e6
+
 
 @dataclasses.dataclass(frozen=True)
 class LabelledConfig:
