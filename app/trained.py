@@ -28,7 +28,7 @@ from .settings.setting import fault
 from .system.files import replacing
 from .text.corpus import MissingError
 from .text.fasttext import model_file
-from .text.phrase_table import join_words
+from .text.unicode_rules import join_words
 from .types import WordVectors
 
 # The file of a workdir with the texts that a program gave.
@@ -39,12 +39,12 @@ _OF_COMMANDS = frozenset({"task", "workdir", "corpus", "plan_only", "data_dir"})
 # Settings that people change most, which a signature names first.
 _FIRST = frozenset({"dim", "epochs", "learning_rate", "loss", "min_count", "seed", "window"})
 _PREFIX = "lexrow-"
-# By task, the module and the class of what a program gets.
+# By task, the class of what a program gets.
 _KINDS = {
-    "words": ("words", "Words"),
-    "classify": ("texts", "Texts"),
-    "recommend": ("items", "Items"),
-    "language_model": ("language", "Language"),
+    "words": "Words",
+    "classify": "Texts",
+    "recommend": "Items",
+    "language_model": "Language",
 }
 _KEPT: list[Run] = []  # until the end of the process, as a message names their folders
 
@@ -267,6 +267,22 @@ def given_items(items: Iterable[Any]) -> Iterator[Any]:
         raise _SourceError from error
 
 
+def table_columns(table: Any) -> list[str] | None:
+    """Return the names of the columns of a table of pandas or pyarrow; None for anything else."""
+    if hasattr(table, "itertuples"):
+        return list(table.columns)
+    return list(table.column_names) if hasattr(table, "column_names") else None
+
+
+def table_rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a table of pandas or pyarrow, of some of its columns."""
+    if hasattr(table, "itertuples"):
+        yield from table[list(names)].itertuples(index=False, name=None)
+        return
+    for batch in table.select(list(names)).to_batches():
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
 def load(path: str | os.PathLike[str]) -> Any:
     """Load what a workdir or a file of vectors holds.
 
@@ -289,8 +305,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         kind = read_settings(path).get("task", "words")
     else:
         kind = "classify" if model_file.is_classifier(path) else "words"
-    module, name = _KINDS[kind]
-    return getattr(importlib.import_module(f".{module}", __package__), name).load(path)
+    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path)
 
 
 def _line(item: Any, is_tokens: bool, name: str) -> str:

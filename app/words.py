@@ -14,8 +14,7 @@ from .evaluation import lexicon, nearest_words, score_report
 from .evaluation.benchmarks import Score
 from .settings import CorpusConfig
 from .text import vector_files
-from .text.phrase_table import join_words
-from .text.unicode_rules import normal_form, normalize
+from .text.unicode_rules import join_words, normal_form, normalize
 from .trained import Run, argument_names, export, load_run, takes_settings
 from .types import WordVectors
 
@@ -70,9 +69,7 @@ class Words:
         counts: Occurrences in the training text, (V,) int64; None if they are not known.
     """
 
-    def __init__(
-        self, vectors: WordVectors, run: Run | None = None, tokenizer: str = "whitespace"
-    ):
+    def __init__(self, vectors: WordVectors, run: Run | None = None, tokenizer: str = "whitespace"):
         self._run = run
         self._corpus = run.config.corpus if run else CorpusConfig(tokenizer=tokenizer)
         self._all = vectors if run else vectors._replace(form=normal_form(self._corpus))

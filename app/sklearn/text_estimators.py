@@ -18,9 +18,8 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from ..texts import train_classifier
+from .. import Words, train_classifier, train_words
 from ..trained import argument_names
-from ..words import Words, train_words
 
 # Settings that an estimator sets, beside those of its parameters.
 _OWN = {"task", "corpus", "workdir", "plan_only", "heldout", "initial_model", "grow_vocab"}
