@@ -17,11 +17,11 @@ from .errors import UnknownNameError
 from .tasks import trained_vectors
 from .text.vocabulary import close_names, whole
 from .trained import (
+    Result,
     Run,
     argument_names,
     export,
     given_items,
-    load_run,
     table_columns,
     table_rows,
     takes_settings,
@@ -73,7 +73,7 @@ def train_recommender(
     return Items.load(run.path, run)
 
 
-class Items:
+class Items(Result):
     """A trained recommender.
 
     Attributes:
@@ -125,14 +125,6 @@ class Items:
         """
         path_of_run = self._run.path
         export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
-
-    @property
-    def workdir(self) -> str:
-        """The folder of the run."""
-        return os.fspath(self._run.path)
-
-    def __reduce__(self) -> tuple:
-        return load_run, (Items, self._run)
 
     def __repr__(self) -> str:
         return f"<Items: {len(self.items):,} items, {len(self.users):,} users>"

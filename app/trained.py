@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
@@ -30,6 +30,9 @@ from .text.corpus import MissingError
 from .text.fasttext import model_file
 from .text.unicode_rules import join_words
 from .types import WordVectors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The file of a workdir with the texts that a program gave.
 _TEXTS = "texts.txt"
@@ -224,9 +227,40 @@ def _with_files(files: Mapping[str, bytes]) -> Run:
     return run
 
 
-def load_run(kind: type, run: Run) -> Any:
-    """Return what a program gets of a run, such as `Words`; pickle calls this function."""
+def _load_run(kind: type, run: Run) -> Any:
+    """Return what a program gets of a run, such as `Words`."""
     return kind.load(run.path, run)  # type: ignore[attr-defined]
+
+
+class Result:
+    """A trained model: the run that made it, and its pictures."""
+
+    _run: Run | None
+
+    @property
+    def workdir(self) -> str | None:
+        """The folder of the run; None for a file of another library."""
+        return os.fspath(self._run.path) if self._run else None
+
+    def __reduce__(self) -> tuple:
+        if self._run is None:
+            raise TypeError("this is a file of another library; load it where it is used")
+        return _load_run, (type(self), self._run)
+
+    def report(self) -> Figure:
+        """Draw the loss, the scores, the speed and the learning rate of the run over its steps.
+
+        It needs matplotlib; `figure.savefig("run.png")` writes what it returns.
+
+        Raises:
+            ValueError: The run has no metrics, as that of a file of another library.
+            ImportError: matplotlib is not installed.
+        """
+        from .tasks.pictures import report
+
+        if self._run is None:
+            raise ValueError("this is a file, and its training is not known; train or load a run")
+        return report(self._run.workdir.metrics, repr(self))
 
 
 def start_tensorflow() -> None:

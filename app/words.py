@@ -15,12 +15,13 @@ from .evaluation.benchmarks import Score
 from .settings import CorpusConfig
 from .text import vector_files
 from .text.unicode_rules import join_words, normal_form, normalize
-from .trained import Run, argument_names, export, load_run, takes_settings
+from .trained import Result, Run, argument_names, export, takes_settings
 from .types import WordVectors
 
 if TYPE_CHECKING:
     import pandas as pd
     from gensim.models import KeyedVectors
+    from matplotlib.axes import Axes
 
     from .text.tokenize import Tokenizer
 
@@ -60,7 +61,7 @@ def train_words(
     return Words.load(run.path, run)
 
 
-class Words:
+class Words(Result):
     """Words and their vectors, most frequent word first.
 
     Attributes:
@@ -101,11 +102,6 @@ class Words:
                 raise UsageError(f"{path}: a recommender, which has no words; name another run")
             return cls(found, run)
 
-    @property
-    def workdir(self) -> str | None:
-        """The folder of the run; None for vectors of a file."""
-        return os.fspath(self._run.path) if self._run else None
-
     def __len__(self) -> int:
         """Return the number of words."""
         return len(self.tokens)
@@ -131,7 +127,7 @@ class Words:
     def __reduce__(self) -> tuple:
         if self._run is None:
             return Words, (self._all, None, self._corpus.tokenizer)
-        return load_run, (Words, self._run)
+        return super().__reduce__()
 
     def __repr__(self) -> str:
         return f"<Words: {len(self):,} words, {self.vectors.shape[1]} columns>"
@@ -294,6 +290,30 @@ class Words:
         import pandas as pd
 
         return pd.DataFrame(self.vectors, index=pd.Index(self.tokens, name="token"))
+
+    def plot(self, words: Sequence[str], ax: Axes | None = None) -> Axes:
+        """Draw words as points in the plane, by the two main components of their vectors.
+
+        The components are those of the given words alone (PCA). It needs matplotlib.
+
+        Args:
+            words: At least two words.
+            ax: The axes of matplotlib to draw in; None makes a new figure.
+
+        Raises:
+            KeyError: A word has no vector; the message names similar words.
+            ImportError: matplotlib is not installed.
+
+        Example:
+            >>> ax = words.plot(["king", "queen", "man", "woman"])
+            >>> [text.get_text() for text in ax.texts]
+            ['king', 'queen', 'man', 'woman']
+        """
+        from .tasks.pictures import plot_rows
+
+        if isinstance(words, str) or len(words) < 2:
+            raise ValueError(f"words is {words!r}; give a list of at least two words")
+        return plot_rows(words, self[words], ax)
 
     def train(self, corpus: Any, epochs: int = 1, **settings: Any) -> Words:
         """Train on with more text, whose new words get vectors, too; return the words then.
