@@ -22,10 +22,10 @@ from .. import Words, train_classifier, train_words
 from ..trained import argument_names
 
 # Settings that an estimator sets, beside those of its parameters.
-_OWN = frozenset(
-    "task corpus workdir plan_only heldout initial_model grow_vocab "
-    "text_column label_column weight_column label_separator".split()
-)
+_OWN = {
+    *("task", "corpus", "workdir", "plan_only", "heldout", "initial_model", "grow_vocab"),
+    *("text_column", "label_column", "weight_column", "label_separator"),
+}
 # How messages name what the arguments of `fit` become.
 _NAMES = {"texts:": "X:", "corpus:": "X:", "weights[": "sample_weight[", "seed=": "random_state="}
 
