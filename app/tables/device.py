@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from .arrays import row_slices
 from .base import Layout, Slot, Table
 from .initial import Constant, Initial, Unwritten, all_rows
 from .rounding import RoundedTable
-from .row_reads import row_slices
 from .variable import VariableRows
 
 

@@ -11,15 +11,17 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from ..errors import UsageError
 from ..system import checked_files
 from ..system.checked_files import COUNT, damaged
 from ..system.files import LONGEST_LINE, read_lines, replacing
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 UNKNOWN = -1
 # Tokens of a closed vocabulary: any token without an id of its own, and the end of a document.
@@ -158,6 +160,8 @@ def grow(
 
 def lookup_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:
     """Return a TensorFlow lookup table from tokens to ids, int32; `UNKNOWN` (-1) for others."""
+    import tensorflow as tf
+
     ids = tf.range(len(vocabulary.tokens), dtype=tf.int32)
     initializer = tf.lookup.KeyValueTensorInitializer(tf.constant(vocabulary.tokens), ids)
     return tf.lookup.StaticHashTable(initializer, default_value=UNKNOWN)
