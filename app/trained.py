@@ -28,7 +28,7 @@ from .settings.setting import fault
 from .system.files import replacing
 from .text.corpus import MissingError
 from .text.fasttext import model_file
-from .text.phrase_table import join_words
+from .text.vocabulary import join_words
 from .types import WordVectors
 
 # The file of a workdir with the texts that a program gave.
@@ -241,6 +241,22 @@ def given_items(items: Iterable[Any]) -> Iterator[Any]:
         yield from items
     except Exception as error:
         raise _SourceError from error
+
+
+def table_columns(table: Any) -> list[str] | None:
+    """Return the names of the columns of a table of pandas or pyarrow; None for anything else."""
+    if hasattr(table, "itertuples"):
+        return list(table.columns)
+    return list(table.column_names) if hasattr(table, "column_names") else None
+
+
+def table_rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a table of pandas or pyarrow, of some of its columns."""
+    if hasattr(table, "itertuples"):
+        yield from table[list(names)].itertuples(index=False, name=None)
+        return
+    for batch in table.select(list(names)).to_batches():
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -17,7 +17,7 @@ from ..system.checked_files import list_folder, reading
 from ..system.files import remove_folder, replacing, replacing_folder, system_error
 from ..tables.arrays import row_slices
 from ..tables.base import Checkpointable, Table
-from ..tables.variable import named_variables
+from ..tables.device import named_variables
 from . import stored
 from .checkpoint import (
     POSITION_FILE,

@@ -48,6 +48,9 @@ class Workdir:
         self.owner = self.path / "owner.json"
         self.metrics = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
+        # What a Python program gave, in the files that a run reads.
+        given = ("texts.txt", "texts.csv", "pairs.csv", "users.jsonl", "items.jsonl")
+        self.given = tuple(self.path / name for name in given)
         self.cache = self.path / "cache"
 
     def _path(self, name: str) -> Path:
@@ -131,10 +134,10 @@ class Workdir:
             )
 
     def _files(self) -> tuple[Path, ...]:
-        """Return the files that a run writes, without the lock."""
+        """Return the files that a run writes, and those of its texts; without the lock."""
         texts = (self.vocabulary, self.phrases, self.labels, self.ngrams)
         names = (*texts, self.users, self.items, self.known)
-        return (self.flags, *names, self.corpus, self.owner, self.metrics)
+        return (self.flags, *names, self.corpus, self.owner, self.metrics, *self.given)
 
     def _folders(self) -> tuple[Path, ...]:
         """Return the folders that a run writes."""

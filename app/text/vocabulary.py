@@ -27,6 +27,8 @@ UNKNOWN = -1
 # Tokens of a closed vocabulary: any token without an id of its own, and the end of a document.
 UNK, EOS = "<unk>", "<eos>"
 
+# Between the tokens of a phrase, as in word2vec and gensim.
+JOINT = "_"
 # No tokenizer makes a token with these characters, and word2vec files are split at them.
 _WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")
 _LINE = re.compile(r"([^ \t\n\v\f\r]+)\t([0-9]{1,18})\r?\n?")
@@ -53,6 +55,15 @@ class Vocabulary:
     tokens: list[str]
     counts: np.ndarray
     total: int
+
+
+def join_words(text: str) -> str:
+    """Return the words of a text as the token of a phrase: `new_york` for `new york`.
+
+    Args:
+        text: Words with white space between them.
+    """
+    return JOINT.join(text.split())
 
 
 def save(vocabulary: Vocabulary, path: str) -> None:
