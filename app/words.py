@@ -14,7 +14,8 @@ from .evaluation import lexicon, nearest_words, score_report
 from .evaluation.benchmarks import Score
 from .settings import CorpusConfig
 from .text import vector_files
-from .text.unicode_rules import join_words, normal_form, normalize
+from .text.unicode_rules import normal_form, normalize
+from .text.vocabulary import join_words
 from .trained import Result, Run, argument_names, export, takes_settings
 from .types import WordVectors
 

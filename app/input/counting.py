@@ -19,8 +19,7 @@ from ..text.phrase_table import Phrases, PhraseTable, make_joiner
 from ..text.reading import Progress
 from ..text.teamwork import gather_arrays, join_tokens, split_tokens
 from ..text.tokenize import LONGEST_TOKEN, make_tokenizer, warn_about_long_tokens
-from ..text.unicode_rules import JOINT
-from ..text.vocabulary import EOS, UNK, Vocabulary
+from ..text.vocabulary import EOS, JOINT, UNK, Vocabulary
 from ..types import ALONE, Team
 from .blocks import (
     ALL,

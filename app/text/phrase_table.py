@@ -15,7 +15,7 @@ from ..settings import CorpusConfig
 from ..system.checked_files import damaged, read_bytes
 from ..system.files import replacing
 from .tokenize import Tokenizer, make_splitter, make_tokenizer
-from .unicode_rules import JOINT
+from .vocabulary import JOINT
 
 _COLUMNS = "# pass\tfirst\tsecond\tcount\tscore\n"
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 # The forms of words: as they are, Unicode's NFKC, and its NFKC_Casefold; see `normalize`.
-# Between the tokens of a phrase, as in word2vec and gensim.
-JOINT = "_"
 PLAIN: Final = ""
 NFKC: Final = "NFKC"
 FOLDED: Final = "NFKC_Casefold"
@@ -122,15 +120,6 @@ def unspaced_language(text: str) -> str | None:
         if length > size * _UNSPACED_SHARE and length > longest * len(runs):
             return name
     return None
-
-
-def join_words(text: str) -> str:
-    """Return the words of a text as the token of a phrase: `new_york` for `new york`.
-
-    Args:
-        text: Words with white space between them.
-    """
-    return JOINT.join(text.split())
 
 
 def normal_form(corpus: CorpusConfig) -> str:
