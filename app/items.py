@@ -48,7 +48,8 @@ def train_recommender(
             path or glob of files. Of a table, `user_column`, `item_column`, `rating_column` and
             `time_column` name other columns.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
-        settings: The flags of `lexrow train --task=recommend`, by name.
+        settings: The flags of `lexrow train --task=recommend`, by name; and `preset`, the
+            name of an example of settings, which others beside it change.
 
     Raises:
         ValueError: A setting is not possible, or the pairs cannot be used.

@@ -35,7 +35,8 @@ def train_language_model(
         corpus: A path or glob of text files, or an iterable of texts or of lists of tokens, which
             is read once.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
-        settings: The flags of `lexrow train --task=language_model`, by name.
+        settings: The flags of `lexrow train --task=language_model`, by name; and `preset`, the
+            name of an example of settings, which others beside it change.
 
     Raises:
         ValueError: A setting is not possible, or the corpus cannot be used.

@@ -39,7 +39,8 @@ def train_classifier(
         labels: The label of each text, or a list of its labels.
         weights: The weight of each text in the loss, beside `labels`; by default 1.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
-        settings: The flags of `lexrow train --task=classify`, by name.
+        settings: The flags of `lexrow train --task=classify`, by name; and `preset`, the
+            name of an example of settings, which others beside it change.
 
     Raises:
         ValueError: A setting is not possible, or texts and labels cannot be used.
