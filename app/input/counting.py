@@ -52,9 +52,8 @@ def count_tokens(
     """Read the files, and return the count of every token, and the number of all tokens.
 
     Counts are exact unless there are more than `memory_entries` unique tokens. Then the rarest
-    tokens are dropped during the pass, as in word2vec.c and gensim. This is logged, and so are
-    dropped long tokens and bytes that are not UTF-8. Dropped rare tokens are in the number of all
-    tokens, dropped long tokens are not. Progress is shown.
+    tokens are dropped during the pass, as in word2vec.c and gensim. Dropped tokens and bytes that
+    are not UTF-8 are logged. The number of all tokens has dropped rare ones, and no long ones.
 
     Each process of a team counts a share of the blocks, and all get the counts of one process. If
     tokens have to be dropped, each process counts all text, as which are dropped depends on the
@@ -79,19 +78,7 @@ def count_tokens(
         """Return the counts of a share of the text."""
         found = TokenCounts(memory_entries)
         blocks = _read_blocks(*source, count_block, share, found, "counting words")
-        for tokens_U, counts_U, tokens_M, splits_D, dropped in blocks:
-            numbers_U = found.add(tokens_U, counts_U)
-            starts = splits_D[:-1][splits_D[:-1] < splits_D[1:]]
-            found.too_long += int(dropped)
-            if close:
-                found.add(np.array([_END]), np.array([len(starts)]))
-            if kept is not None:
-                kept.add(numbers_U[tokens_M], starts)
-            found.prune()
-            if kept is not None and found.threshold:
-                kept.give_up()
-        if kept is not None:
-            kept.finish([*found.tally()])
+        _count_blocks(blocks, found, close, kept)
         return found
 
     if team is ALONE:
@@ -111,6 +98,28 @@ def count_tokens(
     if counts.total == 0:
         raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
     return counts.tally(), counts.total
+
+
+def _count_blocks(
+    blocks: Iterator[tuple[np.ndarray, ...]],
+    counts: TokenCounts,
+    close: bool,
+    kept: KeptTokens | None,
+) -> None:
+    """Add the tokens of blocks, the results of `_read_blocks`, to `counts` and to `kept`."""
+    for tokens_U, counts_U, tokens_M, splits_D, dropped in blocks:
+        numbers_U = counts.add(tokens_U, counts_U)
+        starts = splits_D[:-1][splits_D[:-1] < splits_D[1:]]
+        counts.too_long += int(dropped)
+        if close:
+            counts.add(np.array([_END]), np.array([len(starts)]))
+        if kept is not None:
+            kept.add(numbers_U[tokens_M], starts)
+        counts.prune()
+        if kept is not None and counts.threshold:
+            kept.give_up()
+    if kept is not None:
+        kept.finish([*counts.tally()])
 
 
 def _read_blocks(
