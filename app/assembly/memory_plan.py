@@ -76,9 +76,7 @@ def plan(
     others: Sequence[Item] = (),
     rows: Mapping[str, int] = {},
 ) -> Plan:
-    """Plan the memory of a run, before a table is made.
-
-    For --table=host with --hot_rows=auto, the plan has as many hot rows as fit.
+    """Plan the memory of a run, before a table is made; --hot_rows=auto is as many as fit.
 
     Args:
         batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
