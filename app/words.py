@@ -78,6 +78,10 @@ class Words:
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Words:
         """Load the words of a workdir, or of a file of word2vec, GloVe or fastText.
 
+        Args:
+            path: The workdir or the file.
+            run: The run of the workdir, if it is open already.
+
         Raises:
             ValueError: The file cannot be read, or the workdir has no run.
             RunError: The workdir has no checkpoint that can be read.

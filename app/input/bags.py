@@ -225,7 +225,7 @@ def make_batches(
         weights_C: Weight of each label, above 0.
     """
     weights_C, ahead = np.asarray(weights_C, np.float32), settings.prefetch
-    specs = given(shape.spec(of_call=True))
+    specs = present(shape.spec(of_call=True))
 
     @without_autograph
     def make_dataset(epochs: range, first: int) -> tf.data.Dataset:
@@ -239,7 +239,7 @@ def make_batches(
                 for number in range(first if epoch == epochs.start else 0, len(planned)):
                     draw = np.random.default_rng((seed, _LABEL, epoch, number))
                     how = examples, texts, shape, weights_C, planned[number], draw, index_V
-                    yield np.int64(epoch), *given(pack_call(*how))
+                    yield np.int64(epoch), *present(pack_call(*how))
 
         # In one thread: Python's threads would wait for one another.
         dataset = from_generator(calls, (tf.TensorSpec([], tf.int64), *specs), name="bags")
@@ -261,8 +261,8 @@ def make_batches(
     return epoch_batches
 
 
-def given(bags: Bags) -> list:
-    """Return the fields of bags that are not left out.
+def present(bags: Bags) -> list:
+    """Return the fields of bags that are not None, in order, as tf.data takes no None.
 
     Args:
         bags: Bags, or their specs.
@@ -294,7 +294,7 @@ def pack_call(
         *_pack_features(texts, shape, is_text_SB, examples_K, index_V),
         *_pack_labels(examples, shape, weights_C, is_text_SB, examples_K, draw),
     )
-    specs = given(shape.spec(of_call=True))
+    specs = present(shape.spec(of_call=True))
     return Bags(*(part.reshape(spec.shape) for part, spec in zip(parts, specs, strict=True)))
 
 

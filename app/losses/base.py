@@ -215,6 +215,9 @@ class WordSegments(NamedTuple):
 class Loss(Protocol):
     """How a hidden vector predicts words.
 
+    A model has a loss as its output layer: its own methods `tables`, `lookups` and `loss` call
+    those of the loss.
+
     Attributes:
         is_likelihood: Whether the loss of a prediction is exactly -log P of its word, so that the
             exponential of the mean loss is the perplexity.
@@ -266,7 +269,11 @@ class Loss(Protocol):
 
 
 class NormalizedLoss(Loss, Protocol):
-    """A loss that trains a probability distribution over the words; see `losses.inference`."""
+    """A loss that trains a probability distribution over the words.
+
+    `losses.inference` reads a trained one by `exact` and `word_segments`. The rows of a language
+    model start by `priors`.
+    """
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return the scores that give every word its share of the text as its probability.

@@ -86,7 +86,7 @@ def unique_by_representative(
     largest number of the dtype. That takes three operations instead of a sort.
 
     Args:
-        starts: For each of them, the place of its table among the numbers of `indices_V`. Ids of
+        starts: For each of `ids`, the place of its table among the numbers of `indices_V`. Ids of
             one table must differ if they are given separately.
         indices_V: A variable to work with, one number for each row; its values do not matter.
 

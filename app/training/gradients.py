@@ -88,7 +88,7 @@ def phase(name: str) -> tf.name_scope:
 def unique_rows_of_any(
     ids: Sequence[tuple[str, tf.Tensor]],
 ) -> Sequence[tuple[tf.Tensor, tf.Tensor]]:
-    """Return the unique rows of any tables (see `UniqueRows`)."""
+    """Return the unique ids and the inverse of each list of ids, by `unique` (see `UniqueRows`)."""
     return [unique(ids_N) for _, ids_N in ids]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.input import bags
-from app.input.bags import Bags, Packing, given
+from app.input.bags import Bags, Packing, present
 from app.input.features import Features, encode
 from app.settings import InputConfig
 from tests.input.example_texts import (
@@ -36,7 +36,7 @@ def make(examples, ngrams=2, all_labels=False, weights=None, seed=7, partitions=
 def steps_of(batches, epochs, first=0):
     """Each step of each epoch as numpy."""
     for epoch, data in batches(epochs, first):
-        for step in zip(*(part.numpy() for part in given(data)), strict=True):
+        for step in zip(*(part.numpy() for part in present(data)), strict=True):
             yield epoch, Bags(*step)
 
 
@@ -90,7 +90,7 @@ def test_every_example_comes_once_an_epoch(ngrams, partitions):
     assert sorted(found[0]) == sorted(found[1]) == sorted(expected)
     assert found[0] != found[1]
     spec = shape.spec()
-    assert [part.shape for part in given(spec)] == [part.shape for part in given(step)]
+    assert [part.shape for part in present(spec)] == [part.shape for part in present(step)]
 
 
 def test_only_large_steps_have_two_partitions():
@@ -224,6 +224,8 @@ def test_a_step_with_micro_batches_has_them_side_by_side():
         batches = bags.make_batches(examples, texts, shape, np.ones(LABELS), InputConfig(), 7)
         found.append([data for _, data in batches(range(1), 0)])
     for one, two in zip(*found, strict=True):
-        for whole, halves, spec in zip(given(one), given(two), given(shape.spec()), strict=True):
+        for whole, halves, spec in zip(
+            present(one), present(two), present(shape.spec()), strict=True
+        ):
             assert halves.shape == (2, 2 * spec.shape[0], *spec.shape[1:])
             np.testing.assert_array_equal(whole, np.reshape(halves, whole.shape))

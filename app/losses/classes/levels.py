@@ -61,7 +61,7 @@ class Level:
         return {self.table: spec}
 
     def split(self, values_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the values of each table's rows, by name of the table.
+        """Divide values of rows, such as initial biases, by the table that has each row.
 
         Args:
             values_V: A value for each row of the level.
