@@ -10,12 +10,15 @@ from ..checkpoints import checkpoint
 from ..checkpoints.stored import read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_settings
 from ..errors import DamagedError, RunError, UsageError
-from ..settings import ClassifyConfig, Config, flag_values
+from ..settings import ClassifyConfig, Config, RecommendConfig, flag_values
 from ..text import unicode_rules, vocabulary
 from ..text.vocabulary import Vocabulary
 from ..types import WordVectors
 from .classify import classify_data
+from .recommend import recommend_data
 from .words import growing_words, subword_vectors
+
+_ITEMS_AT_ONCE = 1 << 14  # whose rows are added at a time
 
 
 def load(path: str | Path) -> WordVectors:
@@ -68,13 +71,19 @@ def _load_checkpoint(
     Of a dynamic table only items or words that have a row are returned. `ngrams` is the number of
     rows of a classifier's n-grams, whose ids follow those of its words.
     """
-    path, table = workdir.vocabulary, "input"
-    if config.run.task == "recommend":
+    path, table, lists = workdir.vocabulary, "input", None
+    if isinstance(config, RecommendConfig):
         path, table = workdir.items, "items"
+        features = recommend_data.load_features(workdir).items
+        lists = features and features.table_rows(recommend_data.trained(names))
     is_dynamic, count = read_layout(folder, table)["kind"] == "dynamic", len(names.tokens)
     ids_N, rows_ND = read_ids(folder, table)
     if table == "items" and config.model.model == "mf":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
+    if lists is not None:
+        if len(ids_N) and ids_N[-1] >= lists[2]:
+            raise misfit(path, count, folder, ids_N[-1] + 1)
+        return WordVectors(names.tokens, _sum_rows(ids_N, rows_ND, *lists), names.counts)
     rule = subword_vectors.make_rule(config.model)
     if rule is not None:
         try:
@@ -88,6 +97,27 @@ def _load_checkpoint(
     stored = np.searchsorted(ids_N, count)
     tokens = [names.tokens[number] for number in ids_N[:stored]]
     return WordVectors(tokens, rows_ND[:stored], names.counts[ids_N[:stored]])
+
+
+def _sum_rows(
+    ids_N: np.ndarray, rows_ND: np.ndarray, listed_M: np.ndarray, starts: np.ndarray, rows: int
+) -> np.ndarray:
+    """Return the sum of the rows of each list, (V, D); a row that is not there counts as 0.
+
+    Args:
+        ids_N: The ids of the rows that are there.
+        listed_M: Ids, list after list; no list is empty.
+        starts: Where each list begins in `listed_M`, and the end, (V + 1,).
+        rows: The number of ids.
+    """
+    table = np.zeros((rows, rows_ND.shape[1]), np.float32)
+    table[ids_N] = rows_ND
+    sums_VD = np.empty((len(starts) - 1, rows_ND.shape[1]), np.float32)
+    for part in range(0, len(sums_VD), _ITEMS_AT_ONCE):
+        bounds = starts[part : part + _ITEMS_AT_ONCE + 1]
+        rows_MD = table[listed_M[bounds[0] : bounds[-1]]]
+        sums_VD[part : part + len(bounds) - 1] = np.add.reduceat(rows_MD, bounds[:-1] - bounds[0])
+    return sums_VD
 
 
 def misfit(path: Path, names: int, folder: Path, rows: int) -> RunError:
