@@ -20,7 +20,7 @@ from .tables.row_reads import gather_unique
 from .tasks.language_model import language_model_job
 from .text import vocabulary
 from .text.vocabulary import EOS, UNK
-from .trained import Run, argument_names, takes_settings
+from .trained import Result, Run, argument_names, takes_settings
 
 _ROW = 256  # tokens that are scored at a time
 
@@ -56,7 +56,7 @@ def train_language_model(
     return Language.load(run.path, run)
 
 
-class Language:
+class Language(Result):
     """A trained language model.
 
     A text is predicted from its beginning: its tokens, and `<eos>` at its end. A word without an id
@@ -91,11 +91,6 @@ class Language:
     def __len__(self) -> int:
         """Return the number of words."""
         return len(self.tokens)
-
-    @property
-    def workdir(self) -> str:
-        """The folder of the run."""
-        return os.fspath(self._run.path)
 
     def __repr__(self) -> str:
         return f"<Language: {len(self):,} words>"

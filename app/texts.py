@@ -14,7 +14,7 @@ from .tasks import trained_vectors
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
 from .text.fasttext.model_file import LABEL_PREFIX
-from .trained import Run, argument_names, export, takes_settings
+from .trained import Result, Run, argument_names, export, takes_settings
 
 # In the file of the texts, between the labels of one: a character that no label should have.
 _BETWEEN = "\x1f"
@@ -59,7 +59,7 @@ def train_classifier(
     return Texts.load(run.path, run)
 
 
-class Texts:
+class Texts(Result):
     """A trained classifier of texts.
 
     Attributes:
@@ -192,11 +192,6 @@ class Texts:
             raise ValueError("this is a file of fastText; copy it, or train a classifier")
         path_of_run = self._run.path
         export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
-
-    @property
-    def workdir(self) -> str | None:
-        """The folder of the run; None for a file of fastText."""
-        return os.fspath(self._run.path) if self._run else None
 
     def __repr__(self) -> str:
         return f"<Texts: {len(self.labels):,} labels>"

@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
@@ -30,6 +30,9 @@ from .text.corpus import MissingError
 from .text.fasttext import model_file
 from .text.phrase_table import join_words
 from .types import WordVectors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The file of a workdir with the texts that a program gave.
 _TEXTS = "texts.txt"
@@ -203,6 +206,32 @@ class Run:
                 _KEPT.append(self)
                 kept = f"what was trained is kept: lexrow.load({str(self.path)!r})"
                 raise KeyboardInterrupt(kept) from error
+
+
+class Result:
+    """A trained model: the run that made it, and its pictures."""
+
+    _run: Run | None
+
+    @property
+    def workdir(self) -> str | None:
+        """The folder of the run; None for a file of another library."""
+        return os.fspath(self._run.path) if self._run else None
+
+    def report(self) -> Figure:
+        """Draw the loss, the scores, the speed and the learning rate of the run over its steps.
+
+        It needs matplotlib; `figure.savefig("run.png")` writes what it returns.
+
+        Raises:
+            ValueError: The run has no metrics, as that of a file of another library.
+            ImportError: matplotlib is not installed.
+        """
+        from .tasks.pictures import report
+
+        if self._run is None:
+            raise ValueError("this is a file, and its training is not known; train or load a run")
+        return report(self._run.workdir.metrics, repr(self))
 
 
 def start_tensorflow() -> None:

@@ -16,12 +16,13 @@ from .settings import CorpusConfig
 from .text import vector_files
 from .text.phrase_table import join_words
 from .text.unicode_rules import normalize
-from .trained import Run, argument_names, export, takes_settings
+from .trained import Result, Run, argument_names, export, takes_settings
 from .types import WordVectors
 
 if TYPE_CHECKING:
     import pandas as pd
     from gensim.models import KeyedVectors
+    from matplotlib.axes import Axes
 
     from .text.tokenize import Tokenizer
 
@@ -61,7 +62,7 @@ def train_words(
     return Words.load(run.path, run)
 
 
-class Words:
+class Words(Result):
     """Words and their vectors, most frequent word first.
 
     Attributes:
@@ -88,11 +89,6 @@ class Words:
             from .tasks import trained_vectors
 
             return cls(trained_vectors.load(os.fspath(path)), run or Run(path))
-
-    @property
-    def workdir(self) -> str | None:
-        """The folder of the run; None for vectors of a file."""
-        return os.fspath(self._run.path) if self._run else None
 
     def __len__(self) -> int:
         """Return the number of words."""
@@ -277,6 +273,30 @@ class Words:
         import pandas as pd
 
         return pd.DataFrame(self.vectors, index=pd.Index(self.tokens, name="token"))
+
+    def plot(self, words: Sequence[str], ax: Axes | None = None) -> Axes:
+        """Draw words as points in the plane, by the two main components of their vectors.
+
+        The components are those of the given words alone (PCA). It needs matplotlib.
+
+        Args:
+            words: At least two words.
+            ax: The axes of matplotlib to draw in; None makes a new figure.
+
+        Raises:
+            KeyError: A word has no vector; the message names similar words.
+            ImportError: matplotlib is not installed.
+
+        Example:
+            >>> ax = words.plot(["king", "queen", "man", "woman"])
+            >>> [text.get_text() for text in ax.texts]
+            ['king', 'queen', 'man', 'woman']
+        """
+        from .tasks.pictures import plot_rows
+
+        if isinstance(words, str) or len(words) < 2:
+            raise ValueError(f"words is {words!r}; give a list of at least two words")
+        return plot_rows(words, self[words], ax)
 
     def train(self, corpus: Any, epochs: int = 1, **settings: Any) -> Words:
         """Train on with more text, whose new words get vectors, too; return the words then.

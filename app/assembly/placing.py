@@ -14,11 +14,12 @@ from ..system import devices
 from ..system.xla import renumber_functions
 from ..tables.base import Table
 from ..tables.cached import CacheSize
+from ..tables.device import InPlace
 from ..tables.dynamic.dynamic import DynamicTable, KeyLocator
 from ..tables.dynamic.keys import KeyMap
 from ..tables.initial import Unwritten
 from ..tables.memory import Item
-from ..tables.prefetch import InPlace, Prefetcher
+from ..tables.prefetch import Prefetcher
 from ..training.job import Job, PlacedTables, TrainingData
 from ..training.step import lookup_function
 from ..types import Batches

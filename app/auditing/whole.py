@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..tables.variable import named_variables
+from ..tables.device import named_variables
 from .findings import Finding, Findings, Touch, explained
 from .graphs import CALLS, VIEWS, called_graphs, executed, number, shape_of
 

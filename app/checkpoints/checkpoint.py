@@ -21,7 +21,7 @@ from ..settings import RunConfig
 from ..system.checked_files import COUNT, list_folder, read_json, reading
 from ..system.files import remove_folder, replacing, replacing_folder, system_error
 from ..tables.base import Checkpointable, Table
-from ..tables.variable import named_variables
+from ..tables.device import named_variables
 from . import stored
 from .workdir import Workdir, read_settings
 

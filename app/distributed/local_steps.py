@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from ..system.loops import unroll
 from ..tables.base import Ids, LocatedIds, Table
-from ..tables.variable import VariableRows
+from ..tables.device import VariableRows
 from ..training.job import Job
 from ..training.step import split_steps, train_step
 from ..types import HOST, Batch

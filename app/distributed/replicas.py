@@ -24,8 +24,8 @@ from ..losses.base import gather_from
 from ..system.python_functions import table_errors
 from ..tables import sharded
 from ..tables.base import Table
+from ..tables.device import ON_HOST
 from ..tables.row_reads import unique
-from ..tables.variable import ON_HOST
 from ..training.gradients import (
     Lookups,
     RowGradients,

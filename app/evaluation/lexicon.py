@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..text.meter import show_progress
+from ..system.console import show_progress
 from ..text.phrase_table import join_words
 from ..text.unicode_rules import FOLDED, normalize
 from ..types import NgramVectors, WordVectors

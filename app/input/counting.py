@@ -14,8 +14,8 @@ from absl import logging
 
 from ..errors import UsageError
 from ..settings import CorpusConfig, InputConfig, VocabularyConfig
-from ..text.meter import show_progress
-from ..text.phrase_table import JOINT, Phrases, PhraseTable
+from ..system.console import show_progress
+from ..text.phrase_table import JOINT, Phrases, PhraseTable, make_joiner
 from ..text.reading import Progress
 from ..text.teamwork import gather_arrays, join_tokens, split_tokens
 from ..text.tokenize import LONGEST_TOKEN, make_tokenizer, warn_about_long_tokens
@@ -31,7 +31,6 @@ from .blocks import (
     share_of,
     split_documents,
 )
-from .phrase_joining import make_joiner
 from .pipeline import make_block_parser
 from .token_cache import KeptTokens
 

@@ -404,7 +404,7 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
         RunError: The file cannot be read.
     """
     named = tuple(getattr(settings, field.flag) for field in _FIELDS)
-    kind = columns.recognize(path).format
+    kind = reading.recognize_file(path).format
     if kind in _NAMED:
         names = columns.column_names(path, kind, read_lines(path))
         return Layout(kind, columns=_find_columns(path, names, named, by_name=True))

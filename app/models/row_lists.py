@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ..tables.device import host_variable
 from ..tables.row_reads import unique
-from ..tables.variable import host_variable
 from ..types import HOST, Rows
 from .averages import average
 

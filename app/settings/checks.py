@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import NoEffectError, UsageError
 from . import Config, RunConfig, flag_values
+from .config import windows
 from .foreign_names import meant
-from .run_config import windows
 from .setting import as_text, fault, is_whole_number
 
 # Losses whose gradients are computed and applied block by block.

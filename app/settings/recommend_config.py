@@ -6,11 +6,17 @@ import dataclasses
 from typing import ClassVar
 
 from ..errors import NoEffectError, UsageError
-from .config import Config
-from .model_config import SKIPGRAM, ModelConfig, OptimizerConfig
-from .run_config import RunConfig
+from .config import (
+    PHRASES,
+    SKIPGRAM,
+    Config,
+    InputConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RunConfig,
+    VocabularyConfig,
+)
 from .setting import fixed_setting, is_whole_number, setting
-from .text_config import PHRASES, InputConfig, VocabularyConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,36 +25,7 @@ import tensorflow as tf
 from ..types import HOST, LocatedData
 from .base import Table
 from .cached import CachedTable, CacheMap, CachePlan, CacheSize, LoadedRows
-from .device import find_elsewhere
-
-
-class InPlace:
-    """Prefetches nothing: the steps train on the tables themselves.
-
-    Attributes:
-        tables: The tables that the steps train on, by name.
-    """
-
-    def __init__(self, tables: Mapping[str, Table]):
-        self.tables = dict(tables)
-
-    def prefetch(self, batches: Iterable, step: int) -> Iterator:
-        """Yield the batches as they are."""
-        return iter(batches)
-
-    def locate(self, data: Any, first: tf.Tensor) -> Any:
-        """Return a batch as the next call of the train function takes it; here unchanged."""
-        return data
-
-    def write_back(self) -> None:
-        """Do nothing: no row is cached."""
-
-    def values(self) -> dict[str, float]:
-        """Return no metrics."""
-        return {}
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+from .device import InPlace, find_elsewhere
 
 
 class Call(NamedTuple):

@@ -16,7 +16,7 @@ from ..checkpoints.workdir import Workdir, write_flags
 from ..errors import RunError, StoppedError
 from ..settings import RunConfig
 from ..system.signals import asked_to_stop
-from ..tables.prefetch import InPlace
+from ..tables.device import InPlace
 from .job import Job
 from .metrics import Display, Interval, Metrics, Quiet, not_finite
 from .profile_hooks import Profiler

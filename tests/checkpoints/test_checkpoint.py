@@ -16,10 +16,9 @@ from app.checkpoints.checkpoint import Checkpoints, Position
 from app.errors import DamagedError, RunError
 from app.tables import sharded
 from app.tables.base import Slot
-from app.tables.device import DeviceTable
+from app.tables.device import DeviceTable, named_variables
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
-from app.tables.variable import named_variables
 
 
 def read_rows(folder, name):

@@ -15,11 +15,10 @@ from app.distributed.replicas import Replicas
 from app.optimizers.base import update_rows
 from app.settings import flag_values
 from app.tables import sharded
-from app.tables.device import DeviceTable
+from app.tables.device import DeviceTable, host_variable
 from app.tables.dynamic.keys import KeyMap
 from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Uniform
-from app.tables.variable import host_variable
 from app.tasks import all_tasks
 from tests.integration.gpu_jobs import (
     CLASSIFY,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.assembly.learning import schedule_factor
 from app.checkpoints import checkpoint
 from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError
 from app.optimizers.adagrad import adagrad
-from app.optimizers.schedules import factor
 from app.settings import RunConfig
 from app.system.python_functions import call_python
 from app.tables.base import TableSpec
@@ -52,7 +52,7 @@ class Run:
             model=Model(),
             placed=PlacedTables({"input": self.table}, "CPU:0"),
             optimizer=adagrad(0.1),
-            learning_rate=lambda done: rate * factor("linear", 0.0, done),
+            learning_rate=lambda done: rate * schedule_factor("linear", 0.0, done),
             data=TrainingData(self.batches, expected, STEPS, words),
         )
 

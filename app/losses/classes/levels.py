@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from ...system.loops import loop
 from ...tables.base import TableSpec
+from ...tables.device import host_variable
 from ...tables.initial import Constant
-from ...tables.variable import host_variable
 from ...types import HOST
 from .. import softmax
 from ..base import Gather, GroupMembers, Part, VectorWordPairs, WordBlock, WordGroups

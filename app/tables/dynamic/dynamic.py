@@ -13,8 +13,8 @@ from ...errors import RunError
 from ...system.python_functions import call_python, under_vectorized_map
 from ...types import HOST, LocatedData
 from ..base import Ids, Layout, LocatedIds, Slot, Table
+from ..device import InPlace
 from ..initial import Initial, fingerprints
-from ..prefetch import InPlace
 from .keys import KeyMap
 from .row_store import RowStore
 

@@ -20,11 +20,11 @@ from ...losses.base import gather_from
 from ...models.bag import Bag
 from ...settings import ClassifyConfig
 from ...system import devices
+from ...system.console import show_progress
 from ...tables.base import Table
 from ...tables.row_reads import unique
 from ...text import vocabulary
 from ...text.fasttext.line_features import hash_names, hash_words
-from ...text.meter import show_progress
 from ...text.vocabulary import Vocabulary
 from ...types import HOST
 from . import classify_data, label_metrics

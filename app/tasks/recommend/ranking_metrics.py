@@ -14,9 +14,9 @@ import tensorflow as tf
 from ...input.user_item_pairs import KnownItems
 from ...models.recommender import Recommender
 from ...models.scorers import Kernels
+from ...system.console import show_progress
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
-from ...text.meter import show_progress
 
 # Scores that are computed at a time: 64 MB; top_k takes more beside them.
 _SCORES = 1 << 24
