@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..text import columns
+from ..text import columns, reading
 from ..text.vocabulary import Vocabulary, count_names, whole
 from .ratings import find_key, read_lines, separator_of
 
@@ -189,7 +189,7 @@ def _text(cell: Any) -> str:
 
 def _open(path: str) -> tuple[list[str], Iterator[tuple[str, dict[str, Any]]]]:
     """Return the names of the columns of a file, and its rows with their places."""
-    kind = columns.recognize(path).format
+    kind = reading.recognize_file(path).format
     if kind == "text":
         rows = columns.split_rows(path, read_lines(path), separator_of(path))
         header = [name.strip() for name in next(rows, (0, []))[1]]
