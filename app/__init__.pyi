@@ -109,6 +109,7 @@ def train_classifier(
     texts: Any,
     labels: Iterable[Any] | None = None,
     *,
+    weights: Iterable[float] | None = None,
     workdir: str | PathLike[str] | None = None,
     dim: int = 100,
     epochs: int = 5,

@@ -136,6 +136,13 @@ class Workdir:
                 "or folder"
             )
 
+    def model_files(self) -> list[Path]:
+        """Return the files that a trained model is loaded from, with its newest checkpoint."""
+        folders = (list_folder(folder, "step-") for folder in (self.checkpoints, self.best))
+        steps = [[path for path in found if path.name[5:].isdigit()][-1:] for found in folders]
+        inside = (path for newest in steps for step in newest for path in step.rglob("*"))
+        return [path for path in (*self._files(), *inside) if path.is_file()]
+
     def _files(self) -> tuple[Path, ...]:
         """Return the files that a run writes, and those of its texts; without the lock."""
         texts = (self.vocabulary, self.phrases, self.labels, self.ngrams)
