@@ -545,6 +545,25 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
     return tuple(found)
 
 
+def find_key(kind: str, names: Sequence[str], given: str = "") -> str | None:
+    """Return the column of a header that names users or items; None if there is none.
+
+    Args:
+        kind: `user` or `item`.
+        given: The name of the column in the pairs; empty if they have a usual name.
+    """
+    if given in names and given:
+        return given
+    (field,) = (one for one in _FIELDS if one.name == kind)
+    place = field.find([*names])
+    return names[place] if place is not None else "id" if "id" in names else None
+
+
+def separator_of(path: str) -> str:
+    """Return what separates the cells of a file, by its first line."""
+    return _separator(_first_line(path)[1])
+
+
 def _split_types(headers: list[str]) -> tuple[list[str], list[str]]:
     """Return the names and the types of a header of RecBole; no types if it is another one."""
     typed = [_TYPED.fullmatch(header) for header in headers]

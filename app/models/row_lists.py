@@ -42,7 +42,7 @@ class _Lists(NamedTuple):
             ).output_dense_values
 
     def splits(self, ids_W: tf.Tensor) -> tf.Tensor:
-        """Return where the list of each word begins in the result of `read`, and the end, int64."""
+        """Return where the list of each id begins in the result of `read`, and the end, int64."""
         with tf.device(HOST):
             ends_W = tf.cumsum(tf.gather(self.sizes_V, ids_W))
             return tf.concat([tf.zeros([1], tf.int64), ends_W], axis=0)
@@ -56,10 +56,12 @@ class RowLists:
     Args:
         rows_N: The rows, one vector after the other, int32.
         starts: Where the list of each vector begins in `rows_N`, and the end, (V + 1,).
+        rows: The number of rows of the table.
         is_mean: Whether a vector is the mean of its rows; else it is their sum.
     """
 
-    def __init__(self, rows_N: np.ndarray, starts: np.ndarray, is_mean: bool):
+    def __init__(self, rows_N: np.ndarray, starts: np.ndarray, rows: int, is_mean: bool = False):
+        self.rows = rows
         sizes_V = np.diff(starts)
         owners_N = np.repeat(np.arange(len(sizes_V)), sizes_V)
         self._sizes_V = host_variable(sizes_V.astype(np.float32)) if is_mean else None

@@ -47,7 +47,7 @@ class WordModel:
         """
         rows, reach = self.size, 0.5 / self.dim
         if self.subwords is not None:
-            rows, reach = rows + len(self.subwords.buckets_N), 1 / self.dim
+            rows, reach = self.subwords.rows, 1 / self.dim
         initial = Uniform(reach, initial_seed("initial", self.seed))
         spec = TableSpec(rows, self.dim, initial, by_frequency=True)
         return {"input": spec, **self.output.tables()}
