@@ -87,6 +87,10 @@ class Texts(Result):
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Texts:
         """Load the classifier of a workdir, or of a file of fastText (.bin or .ftz).
 
+        Args:
+            path: The workdir or the file.
+            run: The run of the workdir, if it is open already.
+
         Raises:
             ValueError: The file is no classifier, or the workdir has none.
             RunError: The workdir has no checkpoint that can be read.

@@ -368,7 +368,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _line(item: Any, is_tokens: bool, name: str) -> str:
-    """Return a text, or the tokens of one, as a line of a file; raise ValueError for others."""
+    """Return a text as a line, or its tokens with `_` for blanks in them; else raise ValueError."""
     if not is_tokens and isinstance(item, str):
         return " ".join(item.splitlines()) + "\n"
     is_list = isinstance(item, Sequence) and not isinstance(item, str | bytes)

@@ -88,6 +88,8 @@ class Words(Result):
         """Load the words of a workdir, or of a file of word2vec, GloVe or fastText.
 
         Args:
+            path: The workdir or the file.
+            run: The run of the workdir, if it is open already.
             tokenizer: How texts are split for the vectors of a file: `whitespace` or `unicode`.
 
         Raises:
