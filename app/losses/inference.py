@@ -45,6 +45,32 @@ def distribution(
                 yield ids_M.numpy(), log_p_NM.numpy()
 
 
+def log_probabilities(
+    loss: NormalizedLoss, hidden_ND: tf.Tensor, gather: Gather, words: int
+) -> tf.Tensor:
+    """Return the log-probabilities of all words, (N, V) float32, by id; also in a graph.
+
+    Args:
+        words: The number of words, V.
+    """
+    log_p_VN = tf.zeros([words, tf.shape(hidden_ND)[0]])
+    for groups in loss.word_groups(hidden_ND, gather):
+
+        def visit(group: tf.Tensor, *log_p: tf.Tensor, groups: WordGroups = groups) -> Sequence:
+            """Write the log-probabilities of a group's words."""
+            count, block_of = groups.blocks(group)
+
+            def write(block: tf.Tensor, so_far_VN: tf.Tensor) -> list[tf.Tensor]:
+                ids_M, log_p_NM = block_of(block)
+                updates = ids_M[:, tf.newaxis], tf.transpose(log_p_NM)
+                return [tf.tensor_scatter_nd_update(so_far_VN, *updates)]
+
+            return loop(tf.convert_to_tensor(count), write, log_p)
+
+        (log_p_VN,) = loop(tf.shape(groups.bounds_NG)[1], visit, [log_p_VN])
+    return tf.transpose(log_p_VN)
+
+
 def top_k(
     loss: NormalizedLoss, hidden_ND: tf.Tensor, k: int, gather: Gather
 ) -> tuple[tf.Tensor, tf.Tensor]:
