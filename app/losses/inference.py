@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -54,11 +55,11 @@ def log_probabilities(
         words: The number of words, V.
     """
     log_p_VN = tf.zeros([words, tf.shape(hidden_ND)[0]])
-    for groups in loss.word_groups(hidden_ND, gather):
+    for segments in loss.word_segments(hidden_ND, gather):
 
-        def visit(group: tf.Tensor, *log_p: tf.Tensor, groups: WordGroups = groups) -> Sequence:
-            """Write the log-probabilities of a group's words."""
-            count, block_of = groups.blocks(group)
+        def visit(segment: tf.Tensor, *log_p: tf.Tensor, segments: WordSegments = segments) -> Any:
+            """Write the log-probabilities of a segment's words."""
+            count, block_of = segments.blocks(segment)
 
             def write(block: tf.Tensor, so_far_VN: tf.Tensor) -> list[tf.Tensor]:
                 ids_M, log_p_NM = block_of(block)
@@ -67,7 +68,7 @@ def log_probabilities(
 
             return loop(tf.convert_to_tensor(count), write, log_p)
 
-        (log_p_VN,) = loop(tf.shape(groups.bounds_NG)[1], visit, [log_p_VN])
+        (log_p_VN,) = loop(tf.shape(segments.bounds_NG)[1], visit, [log_p_VN])
     return tf.transpose(log_p_VN)
 
 
