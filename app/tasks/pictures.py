@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..training.tags import tag
+from ..training.metric_names import tag
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
