@@ -28,7 +28,7 @@ from .settings.setting import fault
 from .system.files import replacing
 from .text.corpus import MissingError
 from .text.fasttext import model_file
-from .text.phrase_table import join_words
+from .text.vocabulary import join_words
 from .types import WordVectors
 
 if TYPE_CHECKING:

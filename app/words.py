@@ -14,8 +14,8 @@ from .evaluation import lexicon, nearest_words, score_report
 from .evaluation.benchmarks import Score
 from .settings import CorpusConfig
 from .text import vector_files
-from .text.phrase_table import join_words
 from .text.unicode_rules import normalize
+from .text.vocabulary import join_words
 from .trained import Result, Run, argument_names, export, takes_settings
 from .types import WordVectors
 

@@ -15,11 +15,11 @@ from absl import logging
 from ..errors import UsageError
 from ..settings import CorpusConfig, InputConfig, VocabularyConfig
 from ..system.console import show_progress
-from ..text.phrase_table import JOINT, Phrases, PhraseTable, make_joiner
+from ..text.phrase_table import Phrases, PhraseTable, make_joiner
 from ..text.reading import Progress
 from ..text.teamwork import gather_arrays, join_tokens, split_tokens
 from ..text.tokenize import LONGEST_TOKEN, make_tokenizer, warn_about_long_tokens
-from ..text.vocabulary import EOS, UNK, Vocabulary
+from ..text.vocabulary import EOS, JOINT, UNK, Vocabulary
 from ..types import ALONE, Team
 from .blocks import (
     ALL,

@@ -12,10 +12,10 @@ from tensorflow.python.eager import context  # the public options are of the who
 
 from ..system.xla import under_xla
 from ..types import HOST
+from .arrays import row_slices
 from .base import Layout, Slot, Table
 from .initial import Constant, Initial, Unwritten, all_rows
 from .rounding import RoundedTable
-from .row_reads import row_slices
 
 # The name of every variable of `host_variable`. Code that places variables knows them by it.
 ON_HOST = "on_host"

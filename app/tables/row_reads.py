@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla  # no public way to remove a dynamic size
@@ -10,22 +10,6 @@ from tensorflow.compiler.tf2xla.python import xla  # no public way to remove a d
 from ..system.gradients import custom_gradient
 from ..system.xla import under_xla
 from ..types import HOST, Rows, UniqueIds
-
-# The size of the parts in which a whole table is read: small beside a table, large beside the cost
-# of a call.
-_PART_BYTES = 16 << 20
-_FLOAT_BYTES = 4
-
-
-def row_slices(rows: int, columns: int) -> Iterator[slice]:
-    """Split the rows of a table into parts of about 16 MB, at least one row each.
-
-    Yields:
-        Slices that together cover 0 .. V - 1, in order.
-    """
-    count = max(1, _PART_BYTES // (_FLOAT_BYTES * columns))
-    for start in range(0, rows, count):
-        yield slice(start, min(start + count, rows))
 
 
 def unique(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

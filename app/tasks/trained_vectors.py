@@ -1,4 +1,7 @@
-"""Load the trained vectors of a workdir: of its words, or of its items."""
+"""Load the trained vectors of a workdir: of its words, or of its items.
+
+Plain vectors are read without TensorFlow, which takes seconds to start.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,24 @@ from ..checkpoints.stored import read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_settings
 from ..errors import DamagedError, RunError, UsageError
 from ..settings import ClassifyConfig, Config, flag_values
+from ..system.checked_files import COUNT
 from ..text import unicode_rules, vocabulary
 from ..text.vocabulary import Vocabulary
 from ..types import WordVectors
-from .classify import classify_data
-from .words import growing_words, subword_vectors
+from . import recorded_corpus
+
+
+def needs_tensorflow(path: str | Path) -> bool:
+    """Return whether `load` needs TensorFlow: for subwords, and for rows that are no variables.
+
+    Args:
+        path: The workdir of the run.
+
+    Raises:
+        UsageError: The flags of the run cannot be read.
+    """
+    config = flag_values.from_names(read_settings(path))
+    return config.model.has_subwords or config.table.is_dynamic or bool(config.table.table_file)
 
 
 def load(path: str | Path) -> WordVectors:
@@ -37,13 +53,17 @@ def load(path: str | Path) -> WordVectors:
         raise UsageError(f"--workdir={path}: no trained run there; name the folder of one")
     config = flag_values.from_names(read_settings(path))
     if config.table.is_dynamic and config.run.task == "words":
+        from .words import growing_words
+
         vectors = checkpoint.read_newest(trained, growing_words.load)
     else:
         # Names are read here: a DamagedError below would mean that the checkpoint is damaged.
         names, ngrams = _load_names(config, workdir), 0
         if isinstance(config, ClassifyConfig):
             ngrams = config.labelled.buckets if config.labelled.word_ngrams > 1 else 0
-            recorded = classify_data.count_ngram_rows(workdir)
+            # The number that a run with fewer rows than buckets records.
+            shape = {"ngram_rows": (None, COUNT)}
+            recorded = recorded_corpus.read(workdir, shape).get("ngram_rows")
             ngrams = ngrams if recorded is None else recorded
         vectors = checkpoint.read_newest(
             trained, lambda folder: _load_checkpoint(folder, workdir, config, names, ngrams)
@@ -75,8 +95,10 @@ def _load_checkpoint(
     ids_N, rows_ND = read_ids(folder, table)
     if table == "items" and config.model.model == "mf":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
-    rule = subword_vectors.make_rule(config.model)
-    if rule is not None:
+    if config.model.has_subwords:
+        from .words import subword_vectors
+
+        rule = subword_vectors.make_rule(config.model)
         try:
             return subword_vectors.compose(names, rows_ND, rule)
         except DamagedError as error:  # of the names, as the checkpoint could be read

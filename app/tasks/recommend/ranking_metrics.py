@@ -15,8 +15,8 @@ from ...input.user_item_pairs import KnownItems
 from ...models.recommender import Recommender
 from ...models.scorers import Kernels
 from ...system.console import show_progress
+from ...tables.arrays import row_slices
 from ...tables.base import Table
-from ...tables.row_reads import row_slices
 
 # Scores that are computed at a time: 64 MB; top_k takes more beside them.
 _SCORES = 1 << 24
