@@ -27,6 +27,7 @@ def train_classifier(
     labels: Iterable[Any] | None = None,
     *,
     workdir: str | os.PathLike[str] | None = None,
+    verbose: bool | None = None,
     **settings: Any,
 ) -> Texts:
     """Train a classifier of texts.
@@ -35,6 +36,8 @@ def train_classifier(
         texts: An iterable of texts; or a path or glob of labelled files, without `labels`.
         labels: The label of each text, or a list of its labels.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
+        verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
+            prints lines there; False shows nothing.
         settings: The flags of `lexrow train --task=classify`, by name.
 
     Raises:
@@ -55,7 +58,7 @@ def train_classifier(
         value = _write_labelled(run, texts, labels)
         columns = {"text_column": "text", "label_column": "label", "label_separator": _BETWEEN}
         settings = {**columns, **settings}
-    run.train("classify", value, settings)
+    run.train("classify", value, settings, verbose)
     return Texts.load(run.path, run)
 
 

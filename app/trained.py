@@ -25,6 +25,7 @@ from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values
 from .settings.checks import check_fixed, make_config
 from .settings.setting import fault
+from .system import console
 from .system.files import replacing
 from .text.corpus import MissingError
 from .text.fasttext import model_file
@@ -183,12 +184,15 @@ class Run:
             check_fixed(kept, dataclasses.replace(config, run=run))
         return config
 
-    def train(self, task: str, corpus: str, settings: Mapping[str, Any]) -> None:
+    def train(
+        self, task: str, corpus: str, settings: Mapping[str, Any], verbose: bool | None = None
+    ) -> None:
         """Train a task in this workdir, from its newest checkpoint if it has one.
 
         Args:
             corpus: Value of --corpus.
             settings: Flag name -> value.
+            verbose: Whether progress is shown, see `console.progress`.
 
         Raises:
             ValueError: A setting is not possible, or the corpus cannot be used.
@@ -196,7 +200,7 @@ class Run:
             KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
         """
         config = self.settings(task, settings, corpus)
-        with argument_names():
+        with argument_names(), console.progress(verbose):
             start_tensorflow()
             from .training.run import train_and_evaluate
 

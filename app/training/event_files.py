@@ -71,7 +71,7 @@ class EventFile:
         self._write(Event(step=step, wall_time=wall_time or time.time(), summary=summary))
 
     def describe(self, settings: Mapping[str, Any], began: float) -> None:
-        """Write the settings of the run as a table of text, and as hyperparameters.
+        """Write the settings of the run as hyperparameters and as a table, changed ones first.
 
         Args:
             settings: Flag name -> value, of all flags of the run.
@@ -79,11 +79,13 @@ class EventFile:
         """
         chosen, usual = hyperparameters(settings), defaults(settings)
         rows = ["setting | value | default", "---|---|---"]
-        for name, value in chosen.items():
-            shown = f"`{value}`" if value == usual.get(name) else f"**`{value}`**"
-            rows.append(f"{name} | {shown} | `{usual.get(name, '')}`")
-        # Runs of one trial would be one row, so the workdir is the trial.
-        numbers = hparams_pb(chosen, str(settings.get("workdir")), began)
+        for name in sorted(chosen, key=lambda name: chosen[name] == usual[name]):
+            value, default = chosen[name], usual[name]
+            shown = f"`{value}`" if value == default else f"**`{value}`**"
+            rows.append(f"{name} | {shown} | `{default}`")
+        # Runs of one trial would be one row, so the trial has the name of the workdir.
+        workdir = Path(settings["workdir"])
+        numbers = hparams_pb(chosen, f"{workdir.name} ({workdir.parent})", began)
         for summary in (text_pb("settings", "\n".join(rows)), numbers):
             self._write(Event(step=0, wall_time=began, summary=summary))
 

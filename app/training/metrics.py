@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from absl import logging
 
 from ..checkpoints.checkpoint import Position
 from ..errors import RunError
+from ..system import console
 from ..system.checked_files import fits
 from ..system.files import remedy, replacing, system_error
 from . import event_files
@@ -251,7 +251,7 @@ def _truncate(jsonl: Path, step: int) -> None:
 
 
 class Display:
-    """Shows the progress of a run: a bar on a terminal, otherwise one line for each interval.
+    """Shows the progress of a run: a bar (see `console.progress`), or a line for each interval.
 
     Args:
         batches: The number of batches of the whole run.
@@ -261,9 +261,8 @@ class Display:
 
     def __init__(self, batches: int, done: int, unit: str):
         self._unit = unit
-        options = {"unit": "call", "desc": "training", "dynamic_ncols": True}
-        is_hidden = not sys.stderr.isatty()  # the methods of the bar then do nothing
-        self._bar = tqdm.tqdm(total=batches, initial=done, disable=is_hidden, **options)
+        how = {"unit": "call", "desc": "training", "dynamic_ncols": True}
+        self._bar = console.make_bar(total=batches, initial=done, **how)
 
     def advance(self) -> None:
         """Count one more batch."""
@@ -287,13 +286,13 @@ class Display:
         self._bar.set_postfix_str(text)
         if self._bar.disable:
             minutes, seconds = divmod(round(values["seconds_left"]), 60)
-            logging.info("step %d: %s, %d:%02d left", step, text, minutes, seconds)
+            console.log_progress(f"step {step}: {text}, {minutes}:{seconds:02d} left")
 
     def show_scores(self, step: int, values: dict[str, float]) -> None:
         """Show scores as a line of the log, also above a bar."""
         text = ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in values.items())
         with tqdm.tqdm.external_write_mode():
-            logging.info("step %d: %s", step, text)
+            console.log_progress(f"step {step}: {text}")
 
     def close(self) -> None:
         """Close the bar and leave it on the screen."""

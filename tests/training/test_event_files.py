@@ -87,10 +87,11 @@ def test_settings_are_text_and_hyperparameters(tmp_path):
     (text,) = events.Tensors("settings")
     (markdown,) = text.tensor_proto.string_val
     lines = markdown.decode().splitlines()
-    assert "dim | **`30`** | `100`" in lines and "window | `5` | `5`" in lines
+    changed = ["corpus | **`a.txt`** | `docstrings`", "dim | **`30`** | `100`"]
+    assert lines[2:4] == changed and "window | `5` | `5`" in lines
     content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     session = metadata.parse_session_start_info_plugin_data(content)
-    assert session.group_name == "runs/now"
+    assert session.group_name == "now (runs)"
     values = session.hparams
     assert values["dim"].number_value == 30 and values["corpus"].string_value == "a.txt"
     assert values["loss"].string_value == "negative_sampling"
