@@ -241,9 +241,13 @@ class Result:
 def start_tensorflow() -> None:
     """Import TensorFlow without the messages of its C++ code, if the program has not done it.
 
-    A program with several threads gets the messages, as they are hidden for the whole process.
+    A program with several threads gets the first of them, as standard error could only be hidden
+    for the whole process; but the threads of a notebook are its own.
     """
-    if "tensorflow" not in sys.modules and threading.active_count() == 1:
+    if "tensorflow" in sys.modules:
+        return
+    startup.set_variables()
+    if threading.active_count() == 1 or console.is_notebook():
         startup.start_tensorflow()
 
 

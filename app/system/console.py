@@ -81,9 +81,9 @@ def progress(verbose: bool | None) -> Iterator[None]:
 
 def make_bar(**options: Any) -> tqdm.tqdm:
     """Return a bar of tqdm; its methods do nothing where a bar cannot or must not be shown."""
-    is_notebook = _is_notebook()
-    is_visible = _VERBOSE.get() is not False and (is_notebook or sys.stderr.isatty())
-    if not (is_visible and is_notebook):
+    in_notebook = is_notebook()
+    is_visible = _VERBOSE.get() is not False and (in_notebook or sys.stderr.isatty())
+    if not (is_visible and in_notebook):
         return tqdm.tqdm(disable=not is_visible, **options)
     with warnings.catch_warnings():  # without ipywidgets, the bar is one of text
         warnings.simplefilter("ignore")
@@ -100,7 +100,7 @@ def log_progress(text: str) -> None:
         logging.info("%s", text)
 
 
-def _is_notebook() -> bool:
+def is_notebook() -> bool:
     """Return whether this is the kernel of a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return "IPKernelApp" in getattr(shell, "config", ())

@@ -209,9 +209,9 @@ def scalars(browser, address, workdir):
     """The time series: groups with the loss first, the name of the run, its last numbers."""
     last = logged(workdir)[-1]
     browser.open(f"{address}#timeseries")
-    groups = "loss", "speed", "train"
-    browser.until(lambda: browser.texts("metrics-card-group-toolbar .group-text") == list(groups))
-    browser.until(lambda: browser.texts("scalar-card .tag-path")[0] == "loss/train")
+    groups = ["Pinned", "loss", "speed", "train"]
+    browser.until(lambda: browser.texts(".group-title") == groups)
+    browser.until(lambda: browser.texts("scalar-card .tag")[0].split() == ["loss", "/train"])
     browser.type("input[placeholder^='Filter tags']", "^loss/train$")
     row = [workdir.name, f"{last['loss']:.5g}", str(int(last["step"]))]
     browser.until(lambda: set(row) <= set(browser.texts("scalar-card .cell")))
@@ -223,9 +223,8 @@ def settings(browser, address, workdir):
     browser.open(f"{address}#text")
     browser.until(lambda: "learning_rate" in browser.texts("td"))
     browser.open(f"{address}#hparams")
-    browser.until(lambda: str(workdir) in browser.texts("vaadin-grid-cell-content"))
-    shown = browser.texts("vaadin-grid-cell-content")
-    assert f"{logged(workdir)[-1]['loss']:.5g}" in shown, shown
+    cells = f"{workdir.name} ({workdir.parent})", f"{logged(workdir)[-1]['loss']:.5g}"
+    browser.until(lambda: set(cells) <= set(browser.texts("vaadin-grid-cell-content")))
     assert browser.complaints() == []
 
 
