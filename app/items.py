@@ -104,6 +104,10 @@ class Items(Result):
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Items:
         """Load the recommender of a workdir.
 
+        Args:
+            path: The workdir.
+            run: The run of the workdir, if it is open already.
+
         Raises:
             ValueError: The workdir has none.
             RunError: The workdir has no checkpoint that can be read.

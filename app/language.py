@@ -87,6 +87,10 @@ class Language(Result):
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Language:
         """Load the language model of a workdir.
 
+        Args:
+            path: The workdir.
+            run: The run of the workdir, if it is open already.
+
         Raises:
             ValueError: The workdir has none.
             RunError: The workdir has no checkpoint that can be read.

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from .errors import UnknownNameError
+from .errors import UnknownNameError, UsageError
 from .evaluation import lexicon, nearest_words, score_report
 from .evaluation.benchmarks import Score
 from .settings import CorpusConfig
 from .text import vector_files
-from .text.unicode_rules import normalize
+from .text.unicode_rules import normal_form, normalize
 from .text.vocabulary import join_words
 from .trained import Result, Run, argument_names, export, takes_settings
 from .types import WordVectors
@@ -77,13 +77,25 @@ class Words(Result):
         counts: Occurrences in the training text, (V,) int64; None if they are not known.
     """
 
-    def __init__(self, vectors: WordVectors, run: Run | None = None):
-        self._all, self._run = vectors, run
+    def __init__(self, vectors: WordVectors, run: Run | None = None, tokenizer: str = "whitespace"):
+        self._run = run
+        self._corpus = run.config.corpus if run else CorpusConfig(tokenizer=tokenizer)
+        self._all = vectors if run else vectors._replace(form=normal_form(self._corpus))
         self.tokens, self.vectors, self.counts = vectors.tokens, vectors.matrix, vectors.counts
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Words:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        run: Run | None = None,
+        tokenizer: str = "whitespace",
+    ) -> Words:
         """Load the words of a workdir, or of a file of word2vec, GloVe or fastText.
+
+        Args:
+            path: The workdir or the file.
+            run: The run of the workdir, if it is open already.
+            tokenizer: How texts are split for the vectors of a file: `whitespace` or `unicode`.
 
         Raises:
             ValueError: The file cannot be read, or the workdir has no run.
@@ -91,10 +103,13 @@ class Words(Result):
         """
         with argument_names():
             if not os.path.isdir(path):
-                return cls(vector_files.read(os.fspath(path)))
+                return cls(vector_files.read(os.fspath(path)), tokenizer=tokenizer)
             from .tasks import trained_vectors
 
-            return cls(trained_vectors.load(os.fspath(path)), run or Run(path))
+            found, run = trained_vectors.load(os.fspath(path)), run or Run(path)
+            if run.config.run.task == "recommend":
+                raise UsageError(f"{path}: a recommender, which has no words; name another run")
+            return cls(found, run)
 
     def __len__(self) -> int:
         """Return the number of words."""
@@ -117,6 +132,11 @@ class Words(Result):
         names = [word] if isinstance(word, str) else list(word)
         vectors_ND = self._lookup(names)
         return vectors_ND[0] if isinstance(word, str) else vectors_ND
+
+    def __reduce__(self) -> tuple:
+        if self._run is None:
+            return Words, (self._all, None, self._corpus.tokenizer)
+        return super().__reduce__()
 
     def __repr__(self) -> str:
         return f"<Words: {len(self):,} words, {self.vectors.shape[1]} columns>"
@@ -334,8 +354,7 @@ class Words(Result):
         """The function that splits texts."""
         from .text.tokenize import make_tokenizer  # it imports TensorFlow
 
-        config = self._run.config.corpus if self._run else CorpusConfig()
-        return make_tokenizer(config)
+        return make_tokenizer(self._corpus)
 
     def _tokenize(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the tokens of each text."""

@@ -35,7 +35,7 @@ _LINE = re.compile(r"([^ \t\n\v\f\r]+)\t([0-9]{1,18})\r?\n?")
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _COMPARED = 50_000  # names, the most frequent, that are compared with an unknown one in 0.3 s
 # An editor may have changed the line ends.
-_NAME_LINE = re.compile(rb"(.*)\t([1-9][0-9]{0,18})\r?", re.DOTALL)
+_NAME_LINE = re.compile(rb"(.*)\t(0|[1-9][0-9]{0,18})\r?", re.DOTALL)
 _LONGEST_NAME = LONGEST_LINE - 32  # bytes: a tab, a count and a line end follow
 
 
