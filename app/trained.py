@@ -25,6 +25,7 @@ from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values, flagfiles
 from .settings.checks import check_fixed, make_config
 from .settings.setting import fault, parse
+from .system import console
 from .system.files import replacing
 from .text.corpus import MissingError
 from .text.fasttext import model_file
@@ -200,13 +201,19 @@ class Run:
         return config
 
     def train(
-        self, task: str, corpus: str, settings: Mapping[str, Any], argument: str = "corpus"
+        self,
+        task: str,
+        corpus: str,
+        settings: Mapping[str, Any],
+        verbose: bool | None = None,
+        argument: str = "corpus",
     ) -> None:
         """Train a task in this workdir, from its newest checkpoint if it has one.
 
         Args:
             corpus: Value of --corpus.
             settings: Flag name -> value.
+            verbose: Whether progress is shown, see `console.progress`.
             argument: How messages name a corpus that `writing` wrote.
 
         Raises:
@@ -216,7 +223,8 @@ class Run:
         """
         config = self.settings(task, settings, corpus)
         names = {f"corpus={corpus}": argument, corpus: argument}
-        with argument_names(names if Path(corpus).parent == self.path else {}):
+        is_own = Path(corpus).parent == self.path
+        with argument_names(names if is_own else {}), console.progress(verbose):
             start_tensorflow()
             from .training.run import train_and_evaluate
 
@@ -291,9 +299,13 @@ class Result:
 def start_tensorflow() -> None:
     """Import TensorFlow without the messages of its C++ code, if the program has not done it.
 
-    A program with several threads gets the messages, as they are hidden for the whole process.
+    A program with several threads gets the first of them, as standard error could only be hidden
+    for the whole process; but the threads of a notebook are its own.
     """
-    if "tensorflow" not in sys.modules and threading.active_count() == 1:
+    if "tensorflow" in sys.modules:
+        return
+    startup.set_variables()
+    if threading.active_count() == 1 or console.is_notebook():
         startup.start_tensorflow()
 
 
