@@ -23,7 +23,7 @@ from .cli import startup
 from .errors import StoppedError, UsageError
 from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values
-from .settings.checks import check_fixed, make_config
+from .settings.checks import combine, typed_values
 from .settings.setting import fault
 from .system.files import replacing
 from .text.corpus import MissingError
@@ -181,13 +181,11 @@ class Run:
         for name in given.keys() & _OF_COMMANDS:
             raise ValueError(f"{name} is no setting of this function; leave it out")
         stored = read_settings(self.path)
-        kept = stored if stored.get("task", task) == task else {}
-        values = {**kept, "task": task, **given, **({"corpus": corpus} if corpus else {})}
+        own = {"task": task, "workdir": str(self.path), **({"corpus": corpus} if corpus else {})}
         with argument_names():
-            config = make_config({name: values[name] for name in values if name != "workdir"})
-            run = dataclasses.replace(config.run, workdir=str(self.path))
-            check_fixed(kept, dataclasses.replace(config, run=run))
-        return config
+            values = {**own, **typed_values(given)}
+            config = combine(values, stored, values.keys())
+        return dataclasses.replace(config, run=dataclasses.replace(config.run, workdir=""))
 
     def train(
         self, task: str, corpus: str, settings: Mapping[str, Any], argument: str = "corpus"

@@ -9,7 +9,8 @@ import pydoc
 import pytest
 
 import app as lexrow
-from app.checkpoints.workdir import Workdir
+from app.checkpoints.workdir import Workdir, write_flags
+from app.settings import TableConfig
 from app.trained import Run
 from tests import stubs
 
@@ -142,3 +143,15 @@ def test_help_is_one_screen():
     text = pydoc.plain(pydoc.render_doc(lexrow))
     assert len(text.splitlines()) <= 60
     assert "lexrow.train_words" in text
+
+
+def test_stored_settings_without_effect_beside_new_ones_are_left_out(tmp_path):
+    write_flags(tmp_path / "flags.cfg", {"task": "words", "table": "host", "stage_steps": 4})
+    run = Run(tmp_path)
+    assert run.settings("words", {}).table.stage_steps == 4
+    table = run.settings("words", {"table": "device"}).table
+    assert (table.table, table.stage_steps) == ("device", TableConfig().stage_steps)
+    with pytest.raises(ValueError, match="^stage_steps=4 means nothing to table=device, only to"):
+        run.settings("words", {"table": "device", "stage_steps": 4})
+    with pytest.raises(ValueError, match=f"^task=classify: workdir={tmp_path} was made with words"):
+        run.settings("classify", {})
