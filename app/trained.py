@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
 from .errors import StoppedError, UsageError
@@ -113,8 +114,6 @@ class Run:
     @property
     def epochs(self) -> int:
         """The epochs that the run has completed."""
-        from .checkpoints.checkpoint import newest_position  # it imports TensorFlow
-
         position = newest_position(self.workdir.checkpoints)
         return position.epoch if position else 0
 
@@ -210,10 +209,10 @@ class Run:
 
             try:
                 train_and_evaluate(config, self.path, is_quiet=True)
-            except StoppedError as error:
+            except StoppedError:
                 _KEPT.append(self)
                 kept = f"what was trained is kept: lexrow.load({str(self.path)!r})"
-                raise KeyboardInterrupt(kept) from error
+                raise KeyboardInterrupt(kept) from None
 
 
 def _with_files(files: Mapping[str, bytes]) -> Run:
