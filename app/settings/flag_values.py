@@ -57,7 +57,7 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
 NEEDS = {name: (other, values) for other, values, names in _NEEDS for name in names.split()}
 
 # What workdirs did that are older than these flags.
-BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5, "disliked_below": -1e18}
+BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5, "disliked_below": -1e15}
 
 
 def has_effect(name: str, values: Mapping[str, Any]) -> bool:

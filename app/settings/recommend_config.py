@@ -54,8 +54,8 @@ class RatingsConfig:
     disliked_below: float = fixed_setting(
         0.0,
         "A pair with a lower rating is an item that the user dislikes: it is to rank below a "
-        "random one, and is not recommended. -1e18: there is none.",
-        bounds=(-1e18, 1e18),
+        "random one, and is not recommended. -1e15: there is none.",
+        bounds=(-1e15, 1e15),
     )
     weighted: bool = fixed_setting(False, "Use the rating as the weight of the pair.")
     split: str = fixed_setting(
