@@ -44,6 +44,7 @@ def train_recommender(
     pairs: Any,
     *,
     workdir: str | os.PathLike[str] | None = None,
+    verbose: bool | None = None,
     item_features: Any = None,
     user_features: Any = None,
     **settings: Any,
@@ -65,7 +66,10 @@ def train_recommender(
             categories, between `|` if a cell has several. The tokens of the columns that
             `text_features` names are features.
         user_features: Features of users, likewise.
-        settings: The flags of `lexrow train --task=recommend`, by name.
+        verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
+            prints lines there; False shows nothing.
+        settings: The flags of `lexrow train --task=recommend`, by name; and `preset`, the
+            name of an example of settings, which others beside it change.
 
     Raises:
         ValueError: A setting is not possible, or the pairs or features cannot be used.
@@ -79,22 +83,23 @@ def train_recommender(
         12
     """
     run = Run(workdir)
-    features = {"user": user_features, "item": item_features}
-    given = {f"{kind}_features": value for kind, value in features.items() if value is not None}
-    paths = {name: value for name, value in given.items() if isinstance(value, str | os.PathLike)}
-    written = {name: run.path / f"{name[:4]}s.jsonl" for name in given.keys() - paths.keys()}
-    settings = {**settings, **paths, **{name: str(path) for name, path in written.items()}}
+    written = {}
+    for kind, features in (("user", user_features), ("item", item_features)):
+        if features is not None and not isinstance(features, str | os.PathLike):
+            written[kind], features = features, str(run.path / f"{kind}s.jsonl")
+        if features is not None:
+            settings[f"{kind}_features"] = features
     run.settings("recommend", settings)  # refuses a wrong one before anything is read
-    for name, path in written.items():
-        with run.writing(path.name) as file:
-            _write_features(file, given[name], name, name[:4])
+    for kind, features in written.items():
+        with run.writing(f"{kind}s.jsonl") as file:
+            _write_features(file, features, f"{kind}_features", kind)
     if isinstance(pairs, str | os.PathLike):
         value, _ = run.corpus(pairs, "pairs")
     else:
         with run.writing("pairs.csv") as file:
             settings = {**settings, **_write_pairs(file, pairs, settings)}
         value = os.fspath(run.path / "pairs.csv")
-    run.train("recommend", value, settings)
+    run.train("recommend", value, settings, verbose)
     return Items.load(run.path, run)
 
 
@@ -129,6 +134,10 @@ class Items(Result):
     @classmethod
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Items:
         """Load the recommender of a workdir.
+
+        Args:
+            path: The workdir.
+            run: The run of the workdir, if it is open already.
 
         Raises:
             ValueError: The workdir has none.

@@ -182,7 +182,7 @@ def parsed(needs_workdir: bool = True) -> Config:
 
 
 def define_vectors(compares: bool = True) -> None:
-    """Define the flags that choose the word vectors of a command.
+    """Define the flags of `vectors`: --workdir, --vectors, --restrict and, to compare, --case.
 
     Args:
         compares: Whether the command compares words, so that it has --case.

@@ -26,7 +26,7 @@ _ROWS = 1 << 16  # rows that are kept as lists at a time
 
 
 def _with_id(names: str) -> tuple[str, ...]:
-    """Return names between bars, each also with `id` at its end."""
+    """Return header names, given with bars between them, each without and with `id` at its end."""
     return tuple(name + end for name in names.split("|") for end in ("", "id"))
 
 
@@ -50,7 +50,7 @@ class _Field(NamedTuple):
         return f"{self.name}_column"
 
     def find(self, names: list[str]) -> int | None:
-        """Return the position of the first name of a header that is in the first list possible."""
+        """Return where a header names this column: by a usual name, else by one of the others."""
         simple = [_simple(name) for name in names]
         both = self.usual, self.others
         found = (i for known in both for i, name in enumerate(simple) if name in known)

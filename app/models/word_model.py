@@ -76,18 +76,6 @@ class WordModel:
             return rows
         return self.subwords.take_unique(words, rows)
 
-    def gather_words(
-        self, gather: Callable[[tf.Tensor], tf.Tensor], words_W: tf.Tensor
-    ) -> tf.Tensor:
-        """Return the vectors of unique words, (W, D) float32.
-
-        Args:
-            gather: Takes ids of rows of `input` (U,), returns the rows (U, D) float32.
-        """
-        if self.subwords is None:
-            return gather(words_W)
-        return self.subwords.compose(words_W, gather)
-
 
 class Contexts(NamedTuple):
     """What a word model computes from the tokens of a batch alone (see `Model.prepare`).

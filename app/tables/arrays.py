@@ -119,7 +119,7 @@ def read_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
 
 
 def parse_npz(data: bytes, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the arrays of an archive that `numpy.savez` wrote, which takes no more than its bytes.
+    """Return arrays of an archive of `numpy.savez`; they take no more memory than its bytes.
 
     Args:
         names: The names of the arrays to read. Those that the archive lacks are left out, and

@@ -260,7 +260,7 @@ class Classifier:
     ) -> tf.Tensor:
         """Return the mean of the feature vectors of each of `count` texts, (E, D); 0 without any.
 
-        `owners_M` has the position of the text of each token.
+        A feature without a row counts as a vector of 0. `owners_M` has the text of each token.
         """
         with tf.device(HOST):  # the number of features gives all further shapes
             ids_N, owners_N = self.features.extract(tokens_M, owners_M, hashes_M)
