@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import itertools
+import pickle
 import subprocess
 import sys
 
@@ -150,6 +151,20 @@ def test_files_are_loaded_as_they_were_written(trained, tmp_path):
         trained.export(tmp_path / "v.pdf", "pdf")
 
 
+def test_words_are_pickled(royal, trained, tmp_path):
+    for words in (royal, trained):
+        again = pickle.loads(pickle.dumps(words))
+        assert again.tokens == words.tokens
+        np.testing.assert_array_equal(again.vectors, words.vectors)
+        np.testing.assert_array_equal(again.counts, words.counts)
+    assert again.workdir != trained.workdir
+    again.export(tmp_path / "vectors.txt")  # by the settings of the run
+    royal.export(tmp_path / "royal.txt")
+    unicode = Words.load(tmp_path / "royal.txt", tokenizer="unicode")
+    assert unicode.tokenize("The KING!") == ["the", "king"]
+    np.testing.assert_array_equal(unicode.encode("The KING!"), royal["king"])
+
+
 def test_training_on_adds_words(tmp_path):
     words = lexrow.train_words([["a", "b"]] * 99, dim=4, epochs=1, batch_tokens=256, subsample=0.0)
     before = words["a"]
@@ -171,3 +186,24 @@ def test_importing_starts_no_tensorflow(name, others):
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
     assert not set(printed.split()) & {"tensorflow", *others}
+
+
+def test_plain_vectors_need_no_tensorflow(trained, tmp_path):
+    file = tmp_path / "vectors.bin"
+    trained.export(file, format="word2vec_binary")
+    answers = [trained.most_similar("b", topn=3)] * 2
+    code = f"""
+import runpy, sys
+sys.modules["tensorflow"] = None  # an import fails
+import app
+print([app.load(path).most_similar("b", topn=3) for path in ({trained.workdir!r}, {str(file)!r})])
+sys.argv = ["neighbors", "--workdir={trained.workdir}", "b"]
+runpy.run_module("app.neighbors", run_name="__main__")
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.splitlines()
+    for found, expected in zip(eval(printed[0]), answers, strict=True):
+        assert [word for word, _ in found] == [word for word, _ in expected]
+        np.testing.assert_allclose([c for _, c in found], [c for _, c in expected], rtol=1e-6)
+    assert printed[1] == "b"

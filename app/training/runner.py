@@ -11,8 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..auditing.findings import Findings
-from ..auditing.whole import audit
+from ..auditing.whole import Findings, audit
 from ..checkpoints.workdir import Workdir
 from ..input.device_batches import copy_ahead
 from ..system.python_functions import table_errors
@@ -26,7 +25,8 @@ from .step import train_function
 class Runner:
     """Makes the steps of a run in this process, on the device of the job.
 
-    The subclasses in `distributed` make them with other devices and processes.
+    The subclasses in `distributed` make them with other devices and processes. The loop calls
+    `open` once, then `run_steps` for each of the `batches`, `finish_epoch` after each epoch.
 
     Attributes:
         replicas: The number of replicas that share each step.
@@ -116,7 +116,7 @@ class Runner:
         return True
 
     def finish_epoch(self) -> None:
-        """Bring the work of all replicas to the tables at the end of an epoch."""
+        """Make the tables of all replicas equal at the end of an epoch; here they are."""
 
     def is_stopping(self, asked: bool) -> bool:
         """Return whether to stop before the next call, the same in all processes.
@@ -130,7 +130,7 @@ class Runner:
         return number
 
     def values(self) -> dict[str, float]:
-        """Return metrics of the runner since the last call of this method, by name; here none."""
+        """Return metrics of the runner since the last log line, by name; here none."""
         return {}
 
     def wait_for_chief(self, workdir: Workdir) -> None:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from ...assembly import placing
 from ...assembly.learning import PAIR_LOSSES, PairSpec
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
+from ...input.named_features import NO_FEATURES, NamedFeatures, SideFeatures, with_names
 from ...input.user_item_pairs import KnownItems
 from ...losses.user_item_losses import UserItemLoss
 from ...models.recommender import Recommender
+from ...models.row_lists import RowLists
 from ...models.scorers import Gmf, ItemBiased, MatrixFactorization, Mlp, NeuMf, Scorer
-from ...settings import RecommendConfig
+from ...settings import RatingsConfig, RecommendConfig
 from ...settings.setting import numbers
 from ...system import devices
-from ...system.checked_files import damaged
+from ...system.checked_files import damaged, missing
 from ...tables.arrays import read_npz
 from ...tables.base import Table
-from ...text.vocabulary import Vocabulary, load_names
+from ...text.vocabulary import Vocabulary, load_names, whole
+from . import recommend_data
+from .recommend_data import trained
 
 CORPUS_SHAPE = {"fingerprint": dict, "mean": float}  # fields of corpus.json
 
@@ -37,6 +43,7 @@ class TrainedRecommender(NamedTuple):
         users: Names of the user ids.
         items: Names of the item ids.
         known: Items that each user had in training.
+        features: The features of users and items.
     """
 
     model: Recommender
@@ -44,6 +51,7 @@ class TrainedRecommender(NamedTuple):
     users: Vocabulary
     items: Vocabulary
     known: KnownItems
+    features: SideFeatures
 
 
 def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecommender:
@@ -63,9 +71,73 @@ def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecomm
     if not _is_consistent(known, len(users.tokens), len(items.tokens)):
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
         raise damaged(files_named, "they do not fit together")
-    model = make_model(config, users, items, files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"])
+    features = recommend_data.load_features(workdir)
+    if features == NO_FEATURES and (config.ratings.item_features or config.ratings.user_features):
+        raise missing(workdir.features)
+    for names, found in zip((users, items), features, strict=True):
+        if found is not None and not found.is_consistent(len(names.tokens)):
+            raise damaged(f"{workdir.features}", f"it does not fit {workdir.path}/*.tsv")
+    mean = files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"]
+    model = make_model(config, users, items, mean, features)
     tables, _ = placing.load_tables(config, model, workdir)
-    return TrainedRecommender(model, tables, users, items, known)
+    return TrainedRecommender(model, tables, users, items, known, features)
+
+
+def add(
+    trained: TrainedRecommender, settings: RatingsConfig, kind: str, path: str
+) -> TrainedRecommender:
+    """Return a recommender with more users or items, which are placed by their features.
+
+    Args:
+        settings: Those of the run.
+        kind: `user` or `item`.
+        path: The file of their features.
+
+    Raises:
+        UsageError: The recommender has no features of these, one is known already, or the file is
+            malformed.
+        RunError: The file cannot be read.
+    """
+    name = f"{kind}s"
+    names, features = getattr(trained, name), getattr(trained.features, name)
+    if features is None:
+        raise UsageError(
+            f"this run was trained without features of {name}; train with --{kind}_features"
+        )
+    by_name = recommend_data.read_features(settings, kind, path)
+    known = by_name.keys() & {*map(whole, names.tokens)}
+    if known:
+        raise UsageError(f"{min(known)[:60]!r}: the {kind} is known already; leave it out")
+    more = with_names(by_name.values(), features.names)
+    count = len(by_name)
+    if unplaced := [
+        one for one, size in zip(by_name, np.diff(more.starts), strict=True) if not size
+    ]:
+        logging.warning(
+            "%d of %d %s have no feature of training, such as %s; they are placed at the mean",
+            *(len(unplaced), count, name, unplaced[0][:60]),
+        )
+    starts = np.concatenate([features.starts, features.starts[-1] + more.starts[1:]])
+    found = NamedFeatures(
+        features.names, starts, np.concatenate([features.features_N, more.features_N])
+    )
+    counts = np.concatenate([names.counts, np.zeros(count, np.int64)])
+    model = trained.model
+    lists = {**model.lists, name: RowLists(*found.table_rows(recommend_data.trained(names)))}
+    changed: dict[str, Any] = {name: getattr(model, name) + count, "lists": lists}
+    if kind == "item":
+        changed["new_items"] = model.new_items + count
+    others: dict[str, Any] = {name: Vocabulary([*names.tokens, *by_name], counts, names.total)}
+    if kind == "user":
+        starts_U = trained.known.starts_U
+        others["known"] = trained.known._replace(
+            starts_U=np.concatenate([starts_U, np.repeat(starts_U[-1:], count)])
+        )
+    return trained._replace(
+        model=dataclasses.replace(model, **changed),
+        features=trained.features._replace(**{name: found}),
+        **others,
+    )
 
 
 def _is_consistent(known: KnownItems, users: int, items: int) -> bool:
@@ -87,7 +159,9 @@ def make_model(
     users: Vocabulary,
     items: Vocabulary,
     mean: float | None,
+    features: SideFeatures = NO_FEATURES,
     start: Mapping[str, Callable[[], tf.Tensor]] = {},
+    has_disliked: bool = False,
 ) -> Recommender:
     """Return the model of the configuration, without tables.
 
@@ -95,12 +169,17 @@ def make_model(
         users: Names of the user ids.
         items: Names of the item ids, with their counts.
         mean: The mean rating; None if the pairs have no ratings.
+        features: The features of users and items.
         start: See `Recommender`.
+        has_disliked: Whether pairs in training are of items that the user dislikes.
 
     Raises:
         UsageError: The flags do not fit together, or not with the pairs.
     """
-    spec = PairSpec(items.counts, mean, config.input.micro_tokens, devices.name(config.run))
+    in_training = trained(items)
+    spec = PairSpec(
+        items.counts[:in_training], mean, config.input.micro_tokens, devices.name(config.run)
+    )
     loss = PAIR_LOSSES[config.model.loss](config.model, config.ratings, spec)
     scorer = _make_scorer(config, loss)
     if loss.is_softmax and not scorer.inner:
@@ -116,6 +195,12 @@ def make_model(
         seed=config.run.seed,
         row_l2=config.ratings.row_l2,
         start=start if loss.is_softmax else {},
+        lists={
+            name: RowLists(*found.table_rows(trained(names)))
+            for name, found, names in zip(features._fields, features, (users, items), strict=True)
+            if found is not None
+        },
+        new_items=len(items.tokens) - in_training,
     )
 
 
