@@ -3,13 +3,14 @@
     python -m tests.integration.test_given_back FOLDER WARM COUNT KIND...
 
 makes models or fits of a kind again and again. It prints one line of JSON: for each kind, the bytes
-that are allocated, the memory in bytes, open files and threads after WARM and COUNT times.
+that are allocated, the memory in bytes, open files and threads after each time from WARM to COUNT.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import json
 import os
 import pathlib
@@ -164,7 +165,7 @@ def held() -> dict[str, int]:
     gc.collect()
     gc.collect()  # an object may be resurrected by a finalizer
     allocated = []
-    for _ in range(20):  # threads of TensorFlow free the buffers of a deleted iterator
+    for _ in range(5):  # threads of TensorFlow free the buffers of a deleted iterator
         time.sleep(0.1)
         allocated.append(allocated_bytes())
     return {
@@ -202,10 +203,16 @@ MOST = {"output adaptive": 0.08}
 
 
 def check(printed: str) -> None:
-    """What is held after the last model is what was held after the first ones."""
-    for kind, (before, after) in json.loads(printed.splitlines()[-1]).items():
-        kept = after["allocated"] - before["allocated"]
-        assert kept <= MOST.get(kind, 0.05) * before["memory"], kind
+    """What is held after the last model is what was held after the first ones.
+
+    The greatest growth from one to the next is left out: TensorFlow makes a buffer of 32 MiB once,
+    and not at the same time in each process.
+    """
+    for kind, held in json.loads(printed.splitlines()[-1]).items():
+        before, after = held[0], held[-1]
+        allocated = [one["allocated"] for one in held]
+        grown = [later - earlier for earlier, later in itertools.pairwise(allocated)]
+        assert sum(grown) - max(grown) <= MOST.get(kind, 0.05) * before["memory"], (kind, grown)
         assert (after["files"], after["threads"]) == (before["files"], before["threads"]), kind
 
 
@@ -231,10 +238,9 @@ if __name__ == "__main__":
     warm, count, *kinds = sys.argv[2:]
     found = {}
     for kind in kinds:
-        after = {}
+        found[kind] = []
         for number in range(1, int(count) + 1):
             KINDS[kind]()
-            if number in (int(warm), int(count)):
-                after[number] = held()
-        found[kind] = [after[int(warm)], after[int(count)]]
+            if number >= int(warm):
+                found[kind].append(held())
     print(json.dumps(found))
