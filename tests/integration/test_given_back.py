@@ -208,9 +208,9 @@ def check(printed: str) -> None:
     The greatest growth from one to the next is left out: TensorFlow makes a buffer of 32 MiB once,
     and not at the same time in each process.
     """
-    for kind, held in json.loads(printed.splitlines()[-1]).items():
-        before, after = held[0], held[-1]
-        allocated = [one["allocated"] for one in held]
+    for kind, states in json.loads(printed.splitlines()[-1]).items():
+        before, after = states[0], states[-1]
+        allocated = [one["allocated"] for one in states]
         grown = [later - earlier for earlier, later in itertools.pairwise(allocated)]
         assert sum(grown) - max(grown) <= MOST.get(kind, 0.05) * before["memory"], (kind, grown)
         assert (after["files"], after["threads"]) == (before["files"], before["threads"]), kind
