@@ -11,8 +11,8 @@ from absl import logging
 from ..errors import RunError, UsageError
 from ..system import console
 
-# Scores may take this share of the time: they share the processor with the steps.
-_SHARE = 0.05
+# Scores share the processor with the steps, so they may take this share of the time.
+_SHARE = 0.02
 
 
 class SideScores:
@@ -60,9 +60,8 @@ class SideScores:
 
     def _score(self, score: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Return the scores, without a bar beside that of the training."""
-        began = time.monotonic()
+        began = time.thread_time()
         with console.progress(False):
             scores = score()
-        now = time.monotonic()
-        self._due = now + (now - began) / _SHARE
+        self._due = time.monotonic() + (time.thread_time() - began) / _SHARE
         return scores
