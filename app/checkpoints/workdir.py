@@ -47,6 +47,7 @@ class Workdir:
         self.best = self.path / "best"
         self.owner = self.path / "owner.json"
         self.metrics = self.path / "metrics.jsonl"
+        self.trials = self.path / "trials.jsonl"
         self.tensorboard = self.path / "tensorboard"
         self.cache = self.path / "cache"
 
@@ -134,7 +135,7 @@ class Workdir:
         """Return the files that a run writes, without the lock."""
         texts = (self.vocabulary, self.phrases, self.labels, self.ngrams)
         names = (*texts, self.users, self.items, self.known)
-        return (self.flags, *names, self.corpus, self.owner, self.metrics)
+        return (self.flags, *names, self.corpus, self.owner, self.metrics, self.trials)
 
     def _folders(self) -> tuple[Path, ...]:
         """Return the folders that a run writes."""
