@@ -77,8 +77,8 @@ class TuningConfig:
     )
     tune_bytes: int = setting(
         0,
-        "The most bytes of the classifier as a file of fastText, quantised if it must be, which "
-        "--tune_seconds then scores. 0: any.",
+        "The most bytes of the classifier as a file of `lexrow export "
+        "--format=fasttext_quantized`, which --tune_seconds then scores. 0: any.",
         bounds=(0, 2**40),
     )
 

@@ -105,9 +105,9 @@ def _train_and_finish(
     """
     stored = read_settings(place.path)
     position = newest_position(place.checkpoints)
-    checks.check_fixed(stored, config)
     if search := all_tasks.SEARCHES.get(config.run.task):
         config = search(config, place)
+    checks.check_fixed(stored, config)
     settings = config.run
     job_config = strategies.with_micro_batches(config, runner.replicas, position)
     with runner.scope():

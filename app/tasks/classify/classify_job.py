@@ -207,11 +207,14 @@ def _closing(config: ClassifyConfig, heldout: Examples | None, workdir: Workdir)
     if heldout is not None:
         classifier, _, labels = load_classifier(config, workdir)
         lines.append(label_metrics.format_table(classifier.score(heldout), labels.tokens))
+    export = "format=saved_model --output=FOLDER"
+    if most := config.tuning.tune_bytes:
+        export = f"format=fasttext_quantized --bytes={most} --output=FILE"
     lines += [
         "next:",
         f"  lexrow predict --workdir={path} < FILE",
         f"  lexrow evaluate --workdir={path} --heldout=FILE",
-        f"  lexrow export --workdir={path} --format=saved_model --output=FOLDER",
+        f"  lexrow export --workdir={path} --{export}",
         f"  tensorboard --logdir={path}",
     ]
     return "\n".join(lines)

@@ -28,8 +28,10 @@ from ...system import checked_files
 from ...system.files import replacing
 from ...system.signals import asked_to_stop
 from ...tables.device import DeviceTable
+from ...training.job import Job
 from ...training.runner import Runner
 from . import classifier_export, classify_data, classify_job
+from .classify_model import TrainedClassifier
 
 _LOSSES = ("softmax", "one_vs_all")  # that --tune can choose from
 _OF_GRAPH = ("word_ngrams", "dim", "loss")  # a change needs a new graph
@@ -85,7 +87,7 @@ def tune(
     """Return the settings to train with: the best ones of a search, if --tune_seconds asks for one.
 
     The trials are written to the workdir, and a search that was stopped goes on. Once the training
-    has begun, there is no search, and only the held-out texts are given back.
+    has begun, there is no search, and the values that were found are taken again.
 
     Args:
         clock: Returns the time in seconds.
@@ -105,7 +107,7 @@ def tune(
                 f"--tune_seconds={seconds:g}: the training in --workdir={workdir.path} has begun; "
                 "give a new --workdir, with a copy of its trials.jsonl to go on with these"
             )
-        return with_values(config, {"heldout_share": stored["heldout_share"]})
+        return _as_begun(config, stored, workdir)
     if not (config.input.heldout or config.input.heldout_share):
         raise UsageError(
             f"--heldout_share=0: --tune_seconds={seconds:g} needs texts to score on; give a share, "
@@ -117,6 +119,15 @@ def tune(
     shown = " ".join(f"--{name}={value}" for name, value in best.settings.items())
     logging.info("training with the best settings, score %.4f: %s", best.score, shown)
     return with_values(config, {**best.settings, "heldout_share": 0.0})
+
+
+def _as_begun(config: ClassifyConfig, stored: Mapping[str, Any], workdir: Workdir) -> Any:
+    """Return settings with the values that a search found, where these are given as it began."""
+    values, known = flag_values.by_name(config), _read(workdir)
+    start = known[0]["settings"] if known else {}
+    names = [name for name in start if name in TUNABLE and start[name] == values[name]]
+    names += ["heldout_share", *(["fasttext_features"] if config.tuning.tune_bytes else [])]
+    return with_values(config, {name: stored[name] for name in names})
 
 
 def read_trials(workdir: Workdir) -> list[Trial]:
@@ -165,6 +176,8 @@ def suggest(
     if not _finished(trials):  # too slow, or too large a file
         best |= {name: value for name, value in _SMALL.items() if name in best}
     tried = [trial.settings for trial in trials]
+    if best not in tried:
+        return best
     firsts = {"word_ngrams": 2, "loss": "one_vs_all" if several else None}
     for name, value in firsts.items():
         changed = {**best, name: value}
@@ -208,7 +221,8 @@ def _search(
             used = sum(trial.seconds for trial in trials)
             fastest = min((trial.seconds for trial in _finished(trials)), default=0.0)
             settings = suggest(start, trials, used / seconds, config.run.seed, several)
-            if settings is None or used + fastest >= seconds:
+            is_perfect = any(trial.score == 1 for trial in trials)
+            if is_perfect or settings is None or used + fastest >= seconds:
                 break
             begin = clock()
             ends = _Deadline(clock, begin + seconds - used, stop.is_set)
@@ -251,18 +265,35 @@ class _Deadline:
         return self._is_asked() or now + speed * (1 - share) > self._end
 
 
-class _Trainer:
-    """Trains with the settings of trials, in memory. The last graph is kept for the next trial.
+class _Graph(NamedTuple):
+    """A job with its compiled steps, which trials use one after the other.
 
     Attributes:
-        refusal: Why the last classifier that does not fit --tune_bytes does not; None so far.
+        job: The job.
+        classifier: Its model and tables.
+        runner: Makes its steps.
+        initial: Each variable of the tables with its initial value.
+    """
+
+    job: Job
+    classifier: TrainedClassifier
+    runner: Runner
+    initial: list[tuple[tf.Variable, tf.Tensor]]
+
+
+class _Trainer:
+    """Trains with the settings of trials, in memory. The last two graphs are kept.
+
+    Attributes:
+        refusal: Why the last classifier that is too large for --tune_bytes or for the memory is
+            refused; None so far.
     """
 
     refusal: UsageError | None = None
 
     def __init__(self, config: ClassifyConfig, workdir: Workdir, data: classify_data.Data):
         self._config, self._workdir, self._data = config, workdir, data
-        self._graph: dict[str, Any] | None = None
+        self._graphs: dict[tuple[Any, ...], _Graph] = {}
 
     def score(self, settings: Mapping[str, Any], is_late: Callable[[float], bool]) -> float | None:
         """Return the score on the held-out texts after training with some settings.
@@ -274,69 +305,83 @@ class _Trainer:
 
         Returns:
             The micro-averaged F1 if some held-out texts have several labels, else the accuracy;
-            None if the trial ended early or its numbers are not finite.
+            None if the trial ended early, its classifier is too large, or its numbers are not
+            finite.
         """
         config = with_values(self._config, settings)
         check(config, needs_workdir=False)
-        graph = {name: value for name, value in settings.items() if name in _OF_GRAPH}
-        if self._graph != graph:
-            self._build(config)
-            self._graph = graph
-        for variable, value in self._initial:
-            variable.assign(value)
-        if not self._train(config, is_late):
-            return None
-        return self._scored(config)
-
-    def _build(self, config: ClassifyConfig) -> None:
-        """Make the job of the settings, and keep the initial values of its tables."""
-        self._graph = None
-        self._initial: list[tuple[tf.Variable, tf.Tensor]] = []  # frees those of the last graph
-        self._job, self._classifier = classify_job.build_job(config, self._workdir, self._data)
-        self._runner = Runner()
-        self._runner.open(self._job, self._job.placed.tables, config.run.seed)
-        for table in self._job.placed.tables.values():
-            assert isinstance(table, DeviceTable)  # others are refused by ClassifyConfig.check
-            self._initial += [(variable, tf.identity(variable)) for variable in table.variables]
-
-    def _train(self, config: ClassifyConfig, is_late: Callable[[float], bool]) -> bool:
-        """Train as the training loop does, and return whether that has ended."""
-        job, position, epochs = self._job, Position(), config.run.epochs
-        rate = learning.make_learning_rate(config.optimizer)
-        position.expect_batches(job.data.expected_batches)
-        for epoch, data in self._runner.batches(job, range(epochs), 0):
-            if epoch > position.epoch:
-                position.batches, position.batch = max(position.batch, 1), 0
-                position.epoch = epoch
-            share = position.done / epochs
-            if is_late(share):
-                return False
-            first, now = tf.constant(position.step, tf.int64), tf.constant(rate(share), tf.float32)
-            self._runner.run_steps(data, first, now)
-            position.step += job.data.steps_per_batch
-            position.batch += 1
-        return not is_late(1.0)
-
-    def _scored(self, config: ClassifyConfig) -> float | None:
-        """Return the score of the tables, or None if they have numbers that are not finite."""
-        job, most = self._job, config.tuning.tune_bytes
-        tables = job.placed.tables
-        if job.evaluator is None or not all(table.is_finite() for table in tables.values()):
-            return None
-        if most:
-            try:
-                classifier_export.quantize_tables(config, self._classifier, most)
-            except UsageError as error:
-                self.refusal = UsageError(str(error).replace("--bytes", "--tune_bytes"))
+        try:
+            graph = self._graph(config)
+            for variable, value in graph.initial:
+                variable.assign(value)
+            if not _train(graph, config, is_late):
                 return None
-        scores = job.evaluator.scores(lambda: None)
-        return scores.get("heldout_f1", scores.get("heldout_accuracy"))
+            return _scored(graph, config)
+        except UsageError as error:
+            self.refusal = UsageError(str(error).replace("--bytes", "--tune_bytes"))
+            return None
+
+    def _graph(self, config: ClassifyConfig) -> _Graph:
+        """Return the job of the settings, one of the last two or a new one."""
+        values = flag_values.by_name(config)
+        key = tuple(values[name] for name in _OF_GRAPH)
+        graph = self._graphs.pop(key, None)
+        if graph is None:
+            if len(self._graphs) > 1:  # free the older one first
+                del self._graphs[next(iter(self._graphs))]
+            job, classifier = classify_job.build_job(config, self._workdir, self._data)
+            graph = _Graph(job, classifier, Runner(), [])
+            graph.runner.open(job, job.placed.tables, config.run.seed)
+            for table in job.placed.tables.values():
+                assert isinstance(table, DeviceTable)  # others are refused by ClassifyConfig.check
+                graph.initial.extend((one, tf.identity(one)) for one in table.variables)
+        self._graphs[key] = graph
+        return graph
+
+
+def _train(graph: _Graph, config: ClassifyConfig, is_late: Callable[[float], bool]) -> bool:
+    """Train as the training loop does, and return whether that has ended in time."""
+    job, position, epochs = graph.job, Position(), config.run.epochs
+    rate = learning.make_learning_rate(config.optimizer)
+    position.expect_batches(job.data.expected_batches)
+    for epoch, data in graph.runner.batches(job, range(epochs), 0):
+        if epoch > position.epoch:
+            position.batches, position.batch = max(position.batch, 1), 0
+            position.epoch = epoch
+        share = position.done / epochs
+        if is_late(share):
+            return False
+        first, now = tf.constant(position.step, tf.int64), tf.constant(rate(share), tf.float32)
+        graph.runner.run_steps(data, first, now)
+        position.step += job.data.steps_per_batch
+        position.batch += 1
+    return not is_late(1.0)
+
+
+def _scored(graph: _Graph, config: ClassifyConfig) -> float | None:
+    """Return the score of the tables, or None if they have numbers that are not finite.
+
+    Raise UsageError if no file of the classifier is as small as --tune_bytes.
+    """
+    evaluator, tables = graph.job.evaluator, graph.job.placed.tables
+    if evaluator is None or not all(table.is_finite() for table in tables.values()):
+        return None
+    if config.tuning.tune_bytes:
+        classifier_export.quantize_tables(config, graph.classifier, config.tuning.tune_bytes)
+    scores = evaluator.scores(lambda: None)
+    return scores.get("heldout_f1", scores.get("heldout_accuracy"))
 
 
 def _start(config: ClassifyConfig) -> dict[str, Any]:
     """Return the settings of the first trial: the given values of those that are searched."""
     values = flag_values.by_name(config)
     start = {name: values[name] for name in searched(config)}
+    for name in config.tuning.names:
+        if name not in start:
+            raise UsageError(
+                f"--tune={name}: it cannot be searched with --loss={config.model.loss}, "
+                "--pretrained_vectors or --initial_model as they are given; leave it out"
+            )
     if not start:
         raise UsageError(
             f"--tune_seconds={config.tuning.tune_seconds:g}: each setting that can be searched has "
