@@ -24,7 +24,7 @@ def trained(tmp_path_factory) -> Texts:
 
 
 def test_examples(trained):
-    examples = {"train_classifier": lexrow.train_classifier, "texts": trained}
+    examples = {"train_classifier": lexrow.train_classifier, "texts": trained, "Texts": Texts}
     for test in doctest.DocTestFinder().find(module, globs=examples):
         assert doctest.DocTestRunner().run(test).failed == 0, test.name
 
