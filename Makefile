@@ -73,6 +73,7 @@ tensorboard: setup  ## serve the newest run, or WORKDIR=
 	@dir="$(if $(filter file,$(origin WORKDIR)),$(shell ls -td data/runs/*/ 2>/dev/null | head -1),\
 	  $(WORKDIR))"; dir=`echo $$dir`; \
 	test -d "$$dir" || { echo "No run to show$${dir:+ in $$dir}; train first: make train" >&2; exit 1; }; \
+	test -d "$$dir/tensorboard" && dir="$$dir/tensorboard"; \
 	exec $(BIN)/python -c 'from app.cli import startup; startup.start_tensorflow(); \
 	  from tensorboard import main; main.run_main()' --logdir="$$dir" --load_fast=false $(ARGS)
 

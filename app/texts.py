@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from .errors import UsageError
+from .settings.classify_config import MOST_WEIGHT
 from .tasks import trained_vectors
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
 from .text.fasttext.model_file import LABEL_PREFIX
-from .trained import Run, argument_names, export, takes_settings
+from .trained import Result, Run, argument_names, export, takes_settings
 
 # In the file of the texts, between the labels of one: a character that no label should have.
 _BETWEEN = "\x1f"
-_COLUMNS = {"text_column": "text", "label_column": "label", "label_separator": _BETWEEN}
 _BINS = 10  # of the calibration
 
 
@@ -27,7 +28,9 @@ def train_classifier(
     texts: Any,
     labels: Iterable[Any] | None = None,
     *,
+    weights: Iterable[float] | None = None,
     workdir: str | os.PathLike[str] | None = None,
+    verbose: bool | None = None,
     **settings: Any,
 ) -> Texts:
     """Train a classifier of texts.
@@ -35,7 +38,10 @@ def train_classifier(
     Args:
         texts: An iterable of texts; or a path or glob of labelled files, without `labels`.
         labels: The label of each text, or a list of its labels.
+        weights: The weight of each text in the loss, beside `labels`; by default 1.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
+        verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
+            prints lines there; False shows nothing.
         settings: The flags of `lexrow train --task=classify`, by name.
 
     Raises:
@@ -48,22 +54,34 @@ def train_classifier(
         >>> texts.labels
         ['no', 'yes']
     """
-    return _train(Run(workdir), texts, labels, settings)
+    return _train(Run(workdir), texts, labels, weights, verbose, settings)
 
 
-def _train(run: Run, texts: Any, labels: Iterable[Any] | None, settings: dict[str, Any]) -> Texts:
+def _train(
+    run: Run,
+    texts: Any,
+    labels: Iterable[Any] | None,
+    weights: Iterable[float] | None,
+    verbose: bool | None,
+    settings: dict[str, Any],
+) -> Texts:
     """Train a classifier in a workdir; see `train_classifier`."""
     run.settings("classify", settings)  # refuses a wrong one before anything is read
+    if labels is None and weights is not None:
+        raise ValueError("weights are given without labels; give labels, or weights in the files")
     if labels is None:
         value, _ = run.corpus(texts, "texts")
     else:
-        value = _write_labelled(run, texts, labels)
-        settings = {**_COLUMNS, **settings}
-    run.train("classify", value, settings)
+        columns = {"text": texts, "label": labels}
+        columns |= {} if weights is None else {"weight": weights}
+        value = _write_labelled(run, columns)
+        names = {f"{name}_column": name for name in columns}
+        settings = {**names, "label_separator": _BETWEEN, **settings}
+    run.train("classify", value, settings, verbose, "texts")
     return Texts.load(run.path, run)
 
 
-class Texts:
+class Texts(Result):
     """A trained classifier of texts.
 
     Attributes:
@@ -81,6 +99,10 @@ class Texts:
     @classmethod
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Texts:
         """Load the classifier of a workdir, or of a file of fastText (.bin or .ftz).
+
+        Args:
+            path: The workdir or the file.
+            run: The run of the workdir, if it is open already.
 
         Raises:
             ValueError: The file is no classifier, or the workdir has none.
@@ -106,15 +128,16 @@ class Texts:
         bytes: int | None = None,
         *,
         heldout: Any = None,
+        weights: Iterable[float] | None = None,
         workdir: str | os.PathLike[str] | None = None,
+        verbose: bool | None = None,
         **settings: Any,
     ) -> Texts:
         """Search the settings of a classifier, then train it on all texts with the best ones.
 
         The learning rate, the epochs, the length of n-grams, the number of columns and the loss are
         searched, but for those that `settings` gives. The search ends before its time if a trial
-        is right for all held-out texts. It is silent; `absl.logging.set_verbosity("info")` shows a
-        line for each trial.
+        is right for all held-out texts.
 
         Args:
             texts: As for `train_classifier`.
@@ -125,8 +148,10 @@ class Texts:
                 bytes=bytes)` will write. None: any.
             heldout: A list of texts and a list of their labels to score on, which are not
                 trained on; or files, if `texts` names files. None: a share of the texts.
+            weights: As for `train_classifier`.
             workdir: The folder of the run, where a search that was stopped goes on. None: a
                 temporary one.
+            verbose: As for `train_classifier`. True prints a line for each trial, too.
             settings: The settings of `train_classifier`. `tune="dim,epochs"` searches these two,
                 from given values, too.
 
@@ -157,10 +182,12 @@ class Texts:
                 raise ValueError(
                     "heldout: give a tuple of a list of texts and of one of labels"
                 ) from None
-            heldout = _write_labelled(run, heldout_texts, heldout_labels, "heldout.csv")
+            columns = {"text": heldout_texts, "label": heldout_labels}
+            columns |= {} if weights is None else {"weight": [1.0 for _ in heldout_texts]}
+            heldout = _write_labelled(run, columns, "heldout.csv")
         if heldout is not None:
             settings["heldout"] = heldout
-        return _train(run, texts, labels, settings)
+        return _train(run, texts, labels, weights, verbose, settings)
 
     @property
     def trials(self) -> list[dict[str, Any]]:
@@ -272,11 +299,6 @@ class Texts:
         path_of_run = self._run.path
         export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
 
-    @property
-    def workdir(self) -> str | None:
-        """The folder of the run; None for a file of fastText."""
-        return os.fspath(self._run.path) if self._run else None
-
     def __repr__(self) -> str:
         return f"<Texts: {len(self.labels):,} labels>"
 
@@ -307,23 +329,34 @@ def _load_fasttext(path: str) -> tuple[list[str], Callable[[list[bytes]], Iterat
     return labels, score
 
 
-def _write_labelled(run: Run, texts: Any, labels: Iterable[Any], name: str = "texts.csv") -> str:
-    """Write texts and their labels to a file in the workdir, and return its path."""
+def _write_labelled(
+    run: Run, columns: dict[str, Iterable[Any]], file_name: str = "texts.csv"
+) -> str:
+    """Write texts, their labels, and weights if there are any, to a file; return its path.
+
+    Args:
+        run: The file is in its workdir.
+        columns: The texts under `text`, the labels under `label`, the weights under `weight`.
+        file_name: The name of the file.
+    """
+    texts = columns["text"]
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"texts is {type(texts).__name__}; give a list of texts beside labels")
-    path, missing, count = run.path / name, object(), -1
+    path, missing, count = run.path / file_name, object(), -1
     with run.writing(path.name) as file:
         rows = csv.writer(file)
-        rows.writerow(["text", "label"])
-        for count, (text, label) in enumerate(
-            itertools.zip_longest(texts, labels, fillvalue=missing)
-        ):
-            if text is missing or label is missing:
-                fewer = "texts" if text is missing else "labels"
-                raise ValueError(f"{fewer} has only {count} items; give a label for each text")
+        rows.writerow(columns)
+        for count, row in enumerate(itertools.zip_longest(*columns.values(), fillvalue=missing)):
+            for name, cell in zip(columns, row, strict=True):
+                if cell is missing:
+                    raise ValueError(f"{name}s has only {count} items; give one for each text")
+            text, label, *weight = row
             if not isinstance(text, str):
                 raise ValueError(f"texts[{count}] is {type(text).__name__}, and not a text")
-            rows.writerow([text, _BETWEEN.join(_listed(label, f"labels[{count}]"))])
+            if weight and not 0 <= float(weight[0]) <= MOST_WEIGHT:
+                remedy = f"give a number from 0 to {MOST_WEIGHT:,.0f}"
+                raise UsageError(f"weights[{count}]={weight[0]}: {remedy}")
+            rows.writerow([text, _BETWEEN.join(_listed(label, f"labels[{count}]")), *weight])
         if count < 0:
             raise ValueError("texts has no text; give at least one")
     return os.fspath(path)

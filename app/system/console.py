@@ -1,12 +1,23 @@
-"""Output to the terminal: hidden notes of libraries, aligned columns, and sizes with units."""
+"""Output to the terminal: progress, hidden notes of libraries, columns, sizes with units."""
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tqdm
+from absl import logging
+
+# See `progress`.
+_VERBOSE: contextvars.ContextVar[bool | None] = contextvars.ContextVar("verbose", default=None)
+_INTERVAL_SECONDS = 30.0  # between two log lines of `show_progress`
 
 
 @contextlib.contextmanager
@@ -50,3 +61,77 @@ def size_text(count: int) -> str:
         if count >= size:
             return f"{count / size:,.2f} {unit}"
     return f"{count / 1e3:,.2f} kB"
+
+
+@contextlib.contextmanager
+def progress(verbose: bool | None) -> Iterator[None]:
+    """Choose in a block, for this thread, whether progress is shown.
+
+    Args:
+        verbose: None: a bar on a terminal or in a notebook, otherwise lines of the log, which
+            programs do not print by default. True: lines on stderr where there can be no bar.
+            False: nothing.
+    """
+    token = _VERBOSE.set(verbose)
+    try:
+        yield
+    finally:
+        _VERBOSE.reset(token)
+
+
+def make_bar(**options: Any) -> tqdm.tqdm:
+    """Return a bar of tqdm; its methods do nothing where a bar cannot or must not be shown."""
+    in_notebook = is_notebook()
+    is_visible = _VERBOSE.get() is not False and (in_notebook or sys.stderr.isatty())
+    if not (is_visible and in_notebook):
+        return tqdm.tqdm(disable=not is_visible, **options)
+    with warnings.catch_warnings():  # without ipywidgets, the bar is one of text
+        warnings.simplefilter("ignore")
+        from tqdm import auto
+    return auto.tqdm(**options)
+
+
+def log_progress(text: str) -> None:
+    """Log a line of progress, which `progress(True)` prints, and `progress(False)` drops."""
+    verbose = _VERBOSE.get()
+    if verbose and not logging.level_info():
+        print(text, file=sys.stderr, flush=True)
+    elif verbose is not False:
+        logging.info("%s", text)
+
+
+def is_notebook() -> bool:
+    """Return whether this is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return "IPKernelApp" in getattr(shell, "config", ())
+
+
+@contextlib.contextmanager
+def show_progress(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    """Yield a function `show(position)` to call during a pass, with a position from 0 to `total`.
+
+    On a terminal and in a notebook each call moves a bar, which disappears at the end of the block.
+    Elsewhere a call logs a line if 30 seconds have passed since the last, so a short pass logs
+    nothing.
+
+    Args:
+        what: Name of the pass.
+        total: Largest position; None if it is not known.
+        unit: Unit of the position, such as "B".
+    """
+    with make_bar(desc=what, total=total, unit=unit, unit_scale=True, leave=False) as bar:
+        if not bar.disable:
+            yield lambda position: bar.update(position - bar.n)
+            return
+    last = time.monotonic()
+
+    def show(position: int) -> None:
+        """Log the position if 30 seconds have passed since the start or the last log line."""
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _INTERVAL_SECONDS:
+            last = now
+            of_total = "" if total is None else f" of {total:,}"
+            log_progress(f"{what}: {position:,}{of_total} {unit.strip()}")
+
+    yield show

@@ -11,12 +11,13 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..checkpoints.checkpoint import Checkpoints, Position
+from ..checkpoints.checkpoint import Position
+from ..checkpoints.table_checkpoints import Checkpoints
 from ..checkpoints.workdir import Workdir, write_flags
 from ..errors import RunError, StoppedError
 from ..settings import RunConfig
 from ..system.signals import asked_to_stop
-from ..tables.prefetch import InPlace
+from ..tables.device import InPlace
 from .job import Job
 from .metrics import Display, Interval, Metrics, Quiet, not_finite
 from .profile_hooks import Profiler
@@ -98,7 +99,7 @@ class _Loop:
         self._set_micro_batches()
         tensorboard, windows, slow = self.workdir.tensorboard, "", 0.0
         if chief:
-            self.metrics = Metrics(self.workdir.metrics, tensorboard, position.step)
+            self.metrics = Metrics(self.workdir.metrics, tensorboard, position.step, flags)
             batches, done = position.batches, round(position.done * position.batches)
             self.display = Display(settings.epochs * batches, done, job.data.unit)
             windows, slow = settings.profile_steps, settings.profile_on_slow

@@ -15,9 +15,10 @@ from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, Run
 from app.system import machine
 from app.tables import memory
 from app.tables.base import TableSpec
+from app.tables.device import InPlace
 from app.tables.disk.file import FileTable
 from app.tables.memory import FILE, HOST
-from app.tables.prefetch import InPlace, Prefetcher
+from app.tables.prefetch import Prefetcher
 from app.tasks.words import words_job
 from tests.reference.batches import WINDOW, make_model, make_tokens
 

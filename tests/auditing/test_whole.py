@@ -8,8 +8,7 @@ from app.assembly.learning import OPTIMIZERS
 from app.auditing import whole
 from app.optimizers.adagrad import adagrad
 from app.settings import OptimizerConfig
-from app.tables.device import DeviceTable
-from app.tables.variable import VariableRows
+from app.tables.device import DeviceTable, VariableRows
 from app.training.step import train_function
 from tests.reference.batches import make_model, make_tokens
 

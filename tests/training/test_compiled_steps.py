@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.system.xla import CompiledIfPossible
-from app.tables.variable import ON_HOST
+from app.tables.device import ON_HOST
 from app.training.step import train_function
 from tests.integration import gpu_jobs
 from tests.integration.gpu_jobs import CLASSIFY, RECOMMEND, WORDS, named

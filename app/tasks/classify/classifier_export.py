@@ -21,6 +21,7 @@ from ...exporting.product_quantization import quantize
 from ...input import labelled_files
 from ...losses.tree.huffman import canonical_code
 from ...settings import ClassifyConfig
+from ...tables.arrays import row_slices
 from ...tables.base import Table
 from ...tables.row_reads import row_slices
 from ...text.fasttext import line_features, model_file

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from ...assembly import learning
 from ...checkpoints.checkpoint import Position
@@ -25,6 +24,7 @@ from ...settings import ClassifyConfig, flag_values
 from ...settings.checks import check
 from ...settings.classify_config import TUNABLE
 from ...system import checked_files
+from ...system.console import log_progress
 from ...system.files import replacing
 from ...system.signals import asked_to_stop
 from ...tables.device import DeviceTable
@@ -117,7 +117,7 @@ def tune(
         config = with_values(config, {"fasttext_features": True})
     best = _search(config, workdir, seconds, clock)
     shown = " ".join(f"--{name}={value}" for name, value in best.settings.items())
-    logging.info("training with the best settings, score %.4f: %s", best.score, shown)
+    log_progress(f"training with the best settings, score {best.score:.4f}: {shown}")
     return with_values(config, {**best.settings, "heldout_share": 0.0})
 
 
@@ -234,7 +234,7 @@ def _search(
                 )
             trials.append(Trial(settings, score, clock() - begin))
             _write(workdir, header, trials)
-            logging.info("%s", _describe(trials, seconds))
+            log_progress(_describe(trials, seconds))
             if trainer.refusal and len(trials) > 1 and not _finished(trials):
                 raise trainer.refusal
     if not _finished(trials):
