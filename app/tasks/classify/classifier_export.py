@@ -23,7 +23,6 @@ from ...losses.tree.huffman import canonical_code
 from ...settings import ClassifyConfig
 from ...tables.arrays import row_slices
 from ...tables.base import Table
-from ...tables.row_reads import row_slices
 from ...text.fasttext import line_features, model_file
 from ...text.fasttext.model_file import CENTROIDS, LINE_END, Args, Dictionary, QuantizedMatrix
 from ...text.vocabulary import Vocabulary
