@@ -38,7 +38,7 @@ INSTALL_PROJECT = cmp -s pyproject.toml .venv/installed.toml || { \
 	rm -rf lexrow.egg-info && cp pyproject.toml .venv/installed.toml; }
 
 train: setup  ## train word vectors, or go on where the last run stopped (WORKDIR=, ARGS="--flag=")
-	$(BIN)/lexrow train --flagfile=configs/words.cfg --workdir="$(WORKDIR)" $(ARGS)
+	$(BIN)/lexrow train --preset=words --workdir="$(WORKDIR)" $(ARGS)
 
 test: setup  ## run the tests but the slow ones (ARGS="-k name")
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
@@ -57,7 +57,7 @@ fix: setup  ## correct style and formatting where a program can
 
 smoke: setup  ## train, score, query and export a small model: under two minutes
 	@set -e; dir=`mktemp -d`; trap 'rm -rf "$$dir"' EXIT; set -x; \
-	$(BIN)/lexrow train --flagfile=configs/smoke.cfg --workdir="$$dir/run"; \
+	$(BIN)/lexrow train --preset=smoke --workdir="$$dir/run"; \
 	$(BIN)/lexrow evaluate --workdir="$$dir/run"; \
 	$(BIN)/lexrow neighbors --workdir="$$dir/run" array string; \
 	$(BIN)/lexrow export --workdir="$$dir/run" --format=word2vec_binary \

@@ -42,7 +42,8 @@ def train_language_model(
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
         verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
             prints lines there; False shows nothing.
-        settings: The flags of `lexrow train --task=language_model`, by name.
+        settings: The flags of `lexrow train --task=language_model`, by name; and `preset`, the
+            name of an example of settings, which others beside it change.
 
     Raises:
         ValueError: A setting is not possible, or the corpus cannot be used.

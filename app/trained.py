@@ -22,9 +22,9 @@ from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
 from .errors import StoppedError, UsageError
 from .exporting.formats import FORMATS, OPTIONS, SHARED
-from .settings import Config, flag_values
+from .settings import Config, flag_values, flagfiles
 from .settings.checks import check_fixed, make_config
-from .settings.setting import fault
+from .settings.setting import fault, parse
 from .system import console
 from .system.files import replacing
 from .text.corpus import MissingError
@@ -63,6 +63,8 @@ def takes_settings(task: str) -> Callable[[Callable], Callable]:
         """Set the signature of the function, and return it."""
         own = inspect.signature(function)
         parameters = [one for one in own.parameters.values() if one.kind != one.VAR_KEYWORD]
+        usual = inspect.Parameter("preset", inspect.Parameter.KEYWORD_ONLY, default="")
+        parameters.append(usual.replace(annotation="str"))
         taken = {one.name for one in parameters} | _OF_COMMANDS
         fields = flag_values.fields_of(flag_values.TASKS[task])
         for name in sorted(fields.keys() - taken, key=lambda name: (name not in _FIRST, name)):
@@ -183,9 +185,17 @@ class Run:
             raise ValueError(f"{name} is no setting of this function; leave it out")
         stored = read_settings(self.path)
         kept = stored if stored.get("task", task) == task else {}
-        values = {**kept, "task": task, **given, **({"corpus": corpus} if corpus else {})}
         with argument_names():
-            config = make_config({name: values[name] for name in values if name != "workdir"})
+            usual = _preset(given["preset"], task) if given.get("preset") else {}
+            values = {
+                **kept,
+                **usual,
+                "task": task,
+                **given,
+                **({"corpus": corpus} if corpus else {}),
+            }
+            commands = "preset", "workdir"
+            config = make_config({name: values[name] for name in values if name not in commands})
             run = dataclasses.replace(config.run, workdir=str(self.path))
             check_fixed(kept, dataclasses.replace(config, run=run))
         return config
@@ -227,6 +237,21 @@ class Run:
                 if not is_begun:
                     kept = f"the search is kept; the same call with workdir={path!r} goes on"
                 raise KeyboardInterrupt(kept) from error
+
+
+def _preset(name: str, task: str) -> dict[str, Any]:
+    """Return the settings of an example of `lexrow train --preset`, without its corpus.
+
+    Raises:
+        UsageError: There is no such example, or it is one of another task.
+    """
+    texts = flagfiles.values(flagfiles.read(flagfiles.preset(name)))
+    texts.pop("corpus", None)
+    of_task = texts.pop("task", "words")
+    if of_task != task:
+        raise UsageError(f"--preset={name}: an example of task={of_task}, not of {task}")
+    fields = flag_values.fields_of(flag_values.TASKS[task])
+    return {flag: parse(fields[flag], text) for flag, text in texts.items()}
 
 
 def _with_files(files: Mapping[str, bytes]) -> Run:
