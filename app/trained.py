@@ -223,7 +223,10 @@ class Run:
                 train_and_evaluate(config, self.path, is_quiet=True)
             except StoppedError:
                 _KEPT.append(self)
-                kept = f"what was trained is kept: lexrow.load({str(self.path)!r})"
+                path, is_begun = str(self.path), self.workdir.flags.exists()
+                kept = f"what was trained is kept: lexrow.load({path!r})"
+                if not is_begun:
+                    kept = f"the search is kept; the same call with workdir={path!r} goes on"
                 raise KeyboardInterrupt(kept) from None
 
 
