@@ -20,7 +20,7 @@ from typing import Any
 from absl import flags, logging
 
 from ..checkpoints import workdir
-from ..errors import NoEffectError, RunError, StoppedError, UsageError
+from ..errors import RunError, StoppedError, UsageError
 from ..settings import Config, checks, flag_values, flagfiles, setting
 from ..settings.foreign_names import GONE, meant
 from ..system.files import remedy
@@ -164,27 +164,7 @@ def parsed(needs_workdir: bool = True) -> Config:
     given = {name: flags.FLAGS[name].value for name in known}
     typed = {name for name in given if flags.FLAGS[name].is_typed}
     stored = workdir.read_settings(given.get("workdir", ""))
-    task = given.get("task", stored.get("task", "words"))
-    # Settings of another task may not be allowed; `check_fixed` then names the task.
-    kept = dict(stored) if stored.get("task", task) == task else {}
-    while True:
-        values = {"task": task} | kept | given
-        config = flag_values.from_names(flag_values.defaults(values) | values)
-        try:
-            checks.check_names({"task": task} | given)
-            checks.check(config, needs_workdir)
-            break
-        except NoEffectError as error:
-            # Without its --model or --loss, a flagfile would describe another model.
-            is_choice = error.flag in flag_values.task_of(values).choices
-            if error.flag in typed or (is_choice and "task" not in typed):
-                raise
-            if error.flag in given:
-                logging.info("ignored in the flagfile: %s", error)
-            given.pop(error.flag, None)
-            kept.pop(error.flag, None)
-    checks.check_fixed(stored, config)
-    return config
+    return checks.combine(given, stored, typed, needs_workdir)
 
 
 def define_vectors(compares: bool = True) -> None:
