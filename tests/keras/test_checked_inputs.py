@@ -70,8 +70,9 @@ def test_without_the_check_xla_reads_another_row_and_trains_none(wrong, nearest,
     np.testing.assert_array_equal(model.layers[0].get_weights()[0], models.WEIGHTS)
 
 
+@pytest.mark.parametrize("dress", [check_inputs, prefetch_rows])
 @pytest.mark.parametrize("form", ["pair", "alone", "named", "weighted"])
-def test_batches_are_those_of_the_dataset(form, tmp_path):
+def test_batches_are_those_of_the_dataset(form, dress, tmp_path):
     forms = {
         "pair": lambda x, y: (x, y),
         "alone": lambda x, y: x,
@@ -79,13 +80,15 @@ def test_batches_are_those_of_the_dataset(form, tmp_path):
         "weighted": lambda x, y: ({"ids": x}, y, y),
     }
     inputs = keras.Input((models.LENGTH,), dtype="int64", name="ids")
-    model = keras.Model({"ids": inputs}, models.make_layer("device", tmp_path)(inputs))
+    layer = models.make_layer("host", tmp_path, hot_rows=40)
+    model = keras.Model({"ids": inputs}, layer(inputs))
+    model.compile(LazyAdam(0.1), "mse")
     dataset = models.data().map(forms[form])
     names_inputs = {"pair": lambda batch: {"ids": batch[0]}, "alone": lambda x: {"ids": x}}
-    checked = check_inputs(dataset, model, names_inputs.get(form))
-    assert checked.element_spec == dataset.element_spec
-    assert checked.cardinality() == dataset.cardinality()
-    for ours, theirs in zip(checked, dataset, strict=True):
+    dressed = dress(dataset, model, inputs=names_inputs.get(form))
+    assert dressed.element_spec == dataset.element_spec
+    assert dressed.cardinality() == dataset.cardinality()
+    for ours, theirs in zip(dressed, dataset, strict=True):
         tf.nest.map_structure(np.testing.assert_array_equal, ours, theirs)
 
 

@@ -26,14 +26,6 @@ CHOSEN = ("DynamicStitch", "Reshape")
 OTHERS = ("LazyAdamW", "Adagrad", "RowwiseAdagrad", "Ftrl", "SGD")
 
 
-@pytest.fixture
-def half():
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
-    yield
-    keras.config.set_dtype_policy(before)
-
-
 def embedded(optimizer, **options) -> keras.Model:
     inputs = keras.Input((5,), dtype="int32")
     rows = keras.layers.Flatten()(app.keras.RowEmbedding(50, 8, **options)(inputs))
@@ -66,8 +58,9 @@ def test_a_step_waits_for_rows_only_if_it_writes_rows_that_are_not_cached():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
 @pytest.mark.parametrize("name", ["LazyAdam", *OTHERS])
-def test_a_step_with_a_loss_scale(half, name):
+def test_a_step_with_a_loss_scale(policy, name):
     made = getattr(app.keras, name)
     for scale in (LossScaleOptimizer, keras.optimizers.LossScaleOptimizer):
         check(trained(embedded(scale(made(0.1)))), {REFUSED, *SCALED})

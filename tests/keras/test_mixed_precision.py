@@ -11,15 +11,6 @@ from app.keras import LazyAdam, LossScaleOptimizer, RowEmbedding
 from tests.keras.models import BATCH, fit, make_data, make_model, near
 from tests.reference.dense_embedding import DenseEmbedding
 
-
-@pytest.fixture
-def policy(request):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(request.param)
-    yield request.param
-    keras.config.set_dtype_policy(before)
-
-
 half = pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
 
 

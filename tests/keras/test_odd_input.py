@@ -162,6 +162,8 @@ RAGGED, SPARSE = tf.ragged.constant([[1], [2, 3]]), tf.sparse.from_dense([[1, 0]
         (IDS, tf.ones((2, 3)), r"have shape \(2, 3\), the ids have shape \(2, 2\); give each id"),
         (IDS, tf.ones(4), r"have shape \(4,\), the ids"),
         (IDS, tf.ragged.constant([[1.0], [2.0]]), "are a ragged tensor, the ids are a dense one"),
+        (SPARSE, tf.ones((2, 2)), "are a dense tensor, the ids are a sparse one"),
+        (IDS, tf.constant([["a", "b"]]), "are strings; give numbers"),
         (RAGGED, tf.ragged.constant([[1.0, 2.0], [3.0]]), "are not at the places of the ids; give"),
         (RAGGED, tf.ragged.constant([[1.0], [2.0, 3.0, 4.0]]), "are not at the places of the ids"),
         (SPARSE, tf.sparse.from_dense([[1.0, 2.0], [0.0, 3.0]]), "are not at the places"),

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from app.keras import LazyAdam, LossScaleOptimizer, RowwiseAdagrad, output_as_loss
 from app.losses import sampling
+from tests.keras.models import dtype_policy
 from tests.keras.softmax_models import (
     DIM,
     LAYERS,
@@ -130,17 +131,13 @@ def test_exports_have_what_the_layer_needs(name, tmp_path):
 def test_narrow_precision_trains_nearly_the_same(policy):
     x, y = planted()
     found = []
-    before = keras.config.dtype_policy()
     for each in ("float32", policy):
-        keras.config.set_dtype_policy(each)
-        try:
-            optimizer = LazyAdam(0.1)
-            if each == "mixed_float16":
-                optimizer = LossScaleOptimizer(optimizer)
+        optimizer = LazyAdam(0.1)
+        if each == "mixed_float16":
+            optimizer = LossScaleOptimizer(optimizer)
+        with dtype_policy(each):
             model, _, layer = make_model("classes", optimizer, run_eagerly=True)
             losses = [model.train_on_batch([x, y], y) for _ in range(4)]
-        finally:
-            keras.config.set_dtype_policy(before)
         assert model.output.dtype == "float32"
         assert layer.weights[0].dtype == ("bfloat16" if each == "bfloat16" else "float32")
         found.append(losses)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import keras
 import numpy as np
@@ -14,6 +13,7 @@ from app.keras import DynamicEmbedding, RowEmbedding, StoredRows
 from app.system import machine
 from app.tables import row_reads
 from tests.keras import table_models as models
+from tests.processes import peak_memory
 
 
 @pytest.fixture
@@ -102,20 +102,12 @@ def test_there_is_no_second_copy(kind, tmp_path):
     rows[::10_000] = 1.0
     options = {"table_file": str(tmp_path / "rows.bin")} if kind == "file" else {}
     layer = RowEmbedding(*rows.shape, StoredRows(tmp_path / "v.npy"), table=kind, **options)
-    before, sizes, done = machine.resident_bytes(), [0], threading.Event()
-
-    def watch():
-        while not done.wait(0.002):
-            sizes.append(machine.resident_bytes() - before)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    layer.build()
-    done.set()
-    watcher.join()
+    before = machine.resident_bytes()
+    with peak_memory() as peak:
+        layer.build()
     assert layer(np.array([10_000, 10_001]))[:, 0].numpy().tolist() == [1.0, 0.0]
     in_memory = 0 if kind == "file" else rows.nbytes
-    assert max(sizes) < in_memory + rows.nbytes / 2
+    assert peak[0] - before < in_memory + rows.nbytes / 2
 
 
 def test_bad_rows(tmp_path, stored):

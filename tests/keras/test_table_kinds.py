@@ -25,12 +25,6 @@ def trained(kind, folder, optimizer, way=models.fit, **compiled):
 
 
 @pytest.mark.slow
-def test_a_table_on_the_host_of_a_cpu_compiles_by_xla(tmp_path):
-    ours, device = (trained(k, tmp_path, LazyAdam, jit_compile=True) for k in ("host", "device"))
-    assert models.state(ours) == models.state(device)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "sharded"])
 def test_keras_leaves_out_xla_where_a_table_cannot_be_compiled(kind, tmp_path):
     with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):

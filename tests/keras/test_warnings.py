@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 
 import keras
@@ -32,11 +33,17 @@ def step(model, x=None, y=None):
     if x is None:
         (left, right), y = make_data()
         x, y = (left[:BATCH], right[:BATCH]), y[:BATCH]
+    with told() as caught:
+        model.train_on_batch(x, y)
+    return {str(warning.message) for warning in caught}
+
+
+@contextlib.contextmanager
+def told():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", NUMPY)
-        model.train_on_batch(x, y)
-    return {str(warning.message) for warning in caught}
+        yield caught
 
 
 def only(found, large, *words):
@@ -101,9 +108,7 @@ def test_a_stock_optimizer_in_a_loop_or_a_loss_scale_is_warned_of(large_for_kera
         model, ((left, right), _) = make_model(optimizer), make_data()
         table = model.get_layer("words").embeddings
         gradient = tf.IndexedSlices(tf.ones((1, 4)), tf.constant([1]), (13, 4))
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            warnings.filterwarnings("ignore", NUMPY)
+        with told() as caught:
             model([left, right])
             optimizer.build([table])
             assert not caught
@@ -111,37 +116,37 @@ def test_a_stock_optimizer_in_a_loop_or_a_loss_scale_is_warned_of(large_for_kera
         only({str(each.message) for each in caught}, large_for_keras, "keras.optimizers.Adam ")
 
 
-@pytest.mark.slow
-def test_plain_sgd_under_xla_is_not_warned_of(monkeypatch):
-    monkeypatch.setattr(table_warnings, "LARGE", 1)
-    assert step(make_model(keras.optimizers.SGD(0.1), jit_compile=True)) == set()
-
-
-@pytest.mark.slow
-def test_ours_say_nothing_of_large_tables(large, large_for_keras):
-    assert step(make_model(LazyAdam(0.1))) == set()
-    assert step(make_model(LossScaleOptimizer(LazyAdam(0.1)))) == set()
-    assert step(make_model(LazyAdam(0.1, loss_scale_factor=8.0))) == set()
+def scaled_later():
     optimizer = SGD(0.1)
     optimizer.loss_scale_factor = 8.0
-    assert step(make_model(optimizer)) == set()
-
-
-def test_a_large_table_of_a_plain_embedding_is_warned_of(large):
-    model = make_model(SGD(0.1), keras.layers.Embedding)
-    only(step(model), large, "words/embeddings (208 bytes)", "RowEmbedding", "audit")
+    return optimizer
 
 
 @pytest.mark.slow
-def test_compiled_by_xla_it_is_not_as_nothing_is_copied(monkeypatch):
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        (lambda: LazyAdam(0.1), {}),
+        (lambda: LossScaleOptimizer(LazyAdam(0.1)), {}),
+        (lambda: LazyAdam(0.1, loss_scale_factor=8.0), {}),
+        (scaled_later, {}),
+        # Under XLA nothing is copied.
+        (lambda: keras.optimizers.SGD(0.1), {"jit_compile": True}),
+        (lambda: SGD(0.1), {"jit_compile": True, "embedding": keras.layers.Embedding}),
+    ],
+)
+def test_what_needs_no_warning(optimizer, options, monkeypatch):
+    monkeypatch.setattr(table_warnings, "LARGE", 1)
     monkeypatch.setattr(row_sparse, "_LARGE", 1)
-    assert step(make_model(SGD(0.1), keras.layers.Embedding, jit_compile=True)) == set()
+    assert step(make_model(optimizer(), **options)) == set()
 
 
-@pytest.mark.slow
-def test_so_it_is_under_a_loss_scale(large):
-    model = make_model(LossScaleOptimizer(SGD(0.1)), keras.layers.Embedding)
-    only(step(model), large, "words/embeddings", "208 bytes", "RowEmbedding")
+@pytest.mark.parametrize(
+    "scale", [lambda plain: plain, pytest.param(LossScaleOptimizer, marks=pytest.mark.slow)]
+)
+def test_a_large_table_of_a_plain_embedding_is_warned_of(large, scale):
+    model = make_model(scale(SGD(0.1)), keras.layers.Embedding)
+    only(step(model), large, "words/embeddings (208 bytes)", "RowEmbedding", "audit")
 
 
 def test_a_dense_gradient_of_a_large_table_is_warned_of(large):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import keras
 import numpy as np
 import pytest
@@ -25,6 +23,7 @@ from app.keras import (
     TableConfig,
 )
 from tests.keras import table_models as models
+from tests.keras.models import dtype_policy
 from tests.keras.table_models import (
     BATCH,
     COLUMNS,
@@ -102,16 +101,6 @@ CASES = [
     if not (kind in ("dynamic", "strings") and "layer" in options)
     if not (kind == "strings" and "accumulation" in way)
 ]
-
-
-@contextlib.contextmanager
-def dtype_policy(name):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(name)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def make_table(kind, folder, **options):

@@ -21,6 +21,7 @@ from app.tables.disk.file import FileTable
 from app.tasks import text_tasks
 from app.tasks.language_model import language_model_job
 from app.text.vocabulary import Vocabulary
+from tests.processes import peak_memory
 
 LOSSES = LanguageModelConfig.choices["loss"]
 
@@ -36,23 +37,6 @@ def make_model(config, words):
     return language_model_job.make_model(config, Vocabulary(range(words), counts_V, 0))
 
 
-@contextlib.contextmanager
-def peak_memory():
-    """Yields a list that has the largest memory of this process at the end, without its files."""
-    found, done = [0], threading.Event()
-
-    def watch():
-        while not done.is_set():
-            found[0] = max(found[0], machine.resident_bytes())
-            time.sleep(0.002)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield found
-    finally:
-        done.set()
-        thread.join()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
