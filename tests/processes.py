@@ -1,7 +1,5 @@
 """Processes and ports, as tests look at them and take them."""
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 import socket

@@ -1,7 +1,5 @@
 """Flags reach their loss, and a vocabulary that is too small for them is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Tables of --table=dynamic whose ids the data has, such as users."""
 
-from __future__ import annotations
-
 import types
 
 import numpy as np

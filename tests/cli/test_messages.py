@@ -1,7 +1,5 @@
 """Which messages a command prints, and what it does where nothing can be printed."""
 
-from __future__ import annotations
-
 import errno
 import io
 import logging as std_logging

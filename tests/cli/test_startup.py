@@ -1,7 +1,5 @@
 """TensorFlow is started once, and quickly left."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

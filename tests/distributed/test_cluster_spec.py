@@ -1,7 +1,5 @@
 """TF_CONFIG: what it says, and what is wrong with it in one line."""
 
-from __future__ import annotations
-
 import json
 import logging
 

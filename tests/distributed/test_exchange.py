@@ -1,7 +1,5 @@
 """The keys and sizes of operations between replicas."""
 
-from __future__ import annotations
-
 import itertools
 
 import tensorflow as tf

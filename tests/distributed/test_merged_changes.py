@@ -1,7 +1,5 @@
 """Sums of the changes of replicas, beside what they must be for equal and independent changes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Processes wait for one another, compare themselves with the chief, and end with one message."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import json
 import logging

@@ -1,7 +1,5 @@
 """The calls of replicas, with one of them; tests/integration/test_mirrored.py has two."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Changes of rows that are merged and packed, beside numpy."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

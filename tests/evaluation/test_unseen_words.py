@@ -1,7 +1,5 @@
 """Scores and neighbors of words without a row, which have vectors by their n-grams."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

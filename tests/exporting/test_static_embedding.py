@@ -1,7 +1,5 @@
 """model2vec and sentence-transformers load the folder, and texts get the means of their words."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Steps of bags against loops over the same examples."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 

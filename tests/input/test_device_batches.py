@@ -1,7 +1,5 @@
 """Batches on a device: those that are made there, on a CPU under XLA, and copies."""
 
-from __future__ import annotations
-
 import re
 import threading
 

@@ -1,7 +1,5 @@
 """The features of texts against plain Python, and that long texts are cut."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Labelled texts as people write them, against what Python reads of them line by line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

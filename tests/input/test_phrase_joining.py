@@ -1,7 +1,5 @@
 """Phrases: counts, scores and joined text, beside an oracle and beside gensim."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import logging

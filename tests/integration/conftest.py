@@ -1,7 +1,5 @@
 """A small corpus and a run on it that nothing disturbed, made once for every test process."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.integration.commands import done, train, write_corpus

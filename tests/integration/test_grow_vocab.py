@@ -1,7 +1,5 @@
 """The vocabulary of a finished run grows by more text: rows, slots, counts and labels."""
 
-from __future__ import annotations
-
 import collections
 import random
 import shutil

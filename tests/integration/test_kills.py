@@ -6,8 +6,6 @@ KILL_SEEDS, the seeds by which their moments are drawn:
     KILL_SEEDS=1,2 make test-slow ARGS=tests/integration/test_kills.py
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """What a workdir that is there allows, and what a full disk and damaged files do to it."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """What tests of Keras models share."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

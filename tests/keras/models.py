@@ -1,7 +1,5 @@
 """A small model with two tables, one of them for two inputs, and batches that touch every row."""
 
-from __future__ import annotations
-
 import contextlib
 
 import keras

@@ -1,7 +1,5 @@
 """`RowEmbeddingReduce` equals a weighted sum of the rows, and so does its gradient."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

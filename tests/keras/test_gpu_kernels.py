@@ -1,7 +1,5 @@
 """What models with layers and optimizers of lexrow.keras would do on a GPU."""
 
-from __future__ import annotations
-
 import keras
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """The memory of tables is said before they are made, and one that does not fit is refused."""
 
-from __future__ import annotations
-
 import gc
 import types
 

@@ -1,7 +1,5 @@
 """What Keras does to a gradient or a variable on its way is done to every kind of table."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
@@ -236,19 +234,6 @@ def test_a_frozen_table_is_not_trained(maker, kind, how, tmp_path):
         assert not config.tables["words"].trainable
     layer.trainable = True
     assert len(model.trainable_variables) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["host", "sharded", "dynamic"])
-def test_a_saved_model_stays_frozen(kind, tmp_path):
-    model = make_model(make_table(kind, tmp_path), SGD(0.1))
-    model.get_layer("words").trainable = False
-    model.compile(SGD(0.1), loss="mse")
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    loaded.train_on_batch(IDS[:BATCH], TARGETS[:BATCH])
-    assert (rows_of(loaded) == 0.5).all()
-    assert len(loaded.trainable_variables) == 2
 
 
 ATTRIBUTES = ("trainable", "name", "path", "dtype", "autocast", "regularizer", "constraint", "ndim")

@@ -1,7 +1,5 @@
 """One-vs-all against numpy and dense autodiff."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """With a bias of its prior in each row, a loss gives words their share of the text."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

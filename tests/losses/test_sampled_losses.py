@@ -1,7 +1,5 @@
 """Sampled softmax and NCE against TensorFlow's, given the same samples, and dense autodiff."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

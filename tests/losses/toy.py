@@ -1,7 +1,5 @@
 """A small trained-looking loss: random tables, hidden vectors and targets, and dense answers."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 

@@ -1,7 +1,5 @@
 """What every optimizer must do on every table; a new rule or table is one new line here."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect

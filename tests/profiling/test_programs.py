@@ -1,7 +1,5 @@
 """Profiles of steps that XLA compiled to one program."""
 
-from __future__ import annotations
-
 import pytest
 
 from app.profiling import profile_report

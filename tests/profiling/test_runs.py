@@ -1,7 +1,5 @@
 """Profiles of real runs: the bottleneck is named, and gone once the advice is followed."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 

@@ -1,7 +1,5 @@
 """Profiles of slow programs of Keras: each cause is named, and nothing that cannot help."""
 
-from __future__ import annotations
-
 import pytest
 
 from app.profiling.profile_report import diagnose, text

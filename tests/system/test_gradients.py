@@ -1,7 +1,5 @@
 """The memory of graphs that have custom gradients."""
 
-from __future__ import annotations
-
 import gc
 import pathlib
 import weakref

@@ -1,7 +1,5 @@
 """What the operating system tells."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

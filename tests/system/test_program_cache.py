@@ -1,7 +1,5 @@
 """The folder where XLA stores its programs: its environment variables, and what TensorFlow does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

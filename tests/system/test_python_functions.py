@@ -1,7 +1,5 @@
 """Python functions live as long as a graph or a dataset that calls them, and no longer."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

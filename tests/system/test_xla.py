@@ -1,7 +1,5 @@
 """Graphs that XLA compiles: their random draws, and the way without XLA."""
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -1,7 +1,5 @@
 """Cached tables against tables on the device, through whole steps and runs."""
 
-from __future__ import annotations
-
 import concurrent.futures
 
 import numpy as np

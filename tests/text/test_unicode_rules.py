@@ -1,7 +1,5 @@
 """Training, queries, scores, phrases and exports write and split the words of all scripts alike."""
 
-from __future__ import annotations
-
 import random
 import unicodedata
 

@@ -1,7 +1,5 @@
 """Word vectors of fastText's files, by this reader and by fastText."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Adaptive softmax against PyTorch's formulas over whole tables."""
 
-from __future__ import annotations
-
 import itertools
 from unittest import mock
 

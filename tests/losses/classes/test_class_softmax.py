@@ -1,7 +1,5 @@
 """Full and class softmax against dense constructions."""
 
-from __future__ import annotations
-
 import functools
 from unittest import mock
 

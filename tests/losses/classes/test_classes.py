@@ -1,7 +1,5 @@
 """Which words go together: cuts, sizes, and how classes are dealt over devices."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hierarchical softmax against a tree that is walked node by node."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Code lengths against Huffman's algorithm as it is told, and the tree that they span."""
 
-from __future__ import annotations
-
 import heapq
 
 import numpy as np

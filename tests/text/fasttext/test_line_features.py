@@ -1,7 +1,5 @@
 """fastText's hashes against its C++ source, as loops."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

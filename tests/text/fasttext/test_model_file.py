@@ -1,7 +1,5 @@
 """Files that fastText writes, and files that are not as it writes them."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np
