@@ -248,23 +248,6 @@ def test_a_block_without_known_words_is_an_empty_block(tmp_path):
     assert all(first for tokens in found for _, first in tokens)
 
 
-@pytest.mark.slow
-def test_several_files_come_in_one_order_and_share_no_block(tmp_path):
-    paths = [tmp_path / f"{word}.txt" for word in WORDS[:3]]
-    for path, lines in zip(paths, (900, 300, 0), strict=True):
-        path.write_text(f"{path.stem}\n" * lines)
-    found = read(paths, block_bytes=1024, map_parallelism=8)
-    assert all(len(set(tokens)) == 1 for tokens in found)
-    assert [sum(token[0] == word for block in found for token in block) for word in WORDS] == [
-        900,
-        300,
-        0,
-        0,
-        0,
-    ]
-    assert read(paths, block_bytes=1024, map_parallelism=1) == found
-
-
 def test_from_files_to_batches_each_epoch_anew(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("the cat sat\non the mat\n" * 100)

@@ -5,6 +5,8 @@ folder of the workdirs, see `write_data`.
 On two logical CPU devices; with a TF_CONFIG, as one process of several, with one.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import pathlib

@@ -1,5 +1,7 @@
 """TensorBoard on a finished workdir, as Chromium shows it."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

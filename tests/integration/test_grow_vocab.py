@@ -45,12 +45,6 @@ def more(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def workdir(tmp_path, trained):
-    """A copy of the finished run."""
-    return shutil.copytree(trained, tmp_path / "run")
-
-
 def grow(workdir, **flags):
     """Let a workdir grow, but train no step; return the place."""
     values = {**read_settings(workdir), "grow_vocab": True, "epochs": 4, **flags}

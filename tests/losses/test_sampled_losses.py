@@ -117,23 +117,6 @@ def test_samples_come_as_often_as_expected(sampler):
     assert (draws[8] != draws[7]).numpy().any()
 
 
-def test_the_gradient_comes_to_that_of_the_full_softmax():
-    """With so many samples that every word is among them about as often as expected."""
-    loss = SampledSoftmax(COUNTS, DIM, 20_000, "unigram")
-    table = toy.make_tables(loss)["output"]
-    hidden_ND, targets_N = toy.hidden(), toy.targets(WORDS)
-    rows, _ = looked_up(loss, toy.singly(hidden_ND, targets_N), table)
-    with tf.GradientTape() as tape:
-        tape.watch(hidden_ND)
-        total, _ = loss.loss(toy.singly(hidden_ND, targets_N), {"output": rows})
-    by_hidden = tape.gradient(total, hidden_ND)
-    with tf.GradientTape() as tape:
-        tape.watch(hidden_ND)
-        scores_NV = tf.matmul(hidden_ND, table.values, transpose_b=True)
-        full = tf.nn.sparse_softmax_cross_entropy_with_logits(targets_N, scores_NV)
-    np.testing.assert_allclose(by_hidden, tape.gradient(full, hidden_ND), atol=5e-3)
-
-
 @both
 def test_exact_probabilities_are_those_of_the_full_softmax(kind):
     loss, full = kind(COUNTS, DIM, SAMPLES, "log_uniform"), ClassSoftmax(WORDS, DIM)

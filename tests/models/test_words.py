@@ -8,8 +8,6 @@ import tensorflow as tf
 from scipy import stats
 
 from app.input.token_rows import PAD, decode
-from app.losses import sampling
-from app.losses.negative_sampling import NegativeSampling
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.models.base import draw_seed
 from app.models.word_model import draw_contexts, weigh_contexts
@@ -129,16 +127,6 @@ def test_initial_values_are_a_function_of_the_seed():
     one, same, other = (spec.initial((4, 3)).numpy() for spec in specs)
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
-
-
-def test_negatives_follow_the_counts():
-    loss = NegativeSampling(COUNTS, DIM, 0.75, sharing=4, samples=SAMPLES, negatives=1)
-    targets = tf.zeros((4 * 2000, 1), tf.int32)
-    drawn = loss.lookups(targets, 4 * 2000, tf.constant([1, 2]))["output"][4 * 2000 :]
-    assert drawn.shape == (2000 * SAMPLES,)
-    share = np.diff(sampling.cumulative_distribution(COUNTS, 0.75), prepend=0)
-    found = np.bincount(drawn, minlength=SIZE)
-    assert (abs(found - share * len(drawn)) < 2).all()
 
 
 @both

@@ -9,10 +9,7 @@ def test_what_cannot_be_read_is_told(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "list").write_text("[1]")
     for name, error, told in (
-        ("none", DamagedError, "none is missing"),
         ("file/below", DamagedError, "below is missing"),
-        ("file", DamagedError, "file is damaged: Expecting value"),
-        ("list", DamagedError, "list is damaged: it holds"),
         ("loop", RunError, "^cannot read .*loop: Too many levels of symbolic links; mend that"),
     ):
         with pytest.raises(error, match=told) as raised:
