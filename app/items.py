@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import os
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
 from .errors import UnknownNameError
 from .tasks import trained_vectors
 from .text.vocabulary import close_names, whole
-from .trained import Run, argument_names, export, given_items, takes_settings
+from .trained import (
+    Result,
+    Run,
+    argument_names,
+    export,
+    given_items,
+    table_columns,
+    table_rows,
+    takes_settings,
+    writing,
+)
 
 if TYPE_CHECKING:
     from .input.user_item_pairs import KnownItems
@@ -31,8 +44,8 @@ def train_recommender(
 
     Args:
         pairs: An iterable of (user, item), (user, item, rating) or (user, item, rating, time), an
-            array (N, 2 to 4) or a table of pandas with such columns, in this order; or a path or
-            glob of files. Of a table, `user_column`, `item_column`, `rating_column` and
+            array (N, 2 to 4) or a table of pandas or pyarrow with such columns, in this order; or a
+            path or glob of files. Of a table, `user_column`, `item_column`, `rating_column` and
             `time_column` name other columns.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
         settings: The flags of `lexrow train --task=recommend`, by name.
@@ -53,13 +66,14 @@ def train_recommender(
     if isinstance(pairs, str | os.PathLike):
         value, _ = run.corpus(pairs, "pairs")
     else:
-        value, columns = _write_pairs(run, pairs, settings)
-        settings = {**settings, **columns}
+        with run.writing("pairs.csv") as file:
+            settings = {**settings, **_write_pairs(file, pairs, settings)}
+        value = os.fspath(run.path / "pairs.csv")
     run.train("recommend", value, settings)
     return Items.load(run.path, run)
 
 
-class Items:
+class Items(Result):
     """A trained recommender.
 
     Attributes:
@@ -83,6 +97,10 @@ class Items:
     @classmethod
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Items:
         """Load the recommender of a workdir.
+
+        Args:
+            path: The workdir.
+            run: The run of the workdir, if it is open already.
 
         Raises:
             ValueError: The workdir has none.
@@ -111,11 +129,6 @@ class Items:
         """
         path_of_run = self._run.path
         export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
-
-    @property
-    def workdir(self) -> str:
-        """The folder of the run."""
-        return os.fspath(self._run.path)
 
     def __repr__(self) -> str:
         return f"<Items: {len(self.items):,} items, {len(self.users):,} users>"
@@ -230,11 +243,14 @@ class Items:
         """
         from .tasks.recommend import recommend_job
 
-        with argument_names():
+        with argument_names(), contextlib.ExitStack() as stack:
             if isinstance(pairs, str | os.PathLike):
                 value, others = os.fspath(pairs), dict(columns)
             else:
-                value, others = _write_pairs(self._run, pairs, columns, "scored.csv")
+                path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "pairs.csv"
+                with writing(path) as file:
+                    others = _write_pairs(file, pairs, columns)
+                value = os.fspath(path)
             config = self._run.config_with(**others, **({"top": top} if top else {}))
             return recommend_job.evaluate(config, self._run.workdir, value)[1]
 
@@ -294,37 +310,32 @@ def _nearest(vectors_VE: np.ndarray, names: Sequence[str], row: int, k: int) -> 
     return [(names[other], float(cosines_V[other])) for other in order_K]
 
 
-def _write_pairs(
-    run: Run, pairs: Any, settings: dict[str, Any], name: str = "pairs.csv"
-) -> tuple[str, dict[str, str]]:
-    """Write pairs to a file in the workdir; return its path and the settings of its columns.
+def _write_pairs(file: TextIO, pairs: Any, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Write pairs as CSV, and return the settings of its columns.
 
     Args:
-        settings: May name columns of a table of pandas.
+        settings: May name columns of a table.
     """
-    if hasattr(pairs, "columns") and hasattr(pairs, "itertuples"):
+    if (names := table_columns(pairs)) is not None:
         given = [settings.get(f"{one}_column", "") for one in _COLUMNS]
-        missing = [one for one in given if one and one not in pairs.columns]
+        missing = [one for one in given if one and one not in names]
         if missing:
-            raise ValueError(f"pairs has no column {missing[0]!r}; it has {list(pairs.columns)}")
-        chosen = [one for one in given if one] or list(pairs.columns)
-        pairs = pairs[chosen].itertuples(index=False)
+            raise ValueError(f"pairs has no column {missing[0]!r}; it has {names}")
+        pairs = table_rows(pairs, [one for one in given if one] or names)
     elif not isinstance(pairs, Iterable):
         raise ValueError(f"pairs is {type(pairs).__name__}; give a path or pairs")
-    path, width = run.path / name, 0
-    with run.writing(name) as file:
-        rows = csv.writer(file)
-        for place, pair in enumerate(given_items(pairs)):
-            values = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else []
-            if not place:
-                width = len(values)
-                rows.writerow(_COLUMNS[:width])
-            if not 2 <= width <= 4 or len(values) != width:
-                wanted = f"{width} values, as the first" if place else "a user and an item"
-                raise ValueError(f"pairs[{place}] is {pair!r}, without {wanted}")
-            if any(value is None or value != value for value in values):
-                raise ValueError(f"pairs[{place}] is {pair!r}; a value is missing (None or NaN)")
-            rows.writerow(values)
-        if not width:
-            raise ValueError("pairs has no pair; give at least one")
-    return os.fspath(path), {f"{one}_column": one for one in _COLUMNS[:width]}
+    rows, width = csv.writer(file), 0
+    for place, pair in enumerate(given_items(pairs)):
+        values = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else []
+        if not place:
+            width = len(values)
+            rows.writerow(_COLUMNS[:width])
+        if not 2 <= width <= 4 or len(values) != width:
+            wanted = f"{width} values, as the first" if place else "a user and an item"
+            raise ValueError(f"pairs[{place}] is {pair!r}, without {wanted}")
+        if any(value is None or value != value for value in values):
+            raise ValueError(f"pairs[{place}] is {pair!r}; a value is missing (None or NaN)")
+        rows.writerow(values)
+    if not width:
+        raise ValueError("pairs has no pair; give at least one")
+    return {f"{one}_column": one for one in _COLUMNS[:width]}

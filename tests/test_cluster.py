@@ -184,3 +184,14 @@ def test_another_run_in_the_workdir(tmp_path):
     with local_cluster.Workdir(tmp_path / "run").lock():
         flags = ("--workers=2", "--", f"--workdir={tmp_path}/run")
         assert "another job is running there" in refused(tmp_path, "app.cluster", *flags)
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_refused_start_leaves_nothing(tmp_path, is_refused):
+    workdir = tmp_path / "runs" / "one"
+    with local_cluster._log_folder(str(workdir)) as folder:
+        (folder / "worker-1.log").write_text("train: --corpus=x: no such file")
+        if not is_refused:
+            (workdir / "flags.cfg").touch()
+    assert folder.exists() is not is_refused
+    assert (tmp_path / "runs").exists() is not is_refused

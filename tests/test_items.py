@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import doctest
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import app as lexrow
@@ -66,11 +68,13 @@ def test_a_new_person_gets_items_like_those_that_were_chosen(trained):
 
 
 def test_tables_and_arrays_give_the_same(trained, tmp_path):
+    table = pa.table({"what": [i for _, i in PAIRS], "who": [u for u, _ in PAIRS]})
     frame = pd.DataFrame(PAIRS, columns=["who", "what"]).assign(note="x")
     columns = {"user_column": "who", "item_column": "what"}
     by_frame = lexrow.train_recommender(frame, workdir=tmp_path / "f", **columns, **FAST)
     by_array = lexrow.train_recommender(np.array(PAIRS), workdir=tmp_path / "a", **FAST)
-    for other in (by_frame, by_array):
+    by_table = lexrow.train_recommender(table, workdir=tmp_path / "t", **columns, **FAST)
+    for other in (by_frame, by_array, by_table):
         np.testing.assert_array_equal(other.item_vectors, trained.item_vectors)
 
 
@@ -78,6 +82,7 @@ def test_evaluating(trained):
     scores = trained.evaluate([(0, 0), (1, 1), (5, 5), ("new", 3)], top="1,3")
     assert scores["pairs"] == 3 and scores["users"] == 3
     assert scores["recall@1"] == 1.0
+    assert not list(Path(trained.workdir).glob("scored*"))  # nothing is left there
     again = lexrow.load(trained.workdir)
     assert again.evaluate(np.array([(0, 0), (1, 1), (5, 5)]), top="1,3")["recall@1"] == 1.0
 
@@ -100,8 +105,9 @@ def test_bad_pairs(pairs, message):
 
 def test_bad_columns():
     frame = pd.DataFrame({"a": [1], "b": [2]})
-    with pytest.raises(ValueError, match="pairs has no column 'c'"):
-        lexrow.train_recommender(frame, user_column="c", item_column="b")
+    for table in (frame, pa.table(frame)):
+        with pytest.raises(ValueError, match="pairs has no column 'c'; it has .'a', 'b'"):
+            lexrow.train_recommender(table, user_column="c", item_column="b")
 
 
 def test_bad_questions(trained):
@@ -122,3 +128,5 @@ def test_exports(trained, tmp_path):
     assert (tmp_path / "items.safetensors").exists()
     with pytest.raises(ValueError, match="format='fasttext': no such format here"):
         trained.export(tmp_path / "model", "fasttext")
+    with pytest.raises(ValueError, match="pairs.csv belongs to the run"):
+        trained.export(Path(trained.workdir) / "pairs.csv", "safetensors")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,11 +29,23 @@ from ..losses.user_item_losses import (
     UserItemLoss,
     log_expected,
 )
-from ..optimizers import adagrad, adam, ftrl, schedules, sgd
+from ..optimizers import adagrad, adam, ftrl, sgd
 from ..optimizers.base import Gradients, Optimizer, clip_by_global_norm, clip_by_row_norm
 from ..settings import ModelConfig, OptimizerConfig, RatingsConfig
 from ..settings.setting import numbers
 from ..system import devices
+
+# The smallest factor, as in word2vec.c (`starting_alpha * 0.0001`).
+LEAST_FACTOR = 1e-4
+
+# From the share of the training that is done, 0 to 1, to a factor.
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    # As in word2vec.c.
+    "linear": lambda done: 1.0 - done,
+    # Loshchilov & Hutter 2017 (SGDR), equation 5, without restarts.
+    "cosine": lambda done: (1.0 + math.cos(math.pi * done)) / 2.0,
+}
 
 
 class OutputSpec(NamedTuple):
@@ -117,7 +130,7 @@ def _adaptive_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
 LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
     "negative_sampling": lambda settings, spec: NegativeSampling(
         *(spec.counts_V, spec.columns, settings.negative_power),
-        *(settings.centres_of_group, settings.samples_of_group, settings.negatives),
+        *(settings.pool_centres, settings.pool_samples, settings.negatives),
     ),
     "sampled_softmax": lambda settings, spec: SampledSoftmax(
         spec.counts_V, spec.columns, settings.samples, settings.sampler
@@ -241,7 +254,24 @@ def make_learning_rate(settings: OptimizerConfig) -> Callable[[float], float]:
     that is 0.
     """
     peak = settings.learning_rate or OPTIMIZERS[settings.optimizer](settings).learning_rate
-    return lambda progress: peak * schedules.factor(settings.schedule, settings.warmup, progress)
+    return lambda progress: peak * schedule_factor(settings.schedule, settings.warmup, progress)
+
+
+def schedule_factor(schedule: str, warmup: float, done: float) -> float:
+    """Return the factor of the learning rate at one moment, from `LEAST_FACTOR` to 1.
+
+    Args:
+        schedule: A key of SCHEDULES. It runs over the part of the training after the warmup, and
+            gives no factor below `LEAST_FACTOR`, even at the end.
+        warmup: The share of the training, 0 to 1, in which the rate first rises linearly from 0
+            (Goyal et al. 2017, section 2.2).
+        done: The share of the training that is done, 0 to 1.
+    """
+    if done < warmup:
+        value = done / warmup
+    else:
+        value = SCHEDULES[schedule](min((done - warmup) / (1.0 - warmup), 1.0))
+    return max(value, LEAST_FACTOR)
 
 
 def _adam(settings: OptimizerConfig) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..checkpoints.checkpoint import Checkpoints, Position
+from ..checkpoints.checkpoint import Position
+from ..checkpoints.table_checkpoints import Checkpoints
 from ..checkpoints.workdir import Workdir
 from ..models.base import Model
 from ..settings import Config
@@ -14,11 +15,12 @@ from ..system import devices
 from ..system.xla import renumber_functions
 from ..tables.base import Table
 from ..tables.cached import CacheSize
+from ..tables.device import InPlace
 from ..tables.dynamic.dynamic import DynamicTable, KeyLocator
 from ..tables.dynamic.keys import KeyMap
 from ..tables.initial import Unwritten
 from ..tables.memory import Item
-from ..tables.prefetch import InPlace, Prefetcher
+from ..tables.prefetch import Prefetcher
 from ..training.job import Job, PlacedTables, TrainingData
 from ..training.step import lookup_function
 from ..types import Batches

@@ -16,6 +16,7 @@ from absl import logging
 from ..checkpoints.workdir import Workdir
 from ..settings import RunConfig
 from ..system import ports
+from ..system.files import remove_folder
 from ..system.processes import Process, terminate
 from ..system.signals import asked_to_stop
 from .cluster_spec import Hosts, Task
@@ -129,14 +130,21 @@ def _log_folder(workdir: str) -> Iterator[Path]:
     """Yield the folder for logs: `cluster` in the workdir, or a temporary one if `workdir` is "".
 
     The workdir is made and locked for a moment, to see whether another run uses it, which removes
-    half-written files there. The lock is free again during the block.
+    half-written files there. The lock is free again during the block. Folders that were made here
+    go at its end if the run wrote nothing: a refused start leaves nothing behind.
     """
     if not workdir:
         with tempfile.TemporaryDirectory() as name:
             yield Path(name)
         return
     place = Workdir(workdir)
+    folder = place.path / "cluster"
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     with place.lock():  # fails if another run uses the workdir
-        folder = place.path / "cluster"
         folder.mkdir(exist_ok=True)
     yield folder
+    if made and {path.name for path in place.path.iterdir()} <= {folder.name, "lock"}:
+        remove_folder(folder)
+        (place.path / "lock").unlink(missing_ok=True)
+        for path in made[1:]:
+            path.rmdir()

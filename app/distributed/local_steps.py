@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from ..system.loops import unroll
 from ..tables.base import Ids, LocatedIds, Table
-from ..tables.variable import VariableRows
+from ..tables.device import VariableRows
 from ..training.job import Job
 from ..training.step import split_steps, train_step
 from ..types import HOST, Batch
@@ -237,6 +237,9 @@ class LocalSteps:
 
 class Synchronizer:
     """Counts the steps of the replicas of one process, and exchanges their changes when due.
+
+    `Replicas` calls `begin` before the first step, `count` after each call of steps, and
+    `synchronize` at the end of an epoch.
 
     All processes count alike, so they exchange after the same call. Between two exchanges of all
     rows, the rows of the most frequent ids are exchanged alone, and with them all rows of smaller

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ..system.loops import map_parts
 from ..tables.base import Slot, Table
-from ..tables.variable import VariableRows
+from ..tables.device import VariableRows
 from ..types import HOST
 from .exchange import key_of_size, round_up
 

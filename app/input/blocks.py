@@ -21,7 +21,7 @@ from ..settings import CorpusConfig, InputConfig
 from ..system.files import BYTE_ORDER_MARK
 from ..system.python_functions import from_generator
 from ..text import columns, reading
-from ..text.columns import is_cuttable
+from ..text.reading import is_cuttable
 from ..types import Team
 
 _TAIL_BYTES = 4096  # of a block, in which its end is looked for first

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..settings import CorpusConfig, InputConfig
-from ..text.phrase_table import Phrases
+from ..text.phrase_table import Phrases, make_joiner, make_phrase_splitter
 from ..text.reading import Progress
 from ..text.tokenize import drop_long_tokens, make_splitter
 from ..text.vocabulary import Vocabulary, lookup_table
@@ -23,7 +23,6 @@ from .blocks import (
     without_autograph,
     without_tuning_thread,
 )
-from .phrase_joining import make_joiner, make_phrase_splitter
 from .token_rows import PAD, differs_from_previous, encode, make_block_rows, sample_rows
 
 # Function from the number of an epoch, int64, to a dataset of rows (R, L) int32, one per block.

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from ..system.xla import under_xla
-from ..tables.variable import compute_in_graph
+from ..tables.device import compute_in_graph
 
 # The files that arguments named in this process. A configuration may come from anybody, so a file
 # that only a configuration names is neither opened nor made.

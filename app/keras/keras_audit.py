@@ -14,7 +14,7 @@ import tensorflow as tf
 from ..auditing import whole
 from ..auditing.findings import Findings, Touch, instead, source_line
 from ..system.console import size_text
-from ..tables.variable import named_variables
+from ..tables.device import named_variables
 from .backend import is_ours, require_tensorflow
 from .step_parts import StepParts, find_parts, parts_of
 from .tables.table_variable import TableVariable

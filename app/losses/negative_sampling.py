@@ -8,9 +8,9 @@ import tensorflow as tf
 from ..system.gradients import custom_gradient
 from ..system.xla import under_xla
 from ..tables.base import TableSpec
+from ..tables.device import PreparedValues
 from ..tables.initial import Constant
 from ..tables.row_reads import take, take_parts
-from ..tables.variable import PreparedValues
 from ..types import Rows
 from . import sampling
 from .base import Loss, Part, Predictions

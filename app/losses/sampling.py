@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..system.xla import under_xla, uniform_fractions
-from ..tables.variable import PreparedValues
+from ..tables.device import PreparedValues
 from ..types import HOST
 
 _BELOW_1 = float(np.nextafter(1.0, 0.0))

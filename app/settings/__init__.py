@@ -8,12 +8,17 @@ other module may import it.
 from __future__ import annotations
 
 from .classify_config import ClassifyConfig, LabelledConfig
-from .config import Config
-from .model_config import ModelConfig, OptimizerConfig
+from .config import (
+    Config,
+    CorpusConfig,
+    InputConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RunConfig,
+    TableConfig,
+    VocabularyConfig,
+)
 from .recommend_config import RatingsConfig, RecommendConfig
-from .run_config import RunConfig
-from .table_config import TableConfig
-from .text_config import CorpusConfig, InputConfig, VocabularyConfig
 from .words_config import LanguageModelConfig, WordsConfig
 
 __all__ = [

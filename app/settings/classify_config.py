@@ -6,11 +6,20 @@ import dataclasses
 from typing import ClassVar
 
 from ..errors import UsageError
-from .config import Config
-from .model_config import SKIPGRAM, ModelConfig, OptimizerConfig
-from .run_config import RunConfig
+from .config import (
+    PHRASES,
+    SKIPGRAM,
+    Config,
+    InputConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RunConfig,
+    VocabularyConfig,
+)
 from .setting import fixed_setting
-from .text_config import PHRASES, InputConfig, VocabularyConfig
+
+# The largest weight of a text: none counts for more than a million others.
+MOST_WEIGHT = 1e6
 
 
 @dataclasses.dataclass(frozen=True)

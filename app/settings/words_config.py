@@ -7,10 +7,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ..errors import NoEffectError, UsageError
-from .config import Config
-from .model_config import SKIPGRAM, ModelConfig, OptimizerConfig
-from .run_config import RunConfig
-from .text_config import HELDOUT, PHRASES, InputConfig
+from .config import (
+    HELDOUT,
+    PHRASES,
+    SKIPGRAM,
+    Config,
+    InputConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RunConfig,
+)
 
 # The losses that predict a word out of a whole vocabulary, by all of its rows or by samples.
 _WORD_LOSSES = (

@@ -1,4 +1,4 @@
-"""Output to the terminal: hidden notes of libraries, aligned columns, and sizes with units."""
+"""Output to the terminal: progress, hidden notes of libraries, columns, sizes with units."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import tqdm
+from absl import logging
+
+_INTERVAL_SECONDS = 30.0  # between two log lines of `show_progress`
 
 
 @contextlib.contextmanager
@@ -50,3 +56,34 @@ def size_text(count: int) -> str:
         if count >= size:
             return f"{count / size:,.2f} {unit}"
     return f"{count / 1e3:,.2f} kB"
+
+
+@contextlib.contextmanager
+def show_progress(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    """Yield a function `show(position)` to call during a pass, with a position from 0 to `total`.
+
+    If stderr is a terminal, each call moves a bar, which disappears at the end of the block.
+    Elsewhere a call logs a line if 30 seconds have passed since the last, so a short pass logs
+    nothing.
+
+    Args:
+        what: Name of the pass.
+        total: Largest position; None if it is not known.
+        unit: Unit of the position, such as "B".
+    """
+    if sys.stderr.isatty():
+        with tqdm.tqdm(desc=what, total=total, unit=unit, unit_scale=True, leave=False) as bar:
+            yield lambda position: bar.update(position - bar.n)
+        return
+    last = time.monotonic()
+
+    def show(position: int) -> None:
+        """Log the position if 30 seconds have passed since the start or the last log line."""
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _INTERVAL_SECONDS:
+            last = now
+            of_total = "" if total is None else f" of {total:,}"
+            logging.info("%s: %s%s %s", what, f"{position:,}", of_total, unit.strip())
+
+    yield show

@@ -25,36 +25,7 @@ import tensorflow as tf
 from ..types import HOST, LocatedData
 from .base import Table
 from .cached import CachedTable, CacheMap, CachePlan, CacheSize, LoadedRows
-from .device import find_elsewhere
-
-
-class InPlace:
-    """Prefetches nothing: the steps train on the tables themselves.
-
-    Attributes:
-        tables: The tables that the steps train on, by name.
-    """
-
-    def __init__(self, tables: Mapping[str, Table]):
-        self.tables = dict(tables)
-
-    def prefetch(self, batches: Iterable, step: int) -> Iterator:
-        """Yield the batches as they are."""
-        return iter(batches)
-
-    def locate(self, data: Any, first: tf.Tensor) -> Any:
-        """Return a batch as the next call of the train function takes it; here unchanged."""
-        return data
-
-    def write_back(self) -> None:
-        """Do nothing: no row is cached."""
-
-    def values(self) -> dict[str, float]:
-        """Return no metrics."""
-        return {}
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+from .device import InPlace, find_elsewhere
 
 
 class Call(NamedTuple):
@@ -112,7 +83,7 @@ class PlannedChunk:
         return self._applied.result()
 
     def settle(self) -> None:
-        """Wait for the chunk and apply it, unless that was done or its preparation failed."""
+        """Wait for the chunk, and apply it unless that was done or its preparation failed."""
         if self._applied.done() or self._prepared.exception() is None:
             self.applied()
 
@@ -187,7 +158,8 @@ class Prefetcher(InPlace):
         or writing rows, are raised here.
 
         Yields:
-            The pairs. Batches are `LocatedData` with positions in the caches, if there are any.
+            Pairs of an epoch and a batch; batches are `LocatedData` if the steps are given the
+            positions of their rows in the caches.
 
         Raises:
             CacheTooSmallError: The rows of the batches of one call do not fit into a cache.

@@ -24,8 +24,8 @@ from typing import IO
 from absl import logging
 
 from ..errors import RunError, UsageError
+from ..system.console import show_progress
 from ..system.files import replacing
-from .meter import show_progress
 
 # `stdlib` means the standard library, which is not a package.
 PACKAGES = ("tensorflow", "keras", "numpy", "stdlib")

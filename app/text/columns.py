@@ -22,7 +22,6 @@ import numpy as np
 from ..errors import RunError, UsageError
 from ..settings import CorpusConfig
 from . import reading
-from .reading import Content
 
 if TYPE_CHECKING:
     import pyarrow
@@ -42,27 +41,6 @@ _ROWS, _BYTES = 1 << 16, 16 << 20  # the most rows of Parquet at a time, and the
 Row = tuple[str, list[Any]]
 # Consecutive whole lines: the number of the first one, and the text, in which "\n" ends each.
 Lines = tuple[int, str]
-
-
-def recognize(path: str) -> Content:
-    """Return the content of a file (see `reading.recognize`).
-
-    Raises:
-        UsageError: The file is neither text nor Parquet, or cannot be decompressed.
-        RunError: The file cannot be read.
-    """
-    with reading.open_source(path) as file:
-        return reading.recognize(path, file)
-
-
-def is_cuttable(path: str, text_column: str) -> bool:
-    """Return whether blocks of the text of a file are parts of the file, as it is plain UTF-8.
-
-    Raises:
-        UsageError: The file is neither text nor Parquet, or cannot be decompressed.
-        RunError: The file cannot be read.
-    """
-    return not text_column and recognize(path).is_plain
 
 
 def read_text(
@@ -114,7 +92,7 @@ def read_rows(
             or the file are malformed.
         RunError: The file cannot be read, or it is not UTF-8 with --invalid_utf8=error.
     """
-    kind = recognize(path).format
+    kind = reading.recognize_file(path).format
     if kind == "parquet":
         yield from _parquet_rows(path, columns, progress, index)
         return
@@ -163,7 +141,7 @@ def _join(lines: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 def _check_lines(path: str) -> None:
     """Raise a UsageError for a file of the corpus that has columns, none of which is named."""
-    kind = recognize(path).format
+    kind = reading.recognize_file(path).format
     if kind == "text":
         return
     shown = "a Parquet file" if kind == "parquet" else "a file of JSON lines"

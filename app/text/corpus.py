@@ -13,9 +13,9 @@ from typing import Any
 
 from ..errors import RunError, UsageError
 from ..settings import CorpusConfig
+from ..system.console import show_progress
 from ..types import ALONE, Team
-from . import builtin_corpora, columns, reading
-from .meter import show_progress
+from . import builtin_corpora, reading
 from .teamwork import gather_parts
 
 _ITEM = re.compile(r'\s*"([^"]*)"|([^,]+)')
@@ -256,7 +256,7 @@ def _is_builtin(item: str) -> bool:
 def _expand_item(item: str, flag: str) -> list[str]:
     """Return the files that a path or a glob names, sorted; `~` is the home folder.
 
-    A path that exists is not a glob.
+    A path that exists is not a glob. Raise UsageError if there is none, or one cannot be read.
     """
     path = _path(item)
     if os.path.isdir(path):
@@ -281,4 +281,4 @@ def _check_readable(path: str, item: str, flag: str) -> None:
         raise UsageError(f"--{flag}={item}: {path} is no regular file; save the text to one first")
     if not os.access(path, os.R_OK):
         raise UsageError(f"--{flag}={item}: no permission to read {path}; change its permissions")
-    columns.recognize(path)
+    reading.recognize_file(path)

@@ -302,6 +302,27 @@ class Content(NamedTuple):
         return self == Content("text")
 
 
+def recognize_file(path: str) -> Content:
+    """Return the content of a file (see `recognize`).
+
+    Raises:
+        UsageError: The file is neither text nor Parquet, or cannot be decompressed.
+        RunError: The file cannot be read.
+    """
+    with open_source(path) as file:
+        return recognize(path, file)
+
+
+def is_cuttable(path: str, text_column: str) -> bool:
+    """Return whether blocks of the text of a file are parts of the file, as it is plain UTF-8.
+
+    Raises:
+        UsageError: The file is neither text nor Parquet, or cannot be decompressed.
+        RunError: The file cannot be read.
+    """
+    return not text_column and recognize_file(path).is_plain
+
+
 def recognize(path: str, file: BinaryIO) -> Content:
     """Return the content of a file, by its first bytes. The file is left at its beginning.
 

@@ -11,8 +11,8 @@ from ..checkpoints.workdir import Workdir
 from ..models.base import Model
 from ..optimizers.base import Optimizer
 from ..tables.base import Checkpointable, Table
+from ..tables.device import InPlace
 from ..tables.memory import Item
-from ..tables.prefetch import InPlace
 from ..types import Batches
 
 # Returns the scores by name, the main one first. It calls its argument between the parts of its

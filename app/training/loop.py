@@ -11,12 +11,13 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..checkpoints.checkpoint import Checkpoints, Position
+from ..checkpoints.checkpoint import Position
+from ..checkpoints.table_checkpoints import Checkpoints
 from ..checkpoints.workdir import Workdir, write_flags
 from ..errors import RunError, StoppedError
 from ..settings import RunConfig
 from ..system.signals import asked_to_stop
-from ..tables.prefetch import InPlace
+from ..tables.device import InPlace
 from .job import Job
 from .metrics import Display, Interval, Metrics, Quiet, not_finite
 from .profile_hooks import Profiler

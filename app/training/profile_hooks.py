@@ -16,7 +16,7 @@ from absl import logging
 
 from ..checkpoints.checkpoint import Position
 from ..errors import UsageError
-from ..settings.run_config import windows
+from ..settings.config import windows
 
 # The name of a call in a profile; `_r` marks it as a step for xprof, as `Trace`'s own example does.
 STEP = "train"

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.assembly import learning, strategies
+from app.assembly.learning import LEAST_FACTOR, SCHEDULES, schedule_factor
 from app.checkpoints.checkpoint import Position
 from app.errors import UsageError
 from app.losses.classes import classes
@@ -13,6 +14,7 @@ from tests.losses import toy
 
 WORDS, TARGETS = 400, 50
 COUNTS = toy.counts(WORDS)
+DONE = [0.0, 0.25, 0.5, 0.75]
 
 
 def make(counts=COUNTS, seed=1, **flags):
@@ -145,3 +147,37 @@ def test_the_banner_tells_when_replicas_exchange():
     assert strategies.describe(apart, 2).startswith(line)
     in_step = Config(run=RunConfig(strategy="mirrored"))
     assert "2 replica(s) in step" in strategies.describe(in_step, 2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [1, 1, 1, 1]),
+        ("linear", [1, 0.75, 0.5, 0.25]),
+        ("cosine", [1, (1 + 0.5**0.5) / 2, 0.5, (1 - 0.5**0.5) / 2]),
+    ],
+)
+def test_the_course_of_a_schedule(schedule, expected):
+    assert [schedule_factor(schedule, 0.0, done) for done in DONE] == pytest.approx(expected)
+
+
+def test_every_schedule_is_above():
+    assert SCHEDULES.keys() == {"constant", "linear", "cosine"}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_it_rises_first_and_then_runs_over_what_is_left(schedule):
+    found = [schedule_factor(schedule, 0.2, done) for done in (0.05, 0.1, 0.15, 0.2)]
+    assert found == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    found = [schedule_factor(schedule, 0.2, 0.2 + 0.8 * done) for done in DONE]
+    assert found == pytest.approx([schedule_factor(schedule, 0.0, done) for done in DONE])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 0.99])
+def test_it_is_above_0_and_at_most_1(schedule, warmup):
+    for place in range(101):
+        assert LEAST_FACTOR <= schedule_factor(schedule, warmup, place / 100) <= 1.0
+    # An epoch may turn out longer than expected.
+    assert schedule_factor(schedule, warmup, 1.5) == schedule_factor(schedule, warmup, 1.0)
+    assert schedule_factor("linear", warmup, 1.0) == LEAST_FACTOR

@@ -9,20 +9,21 @@ import tensorflow as tf
 
 from app.assembly import memory_plan, placing, storage
 from app.checkpoints import stored
-from app.checkpoints.checkpoint import Checkpoints, Position
+from app.checkpoints.checkpoint import Position
+from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
 from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
 from app.system import machine
 from app.tables import memory
 from app.tables.base import Slot, TableSpec
-from app.tables.device import DeviceTable
+from app.tables.device import DeviceTable, InPlace
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
 from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.initial import Uniform
 from app.tables.memory import FILE, HOST
-from app.tables.prefetch import InPlace, Prefetcher
+from app.tables.prefetch import Prefetcher
 from app.tasks.words import words_job
 from tests.reference.batches import WINDOW, make_model, make_tokens
 

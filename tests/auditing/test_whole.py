@@ -10,8 +10,7 @@ from app.auditing.findings import Finding, Findings, Touch, explained, source_li
 from app.auditing.graphs import executed, number, shape_of
 from app.optimizers.adagrad import adagrad
 from app.settings import OptimizerConfig
-from app.tables.device import DeviceTable
-from app.tables.variable import VariableRows
+from app.tables.device import DeviceTable, VariableRows
 from app.training.step import train_function
 from tests.reference.batches import make_model, make_tokens
 

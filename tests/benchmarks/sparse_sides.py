@@ -17,9 +17,8 @@ import tensorflow as tf
 from app import keras as row_keras
 from app.assembly.learning import OPTIMIZERS
 from app.settings import OptimizerConfig
-from app.tables.device import DeviceTable
+from app.tables.device import DeviceTable, compute_in_graph
 from app.tables.row_reads import take
-from app.tables.variable import compute_in_graph
 from app.training.step import train_step
 from app.types import Batch, Rows
 from tests.benchmarks import steps

@@ -124,6 +124,8 @@ def test_an_output_that_is_a_part_of_the_run(tmp_path):
         "",
         "vocab.tsv",
         "checkpoints",
+        "texts.txt",
+        "pairs.csv",
         "checkpoints/x",
         "tensorboard",
         "../run/flags.cfg",

@@ -13,7 +13,7 @@ from app.input import ratings
 from app.input.ratings import Ratings
 from app.input.user_item_pairs import count_batches, filter_by_rating, make_batches, split_pairs
 from app.settings import InputConfig, RatingsConfig
-from app.settings.run_config import RunConfig
+from app.settings.config import RunConfig
 from app.text import columns
 
 NAMED = {"user_column": "who", "item_column": "what"}

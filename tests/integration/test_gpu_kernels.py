@@ -13,11 +13,10 @@ from app.distributed.replicas import Replicas
 from app.optimizers.base import update_rows
 from app.settings import flag_values
 from app.tables import sharded
-from app.tables.device import DeviceTable
+from app.tables.device import DeviceTable, host_variable
 from app.tables.dynamic.keys import KeyMap
 from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Uniform
-from app.tables.variable import host_variable
 from app.tasks import all_tasks
 from tests.integration.gpu_jobs import (
     CLASSIFY,
@@ -271,7 +270,8 @@ SCORED = [
 # The best blocks are sorted, and their places computed, as int32, which is on the host.
 RANKED = {("TopKV2", "Neg"), ("TopKV2", "FloorDiv"), ("GatherV2", "Mul"), ("Const", "PadV2")}
 LAYERS = {("LogicalAnd", "LoopCond")}  # items are scored some at a time
-UNSEEN = {("Cast", "Sub")}  # the first rows of keys that have none are drawn by the key
+# Keys without a row: their number is waited for, as only their first rows are drawn, by the key.
+UNSEEN = {("Cast", "Sub"), ("Less", "Where"), ("Cast", "GatherNd")}
 
 
 def waits_of_scores(values) -> set[tuple[str, str]]:

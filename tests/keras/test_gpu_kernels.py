@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import app.keras
 from app.keras import LazyAdam, LossScaleOptimizer
-from app.tables.variable import ON_HOST
+from app.tables.device import ON_HOST
 from tests.integration.gpu_jobs import GPU, JOINED, check, report_of
 from tests.keras.softmax_models import LAYERS, SAMPLED, built, make_model, vectors, words
 from tests.reference.gpu import LOOP

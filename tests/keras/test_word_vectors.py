@@ -12,7 +12,7 @@ from app.exporting import fasttext_bin, word2vec
 from app.keras import DynamicEmbedding, RowEmbedding, RowEmbeddingReduce, StoredRows, load_vectors
 from app.keras.layers import word_vectors
 from app.system import machine
-from app.tables import row_reads
+from app.tables import arrays
 from app.types import WordVectors
 from tests.keras import table_models as models
 from tests.processes import peak_memory
@@ -95,7 +95,7 @@ def test_bad_vectors_and_vocabularies(path, tmp_path):
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
     """The name of a file that is read in many parts, the last of them shorter."""
-    monkeypatch.setattr(row_reads, "_PART_BYTES", 4 * models.COLUMNS * 7)
+    monkeypatch.setattr(arrays, "_PART_BYTES", 4 * models.COLUMNS * 7)
     path = tmp_path / "vectors.npy"
     np.save(path, models.WEIGHTS)
     return path

@@ -9,7 +9,7 @@ from app.models.base import draw_seed
 from app.models.cbow import Cbow
 from app.models.skipgram import SkipGram
 from app.models.word_model import draw_contexts
-from app.tables.row_reads import join_groups, unique
+from app.tables.row_reads import join_partitions, unique
 from app.types import Batch, Rows
 from tests.reference import words
 
@@ -25,7 +25,7 @@ def make_model(name, counts, dim=6, **changes):
 
 def loss_and_gradients(model, batch, tables):
     """The loss, the examples, and the gradients as dense tables."""
-    wanted = {name: unique(join_groups(ids)) for name, ids in model.lookups(batch).items()}
+    wanted = {name: unique(join_partitions(ids)) for name, ids in model.lookups(batch).items()}
     values = {name: tf.gather(tables[name], ids_U) for name, (ids_U, _) in wanted.items()}
     with tf.GradientTape() as tape:
         tape.watch(values)

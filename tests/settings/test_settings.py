@@ -3,7 +3,7 @@ import re
 import pytest
 
 from app.errors import UsageError
-from app.settings import checks, flag_values, run_config, setting
+from app.settings import checks, config, flag_values, setting
 
 TASKS = flag_values.TASKS
 FIELDS = flag_values.fields()
@@ -312,7 +312,7 @@ def test_hot_rows_that_cannot_be(hot_rows):
 
 def test_steps_of_a_profile_that_no_run_has():
     with pytest.raises(UsageError, match="^--profile_steps=5,9+: give START,STOP"):
-        run_config.windows("5," + "9" * 5000)
+        config.windows("5," + "9" * 5000)
 
 
 @pytest.mark.parametrize(

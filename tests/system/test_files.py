@@ -10,7 +10,6 @@ import tensorflow as tf
 from app.errors import DamagedError, RunError, UsageError
 from app.system import files
 from app.system.checked_files import COUNT, fits, list_folder, read_json
-from app.system.console import aligned
 
 MARK = "mark"
 REMEDIES = {
@@ -358,8 +357,3 @@ def test_json_that_is_missing_or_cannot_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr("app.system.checked_files._JSON_BYTES", 1)
     with pytest.raises(DamagedError, match="it is longer than 1 bytes"):
         read_json(path, dict)
-
-
-def test_columns_are_as_wide_as_their_longest_cell():
-    rows = [("name", "n", ""), ("a", "1,000", "note"), ("bc", "7", "")]
-    assert aligned(rows, "<><") == ["name      n", "a     1,000  note", "bc        7"]

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from app.tables.base import Slot
-from app.tables.device import DeviceTable
+from app.tables.device import DeviceTable, VariableRows, compute_in_graph
 from app.tables.id_checks import check_ids, failed_check, require
 from app.tables.initial import (
     Constant,
@@ -18,7 +18,6 @@ from app.tables.initial import (
 )
 from app.tables.rounding import round_stochastically, round_under_xla
 from app.tables.row_reads import rows_to_read, sum_rows, take, unique, unique_by_representative
-from app.tables.variable import VariableRows, compute_in_graph
 from app.types import Rows
 
 ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)

@@ -63,7 +63,7 @@ def test_compressed_text_under_any_name(tmp_path, kind, name):
     for data in (compress(text.encode()), parts, text.encode()):
         path = written(tmp_path, data, name)
         assert text_of(path, size=1000) == text
-        assert columns.is_cuttable(path, "") == (data == text.encode())
+        assert reading.is_cuttable(path, "") == (data == text.encode())
     assert text_of(written(tmp_path, compress(b""), name)) == ""
 
 
@@ -73,7 +73,7 @@ def test_text_in_wide_characters(tmp_path, encoding, language):
     text = SAMPLES[language]
     path = written(tmp_path, text.encode(encoding))
     assert text_of(path, size=1024) == text
-    assert not columns.is_cuttable(path, "") or encoding == "utf-8-sig"
+    assert not reading.is_cuttable(path, "") or encoding == "utf-8-sig"
     assert text_of(written(tmp_path, gzip.compress(text.encode(encoding)))) == text
 
 
@@ -213,7 +213,7 @@ def test_the_text_of_a_column(tmp_path, table):
         path = written(tmp_path, data)
         for size in (1024, 60):
             assert text_of(path, "text", size) == expected
-        assert not columns.is_cuttable(path, "text")
+        assert not reading.is_cuttable(path, "text")
 
 
 def test_a_table_without_rows_has_no_text(tmp_path):

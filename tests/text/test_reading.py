@@ -2,16 +2,14 @@ import base64
 import bz2
 import gzip
 import hashlib
-import logging
 import lzma
 import os
 import random
-import sys
 
 import pytest
 
 from app.errors import RunError, UsageError
-from app.text import meter, reading
+from app.text import reading
 
 COMPRESSORS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 ALPHABET = "ab\u00e9\u20ac\U0001f600 \t\n"
@@ -185,24 +183,3 @@ def test_a_file_that_is_not_read_to_its_end_has_no_digest(tmp_path):
     progress = reading.Progress.make((path,), hashed=True)
     next(reading.blocks(path, block_bytes=32, progress=progress))
     assert progress.digests == [""]
-
-
-def test_lines_are_logged_at_intervals_where_there_is_no_terminal(monkeypatch, caplog, capfd):
-    monkeypatch.setattr(meter, "_INTERVAL_SECONDS", 10.0)
-    clock = iter([0.0, 5.0, 12.0, 20.0, 23.0])
-    monkeypatch.setattr(meter.time, "monotonic", lambda: next(clock))
-    with (
-        caplog.at_level(logging.INFO, logger="absl"),
-        meter.show_progress("reading", 4000, "B") as show,
-    ):
-        for position in (1000, 2000, 3000, 4000):
-            show(position)
-    assert caplog.messages == ["reading: 2,000 of 4,000 B", "reading: 4,000 of 4,000 B"]
-
-
-def test_a_bar_moves_on_a_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with meter.show_progress("reading", 4000, "B") as show:
-        show(1000)
-        show(4000)
-    assert "reading" in capsys.readouterr().err

@@ -10,10 +10,9 @@ import tensorflow as tf
 from app.evaluation.benchmarks import score_pairs
 from app.evaluation.lexicon import find_rows, make_lexicon
 from app.exporting import saved_model, static_embedding
-from app.input.phrase_joining import make_phrase_splitter
 from app.settings import CorpusConfig
 from app.text import unicode_rules
-from app.text.phrase_table import PhraseTable
+from app.text.phrase_table import PhraseTable, make_phrase_splitter
 from app.text.tokenize import LONGEST_TOKEN, make_tokenizer
 from app.types import WordVectors
 

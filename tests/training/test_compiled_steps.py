@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 
 from app.assembly import placing
-from app.checkpoints.checkpoint import Checkpoints, Position
+from app.checkpoints.checkpoint import Position
+from app.checkpoints.table_checkpoints import Checkpoints
 from app.optimizers.adagrad import rowwise_adagrad
 from app.system.xla import CompiledIfPossible
 from app.tables.cached import CacheSize
-from app.tables.device import DeviceTable
-from app.tables.variable import ON_HOST
+from app.tables.device import ON_HOST, DeviceTable
 from app.training.step import train_function
 from tests.integration import gpu_jobs
 from tests.integration.gpu_jobs import CLASSIFY, RECOMMEND, WORDS, named

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.checkpoints import checkpoint, workdir
+from app.assembly.learning import schedule_factor
+from app.checkpoints import table_checkpoints, workdir
 from app.checkpoints.checkpoint import is_finished, newest_position
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError
 from app.optimizers.adagrad import adagrad
-from app.optimizers.schedules import factor
 from app.settings import RunConfig
 from app.system.python_functions import call_python
 from app.tables.base import TableSpec
@@ -51,7 +51,7 @@ class Run:
             model=Model(),
             placed=PlacedTables({"input": self.table}, "CPU:0"),
             optimizer=adagrad(0.1),
-            learning_rate=lambda done: rate * factor("linear", 0.0, done),
+            learning_rate=lambda done: rate * schedule_factor("linear", 0.0, done),
             data=TrainingData(self.batches, expected, STEPS, words),
         )
 
@@ -176,7 +176,7 @@ def test_rows_that_are_not_finite_are_not_saved(tmp_path):
 def test_a_disk_without_room_for_a_checkpoint_is_found_before_training(tmp_path, monkeypatch):
     bytes_ = 10 * (4 + 4) * 4  # of the rows and of their slot
     free = types.SimpleNamespace(free=bytes_ - 1)
-    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: free)
+    monkeypatch.setattr(table_checkpoints.shutil, "disk_usage", lambda path: free)
     run = Run(tmp_path / "new" / "run")
     message = f"/checkpoints: a checkpoint takes {bytes_} bytes, and the disk has {free.free}, so "
     with pytest.raises(RunError, match=message):

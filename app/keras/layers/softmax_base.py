@@ -13,9 +13,8 @@ import tensorflow as tf
 
 from ...losses import inference
 from ...losses.base import NormalizedLoss
-from ...tables.device import initial_values
+from ...tables.device import host_variable, initial_values
 from ...tables.id_checks import check_ids
-from ...tables.variable import host_variable
 from ...types import HOST
 from ..backend import in_replica, owners_in_call, require_tensorflow
 from ..tables.table_memory import device_place, require_free
@@ -438,7 +437,7 @@ def packed_counts(counts_V: np.ndarray) -> str:
 
 
 def unpacked_counts(text: str, words: int) -> np.ndarray:
-    """Return the counts in a text made by `packed`, int64 (V,).
+    """Return the counts in a text that `packed_counts` made, int64 (V,).
 
     Args:
         text: The text, which may come from anybody.

@@ -12,8 +12,8 @@ from ...losses.base import Gather, NormalizedLoss, Predictions
 from ...losses.sampled_losses import SampledLoss
 from ...system.gradients import custom_gradient
 from ...system.xla import under_xla
+from ...tables.device import VariableRows
 from ...tables.row_reads import gather_unique
-from ...tables.variable import VariableRows
 from ...types import HOST
 from ..optimizers.row_accumulation import Merged
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ...errors import UsageError
 from ...tables.base import Table
-from ...tables.variable import VariableRows
+from ...tables.device import VariableRows
 from ...text import vector_files
 from ..tables.table_variable import TableVariable
 from .embedding import RowEmbedding

@@ -13,8 +13,8 @@ import tensorflow as tf
 from ...optimizers.base import Rule, State, touched, update_rows
 from ...system.xla import under_xla
 from ...tables.base import Ids
+from ...tables.device import VariableRows
 from ...tables.rounding import round_stochastically, round_under_xla
-from ...tables.variable import VariableRows
 from ..backend import in_place, owners_in_call, require_tensorflow, row_constraint
 from ..saving import StateByPart
 from ..tables.table_memory import require_room_for_slots

@@ -13,8 +13,8 @@ from ...errors import RunError
 from ...system.python_functions import call_python, under_vectorized_map
 from ...types import HOST, LocatedData
 from ..base import Ids, Layout, LocatedIds, Slot, Table
+from ..device import InPlace
 from ..initial import Initial, fingerprints
-from ..prefetch import InPlace
 from .keys import KeyMap
 from .row_store import RowStore
 
@@ -130,6 +130,7 @@ class DynamicTable(RowsByKey, tf.Module):
         them. The rows belong to these keys until the next call.
 
         Args:
+            steps: How many steps of the map begin and end with this call.
             step_U: The last of these steps in which each key occurs, from 0; by default the last.
 
         Returns:

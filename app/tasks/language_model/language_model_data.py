@@ -26,10 +26,10 @@ from ...losses import inference
 from ...losses.base import gather_from
 from ...models.language_model import LanguageModel
 from ...settings import CorpusConfig, InputConfig
+from ...system.console import show_progress
 from ...tables.base import Table
 from ...tables.row_reads import gather_unique
 from ...text import corpus
-from ...text.meter import show_progress
 from ...text.reading import Progress
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import Batches

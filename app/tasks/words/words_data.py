@@ -20,9 +20,8 @@ from ...input.token_cache import KeptTokens
 from ...settings import Config, CorpusConfig, InputConfig
 from ...system.checked_files import COUNT
 from ...text import corpus, phrase_table, vocabulary
-from ...text.columns import is_cuttable
 from ...text.phrase_table import Phrases
-from ...text.reading import Progress
+from ...text.reading import Progress, is_cuttable
 from ...text.tokenize import warn_about_missing_spaces
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import ALONE, Team

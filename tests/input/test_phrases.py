@@ -12,10 +12,9 @@ from gensim.test.utils import datapath
 
 from app.errors import DamagedError
 from app.input import counting
-from app.input.phrase_joining import make_joiner, make_phrase_splitter
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
 from app.text import phrase_table
-from app.text.phrase_table import PhraseTable
+from app.text.phrase_table import PhraseTable, make_joiner, make_phrase_splitter
 
 WORD2PHRASE, NPMI = "word2phrase", "npmi"
 

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import logging
+import sys
+
+from app.system import console
+
+
+def test_columns_are_as_wide_as_their_longest_cell():
+    rows = [("name", "n", ""), ("a", "1,000", "note"), ("bc", "7", "")]
+    assert console.aligned(rows, "<><") == ["name      n", "a     1,000  note", "bc        7"]
+
+
+def test_lines_are_logged_at_intervals_where_there_is_no_terminal(monkeypatch, caplog, capfd):
+    monkeypatch.setattr(console, "_INTERVAL_SECONDS", 10.0)
+    clock = iter([0.0, 5.0, 12.0, 20.0, 23.0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
+    with (
+        caplog.at_level(logging.INFO, logger="absl"),
+        console.show_progress("reading", 4000, "B") as show,
+    ):
+        for position in (1000, 2000, 3000, 4000):
+            show(position)
+    assert caplog.messages == ["reading: 2,000 of 4,000 B", "reading: 4,000 of 4,000 B"]
+
+
+def test_a_bar_moves_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with console.show_progress("reading", 4000, "B") as show:
+        show(1000)
+        show(4000)
+    assert "reading" in capsys.readouterr().err
