@@ -1,4 +1,4 @@
-"""The calls of replicas, with one of them; tests/integration/test_mirrored.py has two."""
+"""The calls of replicas, with one of them; tests/integration/test_replicas.py has two."""
 
 import itertools
 
