@@ -33,7 +33,11 @@ Query: TypeAlias = str | np.ndarray
 
 @takes_settings("words")
 def train_words(
-    corpus: Any, *, workdir: str | os.PathLike[str] | None = None, **settings: Any
+    corpus: Any,
+    *,
+    workdir: str | os.PathLike[str] | None = None,
+    verbose: bool | None = None,
+    **settings: Any,
 ) -> Words:
     """Train word vectors.
 
@@ -41,7 +45,10 @@ def train_words(
         corpus: A path or glob of text files, or an iterable of texts or of lists of tokens, which
             is read once.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
-        settings: The flags of `lexrow train --task=words`, by name.
+        verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
+            prints lines there; False shows nothing.
+        settings: The flags of `lexrow train --task=words`, by name; and `preset`, the
+            name of an example of settings, which others beside it change.
 
     Raises:
         ValueError: A setting is not possible, or the corpus cannot be used.
@@ -58,7 +65,7 @@ def train_words(
     value, is_tokens = run.corpus(corpus)
     if is_tokens:
         settings = {"tokenizer": "whitespace", **settings}
-    run.train("words", value, settings)
+    run.train("words", value, settings, verbose)
     return Words.load(run.path, run)
 
 
@@ -318,12 +325,15 @@ class Words(Result):
             raise ValueError(f"words is {words!r}; give a list of at least two words")
         return plot_rows(words, self[words], ax)
 
-    def train(self, corpus: Any, epochs: int = 1, **settings: Any) -> Words:
+    def train(
+        self, corpus: Any, epochs: int = 1, verbose: bool | None = None, **settings: Any
+    ) -> Words:
         """Train on with more text, whose new words get vectors, too; return the words then.
 
         Args:
             corpus: As for `train_words`.
             epochs: Passes over this text.
+            verbose: As for `train_words`.
             settings: Further settings that differ from those of the run.
 
         Raises:
@@ -334,7 +344,7 @@ class Words(Result):
             raise ValueError("these are vectors of a file; train words with train_words first")
         value, _ = self._run.corpus(corpus)
         done = self._run.epochs + epochs
-        self._run.train("words", value, {"epochs": done, "grow_vocab": True, **settings})
+        self._run.train("words", value, {"epochs": done, "grow_vocab": True, **settings}, verbose)
         run = self._run
         vars(self).clear()
         vars(self).update(vars(Words.load(run.path, run)))

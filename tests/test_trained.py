@@ -102,6 +102,18 @@ def test_signatures_have_the_settings_of_the_task(name, has, lacks):
     assert not {lacks, "task", "corpus"} & parameters.keys() - {"corpus"}
 
 
+def test_an_example_of_settings_is_weaker_than_arguments(tmp_path):
+    config = Run(tmp_path).settings("words", {"preset": "subwords", "dim": 7}, "a.txt")
+    assert (config.model.dim, config.model.negatives) == (7, 3)  # of 100 there, and of 5 by default
+    assert config.corpus.corpus == "a.txt"
+    with pytest.raises(
+        ValueError, match="^preset=classify: an example of task=classify, not of wo"
+    ):
+        Run(tmp_path).settings("words", {"preset": "classify"}, "a.txt")
+    with pytest.raises(ValueError, match="^preset=more: no such example; choose from classify, "):
+        Run(tmp_path).settings("words", {"preset": "more"})
+
+
 def test_a_run_that_is_refused_keeps_its_text(tmp_path):
     quick = {"workdir": tmp_path, "dim": 4, "epochs": 1, "batch_tokens": 256}
     lexrow.train_words([["a", "b"]] * 30, **quick)
