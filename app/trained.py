@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
 from .errors import StoppedError, UsageError
 from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values, flagfiles
-from .settings.checks import check_fixed, make_config
+from .settings.checks import combine, typed_values
 from .settings.setting import fault, parse
 from .system import console
 from .system.files import replacing
@@ -116,8 +117,6 @@ class Run:
     @property
     def epochs(self) -> int:
         """The epochs that the run has completed."""
-        from .checkpoints.checkpoint import newest_position  # it imports TensorFlow
-
         position = newest_position(self.workdir.checkpoints)
         return position.epoch if position else 0
 
@@ -184,21 +183,13 @@ class Run:
         for name in given.keys() & _OF_COMMANDS:
             raise ValueError(f"{name} is no setting of this function; leave it out")
         stored = read_settings(self.path)
-        kept = stored if stored.get("task", task) == task else {}
+        own = {"task": task, "workdir": str(self.path), **({"corpus": corpus} if corpus else {})}
         with argument_names():
             usual = _preset(given["preset"], task) if given.get("preset") else {}
-            values = {
-                **kept,
-                **usual,
-                "task": task,
-                **given,
-                **({"corpus": corpus} if corpus else {}),
-            }
-            commands = "preset", "workdir"
-            config = make_config({name: values[name] for name in values if name not in commands})
-            run = dataclasses.replace(config.run, workdir=str(self.path))
-            check_fixed(kept, dataclasses.replace(config, run=run))
-        return config
+            typed = typed_values({name: given[name] for name in given if name != "preset"})
+            values = {**usual, **own, **typed}
+            config = combine(values, stored, {*own, *typed})
+        return dataclasses.replace(config, run=dataclasses.replace(config.run, workdir=""))
 
     def train(
         self,
@@ -230,10 +221,10 @@ class Run:
 
             try:
                 train_and_evaluate(config, self.path, is_quiet=True)
-            except StoppedError as error:
+            except StoppedError:
                 _KEPT.append(self)
                 kept = f"what was trained is kept: lexrow.load({str(self.path)!r})"
-                raise KeyboardInterrupt(kept) from error
+                raise KeyboardInterrupt(kept) from None
 
 
 def _preset(name: str, task: str) -> dict[str, Any]:

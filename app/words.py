@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from .checkpoints.checkpoint import is_finished
 from .errors import UnknownNameError, UsageError
 from .evaluation import lexicon, nearest_words, score_report
 from .evaluation.benchmarks import Score
@@ -337,11 +338,17 @@ class Words(Result):
             settings: Further settings that differ from those of the run.
 
         Raises:
-            ValueError: These are vectors of a file, or a setting is not possible.
+            ValueError: These are vectors of a file, the run was stopped before its end, or a
+                setting is not possible.
             RunError: Training failed.
         """
         if self._run is None:
             raise ValueError("these are vectors of a file; train words with train_words first")
+        if not is_finished(self._run.workdir):
+            raise ValueError(
+                f"training in {self.workdir} was stopped; first go on to its end with "
+                f"train_words(corpus, workdir={self.workdir!r}, epochs=…)"
+            )
         value, _ = self._run.corpus(corpus)
         done = self._run.epochs + epochs
         self._run.train("words", value, {"epochs": done, "grow_vocab": True, **settings}, verbose)

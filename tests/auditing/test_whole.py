@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from app.assembly.learning import OPTIMIZERS
 from app.auditing import whole
-from app.auditing.findings import Finding, Findings, Touch, explained, source_line
 from app.auditing.graphs import executed, number, shape_of
+from app.auditing.whole import Finding, Findings, Touch, explained, source_line
 from app.optimizers.adagrad import adagrad
 from app.settings import OptimizerConfig
 from app.tables.device import DeviceTable, VariableRows

@@ -15,7 +15,7 @@ from absl import logging
 import app.train
 from app.checkpoints import workdir
 from app.cli import flags, help_text
-from app.cli.messages import checked_output, set_up_logging
+from app.cli.flags import checked_output, set_up_logging
 from app.errors import RunError, UsageError
 from app.settings import flag_values as names
 from app.settings import foreign_names
@@ -173,7 +173,7 @@ def test_damaged_flags_of_a_workdir(parse, stored, tmp_path):
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Runs a main with arguments; its exit code (None: it returned) and what it printed."""
-    monkeypatch.setattr(flags.messages, "set_up_logging", lambda: None)
+    monkeypatch.setattr(flags, "set_up_logging", lambda: None)
     monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
 
     def ended(main, *arguments, **options):
