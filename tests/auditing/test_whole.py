@@ -399,7 +399,7 @@ def test_an_explanation_tells_the_way_by_row():
     for kind, remedy in remedies.items():
         operation = next(o for o in graph.get_operations() if o.type.startswith(kind))
         cause, instead = explained(Touch("v", operation, operation.name))
-        assert "auditing/test_findings.py:" in cause and remedy in instead
+        assert "auditing/test_whole.py:" in cause and remedy in instead
 
 
 def traced(function, *specs):
