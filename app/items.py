@@ -43,9 +43,9 @@ def train_recommender(
 
     Args:
         pairs: An iterable of (user, item), (user, item, rating) or (user, item, rating, time), an
-            array (N, 2 to 4) or a table of pandas or pyarrow with such columns, in this order; or a
-            path or glob of files. Of a table, `user_column`, `item_column`, `rating_column` and
-            `time_column` name other columns.
+            array (N, 2 to 4) or a table of pandas or pyarrow with such columns, in this order; a
+            sparse matrix of scipy (users, items); or a path or glob of files. Of a table,
+            `user_column`, `item_column`, `rating_column` and `time_column` name other columns.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
         settings: The flags of `lexrow train --task=recommend`, by name.
 
@@ -322,6 +322,9 @@ def _write_pairs(file: TextIO, pairs: Any, settings: Mapping[str, Any]) -> dict[
         if missing:
             raise ValueError(f"pairs has no column {missing[0]!r}; it has {names}")
         pairs = table_rows(pairs, [one for one in given if one] or names)
+    elif hasattr(pairs, "tocoo"):  # of scipy
+        matrix = pairs.tocoo()
+        pairs = zip(matrix.row, matrix.col, matrix.data, strict=True)
     elif not isinstance(pairs, Iterable):
         raise ValueError(f"pairs is {type(pairs).__name__}; give a path or pairs")
     rows, width = csv.writer(file), 0

@@ -182,6 +182,22 @@ class Words:
         units_2D = self._units([first, second])
         return float(units_2D[0] @ units_2D[1])
 
+    def doesnt_match(self, words: Sequence[str]) -> str:
+        """Return the word that is farthest from the mean of some words, by cosine.
+
+        Raises:
+            KeyError: A word has no vector; the message names similar words.
+            ValueError: No word is given.
+
+        Example:
+            >>> words.doesnt_match(["king", "queen", "New York"])
+            'New York'
+        """
+        if not len(words):
+            raise ValueError("no word is given; give at least one")
+        units_ND = self._units(words)
+        return words[int((units_ND @ units_ND.mean(axis=0)).argmin())]
+
     def evaluate(
         self,
         benchmarks: Sequence[str] | None = None,
