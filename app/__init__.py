@@ -30,12 +30,15 @@ _MODULES = {
     "Items": "items",
     "Language": "language",
 }
+_WITH_TENSORFLOW = {"texts", "items", "language"}  # modules that import it
 
 
 def __getattr__(name: str) -> Any:
     """Return a function or class of this package."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _MODULES[name] in _WITH_TENSORFLOW:  # it would print messages of its C++ code
+        importlib.import_module(".trained", __name__).start_tensorflow()
     return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
 
 

@@ -17,6 +17,7 @@ from .errors import UnknownNameError
 from .tasks import trained_vectors
 from .text.vocabulary import close_names, whole
 from .trained import (
+    Result,
     Run,
     argument_names,
     export,
@@ -72,7 +73,7 @@ def train_recommender(
     return Items.load(run.path, run)
 
 
-class Items:
+class Items(Result):
     """A trained recommender.
 
     Attributes:
@@ -96,6 +97,10 @@ class Items:
     @classmethod
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Items:
         """Load the recommender of a workdir.
+
+        Args:
+            path: The workdir.
+            run: The run of the workdir, if it is open already.
 
         Raises:
             ValueError: The workdir has none.
@@ -124,11 +129,6 @@ class Items:
         """
         path_of_run = self._run.path
         export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
-
-    @property
-    def workdir(self) -> str:
-        """The folder of the run."""
-        return os.fspath(self._run.path)
 
     def __repr__(self) -> str:
         return f"<Items: {len(self.items):,} items, {len(self.users):,} users>"

@@ -20,7 +20,7 @@ from .tables.row_reads import gather_unique
 from .tasks.language_model import language_model_job
 from .text import vocabulary
 from .text.vocabulary import EOS, UNK
-from .trained import Run, argument_names, takes_settings
+from .trained import Result, Run, argument_names, takes_settings
 
 _ROW = 256  # tokens that are scored at a time
 
@@ -56,7 +56,7 @@ def train_language_model(
     return Language.load(run.path, run)
 
 
-class Language:
+class Language(Result):
     """A trained language model.
 
     A text is predicted from its beginning: its tokens, and `<eos>` at its end. A word without an id
@@ -81,6 +81,10 @@ class Language:
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Language:
         """Load the language model of a workdir.
 
+        Args:
+            path: The workdir.
+            run: The run of the workdir, if it is open already.
+
         Raises:
             ValueError: The workdir has none.
             RunError: The workdir has no checkpoint that can be read.
@@ -91,11 +95,6 @@ class Language:
     def __len__(self) -> int:
         """Return the number of words."""
         return len(self.tokens)
-
-    @property
-    def workdir(self) -> str:
-        """The folder of the run."""
-        return os.fspath(self._run.path)
 
     def __repr__(self) -> str:
         return f"<Language: {len(self):,} words>"

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from .errors import UsageError
+from .settings.classify_config import MOST_WEIGHT
 from .tasks import trained_vectors
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
 from .text.fasttext.model_file import LABEL_PREFIX
-from .trained import Run, argument_names, export, takes_settings
+from .trained import Result, Run, argument_names, export, takes_settings
 
 # In the file of the texts, between the labels of one: a character that no label should have.
 _BETWEEN = "\x1f"
@@ -26,6 +28,7 @@ def train_classifier(
     texts: Any,
     labels: Iterable[Any] | None = None,
     *,
+    weights: Iterable[float] | None = None,
     workdir: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Texts:
@@ -34,6 +37,7 @@ def train_classifier(
     Args:
         texts: An iterable of texts; or a path or glob of labelled files, without `labels`.
         labels: The label of each text, or a list of its labels.
+        weights: The weight of each text in the loss, beside `labels`; by default 1.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
         settings: The flags of `lexrow train --task=classify`, by name.
 
@@ -49,17 +53,21 @@ def train_classifier(
     """
     run = Run(workdir)
     run.settings("classify", settings)  # refuses a wrong one before anything is read
+    if labels is None and weights is not None:
+        raise ValueError("weights are given without labels; give labels, or weights in the files")
     if labels is None:
         value, _ = run.corpus(texts, "texts")
     else:
-        value = _write_labelled(run, texts, labels)
-        columns = {"text_column": "text", "label_column": "label", "label_separator": _BETWEEN}
-        settings = {**columns, **settings}
-    run.train("classify", value, settings)
+        columns = {"text": texts, "label": labels}
+        columns |= {} if weights is None else {"weight": weights}
+        value = _write_labelled(run, columns)
+        names = {f"{name}_column": name for name in columns}
+        settings = {**names, "label_separator": _BETWEEN, **settings}
+    run.train("classify", value, settings, "texts")
     return Texts.load(run.path, run)
 
 
-class Texts:
+class Texts(Result):
     """A trained classifier of texts.
 
     Attributes:
@@ -77,6 +85,10 @@ class Texts:
     @classmethod
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Texts:
         """Load the classifier of a workdir, or of a file of fastText (.bin or .ftz).
+
+        Args:
+            path: The workdir or the file.
+            run: The run of the workdir, if it is open already.
 
         Raises:
             ValueError: The file is no classifier, or the workdir has none.
@@ -226,11 +238,6 @@ class Texts:
         path_of_run = self._run.path
         export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
 
-    @property
-    def workdir(self) -> str | None:
-        """The folder of the run; None for a file of fastText."""
-        return os.fspath(self._run.path) if self._run else None
-
     def __repr__(self) -> str:
         return f"<Texts: {len(self.labels):,} labels>"
 
@@ -261,23 +268,31 @@ def _load_fasttext(path: str) -> tuple[list[str], Callable[[list[bytes]], Iterat
     return labels, score
 
 
-def _write_labelled(run: Run, texts: Any, labels: Iterable[Any]) -> str:
-    """Write texts and their labels to a file in the workdir, and return its path."""
+def _write_labelled(run: Run, columns: dict[str, Iterable[Any]]) -> str:
+    """Write texts, their labels, and weights if there are any, to a file; return its path.
+
+    Args:
+        run: The file is in its workdir.
+        columns: The texts under `text`, the labels under `label`, the weights under `weight`.
+    """
+    texts = columns["text"]
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"texts is {type(texts).__name__}; give a list of texts beside labels")
     path, missing, count = run.path / "texts.csv", object(), -1
     with run.writing(path.name) as file:
         rows = csv.writer(file)
-        rows.writerow(["text", "label"])
-        for count, (text, label) in enumerate(
-            itertools.zip_longest(texts, labels, fillvalue=missing)
-        ):
-            if text is missing or label is missing:
-                fewer = "texts" if text is missing else "labels"
-                raise ValueError(f"{fewer} has only {count} items; give a label for each text")
+        rows.writerow(columns)
+        for count, row in enumerate(itertools.zip_longest(*columns.values(), fillvalue=missing)):
+            for name, cell in zip(columns, row, strict=True):
+                if cell is missing:
+                    raise ValueError(f"{name}s has only {count} items; give one for each text")
+            text, label, *weight = row
             if not isinstance(text, str):
                 raise ValueError(f"texts[{count}] is {type(text).__name__}, and not a text")
-            rows.writerow([text, _BETWEEN.join(_listed(label, f"labels[{count}]"))])
+            if weight and not 0 <= float(weight[0]) <= MOST_WEIGHT:
+                remedy = f"give a number from 0 to {MOST_WEIGHT:,.0f}"
+                raise UsageError(f"weights[{count}]={weight[0]}: {remedy}")
+            rows.writerow([text, _BETWEEN.join(_listed(label, f"labels[{count}]")), *weight])
         if count < 0:
             raise ValueError("texts has no text; give at least one")
     return os.fspath(path)

@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
@@ -28,8 +28,11 @@ from .settings.setting import fault
 from .system.files import replacing
 from .text.corpus import MissingError
 from .text.fasttext import model_file
-from .text.phrase_table import join_words
+from .text.vocabulary import join_words
 from .types import WordVectors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The file of a workdir with the texts that a program gave.
 _TEXTS = "texts.txt"
@@ -39,12 +42,12 @@ _OF_COMMANDS = frozenset({"task", "workdir", "corpus", "plan_only", "data_dir"})
 # Settings that people change most, which a signature names first.
 _FIRST = frozenset({"dim", "epochs", "learning_rate", "loss", "min_count", "seed", "window"})
 _PREFIX = "lexrow-"
-# By task, the module and the class of what a program gets.
+# By task, the class of what a program gets.
 _KINDS = {
-    "words": ("words", "Words"),
-    "classify": ("texts", "Texts"),
-    "recommend": ("items", "Items"),
-    "language_model": ("language", "Language"),
+    "words": "Words",
+    "classify": "Texts",
+    "recommend": "Items",
+    "language_model": "Language",
 }
 _KEPT: list[Run] = []  # until the end of the process, as a message names their folders
 
@@ -82,6 +85,12 @@ class Run:
         self.path = Path(path or tempfile.mkdtemp(prefix=_PREFIX))
         if path is None:
             weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def __reduce__(self) -> tuple:
+        """Return what pickle needs: the files that a trained model is loaded from."""
+        paths = self.workdir.model_files()
+        files = {os.fspath(path.relative_to(self.path)): path.read_bytes() for path in paths}
+        return _with_files, (files,)
 
     @property
     def workdir(self) -> Workdir:
@@ -180,12 +189,15 @@ class Run:
             check_fixed(kept, dataclasses.replace(config, run=run))
         return config
 
-    def train(self, task: str, corpus: str, settings: Mapping[str, Any]) -> None:
+    def train(
+        self, task: str, corpus: str, settings: Mapping[str, Any], argument: str = "corpus"
+    ) -> None:
         """Train a task in this workdir, from its newest checkpoint if it has one.
 
         Args:
             corpus: Value of --corpus.
             settings: Flag name -> value.
+            argument: How messages name a corpus that `writing` wrote.
 
         Raises:
             ValueError: A setting is not possible, or the corpus cannot be used.
@@ -193,7 +205,8 @@ class Run:
             KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
         """
         config = self.settings(task, settings, corpus)
-        with argument_names():
+        names = {f"corpus={corpus}": argument, corpus: argument}
+        with argument_names(names if Path(corpus).parent == self.path else {}):
             start_tensorflow()
             from .training.run import train_and_evaluate
 
@@ -203,6 +216,51 @@ class Run:
                 _KEPT.append(self)
                 kept = f"what was trained is kept: lexrow.load({str(self.path)!r})"
                 raise KeyboardInterrupt(kept) from error
+
+
+def _with_files(files: Mapping[str, bytes]) -> Run:
+    """Return a run in a temporary workdir of these files, by their paths in it."""
+    run = Run(None)
+    for name, content in files.items():
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).write_bytes(content)
+    return run
+
+
+def _load_run(kind: type, run: Run) -> Any:
+    """Return what a program gets of a run, such as `Words`."""
+    return kind.load(run.path, run)  # type: ignore[attr-defined]
+
+
+class Result:
+    """A trained model: the run that made it, and its pictures."""
+
+    _run: Run | None
+
+    @property
+    def workdir(self) -> str | None:
+        """The folder of the run; None for a file of another library."""
+        return os.fspath(self._run.path) if self._run else None
+
+    def __reduce__(self) -> tuple:
+        if self._run is None:
+            raise TypeError("this is a file of another library; load it where it is used")
+        return _load_run, (type(self), self._run)
+
+    def report(self) -> Figure:
+        """Draw the loss, the scores, the speed and the learning rate of the run over its steps.
+
+        It needs matplotlib; `figure.savefig("run.png")` writes what it returns.
+
+        Raises:
+            ValueError: The run has no metrics, as that of a file of another library.
+            ImportError: matplotlib is not installed.
+        """
+        from .tasks.pictures import report
+
+        if self._run is None:
+            raise ValueError("this is a file, and its training is not known; train or load a run")
+        return report(self._run.workdir.metrics, repr(self))
 
 
 def start_tensorflow() -> None:
@@ -281,12 +339,11 @@ def load(path: str | os.PathLike[str]) -> Any:
         kind = read_settings(path).get("task", "words")
     else:
         kind = "classify" if model_file.is_classifier(path) else "words"
-    module, name = _KINDS[kind]
-    return getattr(importlib.import_module(f".{module}", __package__), name).load(path)
+    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path)
 
 
 def _line(item: Any, is_tokens: bool, name: str) -> str:
-    """Return a text, or the tokens of one, as a line of a file; raise ValueError for others."""
+    """Return a text as a line, or its tokens with `_` for blanks in them; else raise ValueError."""
     if not is_tokens and isinstance(item, str):
         return " ".join(item.splitlines()) + "\n"
     is_list = isinstance(item, Sequence) and not isinstance(item, str | bytes)

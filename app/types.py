@@ -69,16 +69,16 @@ class LocatedData(NamedTuple):
 class UniqueIds(NamedTuple):
     """Ids to look up that are known to be unique, padded to a static size.
 
-    The ids may be in groups, one group after the other. The rows of the groups are read,
+    The ids may be in partitions, one after the other. The rows of the partitions are read,
     differentiated and updated side by side, on several cores.
 
     Attributes:
         ids_N: Unique ids, then padding.
-        counts_G: The number of ids in each group, (G,) int32 in host memory.
+        counts_P: The number of ids in each partition, (P,) int32 in host memory.
     """
 
     ids_N: Any
-    counts_G: Any
+    counts_P: Any
 
 
 class Rows(NamedTuple):
@@ -89,14 +89,14 @@ class Rows(NamedTuple):
         inverse_N: The index of each id among the unique ids, int32: the row of the n-th id is
             `values_UD[inverse_N[n]]`. None for `UniqueIds`.
         ids_U: The unique ids; None where no model needs them.
-        groups: The rows of each group of ids, if a model gives a list of groups or `UniqueIds` in
-            groups, and these are several lookups. The other attributes are None then.
+        partitions: The rows of each partition of ids, if a model gives ids in partitions, and these
+            are several lookups. The other attributes are None then.
     """
 
     values_UD: Any
     inverse_N: Any
     ids_U: Any = None
-    groups: Sequence[Rows] = ()
+    partitions: Sequence[Rows] = ()
 
 
 class NgramRule(NamedTuple):

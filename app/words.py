@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from .errors import UnknownNameError
+from .errors import UnknownNameError, UsageError
 from .evaluation import lexicon, nearest_words, score_report
 from .evaluation.benchmarks import Score
 from .settings import CorpusConfig
 from .text import vector_files
-from .text.phrase_table import join_words
-from .text.unicode_rules import normalize
-from .trained import Run, argument_names, export, takes_settings
+from .text.unicode_rules import normal_form, normalize
+from .text.vocabulary import join_words
+from .trained import Result, Run, argument_names, export, takes_settings
 from .types import WordVectors
 
 if TYPE_CHECKING:
     import pandas as pd
     from gensim.models import KeyedVectors
+    from matplotlib.axes import Axes
 
     from .text.tokenize import Tokenizer
 
@@ -61,7 +62,7 @@ def train_words(
     return Words.load(run.path, run)
 
 
-class Words:
+class Words(Result):
     """Words and their vectors, most frequent word first.
 
     Attributes:
@@ -70,13 +71,25 @@ class Words:
         counts: Occurrences in the training text, (V,) int64; None if they are not known.
     """
 
-    def __init__(self, vectors: WordVectors, run: Run | None = None):
-        self._all, self._run = vectors, run
+    def __init__(self, vectors: WordVectors, run: Run | None = None, tokenizer: str = "whitespace"):
+        self._run = run
+        self._corpus = run.config.corpus if run else CorpusConfig(tokenizer=tokenizer)
+        self._all = vectors if run else vectors._replace(form=normal_form(self._corpus))
         self.tokens, self.vectors, self.counts = vectors.tokens, vectors.matrix, vectors.counts
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Words:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        run: Run | None = None,
+        tokenizer: str = "whitespace",
+    ) -> Words:
         """Load the words of a workdir, or of a file of word2vec, GloVe or fastText.
+
+        Args:
+            path: The workdir or the file.
+            run: The run of the workdir, if it is open already.
+            tokenizer: How texts are split for the vectors of a file: `whitespace` or `unicode`.
 
         Raises:
             ValueError: The file cannot be read, or the workdir has no run.
@@ -84,15 +97,13 @@ class Words:
         """
         with argument_names():
             if not os.path.isdir(path):
-                return cls(vector_files.read(os.fspath(path)))
+                return cls(vector_files.read(os.fspath(path)), tokenizer=tokenizer)
             from .tasks import trained_vectors
 
-            return cls(trained_vectors.load(os.fspath(path)), run or Run(path))
-
-    @property
-    def workdir(self) -> str | None:
-        """The folder of the run; None for vectors of a file."""
-        return os.fspath(self._run.path) if self._run else None
+            found, run = trained_vectors.load(os.fspath(path)), run or Run(path)
+            if run.config.run.task == "recommend":
+                raise UsageError(f"{path}: a recommender, which has no words; name another run")
+            return cls(found, run)
 
     def __len__(self) -> int:
         """Return the number of words."""
@@ -115,6 +126,11 @@ class Words:
         names = [word] if isinstance(word, str) else list(word)
         vectors_ND = self._lookup(names)
         return vectors_ND[0] if isinstance(word, str) else vectors_ND
+
+    def __reduce__(self) -> tuple:
+        if self._run is None:
+            return Words, (self._all, None, self._corpus.tokenizer)
+        return super().__reduce__()
 
     def __repr__(self) -> str:
         return f"<Words: {len(self):,} words, {self.vectors.shape[1]} columns>"
@@ -294,6 +310,30 @@ class Words:
 
         return pd.DataFrame(self.vectors, index=pd.Index(self.tokens, name="token"))
 
+    def plot(self, words: Sequence[str], ax: Axes | None = None) -> Axes:
+        """Draw words as points in the plane, by the two main components of their vectors.
+
+        The components are those of the given words alone (PCA). It needs matplotlib.
+
+        Args:
+            words: At least two words.
+            ax: The axes of matplotlib to draw in; None makes a new figure.
+
+        Raises:
+            KeyError: A word has no vector; the message names similar words.
+            ImportError: matplotlib is not installed.
+
+        Example:
+            >>> ax = words.plot(["king", "queen", "man", "woman"])
+            >>> [text.get_text() for text in ax.texts]
+            ['king', 'queen', 'man', 'woman']
+        """
+        from .tasks.pictures import plot_rows
+
+        if isinstance(words, str) or len(words) < 2:
+            raise ValueError(f"words is {words!r}; give a list of at least two words")
+        return plot_rows(words, self[words], ax)
+
     def train(self, corpus: Any, epochs: int = 1, **settings: Any) -> Words:
         """Train on with more text, whose new words get vectors, too; return the words then.
 
@@ -321,8 +361,7 @@ class Words:
         """The function that splits texts."""
         from .text.tokenize import make_tokenizer  # it imports TensorFlow
 
-        config = self._run.config.corpus if self._run else CorpusConfig()
-        return make_tokenizer(config)
+        return make_tokenizer(self._corpus)
 
     def _tokenize(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the tokens of each text."""

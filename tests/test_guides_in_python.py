@@ -100,7 +100,7 @@ def assert_agrees(shown: str, printed: str) -> None:
 
 def blocks_of(text: str) -> list[re.Match]:
     """Return the blocks of the program of a guide: its first part, and others that print."""
-    end = text.find("\n## In the shell")
+    end = f"{text}\n## In the shell".find("\n## In the shell")
     return [one for one in BLOCKS.finditer(text) if one[2] is not None or one.start() < end]
 
 

@@ -31,6 +31,7 @@ LAYERS = (
     {"cli"},
     {"trained"},
     {"words", "texts", "items", "language"},
+    {""},  # the package itself, which gives the names of those
     {"sklearn"},
     {"__main__", *COMMANDS},
 )

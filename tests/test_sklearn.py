@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import pathlib
 import pickle
 import re
 import sys
+import tempfile
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone
@@ -17,6 +20,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import estimator_checks
 
 from app.exporting import fasttext_bin, word2vec
@@ -74,10 +78,15 @@ def test_a_classifier(fitted):
 
 
 @pytest.mark.slow
-def test_a_fitted_classifier_is_pickled(fitted):
+def test_a_fitted_classifier_is_pickled(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     texts, _ = make_texts()
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.predict_proba(texts), fitted.predict_proba(texts))
+    assert len([*tmp_path.iterdir()]) == 1
+    del again
+    gc.collect()
+    assert not [*tmp_path.iterdir()]
     assert clone(fitted).get_params() == fitted.get_params()
     with pytest.raises(NotFittedError):
         clone(fitted).predict(texts)
@@ -130,13 +139,15 @@ def test_weights_of_texts():
         (["one", "two"], ["a"], None, "X has 2 texts, y the shape"),
         (["one", "two"], ["a", "a"], None, "y has 1 class"),
         (["one", "two"], [0.5, 0.1], None, "Unknown label type"),
+        (["one", "two"], [["a"], ["a", "b"]], None, "MultiLabelBinarizer"),
+        (["one", "two"], np.eye(3, dtype=int), None, "^X has 2 texts, y the shape"),
         (["one", "two"], ["a", "b"], [-1, 1], "egative"),
         (["one", "two"], ["a", "b"], [np.nan, 1], "NaN"),
         (
             ["one", "two"],
             ["a", "b"],
             [1, 1e38],
-            r"^sample_weight\[1\]=1e\+38; give at most 1,000,0",
+            r"^sample_weight\[1\]=1e\+38: give a number from 0 to 1,000,000$",
         ),
         (["one", "two"], ["a", "b"], [1, 0], "^sample_weight: .* fewer than two labels"),
         (["", " "], ["a", "b"], None, "^X: no text has a word; give texts of words$"),
@@ -171,7 +182,7 @@ def test_texts_without_enough_words():
         ({"settings": [1]}, "^settings=.1.: give a dictionary"),
         *(
             ({"settings": {name: 1}}, f"^settings: TextClassifier sets '{name}' itself")
-            for name in ("dim", "seed", "text_column", "corpus", "workdir", "plan_only")
+            for name in ("dim", "seed", "text_column", "corpus", "workdir", "learning_rate")
         ),
     ],
 )
@@ -188,6 +199,23 @@ def test_any_random_state_of_scikit_learn():
     _, one, same, other = (model.predict_proba(texts) for model in models)
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
+def test_several_labels_of_a_text(kind):
+    draw = np.random.default_rng(0)
+    texts = [" ".join(draw.choice(list("abcdef"), 4)) for _ in range(600)]
+    names = MultiLabelBinarizer().fit([["a", "b", "c", "none"]])
+    y = names.transform([sorted(set(text) & set("abc")) for text in texts])
+    model = TextClassifier(epochs=40, **SMALL).fit(texts, kind(y))
+    found = model.predict(texts)
+    assert (found == y).mean() > 0.99 and model.score(texts, y) > 0.97
+    assert not y[:, 3].any() and not (y.any(axis=1)).all()  # an unused label, a text without any
+    assert model.predict_proba(["a"]).shape == (1, 4)
+    assert model.classes_.tolist() == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="^loss='softmax' gives a text one label"):
+        TextClassifier(loss="softmax", **SMALL).fit(texts, y)
 
 
 def test_vectors_that_cannot_be_used(tmp_path):
@@ -252,10 +280,11 @@ def test_the_example_of_the_guide(capsys):
 
 
 @pytest.mark.slow
-def test_a_grid_search():
+@pytest.mark.parametrize("jobs", [None, 2])
+def test_a_grid_search(jobs, caplog):
     texts, labels = make_texts()
-    search = GridSearchCV(
-        TextClassifier(epochs=20, learning_rate=0.5, **SMALL), {"dim": [4, 8]}, cv=2
-    )
-    search.fit(texts, labels)
+    grid = {"dim": [4, 8], "loss": ["softmax", "one_vs_all"], "word_ngrams": [1, 2]}
+    model = TextClassifier(epochs=20, learning_rate=0.5, **SMALL)
+    search = GridSearchCV(model, grid, cv=2, n_jobs=jobs).fit(texts, labels)
     assert search.best_score_ > 0.9 and search.best_params_["dim"] in (4, 8)
+    assert caplog.text == ""  # TensorFlow warns of functions that are traced again and again

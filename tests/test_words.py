@@ -171,3 +171,24 @@ def test_importing_starts_no_tensorflow(name, others):
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
     assert not set(printed.split()) & {"tensorflow", *others}
+
+
+def test_plain_vectors_need_no_tensorflow(trained, tmp_path):
+    file = tmp_path / "vectors.bin"
+    trained.export(file, format="word2vec_binary")
+    answers = [trained.most_similar("b", topn=3)] * 2
+    code = f"""
+import runpy, sys
+sys.modules["tensorflow"] = None  # an import fails
+import app
+print([app.load(path).most_similar("b", topn=3) for path in ({trained.workdir!r}, {str(file)!r})])
+sys.argv = ["neighbors", "--workdir={trained.workdir}", "b"]
+runpy.run_module("app.neighbors", run_name="__main__")
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.splitlines()
+    for found, expected in zip(eval(printed[0]), answers, strict=True):
+        assert [word for word, _ in found] == [word for word, _ in expected]
+        np.testing.assert_allclose([c for _, c in found], [c for _, c in expected], rtol=1e-6)
+    assert printed[1] == "b"

@@ -130,7 +130,7 @@ def _adaptive_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
 LOSSES: dict[str, Callable[[ModelConfig, OutputSpec], Loss]] = {
     "negative_sampling": lambda settings, spec: NegativeSampling(
         *(spec.counts_V, spec.columns, settings.negative_power),
-        *(settings.centres_of_group, settings.samples_of_group, settings.negatives),
+        *(settings.pool_centres, settings.pool_samples, settings.negatives),
     ),
     "sampled_softmax": lambda settings, spec: SampledSoftmax(
         spec.counts_V, spec.columns, settings.samples, settings.sampler

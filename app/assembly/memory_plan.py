@@ -76,9 +76,7 @@ def plan(
     others: Sequence[Item] = (),
     rows: Mapping[str, int] = {},
 ) -> Plan:
-    """Plan the memory of a run before a table is made; raise UsageError if it is not enough.
-
-    For --table=host with --hot_rows=auto, the plan has as many hot rows as fit.
+    """Plan the memory of a run, before a table is made; --hot_rows=auto is as many as fit.
 
     Args:
         batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
@@ -88,11 +86,8 @@ def plan(
         others: Other memory of the task.
         rows: The rows of tables that get fewer than the model asks for, by name.
 
-    Returns:
-        The plan.
-
     Raises:
-        UsageError: The memory is not enough. The message names flags that would help.
+        UsageError: The memory is not enough; the message names flags that would help.
     """
     program = Item("program, graph and text", "", memory.HOST, machine.resident_bytes() + _RUN)
     free, micro_batches = free_memory(config.table, devices), config.input.micro_batches or 1
@@ -123,18 +118,13 @@ def plan(
         chosen = plan_tables(specs, config, devices, rest)
         if config.table.table != "host" or too_much(chosen.items, free):
             return chosen
-        most, hot_rows = max(spec.rows for spec in specs.values()), config.table.hot_rows
-        counts = range(most + 1) if hot_rows == "auto" else [int(hot_rows)]
         cached = functools.partial(plan_tables, specs, config, devices, rest, lookups())
-        return cached(_largest(counts, lambda hot: not too_much(cached(hot).items, free)))
+        return _fit_hot_rows(cached, specs, config.table.hot_rows, free)
 
     chosen = plan_with(config)
     if too_much(chosen.items, free):
-        values, remedies = by_name(config), []
-        for changes in _smaller(config):
-            if not too_much(plan_with(from_names(values | changes)).items, free):
-                remedies.append(" ".join(f"--{name}={value}" for name, value in changes.items()))
-        raise memory.refusal(chosen.items, free, remedies or [_advice(config)])
+        remedies = _remedies(config, lambda other: not too_much(plan_with(other).items, free))
+        raise memory.refusal(chosen.items, free, remedies)
     return chosen
 
 
@@ -192,6 +182,26 @@ def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, in
     if config.table.table == "host":
         return {FILE if config.table.table_file else memory.HOST: spec.rows}
     return {devices[spec.device]: spec.rows}
+
+
+def _fit_hot_rows(
+    plan_cached: Callable[[int], Plan],
+    specs: Mapping[str, TableSpec],
+    hot_rows: str,
+    free: Mapping[str, int],
+) -> Plan:
+    """Return the plan with the rows of --hot_rows on the device; `auto` is all that fit."""
+    most = max(spec.rows for spec in specs.values())
+    counts = range(most + 1) if hot_rows == "auto" else [int(hot_rows)]
+    return plan_cached(_largest(counts, lambda hot: not too_much(plan_cached(hot).items, free)))
+
+
+def _remedies(config: Config, fits: Callable[[Config], bool]) -> list[str]:
+    """Return the changes of flags with which a run fits into memory, or else other advice."""
+    values = by_name(config)
+    changes = [one for one in _smaller(config) if fits(from_names(values | one))]
+    shown = [" ".join(f"--{name}={value}" for name, value in one.items()) for one in changes]
+    return shown or [_advice(config)]
 
 
 def _smaller(config: Config) -> list[dict[str, Any]]:

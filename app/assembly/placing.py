@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..checkpoints.checkpoint import Checkpoints, Position
+from ..checkpoints.checkpoint import Position
+from ..checkpoints.table_checkpoints import Checkpoints
 from ..checkpoints.workdir import Workdir
 from ..models.base import Model
 from ..settings import Config

@@ -1,6 +1,7 @@
-"""Checkpoints of a run: its tables with their slots, and its position.
+"""The checkpoints of a run, newest first, and the position of each.
 
-A checkpoint is a folder `step-<number>` that appears as a whole or not at all.
+A checkpoint is a folder `step-<number>` that appears as a whole or not at all. `table_checkpoints`
+writes and loads its tables.
 """
 
 from __future__ import annotations
@@ -8,28 +9,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import tensorflow as tf
 from absl import logging
 
 from ..errors import DamagedError, RunError
 from ..settings import RunConfig
 from ..system.checked_files import COUNT, list_folder, read_json, reading
-from ..system.files import remove_folder, replacing, replacing_folder, system_error
-from ..tables.base import Checkpointable, Table
-from ..tables.device import named_variables
+from ..system.files import replacing
 from . import stored
 from .workdir import Workdir, read_settings
 
 T = TypeVar("T")
 
 POSITION_FILE = "state.json"
-
-_WRITES = "writes"  # the variable that counts the writes of a table with stochastic rounding
 
 
 @dataclasses.dataclass
@@ -119,177 +114,6 @@ def write_position(path: Path, position: Position) -> None:
             temporary.write_text(text)
 
 
-class Checkpoints:
-    """The checkpoints of a run in one folder.
-
-    TensorFlow saves the variables of tables. A `tables.base.Checkpointable` saves the rest itself.
-
-    Args:
-        folder: The folder of the checkpoints.
-        tables: The tables of the run, and other state that is `Checkpointable`, by name.
-        keep: How many of the newest checkpoints are kept.
-    """
-
-    def __init__(self, folder: Path, tables: Mapping[str, Table], keep: int = 1):
-        self._folder, self._tables, self._keep = folder, tables, keep
-        self._stateful = {n: part for n, part in tables.items() if isinstance(part, Checkpointable)}
-
-    def newest(self) -> Position | None:
-        """Return the position of the newest checkpoint, or None (see `newest_position`)."""
-        return newest_position(self._folder)
-
-    def check_room(self) -> None:
-        """Check that the disk has room for the variables of the next checkpoint.
-
-        Raises:
-            RunError: It has not.
-        """
-        tables = _saved_by_tensorflow(self._tables).values()
-        variables = (variable for table in tables for _, variable in named_variables(table))
-        needed = sum(item.shape.num_elements() * item.dtype.size for item in variables)
-        free = shutil.disk_usage(next(path for path in self._folder.parents if path.exists())).free
-        if free < needed:
-            raise RunError(
-                f"{self._folder}: a checkpoint takes {needed:,} bytes, and the disk has {free:,}, "
-                "so nothing is trained; free the disk, or give a --workdir on another disk"
-            )
-
-    def save(self, position: Position) -> None:
-        """Write a checkpoint, and remove the oldest ones.
-
-        If there is a checkpoint of this step, only its position is replaced, and the path of a
-        table file that was moved; nothing is removed then.
-
-        Args:
-            position: How far the run has come.
-
-        Raises:
-            RunError: The checkpoint cannot be written. The others are unchanged.
-        """
-        path = self._folder / f"step-{position.step:012d}"
-        if path.exists():
-            stored.update_layouts(path, self._tables)
-            write_position(path, position)
-            self._commit(path)  # a kill may have come before this
-            return
-        with replacing_folder(path, POSITION_FILE) as temporary:
-            try:
-                saver = tf.train.Checkpoint(**_saved_by_tensorflow(self._tables))
-                saver.write(str(temporary / stored.PREFIX))
-                for name, table in self._stateful.items():
-                    (temporary / name).mkdir()
-                    table.snapshot(temporary / name)
-            except tf.errors.OpError as error:
-                raise system_error(error.message) from error
-            stored.write_layouts(temporary, self._tables)
-            write_position(temporary, position)
-        for old in list_checkpoints(self._folder)[self._keep :]:
-            remove_folder(old)
-        self._commit(path)
-
-    def remove_after(self, step: int) -> None:
-        """Remove the checkpoints of steps after the given one.
-
-        Args:
-            step: The last step whose checkpoint stays. The run is repeated from there.
-        """
-        for path in list_checkpoints(self._folder):
-            if int(path.name.removeprefix("step-")) > step:
-                remove_folder(path)
-
-    def _commit(self, newest: Path) -> None:
-        """Give each table that the newest checkpoint holds the folders of its kept snapshots."""
-        for name, table in self._stateful.items():
-            if (newest / name).is_dir():  # else it was saved by another kind of table
-                folders = [path / name for path in list_checkpoints(self._folder)]
-                table.commit([folder for folder in folders if folder.is_dir()])
-
-    def restore(self, rename_damaged: bool = True) -> Position | None:
-        """Load the newest checkpoint that is not damaged into the tables.
-
-        The rows of another kind of table are converted, if they have ids. A damaged checkpoint is
-        skipped with a warning. Nothing in the folder is changed before a checkpoint is loaded.
-
-        Args:
-            rename_damaged: Whether to then rename the damaged ones; one process of a run does.
-
-        Returns:
-            The position of the checkpoint, or None if there is no checkpoint at all.
-
-        Raises:
-            RunError: All are damaged, one cannot be read or renamed, or it does not fit the tables.
-        """
-        position, damaged = _newest(self._folder, self._load)
-        for path in damaged if rename_damaged else ():
-            aside = path.with_name(f"damaged-{path.name}")
-            remove_folder(aside)
-            try:
-                path.rename(aside)
-            except OSError as error:
-                raise RunError(f"cannot rename {path}: {error.strerror}; remove it") from error
-        return position
-
-    def read(self) -> Position:
-        """Load the newest checkpoint like `restore`, but change nothing in the folder.
-
-        The tables may lack their slots.
-
-        Raises:
-            RunError: There is no checkpoint that can be loaded.
-        """
-        return read_newest(self._folder, self._load)
-
-    def _load(self, path: Path) -> Position:
-        """Load one checkpoint, convert tables of another kind, and return the position."""
-        position = read_position(path)
-        same_layout = {}
-        for name, table in self._tables.items():
-            before, now = stored.read_layout(path, name), table.layout()
-            if stored.is_same_layout(before, now):
-                same_layout[name] = table
-            else:
-                stored.convert(path, name, table)
-                kinds = before["kind"], now["kind"]
-                logging.info("%s: table %r of kind %s becomes one of kind %s", path, name, *kinds)
-        saved = stored.Bundle(path)
-        with_variables = _saved_by_tensorflow(same_layout)
-        _check_variables(path, saved, with_variables)
-        saved.restore(tf.train.Checkpoint(**with_variables))
-        for name in self._stateful.keys() & same_layout.keys():
-            self._stateful[name].restore(path / name)
-        return position
-
-
-def _check_variables(path: Path, saved: stored.Bundle, tables: Mapping[str, Table]) -> None:
-    """Raise RunError unless a checkpoint has every variable of tables, of equal shape and dtype.
-
-    A table that was rounded to the nearest number has no count of writes: set the count to 0.
-    """
-    for name, table in tables.items():
-        for attributes, variable in named_variables(table):
-            key = "/".join((name, *attributes, stored.VALUE))
-            slot = attributes[-2] if "slots" in attributes else ""
-            if key not in saved.shapes:
-                if attributes[-1] != _WRITES:
-                    raise RunError(stored.absence(path, name, slot))
-                variable.assign(tf.zeros_like(variable))
-                continue
-            stored_as = tuple(saved.shapes[key]), saved.dtypes[key].name
-            asked_for = tuple(variable.shape), variable.dtype.name
-            if stored_as != asked_for:
-                of_slot = f"slot {slot!r} of " if slot else ""
-                raise RunError(
-                    f"{path} holds {of_slot}table {name!r} with shape {stored_as[0]} of "
-                    f"{stored_as[1]}, where {asked_for[0]} of {asked_for[1]} is asked for; give "
-                    "the flags and the vocabulary that it was made with, or train in a new workdir"
-                )
-
-
-def _saved_by_tensorflow(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """Return the tables that are not dynamic; a dynamic table saves all of itself."""
-    return {n: table for n, table in tables.items() if table.layout()["kind"] != "dynamic"}
-
-
 def list_checkpoints(folder: Path) -> list[Path]:
     """Return the folders of the checkpoints in a folder, newest first.
 
@@ -316,7 +140,7 @@ def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
     Raises:
         RunError: There is no such checkpoint, or one cannot be read.
     """
-    result, _ = _newest(folder, read)
+    result, _ = find_newest(folder, read)
     if result is None:
         remedy = "run `lexrow train` with this workdir first"
         raise RunError(f"{folder}: there is no checkpoint; {remedy}")
@@ -332,7 +156,7 @@ def newest_position(folder: Path) -> Position | None:
     Raises:
         RunError: A checkpoint cannot be read.
     """
-    return _newest(folder, read_position, is_quiet=True)[0]
+    return find_newest(folder, read_position, is_quiet=True)[0]
 
 
 def is_finished(workdir: Workdir, asked: RunConfig | None = None) -> bool:
@@ -369,10 +193,10 @@ def count_newest_rows(folder: Path, name: str) -> int | None:
     Raises:
         RunError: A checkpoint cannot be read, or has no such rows by id.
     """
-    return _newest(folder, lambda path: stored.count_rows(path, name), is_quiet=True)[0]
+    return find_newest(folder, lambda path: stored.count_rows(path, name), is_quiet=True)[0]
 
 
-def _newest(
+def find_newest(
     folder: Path, read: Callable[[Path], T], is_quiet: bool = False
 ) -> tuple[T | None, list[Path]]:
     """Return the result of `read` for the newest good checkpoint, and the newer, damaged ones.

@@ -14,11 +14,12 @@ from absl import logging
 from ..errors import RunError, UsageError
 from ..settings import RunConfig
 from ..system.checked_files import list_folder
+from ..tables.arrays import row_slices
 from ..tables.base import Table, TableSpec
 from ..tables.initial import initial_rows
-from ..tables.row_reads import row_slices
 from . import checkpoint, stored
-from .checkpoint import Checkpoints, Position, read_position
+from .checkpoint import Position, read_position
+from .table_checkpoints import Checkpoints
 from .workdir import Workdir, write_flags
 
 

@@ -42,6 +42,9 @@ class Workdir:
         self.users = self.path / "users.tsv"
         self.items = self.path / "items.tsv"
         self.known = self.path / "known.npz"
+        self.user_features = self.path / "user_features.tsv"
+        self.item_features = self.path / "item_features.tsv"
+        self.features = self.path / "features.npz"
         self.corpus = self._path("corpus.json")
         self.checkpoints = self._path("checkpoints")
         self.best = self.path / "best"
@@ -133,11 +136,20 @@ class Workdir:
                 "or folder"
             )
 
+    def model_files(self) -> list[Path]:
+        """Return the files that a trained model is loaded from, with its newest checkpoint."""
+        folders = (list_folder(folder, "step-") for folder in (self.checkpoints, self.best))
+        steps = [[path for path in found if path.name[5:].isdigit()][-1:] for found in folders]
+        inside = (path for newest in steps for step in newest for path in step.rglob("*"))
+        return [path for path in (*self._files(), *inside) if path.is_file()]
+
     def _files(self) -> tuple[Path, ...]:
         """Return the files that a run writes, and those of its texts; without the lock."""
         texts = (self.vocabulary, self.phrases, self.labels, self.ngrams)
         names = (*texts, self.users, self.items, self.known)
-        return (self.flags, *names, self.corpus, self.owner, self.metrics, *self.given)
+        features = (self.user_features, self.item_features, self.features)
+        others = (self.corpus, self.owner, self.metrics, *self.given)
+        return (self.flags, *names, *features, *others)
 
     def _folders(self) -> tuple[Path, ...]:
         """Return the folders that a run writes."""

@@ -19,6 +19,7 @@ from ..checkpoints import workdir
 from ..errors import NoEffectError, RunError, StoppedError, UsageError
 from ..settings import Config, checks, flag_values, flagfiles, setting
 from ..settings.foreign_names import GONE, meant
+from ..tasks import trained_vectors
 from ..text import vector_files
 from ..types import WordVectors
 from . import help_text, messages, startup
@@ -181,7 +182,7 @@ def parsed(needs_workdir: bool = True) -> Config:
 
 
 def define_vectors(compares: bool = True) -> None:
-    """Define the flags that choose the word vectors of a command.
+    """Define the flags of `vectors`: --workdir, --vectors, --restrict and, to compare, --case.
 
     Args:
         compares: Whether the command compares words, so that it has --case.
@@ -205,13 +206,11 @@ def vectors() -> WordVectors:
     given = flags.FLAGS
     if bool(given.workdir) == bool(given.vectors):
         raise UsageError("give either --workdir=DIR, of a trained run, or --vectors=FILE")
-    if not given.vectors or vector_files.needs_tensorflow(given.vectors):
+    kind = vector_files if given.vectors else trained_vectors
+    path = given.vectors or given.workdir
+    if kind.needs_tensorflow(path):
         startup.start_tensorflow()
-    if given.vectors:
-        return vector_files.read(given.vectors)
-    from ..tasks import trained_vectors
-
-    return trained_vectors.load(given.workdir)
+    return vector_files.read(path) if given.vectors else trained_vectors.load(path)
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:

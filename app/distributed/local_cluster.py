@@ -143,7 +143,8 @@ def _log_folder(workdir: str) -> Iterator[Path]:
     with place.lock():  # fails if another run uses the workdir
         folder.mkdir(exist_ok=True)
     yield folder
-    if made and list(place.path.iterdir()) == [folder]:
+    if made and {path.name for path in place.path.iterdir()} <= {folder.name, "lock"}:
         remove_folder(folder)
+        (place.path / "lock").unlink(missing_ok=True)
         for path in made[1:]:
             path.rmdir()

@@ -238,6 +238,9 @@ class LocalSteps:
 class Synchronizer:
     """Counts the steps of the replicas of one process, and exchanges their changes when due.
 
+    `Replicas` calls `begin` before the first step, `count` after each call of steps, and
+    `synchronize` at the end of an epoch.
+
     All processes count alike, so they exchange after the same call. Between two exchanges of all
     rows, the rows of the most frequent ids are exchanged alone, and with them all rows of smaller
     tables. There is at most one exchange after a call.

@@ -190,18 +190,6 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
     # The most operations of a call: the vectors of each step and their sizes.
     reserved = exchange.keys(2 * job.data.steps_per_batch)
 
-    def lookup_size(lookups: Sequence[Lookups]) -> tf.Tensor:
-        """Return the length of the packed vector of a step; rows that batches share count once.
-
-        `lookups` has those of each micro-batch of the step.
-        """
-        rows = {name: [of_batch[name].rows_U for of_batch in lookups] for name in lookups[0]}
-        unique_rows = [
-            rows_U[0] if len(rows_U) == 1 else unique(tf.concat(rows_U, axis=0))[0]
-            for rows_U in rows.values()
-        ]
-        return packed_size([tables[name].columns for name in rows], list(map(tf.size, unique_rows)))
-
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
         """Train the steps of a call in one replica, on its share of the micro-batches.
 
@@ -220,7 +208,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
             if gradients.is_streamed:
                 sizes += exchange.largest([_size_of(gradients)], next(keys))
             elif not sizes:  # the lookups of a call are known before its first step
-                sizes = exchange.largest(list(map(lookup_size, lookups)), next(keys))
+                sizes = exchange.largest([_lookup_size(tables, one) for one in lookups], next(keys))
             size = sizes[index]
             key = key_of_size(next(keys), size)
             vectors = exchange.gather(pack(gradients, flags_F, size), key)
@@ -237,6 +225,20 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
         return strategy.run(replica, args=(data_S, first, rate, flags_F))
 
     return train
+
+
+def _lookup_size(tables: Mapping[str, Table], lookups: Sequence[Lookups]) -> tf.Tensor:
+    """Return the length of the packed vector of a step; rows that batches share count once.
+
+    Args:
+        lookups: The lookups of each micro-batch of the step.
+    """
+    rows = {name: [of_batch[name].rows_U for of_batch in lookups] for name in lookups[0]}
+    unique_rows = [
+        rows_U[0] if len(rows_U) == 1 else unique(tf.concat(rows_U, axis=0))[0]
+        for rows_U in rows.values()
+    ]
+    return packed_size([tables[name].columns for name in rows], list(map(tf.size, unique_rows)))
 
 
 def packed_size(columns: Sequence[int], sizes: Sequence[tf.Tensor]) -> tf.Tensor:

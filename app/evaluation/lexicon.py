@@ -13,8 +13,8 @@ import numpy as np
 
 from ..errors import UsageError
 from ..system.console import show_progress
-from ..text.phrase_table import join_words
 from ..text.unicode_rules import FOLDED, normalize
+from ..text.vocabulary import join_words
 from ..types import NgramVectors, WordVectors
 
 # The values of --case, and their descriptions. Of spellings that are compared as equal the most

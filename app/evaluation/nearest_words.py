@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..text.phrase_table import JOINT, join_words
 from ..text.unicode_rules import FOLDED, normalize
+from ..text.vocabulary import JOINT, join_words
 from .lexicon import Lexicon, find_rows, nearest_rows, unit_vectors
 
 _NO_WORD = re.compile(r"^$|\s|[\ud800-\udfff]")  # nothing, white space, half a surrogate pair

@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from ..errors import UsageError
 from ..system.files import replacing_folder, system_error
-from ..text.phrase_table import JOINT
 from ..text.subwords import hash_strings
 from ..text.unicode_rules import normalize_strings
+from ..text.vocabulary import JOINT
 from ..types import NgramVectors, WordVectors
 from .row_blocks import unique_rows
 

@@ -37,18 +37,18 @@ _AHEAD = 4
 class Bags(NamedTuple):
     """The batch of a step: the features of B texts, at most N.
 
-    The unique ids of a step are in one or two groups, for as many cores (see `UniqueIds`). The mean
-    of the rows of a text's features is a sum of products with sparse matrices (B, U), one for each
-    group of U ids. A matrix has an entry for each feature of each text: how often the text has the
-    feature, as a share of all its features. Entries are in order, by text and then by id; the
-    groups follow one another, then padding.
+    The unique ids of a step are in one or two partitions, for as many cores (see `UniqueIds`). The
+    mean of the rows of a text's features is a sum of products with sparse matrices (B, U), one for
+    each partition of U ids. A matrix has an entry for each feature of each text: how often the text
+    has the feature, as a share of all its features. Entries are in order, by text and then by id;
+    the partitions follow one another, then padding.
 
     Attributes:
-        ids_N: The unique ids of words and n-grams, int32, group after group, each ascending; then
-            zeros.
-        counts_G2: The number of unique ids of each group, U, int32, at least 1; and its number of
-            entries.
-        entries_N2: The text of each entry, and the index of its id in its group, int32.
+        ids_N: The unique ids of words and n-grams, int32, partition after partition, each
+            ascending; then zeros.
+        counts_P2: The number of unique ids of each partition, U, int32, at least 1; and its number
+            of entries.
+        entries_N2: The text of each entry, and the index of its id in its partition, int32.
         shares_N: The share of each entry in the mean of its text, float32.
         labels_BM: Labels of each text, int32; 0 for padding.
         weights_BM: Weight of each label, float32; 0 for padding.
@@ -58,7 +58,7 @@ class Bags(NamedTuple):
     """
 
     ids_N: Any
-    counts_G2: Any
+    counts_P2: Any
     entries_N2: Any
     shares_N: Any
     labels_BM: Any
@@ -79,7 +79,7 @@ class Packing(NamedTuple):
         labels: M.
         micro: Number of micro-batches of a training step.
         has_shares: Whether the bags have `text_weights_B` and `shares_BM`.
-        groups: G, the number of groups of unique ids, 1 or 2.
+        partitions: P, the number of partitions of unique ids, 1 or 2.
     """
 
     steps: int
@@ -88,7 +88,7 @@ class Packing(NamedTuple):
     labels: int
     micro: int = 1
     has_shares: bool = False
-    groups: int = 1
+    partitions: int = 1
 
     def spec(self, of_call: bool = False) -> Bags:
         """Return the shapes and dtypes of one micro-batch, without a dimension of steps.
@@ -100,7 +100,7 @@ class Packing(NamedTuple):
         features, labels = [micro * self.features], [micro * self.bags, self.labels]
         parts = [
             (features, tf.int32),
-            ([micro * self.groups, 2], tf.int32),
+            ([micro * self.partitions, 2], tf.int32),
             ([*features, 2], tf.int32),
             (features, tf.float32),
             (labels, tf.int32),
@@ -141,9 +141,9 @@ def make_packing(
     steps = settings.steps_per_call * micro
     is_weighted = examples.weights_E is not None or examples.shares_N is not None
     has_shares = all_labels and is_weighted
-    # Two groups of rows keep two cores busy; a small step would have too many short operations.
-    groups = 2 if size > _SMALL and features.rows > 1 else 1
-    return Packing(steps, size, min(len(examples), bags), labels, micro, has_shares, groups)
+    # Two partitions of rows keep two cores busy; a small step would have too many short operations.
+    partitions = 2 if size > _SMALL and features.rows > 1 else 1
+    return Packing(steps, size, min(len(examples), bags), labels, micro, has_shares, partitions)
 
 
 def _fill_calls(sizes_E: np.ndarray, size: int, steps: int) -> int:
@@ -225,7 +225,7 @@ def make_batches(
         weights_C: Weight of each label, above 0.
     """
     weights_C, ahead = np.asarray(weights_C, np.float32), settings.prefetch
-    specs = given(shape.spec(of_call=True))
+    specs = present(shape.spec(of_call=True))
 
     @without_autograph
     def make_dataset(epochs: range, first: int) -> tf.data.Dataset:
@@ -239,7 +239,7 @@ def make_batches(
                 for number in range(first if epoch == epochs.start else 0, len(planned)):
                     draw = np.random.default_rng((seed, _LABEL, epoch, number))
                     how = examples, texts, shape, weights_C, planned[number], draw, index_V
-                    yield np.int64(epoch), *given(pack_call(*how))
+                    yield np.int64(epoch), *present(pack_call(*how))
 
         # In one thread: Python's threads would wait for one another.
         dataset = from_generator(calls, (tf.TensorSpec([], tf.int64), *specs), name="bags")
@@ -261,8 +261,8 @@ def make_batches(
     return epoch_batches
 
 
-def given(bags: Bags) -> list:
-    """Return the fields of bags that are not left out.
+def present(bags: Bags) -> list:
+    """Return the fields of bags that are not None, in order, as tf.data takes no None.
 
     Args:
         bags: Bags, or their specs.
@@ -294,7 +294,7 @@ def pack_call(
         *_pack_features(texts, shape, is_text_SB, examples_K, index_V),
         *_pack_labels(examples, shape, weights_C, is_text_SB, examples_K, draw),
     )
-    specs = given(shape.spec(of_call=True))
+    specs = present(shape.spec(of_call=True))
     return Bags(*(part.reshape(spec.shape) for part, spec in zip(parts, specs, strict=True)))
 
 
@@ -306,9 +306,9 @@ def _pack_features(
     index_V: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
     """Return the first four parts of `Bags` of S steps, (S, ...), of the texts at given places."""
-    steps, features, groups = len(is_text_SB), shape.features, shape.groups
+    steps, features, partitions = len(is_text_SB), shape.features, shape.partitions
     ids_SN = np.zeros((steps, features), np.int32)
-    counts_SG2 = np.zeros((steps, groups, 2), np.int32)
+    counts_SP2 = np.zeros((steps, partitions, 2), np.int32)
     entries_SN2 = np.empty((steps, features, 2), np.int32)
     shares_SN = np.empty((steps, features), np.float32)
     ends_S = np.cumsum(is_text_SB.sum(axis=1)).tolist()
@@ -319,23 +319,26 @@ def _pack_features(
         owners_N, index_N = intervals(starts_K, sizes_K)
         ids_N, count = texts.ids_F[index_N], len(index_N)
         unique_U = _unique(ids_N)
-        if len(unique_U) < groups:  # no group is empty; rows without an entry do not change
-            unique_U = np.union1d(unique_U, np.arange(groups, dtype=np.int32))
+        if len(unique_U) < partitions:  # no partition is empty; rows without an entry do not change
+            unique_U = np.union1d(unique_U, np.arange(partitions, dtype=np.int32))
         index_V[unique_U] = np.arange(len(unique_U), dtype=np.int32)
-        # Neighbours go to different groups: low ids are the most frequent ones.
-        ids_G = [unique_U[group::groups] for group in range(groups)]
+        # Neighbours go to different partitions: low ids are the most frequent ones.
+        ids_P = [unique_U[partition::partitions] for partition in range(partitions)]
         rows_N = index_V[ids_N]
-        rows_N, group_N = rows_N >> groups - 1, rows_N & groups - 1  # there are 1 or 2 groups
-        entries_G = [np.flatnonzero(group_N == group) for group in range(groups)]
-        counts_SG2[step] = [*zip(map(len, ids_G), map(len, entries_G), strict=True)]
-        ids_SN[step, : len(unique_U)] = np.concatenate(ids_G)
-        order_N, texts_K = np.concatenate(entries_G), np.flatnonzero(is_text_SB[step])
+        rows_N, partition_N = (
+            rows_N >> partitions - 1,
+            rows_N & partitions - 1,
+        )  # there are 1 or 2 partitions
+        entries_P = [np.flatnonzero(partition_N == partition) for partition in range(partitions)]
+        counts_SP2[step] = [*zip(map(len, ids_P), map(len, entries_P), strict=True)]
+        ids_SN[step, : len(unique_U)] = np.concatenate(ids_P)
+        order_N, texts_K = np.concatenate(entries_P), np.flatnonzero(is_text_SB[step])
         entries_SN2[step, :count, 0] = texts_K[owners_N[order_N]]
         entries_SN2[step, :count, 1] = rows_N[order_N]
         shares_SN[step, :count] = texts.shares_F[index_N[order_N]]
         entries_SN2[step, count:] = 0
         shares_SN[step, count:] = 0
-    return ids_SN, counts_SG2, entries_SN2, shares_SN
+    return ids_SN, counts_SP2, entries_SN2, shares_SN
 
 
 def _unique(ids_N: np.ndarray) -> np.ndarray:

@@ -15,11 +15,11 @@ from absl import logging
 from ..errors import UsageError
 from ..settings import CorpusConfig, InputConfig, VocabularyConfig
 from ..system.console import show_progress
-from ..text.phrase_table import JOINT, Phrases, PhraseTable, make_joiner
+from ..text.phrase_table import Phrases, PhraseTable, make_joiner
 from ..text.reading import Progress
 from ..text.teamwork import gather_arrays, join_tokens, split_tokens
 from ..text.tokenize import LONGEST_TOKEN, make_tokenizer, warn_about_long_tokens
-from ..text.vocabulary import EOS, UNK, Vocabulary
+from ..text.vocabulary import EOS, JOINT, UNK, Vocabulary
 from ..types import ALONE, Team
 from .blocks import (
     ALL,
@@ -43,7 +43,7 @@ def count_tokens(
     corpus: CorpusConfig,
     settings: InputConfig,
     memory_entries: int,
-    close: bool = False,
+    ends_documents: bool = False,
     progress: Progress | None = None,
     phrases: Phrases = (),
     team: Team = ALONE,
@@ -52,16 +52,15 @@ def count_tokens(
     """Read the files, and return the count of every token, and the number of all tokens.
 
     Counts are exact unless there are more than `memory_entries` unique tokens. Then the rarest
-    tokens are dropped during the pass, as in word2vec.c and gensim. This is logged, and so are
-    dropped long tokens and bytes that are not UTF-8. Dropped rare tokens are in the number of all
-    tokens, dropped long tokens are not. Progress is shown.
+    tokens are dropped during the pass, as in word2vec.c and gensim. Dropped tokens and bytes that
+    are not UTF-8 are logged. The number of all tokens has dropped rare ones, and no long ones.
 
     Each process of a team counts a share of the blocks, and all get the counts of one process. If
     tokens have to be dropped, each process counts all text, as which are dropped depends on the
     order of the text.
 
     Args:
-        close: Whether the end of each document that has a token counts as a token `<eos>`.
+        ends_documents: Whether the end of each document that has a token counts as a token `<eos>`.
         progress: State of the sources, by default a new one; updated during the pass.
         team: The processes that count the text together.
         kept: Gets the blocks that this process counts, and their tokens. It gives up if tokens are
@@ -79,19 +78,7 @@ def count_tokens(
         """Return the counts of a share of the text."""
         found = TokenCounts(memory_entries)
         blocks = _read_blocks(*source, count_block, share, found, "counting words")
-        for tokens_U, counts_U, tokens_M, splits_D, dropped in blocks:
-            numbers_U = found.add(tokens_U, counts_U)
-            starts = splits_D[:-1][splits_D[:-1] < splits_D[1:]]
-            found.too_long += int(dropped)
-            if close:
-                found.add(np.array([_END]), np.array([len(starts)]))
-            if kept is not None:
-                kept.add(numbers_U[tokens_M], starts)
-            found.prune()
-            if kept is not None and found.threshold:
-                kept.give_up()
-        if kept is not None:
-            kept.finish([*found.tally()])
+        _count_blocks(blocks, found, ends_documents, kept)
         return found
 
     if team is ALONE:
@@ -111,6 +98,28 @@ def count_tokens(
     if counts.total == 0:
         raise UsageError(f"--corpus={corpus.corpus}: no token in it; name files that hold text")
     return counts.tally(), counts.total
+
+
+def _count_blocks(
+    blocks: Iterator[tuple[np.ndarray, ...]],
+    counts: TokenCounts,
+    ends_documents: bool,
+    kept: KeptTokens | None,
+) -> None:
+    """Add the tokens of blocks, the results of `_read_blocks`, to `counts` and to `kept`."""
+    for tokens_U, counts_U, tokens_M, splits_D, dropped in blocks:
+        numbers_U = counts.add(tokens_U, counts_U)
+        starts = splits_D[:-1][splits_D[:-1] < splits_D[1:]]
+        counts.too_long += int(dropped)
+        if ends_documents:
+            counts.add(np.array([_END]), np.array([len(starts)]))
+        if kept is not None:
+            kept.add(numbers_U[tokens_M], starts)
+        counts.prune()
+        if kept is not None and counts.threshold:
+            kept.give_up()
+    if kept is not None:
+        kept.finish([*counts.tally()])
 
 
 def _read_blocks(
@@ -265,16 +274,16 @@ class TokenCounts:
 
 
 def select_tokens(
-    tally: dict[bytes, int], total: int, settings: VocabularyConfig, close: bool = False
+    tally: dict[bytes, int], total: int, settings: VocabularyConfig, ends_documents: bool = False
 ) -> Vocabulary:
     """Return the tokens with `settings.min_count` or more, at most `settings.max_vocab_size`.
 
     Args:
         tally: Count of each token.
         settings: Limits of the vocabulary: the least count, and the most tokens or 0.
-        close: Whether to add `<unk>`, for tokens without an id, and `<eos>`, the end of a document.
-            They are placed by their counts, at least 1, and are among the `max_vocab_size` tokens.
-            The same strings in the corpus are counted as these tokens.
+        ends_documents: Whether to add `<unk>`, for tokens without an id, and `<eos>`, the end of a
+            document. They are placed by their counts, at least 1, and are among the
+            `max_vocab_size` tokens. The same strings in the corpus are counted as these tokens.
 
     Returns:
         Tokens by descending count, then by code point.
@@ -282,7 +291,7 @@ def select_tokens(
     Raises:
         UsageError: No token is frequent enough.
     """
-    special = (UNK.encode(), _END) if close else ()
+    special = (UNK.encode(), _END) if ends_documents else ()
     words = ((-count, token) for token, count in tally.items() if token not in special)
     ranked = sorted(word for word in words if -word[0] >= settings.min_count)
     if not ranked:
@@ -294,7 +303,7 @@ def select_tokens(
         )
     if settings.max_vocab_size:
         del ranked[settings.max_vocab_size - len(special) :]
-    if close:
+    if ends_documents:
         ends = tally.get(_END, 0)
         unknown = total - ends + sum(count for count, _ in ranked)  # these counts are negative
         ranked = sorted([*ranked, (-max(ends, 1), _END), (-max(unknown, 1), UNK.encode())])
@@ -307,26 +316,26 @@ def look_up_counts(
     total: int,
     vocabulary: Vocabulary,
     corpus: CorpusConfig,
-    close: bool = False,
+    ends_documents: bool = False,
 ) -> np.ndarray:
     """Return the count of each token of a given vocabulary, (V,) int64; a count may be 0.
 
     Args:
         tally: Count of each token.
-        vocabulary: The tokens; with `close` it has `<unk>` and `<eos>`.
-        close: Whether tokens without an id count as `<unk>`.
+        vocabulary: The tokens; with `ends_documents` it has `<unk>` and `<eos>`.
+        ends_documents: Whether tokens without an id count as `<unk>`.
 
     Raises:
-        UsageError: No token of the vocabulary occurs (`<unk>` and `<eos>` aside, with `close`).
+        UsageError: No token of the vocabulary occurs (but for `<unk>` and `<eos>`).
     """
     counts = {token: tally.get(token.encode(), 0) for token in vocabulary.tokens}
-    special = (UNK, EOS) if close else ()
+    special = (UNK, EOS) if ends_documents else ()
     if not any(count for token, count in counts.items() if token not in special):
         raise UsageError(
             f"--corpus={corpus.corpus}: none of its {total} tokens is in the vocabulary; "
             "give --vocab of such text, tokenized in the same way"
         )
-    if close:
+    if ends_documents:
         counts[UNK] += total - sum(counts.values())
     return np.array([*counts.values()], np.int64)
 
@@ -511,7 +520,7 @@ class PairCounts(TokenCounts):
             super().prune()
 
     def _drop_rare(self) -> None:
-        """Drop the tokens and the pairs with counts up to the threshold."""
+        """Drop tokens and pairs with counts up to the threshold; number the other tokens anew."""
         new_number_V = np.cumsum(self._counts_N[: len(self._numbers)] > self.threshold) - 1
         super()._drop_rare()
         frequent = self._pair_counts > self.threshold

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from ..errors import UsageError
 from ..settings import CorpusConfig, InputConfig, LabelledConfig
+from ..settings.classify_config import MOST_WEIGHT
 from ..text import columns, reading
 from ..text.fasttext.model_file import LINE_END
 from ..text.reading import Progress
@@ -31,8 +32,6 @@ from .blocks import (
 )
 from .labelled import Examples, list_starts
 
-# No text counts for more than a million others.
-MOST_WEIGHT = 1e6
 _ROWS = 4096  # rows of a file that are tokenized at a time
 _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
 

@@ -26,7 +26,7 @@ _ROWS = 1 << 16  # rows that are kept as lists at a time
 
 
 def _with_id(names: str) -> tuple[str, ...]:
-    """Return names between bars, each also with `id` at its end."""
+    """Return header names, given with bars between them, each without and with `id` at its end."""
     return tuple(name + end for name in names.split("|") for end in ("", "id"))
 
 
@@ -50,7 +50,7 @@ class _Field(NamedTuple):
         return f"{self.name}_column"
 
     def find(self, names: list[str]) -> int | None:
-        """Return the position of the first name of a header that is in the first list possible."""
+        """Return where a header names this column: by a usual name, else by one of the others."""
         simple = [_simple(name) for name in names]
         both = self.usual, self.others
         found = (i for known in both for i, name in enumerate(simple) if name in known)
@@ -543,6 +543,25 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
             taken[index] = field.flag
         found.append(None if index is None else headers[index] if by_name else index)
     return tuple(found)
+
+
+def find_key(kind: str, names: Sequence[str], given: str = "") -> str | None:
+    """Return the column of a header that names users or items; None if there is none.
+
+    Args:
+        kind: `user` or `item`.
+        given: The name of the column in the pairs; empty if they have a usual name.
+    """
+    if given in names and given:
+        return given
+    (field,) = (one for one in _FIELDS if one.name == kind)
+    place = field.find([*names])
+    return names[place] if place is not None else "id" if "id" in names else None
+
+
+def separator_of(path: str) -> str:
+    """Return what separates the cells of a file, by its first line."""
+    return _separator(_first_line(path)[1])
 
 
 def _split_types(headers: list[str]) -> tuple[list[str], list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -103,43 +103,20 @@ def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf
     """
     is_writable = True
 
-    def write() -> Iterator[np.ndarray]:
-        """Yield the blocks, and write each before it is yielded; go on without if that fails.
-
-        After an error in reading there is no file.
-        """
-        nonlocal is_writable
-        source = blocks.as_numpy_iterator()
-        unsent = None  # the block that is being written
-        try:
-            with replacing(path) as temporary, open(temporary, "wb") as file:
-                for unsent in source:
-                    file.write(np.int64([len(unsent), zlib.crc32(unsent)]).tobytes())
-                    file.write(unsent.tobytes())
-                    written, unsent = unsent, None
-                    yield written
-                if progress.error is not None:
-                    raise progress.error
-                file.write(np.int64([_END, 0]).tobytes())
-        except (RunError, UsageError) as error:
-            if progress.error is not None:
-                return
-            is_writable = False
-            logging.warning("--cache=disk: %s; the run continues without a cache", error)
-            if unsent is not None:
-                yield unsent
-            yield from source
-
     def read() -> Iterator[np.ndarray]:
         """Yield the blocks from the file, or from `blocks` where the file lacks them.
 
         Without a file, write it. Remove a damaged one. Yield nothing after an error in reading the
         corpus.
         """
+        nonlocal is_writable
         if progress.error is not None:  # the previous epoch failed
             return
         if not path.exists():
-            yield from write() if is_writable else blocks.as_numpy_iterator()
+            if is_writable:
+                is_writable = yield from _write_blocks(blocks, path, progress)
+            else:
+                yield from blocks.as_numpy_iterator()
             return
         count = 0
         try:
@@ -154,6 +131,39 @@ def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf
             yield from blocks.skip(count).as_numpy_iterator()
 
     return without_tuning_thread(from_generator(read, _SIGNATURE, name="cache"))
+
+
+def _write_blocks(
+    blocks: tf.data.Dataset, path: Path, progress: Progress
+) -> Generator[np.ndarray, None, bool]:
+    """Yield blocks, and write each to a new cache file before; go on without if that fails.
+
+    After an error in reading there is no file.
+
+    Returns:
+        Whether the file could be written.
+    """
+    source = blocks.as_numpy_iterator()
+    unsent = None  # the block that is being written
+    try:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            for unsent in source:
+                file.write(np.int64([len(unsent), zlib.crc32(unsent)]).tobytes())
+                file.write(unsent.tobytes())
+                written, unsent = unsent, None
+                yield written
+            if progress.error is not None:
+                raise progress.error
+            file.write(np.int64([_END, 0]).tobytes())
+        return True
+    except (RunError, UsageError) as error:
+        if progress.error is not None:
+            return True
+        logging.warning("--cache=disk: %s; the run continues without a cache", error)
+        if unsent is not None:
+            yield unsent
+        yield from source
+        return False
 
 
 def _read_blocks(path: Path) -> Iterator[np.ndarray]:

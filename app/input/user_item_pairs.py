@@ -15,6 +15,7 @@ from ..system.python_functions import numpy_function
 from ..text.vocabulary import Vocabulary, count_names, whole
 from ..types import HOST, Batches
 from .blocks import without_autograph, without_tuning_thread
+from .named_features import NO_FEATURES, ByName, NamedFeatures, SideFeatures, gather
 from .ratings import Ratings, is_number
 
 
@@ -51,13 +52,15 @@ class Split:
     """Training and held-out pairs, with ids by descending count of training pairs.
 
     Attributes:
-        users: Names of the user ids; each has a training pair.
-        items: Names of the item ids; each has a training pair.
+        users: Names of the user ids. Those without a training pair, of which only features are
+            known, come last, with a count of 0.
+        items: Names of the item ids, likewise.
         train: Training pairs with these ids.
         heldout: Held-out pairs with these ids.
         known: Items that each user has in `train`.
         repeated: Number of repeated pairs that were merged.
         left_out: Number of held-out pairs that cannot be scored (see `select_scorable`).
+        features: The features of users and items.
     """
 
     users: Vocabulary
@@ -67,6 +70,7 @@ class Split:
     known: KnownItems
     repeated: int
     left_out: int
+    features: SideFeatures = NO_FEATURES
 
 
 def split_pairs(
@@ -76,6 +80,7 @@ def split_pairs(
     heldout_share: float,
     min_count: int,
     seed: int,
+    described: tuple[ByName | None, ByName | None] = (None, None),
 ) -> Split:
     """Split pairs into training and held-out pairs, both in the order of the files.
 
@@ -85,6 +90,7 @@ def split_pairs(
     Args:
         corpus_pairs: Pairs of --corpus.
         heldout_pairs: Pairs of --heldout, or None to hold out pairs by --split.
+        described: The features of users and of items, by name; None if there are none.
 
     Raises:
         UsageError: Ratings or times that the flags need are missing, or no training pair is left.
@@ -111,9 +117,21 @@ def split_pairs(
             "--corpus: no pair is left to train on; lower --min_count, --min_rating or "
             "--heldout_share"
         )
+    (users, of_users), (items, of_items) = map(_describe, (users, items), described)
     known_items = group_by_user(train, len(users.tokens))
     heldout, left_out = select_scorable(heldout, users, items, known_items)
-    return Split(users, items, train, heldout, known_items, repeated, left_out)
+    features = SideFeatures(of_users, of_items)
+    return Split(users, items, train, heldout, known_items, repeated, left_out, features)
+
+
+def _describe(names: Vocabulary, by_name: ByName | None) -> tuple[Vocabulary, NamedFeatures | None]:
+    """Return the names, then those of which only features are known, and the features of all."""
+    if by_name is None:
+        return names, None
+    new = sorted(by_name.keys() - {*map(whole, names.tokens)})
+    counts = np.concatenate([names.counts, np.zeros(len(new), np.int64)])
+    found = Vocabulary([*names.tokens, *new], counts, names.total)
+    return found, gather(by_name, found.tokens, len(names.tokens))
 
 
 def select_scorable(

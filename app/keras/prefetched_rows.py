@@ -62,29 +62,40 @@ def prefetch_rows(
     for table in tables.values():
         table.lacks_prefetch = False
 
-    def generate() -> Iterator[Any]:
-        """Yield the batches once their rows are in the caches; see `Prefetcher.prefetch`."""
-        together = model.steps_per_execution
-        prefetcher = Prefetcher(
-            tables,
-            lambda batch, _: look_up(batch),
-            HOST,
-            calls_per_chunk=-(-steps // together) * together,
-            together=together,
-            is_shared=True,
-        )
-        try:
-            for _, batch in prefetcher.prefetch(((0, batch) for batch in dataset), 0):
-                yield batch
-        except CacheTooSmallError as error:
-            raise ValueError(
-                f"{error.table}: one call of steps ({together}) needs {error.needed:,} rows, and "
-                f"hot_rows={error.size}; give the layer hot_rows={error.needed} or more"
-            ) from error
-        except tf.errors.InvalidArgumentError as error:
-            raise ValueError(failed_check(error) or error.message) from error
+    return _last_stage(lambda: _prefetch(dataset, model, steps, look_up, tables), dataset)
 
-    return _last_stage(generate, dataset)
+
+def _prefetch(
+    dataset: tf.data.Dataset,
+    model: keras.Model,
+    steps: int,
+    look_up: Callable[[Any], dict[str, tf.Tensor]],
+    tables: Mapping[str, CachedTable],
+) -> Iterator[Any]:
+    """Yield the batches of a dataset once their rows are in the caches of the tables.
+
+    For the arguments see `prefetch_rows` and `_trace`. Raise ValueError for an id out of range, or
+    if the rows of one call of steps do not fit into a cache.
+    """
+    together = model.steps_per_execution
+    prefetcher = Prefetcher(
+        tables,
+        lambda batch, _: look_up(batch),
+        HOST,
+        calls_per_chunk=-(-steps // together) * together,
+        together=together,
+        is_shared=True,
+    )
+    try:
+        for _, batch in prefetcher.prefetch(((0, batch) for batch in dataset), 0):
+            yield batch
+    except CacheTooSmallError as error:
+        raise ValueError(
+            f"{error.table}: one call of steps ({together}) needs {error.needed:,} rows, and "
+            f"hot_rows={error.size}; give the layer hot_rows={error.needed} or more"
+        ) from error
+    except tf.errors.InvalidArgumentError as error:
+        raise ValueError(failed_check(error) or error.message) from error
 
 
 def _last_stage(generate: Callable, dataset: tf.data.Dataset) -> tf.data.Dataset:

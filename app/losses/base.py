@@ -121,31 +121,31 @@ class VectorWordPairs(NamedTuple):
         return VectorWordPairs(self.hidden_ND, owners_P, targets_P, weights_P)
 
 
-class GroupMembers(NamedTuple):
-    """The hidden vectors of each group of a part, as lists of indices, one list after the other.
+class SegmentMembers(NamedTuple):
+    """The hidden vectors of each segment of a part, as lists of indices, one list after the other.
 
     Attributes:
         vectors_P: Indices of hidden vectors, int32. An index may occur several times.
-        starts_G: Where the list of each group begins in `vectors_P`, int32.
-        counts_G: The length of the list of each group, int32.
+        starts_G: Where the list of each segment begins in `vectors_P`, int32.
+        counts_G: The length of the list of each segment, int32.
     """
 
     vectors_P: tf.Tensor
     starts_G: tf.Tensor
     counts_G: tf.Tensor
 
-    def take(self, group: tf.Tensor, values_P: tf.Tensor) -> tf.Tensor:
-        """Return the values of the list of a group."""
-        start = self.starts_G[group]
-        return values_P[start : start + self.counts_G[group]]
+    def take(self, segment: tf.Tensor, values_P: tf.Tensor) -> tf.Tensor:
+        """Return the values of the list of a segment."""
+        start = self.starts_G[segment]
+        return values_P[start : start + self.counts_G[segment]]
 
 
 class Part(NamedTuple):
     """A sum of losses over blocks of rows of one table, as functions that `losses.stream` calls.
 
-    No loss is computed when a part is made. A part has groups, and a group has tiles. A tile is one
-    block of rows. All tiles of a group are scored against the same M hidden vectors. No row is in
-    two blocks, so a step updates a row once, and the order of the blocks does not change the
+    No loss is computed when a part is made. A part has segments, and a segment has tiles. A tile is
+    one block of rows. All tiles of a segment are scored against the same M hidden vectors. No row
+    is in two blocks, so a step updates a row once, and the order of the blocks does not change the
     result.
 
     A softmax over several tiles needs the normalizer of its scores before it can differentiate one
@@ -154,13 +154,13 @@ class Part(NamedTuple):
 
     Attributes:
         hidden_ND: All hidden vectors.
-        block: From a group, a tile, and the result of the first pass, (M,) float32, to (ids of the
-            tile's rows (U,) int32, labels). Labels are everything else that `loss` needs to know of
-            the block. The third argument is None without a first pass, and while it runs.
+        block: From a segment, a tile, and the result of the first pass, (M,) float32, to (ids of
+            the tile's rows (U,) int32, labels). Labels are everything else that `loss` needs to
+            know of the block. The third argument is None without a first pass, and while it runs.
         loss: From (labels, hidden_MD, rows_UD) to losses of any shape, which are summed.
-        groups: The number of groups, an int or an int32 scalar.
-        members: The hidden vectors of each group. None if there is one group that has them all.
-        tiles: From a group to its number of tiles, an int32 scalar. None if each group has one.
+        segments: The number of segments, an int or an int32 scalar.
+        members: The hidden vectors of each segment. None if a single segment has them all.
+        tiles: From a segment to its number of tiles, an int32 scalar. None if each segment has one.
         measure: From (hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32; the
             first carry is -inf. None if no first pass is needed.
     """
@@ -169,8 +169,8 @@ class Part(NamedTuple):
     hidden_ND: tf.Tensor
     block: Callable[[tf.Tensor, tf.Tensor, tf.Tensor | None], tuple[tf.Tensor, Any]]
     loss: Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor]
-    groups: int | tf.Tensor = 1
-    members: GroupMembers | None = None
+    segments: int | tf.Tensor = 1
+    members: SegmentMembers | None = None
     tiles: Callable[[tf.Tensor], tf.Tensor] | None = None
     measure: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
 
@@ -179,29 +179,29 @@ class Part(NamedTuple):
 WordBlock = tuple[tf.Tensor, tf.Tensor]
 
 
-class WordGroups(NamedTuple):
-    """Groups of words, whose log-probabilities are computed block by block; also in a graph.
+class WordSegments(NamedTuple):
+    """Segments of words, whose log-probabilities are computed block by block; also in a graph.
 
     Attributes:
-        bounds_NG: For each of N hidden vectors and each group, an upper bound of the
+        bounds_NG: For each of N hidden vectors and each segment, an upper bound of the
             log-probabilities of its words, float32.
-        blocks: From a group to its number of blocks, and a function from the number of a block to
-            the block.
+        blocks: From a segment to its number of blocks, and a function from the number of a block
+            to the block.
     """
 
     bounds_NG: tf.Tensor
     blocks: Callable[[Any], tuple[Any, Callable[[Any], WordBlock]]]
 
     @classmethod
-    def whole(cls, bounds_NG: tf.Tensor, words: Callable[[Any], WordBlock]) -> WordGroups:
-        """Return groups of one block each; `words` is a function from a group to the block."""
-        return cls(bounds_NG, lambda group: (1, lambda block: words(group)))
+    def whole(cls, bounds_NG: tf.Tensor, words: Callable[[Any], WordBlock]) -> WordSegments:
+        """Return segments of one block each; `words` is a function from a segment to the block."""
+        return cls(bounds_NG, lambda segment: (1, lambda block: words(segment)))
 
-    def renumber(self, number: Callable[[tf.Tensor], tf.Tensor]) -> WordGroups:
-        """Return the groups with `number(ids)` as the ids of the words."""
+    def renumber(self, number: Callable[[tf.Tensor], tf.Tensor]) -> WordSegments:
+        """Return the segments with `number(ids)` as the ids of the words."""
 
-        def blocks(group: Any) -> tuple[Any, Callable[[Any], WordBlock]]:
-            count, words = self.blocks(group)
+        def blocks(segment: Any) -> tuple[Any, Callable[[Any], WordBlock]]:
+            count, words = self.blocks(segment)
 
             def renumbered(block: Any) -> WordBlock:
                 ids_M, log_p_NM = words(block)
@@ -214,6 +214,9 @@ class WordGroups(NamedTuple):
 
 class Loss(Protocol):
     """How a hidden vector predicts words.
+
+    A model has a loss as its output layer: its own methods `tables`, `lookups` and `loss` call
+    those of the loss.
 
     Attributes:
         is_likelihood: Whether the loss of a prediction is exactly -log P of its word, so that the
@@ -266,7 +269,11 @@ class Loss(Protocol):
 
 
 class NormalizedLoss(Loss, Protocol):
-    """A loss that trains a probability distribution over the words; see `losses.inference`."""
+    """A loss that trains a probability distribution over the words.
+
+    `losses.inference` reads a trained one by `exact` and `word_segments`. The rows of a language
+    model start by `priors`.
+    """
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return the scores that give every word its share of the text as its probability.
@@ -290,5 +297,5 @@ class NormalizedLoss(Loss, Protocol):
             gather: Reads the rows that are not streamed.
         """
 
-    def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
-        """Return all words in groups, each word once."""
+    def word_segments(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordSegments]:
+        """Return all words in segments, each word once."""

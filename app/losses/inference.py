@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ..system.loops import loop
 from . import stream
-from .base import Gather, NormalizedLoss, Predictions, WordGroups
+from .base import Gather, NormalizedLoss, Predictions, WordSegments
 
 _NO_WORD = 2**31 - 1  # the id where fewer than k words were found
 
@@ -37,9 +37,9 @@ def distribution(
 
     A block is computed when it is reached. Ids are in the order of the loss, not ascending.
     """
-    for groups in loss.word_groups(hidden_ND, gather):
-        for group in range(groups.bounds_NG.shape[1]):
-            count, words = groups.blocks(group)
+    for segments in loss.word_segments(hidden_ND, gather):
+        for segment in range(segments.bounds_NG.shape[1]):
+            count, words = segments.blocks(segment)
             for block in range(int(count)):
                 ids_M, log_p_NM = words(block)
                 yield ids_M.numpy(), log_p_NM.numpy()
@@ -50,8 +50,8 @@ def top_k(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the k most probable words of each hidden vector, exactly; also in a graph.
 
-    Groups with the highest bounds are read first. A group is skipped if its bound shows that none
-    of its words can be among the k (branch and bound).
+    Segments with the highest bounds are read first. A segment is skipped if its bound shows that
+    none of its words can be among the k (branch and bound).
 
     Returns:
         Ids (N, k) int32 and log-probabilities (N, k) float32, the most probable word first, and of
@@ -59,32 +59,32 @@ def top_k(
     """
     count = tf.shape(hidden_ND)[0]
     best: Sequence[tf.Tensor] = [tf.fill([count, k], _NO_WORD), tf.fill([count, k], -math.inf)]
-    for groups in loss.word_groups(hidden_ND, gather):
-        best = _search(groups, best)
+    for segments in loss.word_segments(hidden_ND, gather):
+        best = _search(segments, best)
     ids_NK, log_p_NK = best
     words = tf.reduce_sum(tf.cast(ids_NK < _NO_WORD, tf.int32), axis=1)
     found = tf.maximum(tf.reduce_max(words), 0)  # there may be no vector
     return ids_NK[:, :found], log_p_NK[:, :found]
 
 
-def _search(groups: WordGroups, best: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-    """Return the ids and log-probabilities (N, k) of the best words so far and in some groups."""
-    greatest_G = tf.reduce_max(groups.bounds_NG, axis=0)
+def _search(segments: WordSegments, best: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """Return the ids and log-probabilities (N, k) of the best words so far and in some segments."""
+    greatest_G = tf.reduce_max(segments.bounds_NG, axis=0)
     order_G = tf.argsort(-greatest_G)
 
     def goes_on(position: tf.Tensor, _: tf.Tensor, log_p_NK: tf.Tensor) -> tf.Tensor:
-        """Return whether a group at this position of the order, or after it, can be needed."""
-        group = order_G[tf.minimum(position, tf.size(order_G) - 1)]  # of the last, after it
-        can_have = ~(greatest_G[group] < tf.reduce_min(log_p_NK[:, -1]))
+        """Return whether a segment at this position of the order, or after it, can be needed."""
+        segment = order_G[tf.minimum(position, tf.size(order_G) - 1)]  # of the last, after it
+        can_have = ~(greatest_G[segment] < tf.reduce_min(log_p_NK[:, -1]))
         return (position < tf.size(order_G)) & can_have
 
     def visit(position: tf.Tensor, *best: tf.Tensor) -> Sequence[tf.Tensor]:
-        """Search one group, if it can have a word that is better than one of the k so far."""
-        group = order_G[position]
-        can_have_N = ~(tf.gather(groups.bounds_NG, group, axis=1) < best[1][:, -1])
+        """Search one segment, if it can have a word that is better than one of the k so far."""
+        segment = order_G[position]
+        can_have_N = ~(tf.gather(segments.bounds_NG, segment, axis=1) < best[1][:, -1])
 
         def search() -> Sequence[tf.Tensor]:
-            count, words = groups.blocks(group)
+            count, words = segments.blocks(segment)
             return loop(count, lambda block, *best: _merge(best, *words(block)), best)
 
         return (position + 1, *tf.cond(tf.reduce_any(can_have_N), search, lambda: list(best)))

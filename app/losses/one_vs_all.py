@@ -10,7 +10,7 @@ from ..system.gradients import custom_gradient
 from ..tables.base import TableSpec
 from ..tables.initial import Constant
 from ..types import Rows
-from .base import Gather, Loss, Part, Predictions, WordBlock, WordGroups
+from .base import Gather, Loss, Part, Predictions, WordBlock, WordSegments
 
 _TABLE = "output"
 # The most numbers of rows, and the most scores, in memory at once: 32 MB of either.
@@ -52,7 +52,7 @@ class OneVsAll(Loss):
         tile = min(self._labels, _AT_ONCE // max(self._columns, hidden_ND.shape[0]))
         tiles = -(-self._labels // tile)
 
-        def block(group: tf.Tensor, index: tf.Tensor, carry: None) -> tuple[tf.Tensor, tf.Tensor]:
+        def block(segment: tf.Tensor, index: tf.Tensor, carry: None) -> tuple[tf.Tensor, tf.Tensor]:
             """Return the labels of a block as ids, and the targets as positions in the block."""
             if tiles == 1:
                 return tf.range(self._labels), predictions.targets_GM
@@ -60,12 +60,12 @@ class OneVsAll(Loss):
             ids_U = tf.range(first, tf.minimum(first + tile, self._labels))
             return ids_U, predictions.targets_GM - first
 
-        count = None if tiles == 1 else lambda group: tf.constant(tiles)
+        count = None if tiles == 1 else lambda segment: tf.constant(tiles)
         loss = functools.partial(_block_loss, vectors_N1, present_NM, weights_NM)
         return 0.0, [Part(_TABLE, hidden_ND, block, loss, tiles=count)]
 
-    def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
-        """Return all labels in a group (see `NormalizedLoss`); their sum is not 1."""
+    def word_segments(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordSegments]:
+        """Return all labels in a segment (see `NormalizedLoss`); their sum is not 1."""
         step = max(1, _AT_ONCE // self._columns)
         hidden_ND = tf.cast(hidden_ND, tf.float32)
 
@@ -76,7 +76,7 @@ class OneVsAll(Loss):
             return ids_M, tf.math.log_sigmoid(scores_NM)
 
         blocks = -(-self._labels // step)
-        return [WordGroups(tf.zeros_like(hidden_ND[:, :1]), lambda group: (blocks, words))]
+        return [WordSegments(tf.zeros_like(hidden_ND[:, :1]), lambda segment: (blocks, words))]
 
 
 def _block_loss(

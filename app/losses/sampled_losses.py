@@ -32,7 +32,7 @@ class SampledLoss(ClassSoftmax):
     """A loss that reads the rows of the words to predict, and of K samples that a step shares.
 
     One matrix product scores all vectors against all samples. The loss trains a softmax over all
-    words, which is inherited: `tables`, `exact`, `priors` and `word_groups` belong to it.
+    words, which is inherited: `tables`, `exact`, `priors` and `word_segments` belong to it.
 
     Args:
         counts: (V,) occurrences of the words, descending.

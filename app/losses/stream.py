@@ -1,6 +1,6 @@
 """Streamed losses: gather, differentiate and update the rows of a `Part` block by block.
 
-For each group of a part there are up to two passes over its tiles:
+For each segment of a part there are up to two passes over its tiles:
 
 1. measure(hidden, rows, carry) -> carry. It only reads. Parts without `measure` skip it.
 2. loss(labels, hidden, rows) -> losses, whose labels know the last carry of the first pass. Their
@@ -63,7 +63,7 @@ def losses(part: Part, gather: Gather) -> tf.Tensor:
 
     Args:
         part: A part whose `loss` returns one number for each vector of a block. A vector in several
-            groups gets the sum over them, a vector in no group gets 0.
+            segments gets the sum over them, a vector in no segment gets 0.
     """
 
     def visit(ids_U, labels, hidden_MD, rows_UD) -> Sequence[tf.Tensor]:
@@ -95,15 +95,15 @@ def _visit_blocks(
     joined: Sequence[tf.TensorSpec] = (),
 ) -> Sequence[tf.Tensor]:
     """Call `visit` for every block, one after the other, and combine its results."""
-    visit_group = functools.partial(_visit_group, part, gather, visit, summed, joined)
-    if isinstance(part.groups, int) and part.groups == 1:
-        return visit_group(tf.constant(0))
+    visit_segment = functools.partial(_visit_segment, part, gather, visit, summed, joined)
+    if isinstance(part.segments, int) and part.segments == 1:
+        return visit_segment(tf.constant(0))
     # Pieces are written side by side; adding each to one tensor would copy it.
     specs = [*summed, *joined]
     arrays = loop(
-        part.groups,
-        lambda group, *arrays: write_arrays(arrays, group, visit_group(group)),
-        make_arrays(specs, part.groups),
+        part.segments,
+        lambda segment, *arrays: write_arrays(arrays, segment, visit_segment(segment)),
+        make_arrays(specs, part.segments),
     )
     return [
         join(array, spec) if spec.shape.rank else tf.reduce_sum(array.stack())
@@ -111,36 +111,36 @@ def _visit_blocks(
     ]
 
 
-def _visit_group(
+def _visit_segment(
     part: Part,
     gather: Gather,
     visit: _Visit,
     summed: Sequence[tf.TensorSpec],
     joined: Sequence[tf.TensorSpec],
-    group: tf.Tensor,
+    segment: tf.Tensor,
 ) -> Sequence[tf.Tensor]:
-    """Visit the tiles of one group, and combine the results of `visit` over them.
+    """Visit the tiles of one segment, and combine the results of `visit` over them.
 
     If the part has `measure`, all tiles are read twice: first to compute the carry. Arguments and
-    result are as in `_visit_blocks`, but the result has the values of this group alone.
+    result are as in `_visit_blocks`, but the result has the values of this segment alone.
     """
     hidden_MD = part.hidden_ND
     if part.members is not None:
         members = part.members
-        hidden_MD = tf.gather(hidden_MD, members.take(group, members.vectors_P))
+        hidden_MD = tf.gather(hidden_MD, members.take(segment, members.vectors_P))
     vectors = tf.shape(hidden_MD)[0]
 
     def visit_tile(tile: tf.Tensor, visit: _Visit, measured_M: tf.Tensor | None = None):
         """Gather the rows of one tile, and return what `visit` returns for them."""
         with tf.name_scope("lookup/"):
-            ids_U, labels = part.block(group, tile, measured_M)
+            ids_U, labels = part.block(segment, tile, measured_M)
         with tf.name_scope("gather/"):
             rows_UD = gather(part.table, ids_U)
         return visit(ids_U, labels, hidden_MD, rows_UD)
 
     if part.tiles is None:
         return visit_tile(tf.constant(0), visit)
-    tiles, measured_M = part.tiles(group), None
+    tiles, measured_M = part.tiles(segment), None
     if (measure := part.measure) is not None:
 
         def measure_tile(tile: tf.Tensor, carry_M: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -158,7 +158,7 @@ def _visit_group(
 
 
 def _sum_by_vector(part: Part, values: tf.Tensor) -> tf.Tensor:
-    """Sum values of the members of each group by hidden vector, so that each vector has one value.
+    """Sum values of the members of all segments by hidden vector: one value for each vector.
 
     Without `part.members` the values are of the vectors in order, and are returned as they are.
     """

@@ -46,7 +46,7 @@ class UserItemBatch(NamedTuple):
 
 
 class UserItemLoss:
-    """The base class of losses of pairs.
+    """The base class of losses of pairs. `Recommender` calls `draw` for the rows, and then `loss`.
 
     Attributes:
         is_softmax: Whether each user is scored with many items at once, so that a score must be an

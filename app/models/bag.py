@@ -42,7 +42,7 @@ class Bag:
         bags: Bags = batch.data
         labels_BM = bags.labels_BM
         seed = draw_seed(batch, "negatives")
-        ids = UniqueIds(bags.ids_N, bags.counts_G2[:, 0])
+        ids = UniqueIds(bags.ids_N, bags.counts_P2[:, 0])
         return {"input": ids, **self.output.lookups(labels_BM, labels_BM.shape[0], seed)}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
@@ -70,18 +70,18 @@ def mean(rows: Rows, bags: Bags) -> tf.Tensor:
         rows: The rows of the unique features.
         bags: The features of B texts.
     """
-    count, groups = bags.labels_BM.shape[0], bags.counts_G2.shape[0]
+    count, partitions = bags.labels_BM.shape[0], bags.counts_P2.shape[0]
     with tf.device(HOST):
-        counts_G, entries_G = tf.unstack(bags.counts_G2, axis=1)
-        ends_G = tf.cumsum(entries_G)
-    values = [group.values_UD for group in rows.groups] or [rows.values_UD]
-    if len(values) < groups:  # all rows are one lookup
-        values = tf.split(rows.values_UD, counts_G, num=groups)
+        counts_P, entries_P = tf.unstack(bags.counts_P2, axis=1)
+        ends_P = tf.cumsum(entries_P)
+    values = [partition.values_UD for partition in rows.partitions] or [rows.values_UD]
+    if len(values) < partitions:  # all rows are one lookup
+        values = tf.split(rows.values_UD, counts_P, num=partitions)
     means = []
-    for group, values_UD in enumerate(values):
+    for partition, values_UD in enumerate(values):
         with tf.device(HOST):
-            entries = slice(ends_G[group] - entries_G[group], ends_G[group])
+            entries = slice(ends_P[partition] - entries_P[partition], ends_P[partition])
             entries_N2, shares_N = bags.entries_N2[entries], bags.shares_N[entries]
-        means.append(average(values_UD, entries_N2, shares_N, counts_G[group], count))
-    means_BD = tf.add_n(means) if groups > 1 else means[0]
+        means.append(average(values_UD, entries_N2, shares_N, counts_P[partition], count))
+    means_BD = tf.add_n(means) if partitions > 1 else means[0]
     return tf.ensure_shape(means_BD, (count, values[0].shape[1]))

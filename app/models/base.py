@@ -51,9 +51,9 @@ class Model(Protocol):
 
         Returns:
             Integer ids of any shape, N in all; an id may occur several times. `UniqueIds` where the
-            input pipeline has found the unique ids. A list of groups that have no id in common, or
-            `UniqueIds` in groups: the rows of the groups are read, differentiated and updated side
-            by side, on several cores.
+            input pipeline has found the unique ids. A list of partitions that have no id in common,
+            or `UniqueIds` in partitions: the rows of the partitions are read, differentiated and
+            updated side by side, on several cores.
         """
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome | tuple[tf.Tensor, tf.Tensor]:
@@ -62,8 +62,8 @@ class Model(Protocol):
         Args:
             batch: The batch that `lookups` was called with.
             rows: The unique rows of each lookup, and the index of each id's row among them, by
-                name of the table. For ids in groups these are `Rows.groups`, or all groups are one
-                lookup, in which the ids of the first group are first.
+                name of the table. For ids in partitions these are `Rows.partitions`, or all ids
+                are one lookup, in which those of the first partition are first.
 
         Returns:
             An `Outcome`, or a tuple of only its first two fields, total and examples.

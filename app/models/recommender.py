@@ -16,6 +16,7 @@ from ..tables.initial import FirstColumns, LastColumn, Uniform
 from ..tables.row_reads import take
 from ..types import Batch, Rows
 from .base import Outcome, draw_seed, initial_seed
+from .row_lists import RowLists
 from .scorers import Scorer
 
 # The initial length of a vector, about, for any number of columns. It matters little: NDCG@20 of
@@ -32,8 +33,12 @@ class Recommender:
         pair_loss: The loss of the pairs. The items that it draws may be items that the user knows.
         row_l2: The strength of a penalty: half the sum of squares of the rows of each pair, each
             time the pair occurs (Rendle et al. 2009, section 4.3).
-        start: By name of the table, a function that returns vectors to start from, (U, K) or (V, K)
-            float32 with K at most D. By default all numbers are random.
+        start: By name of the table, a function that returns vectors to start from, float32, a row
+            of K columns for each row of the table with K at most D. By default all numbers are
+            random.
+        lists: By name of the table, the rows whose sum is the vector of each user or item, if these
+            have features; otherwise the vector is the row of the id.
+        new_items: How many of the items, the last ones, are not in training.
     """
 
     users: int
@@ -43,6 +48,8 @@ class Recommender:
     seed: int
     row_l2: float = 0.0
     start: Mapping[str, Callable[[], tf.Tensor]] = dataclasses.field(default_factory=dict)
+    lists: Mapping[str, RowLists] = dataclasses.field(default_factory=dict)
+    new_items: int = 0
 
     @property
     def dtype(self) -> tf.DType:
@@ -57,20 +64,40 @@ class Recommender:
             **self.scorer.kernels(self.seed),
         }
 
-    def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+    def lookups(self, batch: Batch) -> dict[str, tf.Tensor | list[tf.Tensor]]:
         """Return the users of the pairs, their items followed by drawn items, and all kernel rows.
 
-        Which items are drawn is up to the loss, and a function of the seed of the step.
+        With features they are the rows of these users and items. Which items are drawn is up to the
+        loss, and a function of the seed of the step.
         """
-        pairs: UserItemPairs = batch.data
-        items = pairs.items
-        drawn = self.pair_loss.draw(items.shape[0], self.items, draw_seed(batch, "negatives"))
-        if drawn is not None:
-            items = tf.concat([items, drawn], axis=0)
         kernels = {
             name: tf.range(spec.rows) for name, spec in self.scorer.kernels(self.seed).items()
         }
-        return {"users": pairs.users, "items": items, **kernels}
+        by_name = {
+            name: self.lists[name].lookups(ids) if name in self.lists else ids
+            for name, ids in self._ids(batch).items()
+        }
+        return {**by_name, **kernels}
+
+    def gather(
+        self, name: str, ids_N: tf.Tensor, gather: Callable[[tf.Tensor], tf.Tensor]
+    ) -> tf.Tensor:
+        """Return the vectors of users or items, (N, D) float32.
+
+        Args:
+            name: `users` or `items`.
+            gather: Takes ids of rows of this table (U,), returns the rows (U, D) float32.
+        """
+        return self.lists[name].compose(ids_N, gather) if name in self.lists else gather(ids_N)
+
+    def _ids(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the users of the pairs, and their items followed by drawn items."""
+        pairs: UserItemPairs = batch.data
+        items, seed = pairs.items, draw_seed(batch, "negatives")
+        drawn = self.pair_loss.draw(items.shape[0], self.items - self.new_items, seed)
+        if drawn is not None:
+            items = tf.concat([items, drawn], axis=0)
+        return {"users": pairs.users, "items": items}
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the loss of all pairs with the penalty of `row_l2`, and the sum of their weights.
@@ -78,6 +105,12 @@ class Recommender:
         The sum of the weights is the number of examples.
         """
         pairs: UserItemPairs = batch.data
+        if self.lists:
+            ids = self._ids(batch)
+            composed = {
+                name: lists.take_unique(ids[name], rows[name]) for name, lists in self.lists.items()
+            }
+            rows = {**rows, **composed}
         kernels = {  # the unique rows of a range of ids are all rows, in order
             name: tf.ensure_shape(rows[name].values_UD, (spec.rows, spec.columns))
             for name, spec in self.scorer.kernels(self.seed).items()
@@ -120,6 +153,8 @@ class Recommender:
     def _uniform(self, name: str, rows: int, columns: int) -> TableSpec:
         """Return a table that starts as `start`, or as random rows of length `_LENGTH`."""
         # A uniform distribution with this limit has a variance of _LENGTH^2 / columns.
+        if name in self.lists:
+            rows = self.lists[name].rows
         limit = _LENGTH * math.sqrt(3 / columns)
         initial: Any = Uniform(limit, initial_seed(name, self.seed))
         if name in self.start:
@@ -131,4 +166,8 @@ class Recommender:
         if not self._starts_biased:
             return spec
         last_V = tf.convert_to_tensor(self.pair_loss.initial_biases_V)
+        if "items" in self.lists:  # the row that all items share has the mean bias
+            mean = tf.reduce_mean(last_V)
+            features = spec.rows - last_V.shape[0] - 1
+            last_V = tf.concat([last_V - mean, [mean], tf.zeros(features)], axis=0)
         return dataclasses.replace(spec, initial=LastColumn(spec.initial, last_V))

@@ -13,13 +13,13 @@ from ..tables.row_reads import unique
 from ..types import HOST, Rows
 from .averages import average
 
-# The rows of even and of odd ids are groups of their own. Reading, adding and writing rows are long
-# operations of one core each, so two groups keep two cores busy. See data/benchmarks/README.md.
-GROUPS = 2
+# The rows of even and of odd ids are partitions of their own. Reading, adding and writing rows are
+# long operations of one core each, so two keep two cores busy (data/benchmarks/README.md).
+PARTITIONS = 2
 
 
 class _Lists(NamedTuple):
-    """The rows of each vector that are in one group.
+    """The rows of each vector that are in one partition.
 
     Attributes:
         rows_N: The rows, one vector after the other, int32.
@@ -42,7 +42,7 @@ class _Lists(NamedTuple):
             ).output_dense_values
 
     def splits(self, ids_W: tf.Tensor) -> tf.Tensor:
-        """Return where the list of each word begins in the result of `read`, and the end, int64."""
+        """Return where the list of each id begins in the result of `read`, and the end, int64."""
         with tf.device(HOST):
             ends_W = tf.cumsum(tf.gather(self.sizes_V, ids_W))
             return tf.concat([tf.zeros([1], tf.int64), ends_W], axis=0)
@@ -56,22 +56,26 @@ class RowLists:
     Args:
         rows_N: The rows, one vector after the other, int32.
         starts: Where the list of each vector begins in `rows_N`, and the end, (V + 1,).
+        rows: The number of rows of the table.
         is_mean: Whether a vector is the mean of its rows; else it is their sum.
     """
 
-    def __init__(self, rows_N: np.ndarray, starts: np.ndarray, is_mean: bool):
+    def __init__(self, rows_N: np.ndarray, starts: np.ndarray, rows: int, is_mean: bool = False):
+        self.rows = rows
         sizes_V = np.diff(starts)
         owners_N = np.repeat(np.arange(len(sizes_V)), sizes_V)
         self._sizes_V = host_variable(sizes_V.astype(np.float32)) if is_mean else None
         self._lists = []
-        for group in range(GROUPS):
-            of_group_N = rows_N % GROUPS == group
-            counts_V = np.bincount(owners_N[of_group_N], minlength=len(sizes_V))
+        for partition in range(PARTITIONS):
+            of_partition_N = rows_N % PARTITIONS == partition
+            counts_V = np.bincount(owners_N[of_partition_N], minlength=len(sizes_V))
             ends = np.concatenate([[0], np.cumsum(counts_V)])
-            self._lists.append(_Lists(*map(host_variable, (rows_N[of_group_N], ends, counts_V))))
+            self._lists.append(
+                _Lists(*map(host_variable, (rows_N[of_partition_N], ends, counts_V)))
+            )
 
     def lookups(self, ids: tf.Tensor) -> list[tf.Tensor]:
-        """Return the rows of all unique ids, one list after the other, in `GROUPS` groups."""
+        """Return the rows of all unique ids, one list after the other, by partition."""
         return self._read(unique(ids)[0])
 
     def take_unique(self, ids: tf.Tensor, rows: Rows) -> Rows:
@@ -92,12 +96,12 @@ class RowLists:
         Args:
             gather: Takes ids of rows (U,), returns the rows (U, D) float32.
         """
-        groups = [unique(ids_N) for ids_N in self._read(ids_W)]
-        rows = [Rows(gather(ids_U), inverse_N) for ids_U, inverse_N in groups]
-        return self._compose(ids_W, Rows(None, None, groups=rows))
+        partitions = [unique(ids_N) for ids_N in self._read(ids_W)]
+        rows = [Rows(gather(ids_U), inverse_N) for ids_U, inverse_N in partitions]
+        return self._compose(ids_W, Rows(None, None, partitions=rows))
 
     def _read(self, ids_W: tf.Tensor) -> list[tf.Tensor]:
-        """Return the rows of unique ids in each group, one list after the other, int32."""
+        """Return the rows of unique ids in each partition, one list after the other, int32."""
         return [lists.read(ids_W) for lists in self._lists]
 
     def _compose(self, ids_W: tf.Tensor, rows: Rows) -> tf.Tensor:
@@ -108,13 +112,16 @@ class RowLists:
                 shares_W = tf.ones(tf.shape(ids_W))
             else:
                 shares_W = 1 / tf.gather(self._sizes_V, ids_W)
-            groups, counts = rows.groups, [_count_rows(group.inverse_N) for group in rows.groups]
-            if not groups:  # all rows are one lookup
-                inverses = tf.split(rows.inverse_N, [of_group[-1] for of_group in starts])
-                groups = [Rows(rows.values_UD, inverse_N) for inverse_N in inverses]
-                counts = [_count_rows(rows.inverse_N)] * GROUPS
-        by_group = zip(groups, counts, starts, strict=True)
-        return tf.add_n([_weigh_lists(*of_group, shares_W) for of_group in by_group])
+            partitions, counts = (
+                rows.partitions,
+                [_count_rows(partition.inverse_N) for partition in rows.partitions],
+            )
+            if not partitions:  # all rows are one lookup
+                inverses = tf.split(rows.inverse_N, [of_partition[-1] for of_partition in starts])
+                partitions = [Rows(rows.values_UD, inverse_N) for inverse_N in inverses]
+                counts = [_count_rows(rows.inverse_N)] * PARTITIONS
+        by_partition = zip(partitions, counts, starts, strict=True)
+        return tf.add_n([_weigh_lists(*of_partition, shares_W) for of_partition in by_partition])
 
 
 def _count_rows(inverse_N: tf.Tensor) -> tf.Tensor:

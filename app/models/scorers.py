@@ -59,7 +59,7 @@ class Scorer:
         return tf.reduce_sum(users_NE * items_NE, axis=1)
 
     def score_all(self, users_ME: tf.Tensor, items_VE: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Return the score of every user and every item, (M, V) float32."""
+        """Return the score of every user and every item, (M, V) float32; here inner products."""
         return tf.matmul(users_ME, items_VE, transpose_b=True)
 
 

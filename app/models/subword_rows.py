@@ -42,4 +42,4 @@ class SubwordRows(RowLists):
         is_word_N[starts[:-1]] = True
         rows_N = np.empty(starts[-1], np.int32)
         rows_N[is_word_N], rows_N[~is_word_N] = words_V, places_M + len(tokens)
-        super().__init__(rows_N, starts, is_mean=True)
+        super().__init__(rows_N, starts, len(tokens) + len(self.buckets_N), is_mean=True)

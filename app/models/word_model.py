@@ -47,7 +47,7 @@ class WordModel:
         """
         rows, reach = self.size, 0.5 / self.dim
         if self.subwords is not None:
-            rows, reach = rows + len(self.subwords.buckets_N), 1 / self.dim
+            rows, reach = self.subwords.rows, 1 / self.dim
         initial = Uniform(reach, initial_seed("initial", self.seed))
         spec = TableSpec(rows, self.dim, initial, by_frequency=True)
         return {"input": spec, **self.output.tables()}
@@ -75,18 +75,6 @@ class WordModel:
         if self.subwords is None:
             return rows
         return self.subwords.take_unique(words, rows)
-
-    def gather_words(
-        self, gather: Callable[[tf.Tensor], tf.Tensor], words_W: tf.Tensor
-    ) -> tf.Tensor:
-        """Return the vectors of unique words, (W, D) float32.
-
-        Args:
-            gather: Takes ids of rows of `input` (U,), returns the rows (U, D) float32.
-        """
-        if self.subwords is None:
-            return gather(words_W)
-        return self.subwords.compose(words_W, gather)
 
 
 class Contexts(NamedTuple):

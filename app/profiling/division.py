@@ -130,6 +130,8 @@ def divide(events: Sequence[Event], runs: Sequence[Run], cores: int) -> Division
 
     Args:
         events: The events of the profile. A marked step has the argument `step_num`.
+        runs: The runs of operations in the profile, of which the parts of a call are made.
+        cores: The processor cores, to see how much the input competes with the steps for them.
 
     Returns:
         The division, with 0 calls and shares of 0 if the profile has no marked step.

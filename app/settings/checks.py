@@ -168,7 +168,7 @@ def _check_table(config: Config) -> None:
 
 
 def check_micro_batches(config: Config) -> None:
-    """Check that a batch can be divided into `--micro_batches` equal parts of whole groups.
+    """Check that a batch can be divided into `--micro_batches` equal parts of whole pools.
 
     Raises:
         UsageError: The batch cannot be divided, or --group_tokens does not divide a part. For
@@ -188,11 +188,11 @@ def check_micro_batches(config: Config) -> None:
             )
         raise UsageError(f"--batch_tokens={most} is no multiple of {rows}; change one of them")
     shared = has_rows and config.model.loss == "negative_sampling"
-    group = config.model.centres_of_group
-    if shared and settings.micro_tokens % group:
+    centres = config.model.pool_centres
+    if shared and settings.micro_tokens % centres:
         batch = f"--batch_tokens={settings.batch_tokens}"
         batch += f" over --micro_batches={micro}" if micro > 1 else ""
-        raise UsageError(f"--group_tokens={group} does not divide {batch}; change one of them")
+        raise UsageError(f"--group_tokens={centres} does not divide {batch}; change one of them")
 
 
 def _check_strategy(config: Config) -> None:

@@ -18,6 +18,9 @@ from .config import (
 )
 from .setting import fixed_setting
 
+# The largest weight of a text: none counts for more than a million others.
+MOST_WEIGHT = 1e6
+
 
 @dataclasses.dataclass(frozen=True)
 class LabelledConfig:

@@ -292,10 +292,14 @@ class LossConfig:
         5, "The total weight of the negative samples of a pair.", bounds=(1, 100_000)
     )
     shared_negatives: int = fixed_setting(
-        0, "Negative samples drawn for each group of centre tokens. 0: 32.", bounds=(0, 1_000_000)
+        0,
+        "Negative samples in a pool that consecutive centre tokens share. 0: 32.",
+        bounds=(0, 1_000_000),
     )
     group_tokens: int = fixed_setting(
-        0, "Centre tokens in a group, which shares its negative samples. 0: 128.", bounds=(0, 2**24)
+        0,
+        "Consecutive centre tokens that share a pool of negative samples. 0: 128.",
+        bounds=(0, 2**24),
     )
     negative_power: float = fixed_setting(
         0.75, "Negative samples are drawn in proportion to count ** negative_power.", bounds=(0, 10)
@@ -331,13 +335,13 @@ class LossConfig:
     )
 
     @property
-    def samples_of_group(self) -> int:
-        """The negative samples of a group: `shared_negatives`, or the default of 32."""
+    def pool_samples(self) -> int:
+        """The negative samples of a pool: `shared_negatives`, or the default of 32."""
         return self.shared_negatives or 32
 
     @property
-    def centres_of_group(self) -> int:
-        """The centre tokens of a group: `group_tokens`, or the default of 128."""
+    def pool_centres(self) -> int:
+        """The centre tokens that share a pool: `group_tokens`, or the default of 128."""
         return self.group_tokens or 128
 
 

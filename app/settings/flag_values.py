@@ -61,7 +61,7 @@ BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5}
 
 
 def has_effect(name: str, values: Mapping[str, Any]) -> bool:
-    """Return whether a flag has an effect beside the values of the others."""
+    """Return whether another flag has a value that a flag needs to have an effect (see `NEEDS`)."""
     other, known = NEEDS.get(name, ("task", (values["task"],)))
     return values[other] in known
 

@@ -35,6 +35,16 @@ class RatingsConfig:
     item_column: str = fixed_setting("", "The column of the items.")
     rating_column: str = fixed_setting("", "The column of the ratings. Empty: there is none.")
     time_column: str = fixed_setting("", "The column of the times. Empty: there is none.")
+    item_features: str = setting(
+        "",
+        "A file with a row for each item and columns of its features: categories, between `|` if "
+        "there are several. Items that no pair has are placed by their features.",
+        path=True,
+    )
+    user_features: str = setting("", "A file of features of users, as --item_features.", path=True)
+    text_features: str = setting(
+        "", "Columns of the features, with commas between them, that have texts: each token counts."
+    )
     min_rating: str = fixed_setting(
         "", "Leave out pairs with a lower rating.", bounds=(-1e18, 1e18), numbers=float
     )
@@ -115,6 +125,13 @@ class RecommendConfig(Config):
         """Raise UsageError for a wrong --score_users, or a --temperature without cosines."""
         check_score_users(self.ratings.score_users)
         temperature = self.ratings.temperature
+        if self.ratings.text_features and not (
+            self.ratings.item_features or self.ratings.user_features
+        ):
+            raise UsageError(
+                f"--text_features={self.ratings.text_features} means nothing without "
+                "--item_features or --user_features; leave it out"
+            )
         has_cosines = "temperature" not in self.without_effect()
         if not has_cosines and temperature != RatingsConfig.temperature:
             raise NoEffectError(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
+from scipy.sparse import issparse
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -18,32 +15,23 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from ..checkpoints.workdir import Workdir, read_settings
-from ..input.labelled_files import MOST_WEIGHT
-from ..settings import CorpusConfig, flag_values
-from ..settings.checks import make_config
-from ..system import devices
-from ..tasks import trained_vectors
-from ..tasks.classify.classify_model import Classifier, load_trained, make_model, make_scorer
-from ..text import vector_files
-from ..text.tokenize import make_tokenizer
-from ..text.unicode_rules import normal_form, normalize
+from .. import Words, train_classifier, train_words
 from ..trained import argument_names
-from ..training.run import train_and_evaluate
-from ..types import WordVectors
 
-# Flags that an estimator sets, beside those of its parameters.
-_OWN = {"workdir", "plan_only", "heldout"}
-_TEXTS = 4096  # texts whose vectors are computed at a time
+# Settings that an estimator sets, beside those of its parameters.
+_OWN = {
+    *("task", "corpus", "workdir", "plan_only", "heldout", "initial_model", "grow_vocab"),
+    *("text_column", "label_column", "weight_column", "label_separator"),
+}
 # How messages name what the arguments of `fit` become.
-_ARGUMENTS = {"corpus=X": "X", "seed=": "random_state="}
+_NAMES = {"texts:": "X:", "corpus:": "X:", "weights[": "sample_weight[", "seed=": "random_state="}
 
 
 class TextEstimator(BaseEstimator):
-    """Has the tags of an estimator of texts, and trains a task."""
+    """Has the tags of an estimator of texts, and trains with its parameters."""
 
     def __sklearn_tags__(self) -> Tags:
         """Return the tags: texts, and no table of numbers."""
@@ -52,36 +40,29 @@ class TextEstimator(BaseEstimator):
         tags.input_tags.two_d_array = False
         return tags
 
-    def _config(self, task: str, corpus: Path, **values: Any) -> Any:
-        """Return the configuration of a run on a file, by the parameters and other settings.
-
-        Raises ValueError if a setting is one that the estimator sets, and UsageError for others.
-        """
-        values |= {"task": task, "corpus": str(corpus), "dim": self.dim, "epochs": self.epochs}
-        values |= {"learning_rate": self.learning_rate, "seed": self._seed()}
+    def _train(self, train: Callable[..., Any], *data: Any, **values: Any) -> Any:
+        """Return what a function such as `train_words` makes with the parameters and settings."""
+        values |= {"dim": self.dim, "epochs": self.epochs, "seed": self._seed()}
         values |= {"tokenizer": self.tokenizer, "min_count": self.min_count, "audit": False}
         if not isinstance(self.settings, Mapping | None):
-            raise ValueError(f"settings={self.settings!r}: give a dictionary, by names of flags")
-        for name in self.settings or {}:
-            if name in values or name in _OWN:
+            raise ValueError(f"settings={self.settings!r}: give a dictionary, by names of settings")
+        others = dict(self.settings or {})
+        for name in others:
+            if name in values or name in _OWN or name == "learning_rate":
                 kind = type(self).__name__
                 raise ValueError(
                     f"settings: {kind} sets {name!r} itself; use its parameter, if it has one"
                 )
-        return make_config(values | dict(self.settings or {}))
+        if self.learning_rate is not None:
+            others["learning_rate"] = self.learning_rate
+        with argument_names(_NAMES):
+            return train(*data, **values, **others)
 
     def _seed(self) -> Any:
         """Return the seed of the run: a whole number as it is, else a number that is drawn."""
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
             return int(check_random_state(self.random_state).randint(2**31))
         return self.random_state
-
-
-def _train(config: Any, folder: str) -> Workdir:
-    """Train a run in a folder without printing, and return its workdir."""
-    place = Workdir(Path(folder) / "run")
-    train_and_evaluate(config, place.path, is_quiet=True)
-    return place
 
 
 def _as_texts(X: Iterable[str]) -> list[str]:
@@ -105,44 +86,43 @@ def _as_training_texts(X: Iterable[str]) -> list[str]:
     return texts
 
 
-def _check_labels(y: Iterable) -> None:
-    """Raise ValueError if a label is None or NaN."""
+def _as_labels(y: Any) -> np.ndarray:
+    """Return labels (N,), or of several labels a text an indicator (N, C), as a dense array.
+
+    Raises:
+        ValueError: They are no labels.
+    """
+    if issparse(y):
+        return y.toarray()
     for place, label in enumerate(np.asarray(y, object).ravel()):
-        if label is None or (isinstance(label, (float, np.floating)) and np.isnan(label)):
+        if label is None or (isinstance(label, float | np.floating) and np.isnan(label)):
             raise ValueError(f"y[{place}] is no label, but None or NaN; give each text a label")
-
-
-def _as_bytes(X: Iterable[str]) -> list[bytes]:
-    """Return texts in UTF-8."""
-    return [text.encode("utf-8", "replace") for text in _as_texts(X)]
-
-
-class _Table(NamedTuple):
-    """Rows (V, D) in memory."""
-
-    rows_VD: np.ndarray
-
-    def gather(self, ids_N: tf.Tensor) -> tf.Tensor:
-        """Return the rows of some ids."""
-        return tf.gather(self.rows_VD, ids_N)
+    check_classification_targets(y)
+    return np.asarray(y)
 
 
 class TextClassifier(ClassifierMixin, TextEstimator):
-    """A classifier of texts by the mean of the vectors of their words (`--task=classify`).
+    """A classifier of texts by the mean of the vectors of their words.
+
+    A text has one label, or several: then `y` is an indicator matrix (N, C), as of
+    `sklearn.preprocessing.MultiLabelBinarizer`, and `predict` returns one.
 
     Args:
         dim: The columns of a vector.
         epochs: Passes over the texts.
-        learning_rate: The peak learning rate; 0 for the optimizer's default.
-        loss: How labels are predicted: `softmax` or another loss of the task.
+        learning_rate: The peak learning rate. None: the default of the optimizer.
+        loss: How labels are predicted: `softmax`, `one_vs_all` or another loss of
+            `lexrow.train_classifier`. `auto` is `one_vs_all` for several labels a text, else
+            `softmax`.
         word_ngrams: The length in words of the longest n-gram that is a feature.
         min_count: Words that occur fewer times are dropped.
         tokenizer: How texts are split, `whitespace` or `unicode`.
         random_state: The seed, a whole number, a `numpy.random.RandomState`, or None for any.
-        settings: Other settings of `lexrow train`, by the names of their flags.
+        settings: Other settings of `lexrow.train_classifier`, by name.
 
     Attributes:
-        classes_: The labels in sorted order.
+        classes_: The labels in sorted order; of several labels a text, the columns of `y`.
+        texts_: The trained `lexrow.Texts`; its labels are positions in `classes_`.
     """
 
     __module__ = __package__  # where a pickled estimator finds its class
@@ -151,8 +131,8 @@ class TextClassifier(ClassifierMixin, TextEstimator):
         self,
         dim: int = 100,
         epochs: int = 5,
-        learning_rate: float = 0.16,
-        loss: str = "softmax",
+        learning_rate: float | None = None,
+        loss: str = "auto",
         word_ngrams: int = 1,
         min_count: int = 1,
         tokenizer: str = "whitespace",
@@ -169,90 +149,72 @@ class TextClassifier(ClassifierMixin, TextEstimator):
         self.random_state = random_state
         self.settings = settings
 
+    def __sklearn_tags__(self) -> Tags:
+        """Return the tags of texts that may have several labels."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
     def fit(
-        self, X: Iterable[str], y: Iterable, sample_weight: Sequence[float] | None = None
+        self, X: Iterable[str], y: Any, sample_weight: Sequence[float] | None = None
     ) -> TextClassifier:
         """Train on texts and their labels.
 
         Args:
-            y: The label of each text.
+            y: The label of each text; or an indicator (N, C), dense or sparse. A text may have
+                none of its labels.
             sample_weight: The weight of each text in the loss; by default 1.
 
         Raises:
             ValueError: The texts, labels, weights or parameters cannot be used.
             RunError: Training failed.
         """
-        texts = _as_training_texts(X)
-        _check_labels(y)
-        labels = np.asarray(y)
-        check_classification_targets(labels)
-        if labels.shape != (len(texts),):
+        texts, labels = _as_training_texts(X), _as_labels(y)
+        is_multi_label = type_of_target(labels) == "multilabel-indicator"
+        if len(labels) != len(texts) or labels.ndim != 1 + is_multi_label:
             raise ValueError(f"X has {len(texts)} texts, y the shape {labels.shape}; give as many")
-        self.classes_, ids = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y has {len(self.classes_)} class; give texts of two or more")
+        loss = self.loss
+        if loss == "auto":
+            loss = "one_vs_all" if is_multi_label else "softmax"
         weights = _check_sample_weight(sample_weight, texts, ensure_non_negative=True)
-        place = int(weights.argmax())
-        if weights[place] > MOST_WEIGHT:
-            raise ValueError(
-                f"sample_weight[{place}]={weights[place]:g}; give at most {MOST_WEIGHT:,.0f}"
-            )
-        if len(np.unique(ids[weights > 0])) < 2:
-            raise ValueError(
-                "sample_weight: the texts with a weight above 0 have fewer than two labels, so "
-                "there is nothing to learn; give texts of two labels such weights"
-            )
-        with tempfile.TemporaryDirectory() as folder:
-            corpus = Path(folder) / "texts.csv"
-            with open(corpus, "w", encoding="utf-8", errors="replace", newline="") as file:
-                rows = csv.writer(file)
-                rows.writerow(["text", "label", "weight"])
-                rows.writerows(zip(texts, ids.tolist(), weights.tolist(), strict=True))
-            columns = {f"{name}_column": name for name in ("text", "label", "weight")}
-            others = {"loss": self.loss, "word_ngrams": self.word_ngrams, "heldout_share": 0.0}
-            with argument_names({str(corpus): "X", **_ARGUMENTS}):
-                config = self._config("classify", corpus, **columns, **others)
-                trained = load_trained(config, _train(config, folder))
-            self._fitted_config = config
-        self._words, self._labels = trained.words, trained.labels
-        self._features = trained.features
-        self._rows = {
-            name: table.gather(tf.range(table.rows)).numpy()
-            for name, table in trained.tables.items()
-        }
-        self._score: Any = None
+        if is_multi_label:
+            if loss != "one_vs_all":
+                raise ValueError(f"loss={loss!r} gives a text one label; give 'one_vs_all' for y")
+            classes = np.arange(labels.shape[1])
+            # A class of its own, which `predict_proba` drops, for texts without a label.
+            ids = [np.flatnonzero(row_C).tolist() or [len(classes)] for row_C in labels]
+        else:
+            classes, ids = np.unique(labels, return_inverse=True)
+            if len(classes) < 2:
+                raise ValueError(f"y has {len(classes)} class; give texts of two or more")
+            if len(np.unique(ids[weights > 0])) < 2:
+                raise ValueError(
+                    "sample_weight: the texts with a weight above 0 have fewer than two labels, so "
+                    "there is nothing to learn; give texts of two labels such weights"
+                )
+        values = {"loss": loss, "word_ngrams": self.word_ngrams, "heldout_share": 0.0}
+        self.texts_ = self._train(train_classifier, texts, ids, weights=weights, **values)
+        self.classes_, self._is_multi_label = classes, is_multi_label
         return self
 
     def predict_proba(self, X: Iterable[str]) -> np.ndarray:
         """Return the probability of each label for each text, (N, C) float32, as `classes_`."""
         check_is_fitted(self)
-        texts = _as_bytes(X)
-        self._score = self._score or self._make_scorer()
-        chances_NC = np.zeros((len(texts), len(self.classes_)), np.float32)
-        columns = [int(label) for label in self._labels.tokens]
-        chances_NC[:, columns] = np.concatenate([chances_NC[:0, columns], *self._score(texts)])
-        if self.loss == "one_vs_all":  # as OneVsRestClassifier, of which each text has one label
+        known_NL = self.texts_.predict_proba(_as_texts(X))
+        chances_NC = np.zeros((len(known_NL), len(self.classes_) + 1), np.float32)
+        chances_NC[:, [int(label) for label in self.texts_.labels]] = known_NL
+        chances_NC = chances_NC[:, :-1]
+        if not self._is_multi_label:  # as OneVsRestClassifier; the sums of a softmax are 1
             sums_N1 = chances_NC.sum(axis=1, keepdims=True)
             chances_NC /= np.where(sums_N1 > 0, sums_N1, 1.0)
         return chances_NC
 
     def predict(self, X: Iterable[str]) -> np.ndarray:
-        """Return the most probable label of each text, (N,); `X` are the texts."""
+        """Return the most probable label of each text, (N,); of several, an indicator (N, C)."""
         chances_NC = self.predict_proba(X)  # raises first if nothing is fitted
+        if self._is_multi_label:
+            return (chances_NC > 0.5).astype(int)
         return self.classes_[chances_NC.argmax(axis=1)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without TensorFlow's functions, which cannot be pickled."""
-        state = dict(super().__getstate__())
-        return state | {"_score": None} if "_score" in state else state
-
-    def _make_scorer(self):
-        """Return a function from texts to their probabilities (see `make_scorer`)."""
-        config = self._fitted_config
-        model = make_model(config, self._features, self._labels)
-        tables = {name: _Table(rows_VD) for name, rows_VD in self._rows.items()}
-        classifier = Classifier(model, tables, self._features, devices.name(config.run))
-        return make_scorer(classifier, config, self._words, len(self._labels.tokens))
 
 
 class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstimator):
@@ -263,16 +225,16 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
             texts.
         dim: The columns of a vector. Given vectors have their own.
         epochs: Passes over the texts.
-        learning_rate: The peak learning rate; 0 for the optimizer's default.
+        learning_rate: The peak learning rate. None: the default of the optimizer.
         min_count: Words that occur fewer times are dropped.
         tokenizer: How texts are split, `whitespace` or `unicode`, also for the vectors of a file.
             For a workdir, texts are split as in its run.
+        sif: The weight of frequent words in a mean, see `lexrow.Words.encode`; 0 for none.
         random_state: The seed, a whole number, a `numpy.random.RandomState`, or None for any.
-        settings: Other settings of `lexrow train`, by the names of their flags.
+        settings: Other settings of `lexrow.train_words`, by name.
 
     Attributes:
-        vocabulary_: The row of each word, as the tokenizer writes it.
-        vectors_: The rows, (V, D) float32.
+        words_: The `lexrow.Words`.
     """
 
     __module__ = __package__  # where a pickled estimator finds its class
@@ -282,9 +244,10 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         vectors: str | None = None,
         dim: int = 100,
         epochs: int = 5,
-        learning_rate: float = 0.0,
+        learning_rate: float | None = None,
         min_count: int = 5,
         tokenizer: str = "whitespace",
+        sif: float = 0.0,
         random_state: int | np.random.RandomState | None = 1,
         settings: Mapping[str, Any] | None = None,
     ):
@@ -294,6 +257,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         self.learning_rate = learning_rate
         self.min_count = min_count
         self.tokenizer = tokenizer
+        self.sif = sif
         self.random_state = random_state
         self.settings = settings
 
@@ -304,51 +268,19 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
             ValueError: The texts, the parameters or the vectors cannot be used.
             RunError: Training failed.
         """
-        texts = _as_training_texts(X) if self.vectors is None else _as_texts(X)
         if self.vectors is None:
-            with tempfile.TemporaryDirectory() as folder:
-                corpus = Path(folder) / "texts.txt"
-                lines = (" ".join(text.splitlines()) + "\n" for text in texts)
-                with open(corpus, "w", encoding="utf-8", errors="replace") as file:
-                    file.writelines(lines)
-                with argument_names({str(corpus): "X", **_ARGUMENTS}):
-                    config = self._config("words", corpus)
-                    split = config.corpus
-                    found = trained_vectors.load(_train(config, folder).path)
+            self.words_ = self._train(train_words, _as_training_texts(X))
         else:
-            split, found = self._load_vectors()
-        self._corpus_config = split
-        # Words of a file may be written in another form than those of the texts.
-        tokens = normalize(found.tokens, normal_form(split))
-        self.vocabulary_ = {token: row for row, token in reversed([*enumerate(tokens)])}
-        self.vectors_ = np.asarray(found.matrix, np.float32)
-        self._n_features_out = self.vectors_.shape[1]  # for get_feature_names_out
+            _as_texts(X)
+            if not self.vectors or not isinstance(self.vectors, str | os.PathLike):
+                remedy = "give the name of a workdir or of a file"
+                raise ValueError(f"vectors={self.vectors!r}: {remedy}")
+            with argument_names({f"workdir={self.vectors}": f"vectors={self.vectors}"}):
+                self.words_ = Words.load(self.vectors, tokenizer=self.tokenizer)
+        self._n_features_out = self.words_.vectors.shape[1]  # for get_feature_names_out
         return self
-
-    def _load_vectors(self) -> tuple[CorpusConfig, WordVectors]:
-        """Return how texts are split, and the vectors of a workdir or of a file."""
-        if not self.vectors or not isinstance(self.vectors, str | os.PathLike):
-            raise ValueError(f"vectors={self.vectors!r}: give the name of a workdir or of a file")
-        with argument_names({f"workdir={self.vectors}": f"vectors={self.vectors}"}):
-            if not Path(self.vectors).is_dir():
-                split = make_config({"tokenizer": self.tokenizer}).corpus
-                return split, vector_files.read(self.vectors)
-            config = flag_values.from_names(read_settings(self.vectors))
-            found = trained_vectors.load(self.vectors)
-        if config.run.task == "recommend":
-            raise ValueError(f"vectors={self.vectors}: a recommender, which has no words")
-        return config.corpus, found
 
     def transform(self, X: Iterable[str]) -> np.ndarray:
         """Return the mean vector of each text, (N, D) float32; 0 for a text without known words."""
         check_is_fitted(self)
-        texts, split = _as_bytes(X), make_tokenizer(self._corpus_config)
-        means = [np.zeros((0, self._n_features_out), np.float32)]
-        for first in range(0, len(texts), _TEXTS):
-            words = split(tf.constant(texts[first : first + _TEXTS], tf.string))
-            found = (word.decode() for word in words.flat_values.numpy().tolist())
-            rows_M = np.fromiter((self.vocabulary_.get(word, -1) for word in found), np.int64)
-            owners_M = tf.boolean_mask(words.value_rowids(), rows_M >= 0)
-            vectors_MD = self.vectors_[rows_M[rows_M >= 0]]
-            means.append(tf.math.unsorted_segment_mean(vectors_MD, owners_M, words.nrows()))
-        return np.concatenate(means)
+        return self.words_.encode(_as_texts(X), sif=self.sif)

@@ -20,6 +20,9 @@ from ..system.checked_files import COUNT, damaged, missing, read_bytes, read_jso
 
 _BLOCK_BYTES = 1 << 24  # bytes read at a time
 _FLOAT_BYTES = 4
+# The size of the parts in which a whole table is read: small beside a table, large beside the cost
+# of a call.
+_PART_BYTES = 16 << 20
 
 Checksum = tuple[int, int]  # the size of a file in bytes, and the CRC-32 of its bytes
 CHECKSUM_SHAPE = [COUNT, COUNT]  # its shape in JSON (see `checked_files.fits`)
@@ -116,7 +119,7 @@ def read_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
 
 
 def parse_npz(data: bytes, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the arrays of an archive that `numpy.savez` wrote, which takes no more than its bytes.
+    """Return arrays of an archive of `numpy.savez`; they take no more memory than its bytes.
 
     Args:
         names: The names of the arrays to read. Those that the archive lacks are left out, and
@@ -190,6 +193,17 @@ def _load_array(json_path: Path, name: str, entry: Mapping[str, Any]) -> np.ndar
     strings = np.empty(len(ends), object)
     strings[:] = [data[low:high] for low, high in zip([0, *ends], ends, strict=False)]
     return strings
+
+
+def row_slices(rows: int, columns: int) -> Iterator[slice]:
+    """Split the rows of a table into parts of about 16 MB, at least one row each.
+
+    Yields:
+        Slices that together cover 0 .. V - 1, in order.
+    """
+    count = max(1, _PART_BYTES // (_FLOAT_BYTES * columns))
+    for start in range(0, rows, count):
+        yield slice(start, min(start + count, rows))
 
 
 def fits_memory(shape: tuple[int, ...]) -> bool:

@@ -3,6 +3,9 @@
 A table has V rows of D numbers each. Where the rows are stored, and in which precision, is the
 business of the class: in one device (`device`), over several (`sharded`), in host memory with a
 cache on the device (`cached`), in a file (`disk`), or for keys as they come (`dynamic`).
+
+A training step locates and gathers the rows of its batch, and the optimizer assigns their new
+values. The loop asks `is_finite` before each checkpoint, which stores `layout` beside the rows.
 """
 
 from __future__ import annotations
@@ -132,7 +135,7 @@ class Table(Protocol):
         ...
 
     def add_slots(self, slots: Mapping[str, Slot]) -> None:
-        """Make further tables of optimizer state, which appear in `slots`.
+        """Make further tables of optimizer state, and add them to the attribute `slots`.
 
         Args:
             slots: The new slots by name.
@@ -162,8 +165,8 @@ class Table(Protocol):
 class Checkpointable(Protocol):
     """A table, or other state of a run, that has more to save than TensorFlow variables.
 
-    A checkpoint is written in two phases. First `snapshot` writes a folder. When the whole
-    checkpoint is on the disk, `commit` says so.
+    `Checkpoints.save` calls `snapshot` for a folder of the new checkpoint and, when the whole
+    checkpoint is on the disk, `commit`. `restore` is called once, when a run is resumed.
     """
 
     def snapshot(self, folder: Path) -> None:
@@ -178,7 +181,7 @@ class Checkpointable(Protocol):
         ...
 
     def commit(self, folders: Sequence[Path]) -> None:
-        """Take note that the newest snapshot would survive a kill from now on.
+        """Record that the newest snapshot is complete on the disk, and survives a kill from now on.
 
         Data that only snapshots outside of `folders` need may be removed.
 

@@ -27,9 +27,9 @@ import tensorflow as tf
 
 from ..system.xla import under_xla
 from ..types import HOST
+from .arrays import row_slices
 from .base import Ids, Layout, LocatedIds, Slot, Table
 from .device import make_cache
-from .row_reads import row_slices
 
 NONE = -1  # the position of an id that is not cached, and the id of a free position
 _ROWS = ""  # the key of the rows themselves, beside the names of slots

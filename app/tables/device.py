@@ -12,10 +12,10 @@ from tensorflow.python.eager import context  # the public options are of the who
 
 from ..system.xla import under_xla
 from ..types import HOST
+from .arrays import row_slices
 from .base import Layout, Slot, Table
 from .initial import Constant, Initial, Unwritten, all_rows
 from .rounding import RoundedTable
-from .row_reads import row_slices
 
 # The name of every variable of `host_variable`. Code that places variables knows them by it.
 ON_HOST = "on_host"
@@ -218,6 +218,9 @@ class DeviceTable(RoundedTable, VariableRows):
 class InPlace:
     """Prefetches nothing: the steps train on the tables themselves.
 
+    The training loop calls `prefetch` once for all batches, `locate` before each call of steps,
+    `write_back` before a checkpoint, `values` for each log line, and `close` at the end.
+
     Attributes:
         tables: The tables that the steps train on, by name.
     """
@@ -245,7 +248,7 @@ class InPlace:
 
 
 def find_elsewhere(tables: Mapping[str, Table]) -> str | None:
-    """Return the name of a table that is not wholly in the memory of the device of the steps."""
+    """Return the first table that has rows elsewhere than on the device of the steps, or None."""
     first = None
     for name, table in tables.items():
         if not isinstance(table, DeviceTable):

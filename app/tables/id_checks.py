@@ -1,4 +1,4 @@
-"""The check of ids that come from outside the package."""
+"""The check of ids from outside the package: of a Keras layer, or of a table in a file."""
 
 from __future__ import annotations
 

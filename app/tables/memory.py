@@ -1,4 +1,7 @@
-"""How many bytes tables and other parts of a run take, in which place, and whether they fit."""
+"""How many bytes tables and other parts of a run take, in which place, and whether they fit.
+
+`assembly.memory_plan` makes these items before a table is made; the banner of the run shows them.
+"""
 
 from __future__ import annotations
 

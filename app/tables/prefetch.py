@@ -83,7 +83,7 @@ class PlannedChunk:
         return self._applied.result()
 
     def settle(self) -> None:
-        """Wait for the chunk and apply it, unless that was done or its preparation failed."""
+        """Wait for the chunk, and apply it unless that was done or its preparation failed."""
         if self._applied.done() or self._prepared.exception() is None:
             self.applied()
 
@@ -158,7 +158,8 @@ class Prefetcher(InPlace):
         or writing rows, are raised here.
 
         Yields:
-            The pairs. Batches are `LocatedData` with positions in the caches, if there are any.
+            Pairs of an epoch and a batch; batches are `LocatedData` if the steps are given the
+            positions of their rows in the caches.
 
         Raises:
             CacheTooSmallError: The rows of the batches of one call do not fit into a cache.

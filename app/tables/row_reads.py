@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla  # no public way to remove a dynamic size
@@ -10,22 +10,6 @@ from tensorflow.compiler.tf2xla.python import xla  # no public way to remove a d
 from ..system.gradients import custom_gradient
 from ..system.xla import under_xla
 from ..types import HOST, Rows, UniqueIds
-
-# The size of the parts in which a whole table is read: small beside a table, large beside the cost
-# of a call.
-_PART_BYTES = 16 << 20
-_FLOAT_BYTES = 4
-
-
-def row_slices(rows: int, columns: int) -> Iterator[slice]:
-    """Split the rows of a table into parts of about 16 MB, at least one row each.
-
-    Yields:
-        Slices that together cover 0 .. V - 1, in order.
-    """
-    count = max(1, _PART_BYTES // (_FLOAT_BYTES * columns))
-    for start in range(0, rows, count):
-        yield slice(start, min(start + count, rows))
 
 
 def unique(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -86,7 +70,7 @@ def unique_by_representative(
     largest number of the dtype. That takes three operations instead of a sort.
 
     Args:
-        starts: For each of them, the place of its table among the numbers of `indices_V`. Ids of
+        starts: For each of `ids`, the place of its table among the numbers of `indices_V`. Ids of
             one table must differ if they are given separately.
         indices_V: A variable to work with, one number for each row; its values do not matter.
 
@@ -118,30 +102,30 @@ def rows_to_read(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return ids_U, inverse_N
 
 
-def split_groups(
+def split_partitions(
     ids: tf.Tensor | UniqueIds | list[tf.Tensor],
 ) -> Sequence[tf.Tensor | UniqueIds]:
-    """Return the ids of each group; ids without groups are one group (see `Model.lookups`)."""
+    """Return the ids of each partition (see `Model.lookups`); ids without partitions are one."""
     if isinstance(ids, list):
         return ids
-    if not isinstance(ids, UniqueIds) or ids.counts_G.shape[0] == 1:
+    if not isinstance(ids, UniqueIds) or ids.counts_P.shape[0] == 1:
         return [ids]
     with tf.device(HOST):
-        ends_G = tf.unstack(tf.cumsum(ids.counts_G))
-        starts = [0, *ends_G[:-1]]
+        ends_P = tf.unstack(tf.cumsum(ids.counts_P))
+        starts = [0, *ends_P[:-1]]
         return [
             UniqueIds(ids.ids_N[start:end], tf.expand_dims(end - start, 0))
-            for start, end in zip(starts, ends_G, strict=True)
+            for start, end in zip(starts, ends_P, strict=True)
         ]
 
 
-def join_groups(ids: tf.Tensor | UniqueIds | list[tf.Tensor]) -> tf.Tensor | UniqueIds:
-    """Return the ids of all groups as one group; ids without groups as they are."""
+def join_partitions(ids: tf.Tensor | UniqueIds | list[tf.Tensor]) -> tf.Tensor | UniqueIds:
+    """Return the ids of all partitions as one partition; ids without partitions as they are."""
     with tf.device(HOST):
         if isinstance(ids, UniqueIds):
-            return ids._replace(counts_G=tf.reduce_sum(ids.counts_G, keepdims=True))
+            return ids._replace(counts_P=tf.reduce_sum(ids.counts_P, keepdims=True))
         if isinstance(ids, list):
-            return tf.concat([tf.reshape(group, [-1]) for group in ids], axis=0)
+            return tf.concat([tf.reshape(partition, [-1]) for partition in ids], axis=0)
         return ids
 
 

@@ -1,4 +1,7 @@
-"""Load the trained vectors of a workdir: of its words, or of its items."""
+"""Load the trained vectors of a workdir: of its words, or of its items.
+
+Plain vectors are read without TensorFlow, which takes seconds to start.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,30 @@ from ..checkpoints import checkpoint
 from ..checkpoints.stored import read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_settings
 from ..errors import DamagedError, RunError, UsageError
-from ..settings import ClassifyConfig, Config, flag_values
+from ..settings import ClassifyConfig, Config, RecommendConfig, flag_values
+from ..system.checked_files import COUNT
 from ..text import unicode_rules, vocabulary
 from ..text.vocabulary import Vocabulary
 from ..types import WordVectors
-from .classify import classify_data
-from .words import growing_words, subword_vectors
+from . import recorded_corpus
+
+
+def needs_tensorflow(path: str | Path) -> bool:
+    """Return whether `load` needs TensorFlow: for sums of rows, and rows that are no variables.
+
+    Args:
+        path: The workdir of the run.
+
+    Raises:
+        UsageError: The flags of the run cannot be read.
+    """
+    config = flag_values.from_names(read_settings(path))
+    has_features = Workdir(path).features.exists()
+    is_stored_elsewhere = config.table.is_dynamic or bool(config.table.table_file)
+    return config.model.has_subwords or has_features or is_stored_elsewhere
+
+
+_ITEMS_AT_ONCE = 1 << 14  # whose rows are added at a time
 
 
 def load(path: str | Path) -> WordVectors:
@@ -37,13 +58,17 @@ def load(path: str | Path) -> WordVectors:
         raise UsageError(f"--workdir={path}: no trained run there; name the folder of one")
     config = flag_values.from_names(read_settings(path))
     if config.table.is_dynamic and config.run.task == "words":
+        from .words import growing_words
+
         vectors = checkpoint.read_newest(trained, growing_words.load)
     else:
         # Names are read here: a DamagedError below would mean that the checkpoint is damaged.
         names, ngrams = _load_names(config, workdir), 0
         if isinstance(config, ClassifyConfig):
             ngrams = config.labelled.buckets if config.labelled.word_ngrams > 1 else 0
-            recorded = classify_data.count_ngram_rows(workdir)
+            # The number that a run with fewer rows than buckets records.
+            shape = {"ngram_rows": (None, COUNT)}
+            recorded = recorded_corpus.read(workdir, shape).get("ngram_rows")
             ngrams = ngrams if recorded is None else recorded
         vectors = checkpoint.read_newest(
             trained, lambda folder: _load_checkpoint(folder, workdir, config, names, ngrams)
@@ -68,15 +93,22 @@ def _load_checkpoint(
     Of a dynamic table only items or words that have a row are returned. `ngrams` is the number of
     rows of a classifier's n-grams, whose ids follow those of its words.
     """
-    path, table = workdir.vocabulary, "input"
-    if config.run.task == "recommend":
+    path, table, lists = workdir.vocabulary, "input", None
+    if isinstance(config, RecommendConfig):
         path, table = workdir.items, "items"
+        lists = _item_lists(workdir, names)
     is_dynamic, count = read_layout(folder, table)["kind"] == "dynamic", len(names.tokens)
     ids_N, rows_ND = read_ids(folder, table)
     if table == "items" and config.model.model == "mf":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
-    rule = subword_vectors.make_rule(config.model)
-    if rule is not None:
+    if lists is not None:
+        if len(ids_N) and ids_N[-1] >= lists[2]:
+            raise misfit(path, count, folder, ids_N[-1] + 1)
+        return WordVectors(names.tokens, _sum_rows(ids_N, rows_ND, *lists), names.counts)
+    if config.model.has_subwords:
+        from .words import subword_vectors
+
+        rule = subword_vectors.make_rule(config.model)
         try:
             return subword_vectors.compose(names, rows_ND, rule)
         except DamagedError as error:  # of the names, as the checkpoint could be read
@@ -88,6 +120,37 @@ def _load_checkpoint(
     stored = np.searchsorted(ids_N, count)
     tokens = [names.tokens[number] for number in ids_N[:stored]]
     return WordVectors(tokens, rows_ND[:stored], names.counts[ids_N[:stored]])
+
+
+def _item_lists(workdir: Workdir, names: Vocabulary) -> tuple[np.ndarray, np.ndarray, int] | None:
+    """Return the rows of each item (see `NamedFeatures.table_rows`); None without features."""
+    if not workdir.features.exists():
+        return None
+    from .recommend import recommend_data
+
+    features = recommend_data.load_features(workdir).items
+    return features and features.table_rows(recommend_data.trained(names))
+
+
+def _sum_rows(
+    ids_N: np.ndarray, rows_ND: np.ndarray, listed_M: np.ndarray, starts: np.ndarray, rows: int
+) -> np.ndarray:
+    """Return the sum of the rows of each list, (V, D); a row that is not there counts as 0.
+
+    Args:
+        ids_N: The ids of the rows that are there.
+        listed_M: Ids, list after list; no list is empty.
+        starts: Where each list begins in `listed_M`, and the end, (V + 1,).
+        rows: The number of ids.
+    """
+    table = np.zeros((rows, rows_ND.shape[1]), np.float32)
+    table[ids_N] = rows_ND
+    sums_VD = np.empty((len(starts) - 1, rows_ND.shape[1]), np.float32)
+    for part in range(0, len(sums_VD), _ITEMS_AT_ONCE):
+        bounds = starts[part : part + _ITEMS_AT_ONCE + 1]
+        rows_MD = table[listed_M[bounds[0] : bounds[-1]]]
+        sums_VD[part : part + len(bounds) - 1] = np.add.reduceat(rows_MD, bounds[:-1] - bounds[0])
+    return sums_VD
 
 
 def misfit(path: Path, names: int, folder: Path, rows: int) -> RunError:

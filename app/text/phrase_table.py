@@ -15,9 +15,8 @@ from ..settings import CorpusConfig
 from ..system.checked_files import damaged, read_bytes
 from ..system.files import replacing
 from .tokenize import Tokenizer, make_splitter, make_tokenizer
+from .vocabulary import JOINT
 
-# Between the tokens of a phrase, as in word2vec and gensim.
-JOINT = "_"
 _COLUMNS = "# pass\tfirst\tsecond\tcount\tscore\n"
 
 
@@ -40,15 +39,6 @@ class PhraseTable(NamedTuple):
 # The tables of several passes. Each is applied to the result of the one before it.
 Phrases = tuple[PhraseTable, ...]
 Joiner = Callable[[tf.RaggedTensor], tf.RaggedTensor]
-
-
-def join_words(text: str) -> str:
-    """Return the words of a text as the token of a phrase: `new_york` for `new york`.
-
-    Args:
-        text: Words with white space between them.
-    """
-    return JOINT.join(text.split())
 
 
 def save(phrases: Phrases, path: Path) -> None:

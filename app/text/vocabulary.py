@@ -11,27 +11,31 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from ..errors import UsageError
 from ..system import checked_files
 from ..system.checked_files import COUNT, damaged
 from ..system.files import LONGEST_LINE, read_lines, replacing
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 UNKNOWN = -1
 # Tokens of a closed vocabulary: any token without an id of its own, and the end of a document.
 UNK, EOS = "<unk>", "<eos>"
 
+# Between the tokens of a phrase, as in word2vec and gensim.
+JOINT = "_"
 # No tokenizer makes a token with these characters, and word2vec files are split at them.
 _WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")
 _LINE = re.compile(r"([^ \t\n\v\f\r]+)\t([0-9]{1,18})\r?\n?")
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _COMPARED = 50_000  # names, the most frequent, that are compared with an unknown one in 0.3 s
 # An editor may have changed the line ends.
-_NAME_LINE = re.compile(rb"(.*)\t([1-9][0-9]{0,18})\r?", re.DOTALL)
+_NAME_LINE = re.compile(rb"(.*)\t(0|[1-9][0-9]{0,18})\r?", re.DOTALL)
 _LONGEST_NAME = LONGEST_LINE - 32  # bytes: a tab, a count and a line end follow
 
 
@@ -51,6 +55,15 @@ class Vocabulary:
     tokens: list[str]
     counts: np.ndarray
     total: int
+
+
+def join_words(text: str) -> str:
+    """Return the words of a text as the token of a phrase: `new_york` for `new york`.
+
+    Args:
+        text: Words with white space between them.
+    """
+    return JOINT.join(text.split())
 
 
 def save(vocabulary: Vocabulary, path: str) -> None:
@@ -158,6 +171,8 @@ def grow(
 
 def lookup_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:
     """Return a TensorFlow lookup table from tokens to ids, int32; `UNKNOWN` (-1) for others."""
+    import tensorflow as tf
+
     ids = tf.range(len(vocabulary.tokens), dtype=tf.int32)
     initializer = tf.lookup.KeyValueTensorInitializer(tf.constant(vocabulary.tokens), ids)
     return tf.lookup.StaticHashTable(initializer, default_value=UNKNOWN)

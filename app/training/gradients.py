@@ -15,7 +15,7 @@ from ..losses import stream
 from ..losses.base import Gather
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
-from ..tables.row_reads import join_groups, split_groups, unique
+from ..tables.row_reads import join_partitions, split_partitions, unique
 from ..types import HOST, PHASES, Batch, Rows, UniqueIds
 
 
@@ -39,7 +39,7 @@ class Lookup(NamedTuple):
 # Takes pairs of the name of a table and numbers of its rows (N,), and returns for each pair what
 # `row_reads.unique` does.
 UniqueRows = Callable[[Sequence[tuple[str, tf.Tensor]]], Sequence[tuple[tf.Tensor, tf.Tensor]]]
-Lookups = Mapping[str, Lookup]  # by the name of the table; group n of its ids is `NAME/n`
+Lookups = Mapping[str, Lookup]  # by the name of the table; partition n of its ids is `NAME/n`
 
 
 class RowGradients(NamedTuple):
@@ -88,7 +88,7 @@ def phase(name: str) -> tf.name_scope:
 def unique_rows_of_any(
     ids: Sequence[tuple[str, tf.Tensor]],
 ) -> Sequence[tuple[tf.Tensor, tf.Tensor]]:
-    """Return the unique rows of any tables (see `UniqueRows`)."""
+    """Return the unique ids and the inverse of each list of ids, by `unique` (see `UniqueRows`)."""
     return [unique(ids_N) for _, ids_N in ids]
 
 
@@ -100,22 +100,25 @@ def make_lookups(
     Args:
         batch: One micro-batch. For a table in `batch.rows`, `rows_U` of the lookup has row numbers;
             for other tables it has the ids themselves. `ids_U` always has the ids.
-        is_split: Whether each group of ids (see `Model.lookups`) is a lookup of its own, unless
-            its table is in `batch.rows`. Otherwise all groups are one lookup.
+        is_split: Whether each partition of ids (see `Model.lookups`) is a lookup of its own, unless
+            its table is in `batch.rows`. Otherwise all partitions are one lookup.
         unique_rows: Finds the unique rows.
 
     Returns:
         A `Lookup` for each table of `model.lookups(batch)`, in host memory, by first appearance.
-        The groups of a table have the names `NAME/0`, `NAME/1` and so on.
+        The partitions of a table have the names `NAME/0`, `NAME/1` and so on.
     """
     with phase("lookup"), tf.device(HOST):
         parts: dict[str, tuple[str, tf.Tensor | UniqueIds]] = {}
         for table, ids in model.lookups(batch).items():
-            groups = split_groups(ids)
-            if not is_split or len(groups) == 1 or table in batch.rows:
-                parts[table] = table, join_groups(ids)
+            partitions = split_partitions(ids)
+            if not is_split or len(partitions) == 1 or table in batch.rows:
+                parts[table] = table, join_partitions(ids)
                 continue
-            parts |= {f"{table}/{number}": (table, group) for number, group in enumerate(groups)}
+            parts |= {
+                f"{table}/{number}": (table, partition)
+                for number, partition in enumerate(partitions)
+            }
         numbers = {
             name: (table, tf.reshape(batch.rows.get(table, ids), [-1]))
             for name, (table, ids) in parts.items()
@@ -139,7 +142,7 @@ def _make_lookup(
     `found` has the unique rows and the inverse; it is None for `UniqueIds`.
     """
     if isinstance(ids, UniqueIds):
-        (count,) = tf.unstack(ids.counts_G)
+        (count,) = tf.unstack(ids.counts_P)
         ids_U = ids.ids_N[:count]
         return Lookup(ids_U if rows is None else tf.reshape(rows, [-1])[:count], None, ids_U, table)
     rows_U, inverse_N = found
@@ -237,7 +240,7 @@ def _rows_by_table(lookups: Lookups, values: Mapping[str, tf.Tensor]) -> dict[st
         of_lookup = Rows(values[name], lookup.inverse_N, lookup.ids_U)
         if name != lookup.table:
             before = rows.get(lookup.table, Rows(None, None))
-            of_lookup = before._replace(groups=[*before.groups, of_lookup])
+            of_lookup = before._replace(partitions=[*before.partitions, of_lookup])
         rows[lookup.table] = of_lookup
     return rows
 

@@ -11,7 +11,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..checkpoints.checkpoint import Checkpoints, Position
+from ..checkpoints.checkpoint import Position
+from ..checkpoints.table_checkpoints import Checkpoints
 from ..checkpoints.workdir import Workdir, write_flags
 from ..errors import RunError, StoppedError
 from ..settings import RunConfig

@@ -26,7 +26,8 @@ from .step import train_function
 class Runner:
     """Makes the steps of a run in this process, on the device of the job.
 
-    The subclasses in `distributed` make them with other devices and processes.
+    The subclasses in `distributed` make them with other devices and processes. The loop calls
+    `open` once, then `run_steps` for each of the `batches`, `finish_epoch` after each epoch.
 
     Attributes:
         replicas: The number of replicas that share each step.
@@ -116,7 +117,7 @@ class Runner:
         return True
 
     def finish_epoch(self) -> None:
-        """Bring the work of all replicas to the tables at the end of an epoch."""
+        """Make the tables of all replicas equal at the end of an epoch; here they are."""
 
     def is_stopping(self, asked: bool) -> bool:
         """Return whether to stop before the next call, the same in all processes.
@@ -130,7 +131,7 @@ class Runner:
         return number
 
     def values(self) -> dict[str, float]:
-        """Return metrics of the runner since the last call of this method, by name; here none."""
+        """Return metrics of the runner since the last log line, by name; here none."""
         return {}
 
     def wait_for_chief(self, workdir: Workdir) -> None:

@@ -18,7 +18,7 @@ from ..system.loops import unroll
 from ..system.xla import CompiledIfPossible, under_xla
 from ..tables.base import Table
 from ..tables.device import find_elsewhere
-from ..tables.row_reads import join_groups
+from ..tables.row_reads import join_partitions
 from ..types import HOST, Batch, LocatedData, UniqueIds
 from .compiled_steps import Representatives, join_alike, loop_over_steps
 from .gradients import (
@@ -141,8 +141,8 @@ def train_function(
     """Return a compiled function that makes S steps in one call (see `TrainFunction`).
 
     It is traced at its first call. It returns the loss and the examples of the first step only:
-    TensorFlow removes the other losses from the graph. Empty steps at the
-    end of an epoch follow the others in their call, so the first step always has examples.
+    TensorFlow removes the other losses from the graph. Empty steps at the end of an epoch follow
+    the others in their call, so the first step always has examples.
 
     Args:
         micro_batches: How many micro-batches each step has.
@@ -162,7 +162,18 @@ def train_function(
 
     if not by_xla:
         return train
+    return _compile_by_xla(model, tables, optimizer, seed, micro_batches, train)
 
+
+def _compile_by_xla(
+    model: Model,
+    tables: Mapping[str, Table],
+    optimizer: Optimizer,
+    seed: int,
+    micro_batches: int,
+    train: TrainFunction,
+) -> TrainFunction:
+    """Return `train` as one program with a loop over the steps, or `train` where XLA cannot."""
     unique_rows = Representatives()
 
     def prepare() -> str | None:
@@ -210,9 +221,9 @@ def lookup_function(
 
     def flat(ids: tf.Tensor | UniqueIds | list[tf.Tensor]) -> tf.Tensor:
         """Return the ids of one lookup, (N,)."""
-        ids = join_groups(ids)
+        ids = join_partitions(ids)
         if isinstance(ids, UniqueIds):
-            return ids.ids_N if is_padded else ids.ids_N[: ids.counts_G[0]]
+            return ids.ids_N if is_padded else ids.ids_N[: ids.counts_P[0]]
         return tf.reshape(ids, [-1])
 
     @tf.function(autograph=False)

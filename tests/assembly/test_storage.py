@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from app.assembly import memory_plan, storage
 from app.checkpoints import stored
-from app.checkpoints.checkpoint import Checkpoints, Position
+from app.checkpoints.checkpoint import Position
+from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
 from app.settings import Config, TableConfig

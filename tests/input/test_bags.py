@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.input import bags
-from app.input.bags import Bags, Packing, given
+from app.input.bags import Bags, Packing, present
 from app.input.features import Features, encode
 from app.settings import InputConfig
 from tests.input.example_texts import (
@@ -23,11 +23,11 @@ from tests.input.example_texts import (
 )
 
 
-def make(examples, ngrams=2, all_labels=False, weights=None, seed=7, groups=1):
+def make(examples, ngrams=2, all_labels=False, weights=None, seed=7, partitions=1):
     features = Features(WORDS, ngrams, BUCKETS)
     settings = InputConfig(batch_tokens=30, steps_per_call=2)
     shape = bags.make_packing(examples, features, settings, all_labels)
-    shape = shape._replace(features=30, bags=9, groups=groups)
+    shape = shape._replace(features=30, bags=9, partitions=partitions)
     weights = np.ones(LABELS) if weights is None else weights
     texts = encode(examples, features, shape.features)
     return shape, bags.make_batches(examples, texts, shape, weights, settings, seed)
@@ -36,28 +36,28 @@ def make(examples, ngrams=2, all_labels=False, weights=None, seed=7, groups=1):
 def steps_of(batches, epochs, first=0):
     """Each step of each epoch as numpy."""
     for epoch, data in batches(epochs, first):
-        for step in zip(*(part.numpy() for part in given(data)), strict=True):
+        for step in zip(*(part.numpy() for part in present(data)), strict=True):
             yield epoch, Bags(*step)
 
 
 def bags_of(step):
     """The texts of a step, as (feature, share) pairs by feature, and (label, weight) pairs."""
-    count, (uniques, sizes) = len(step.labels_BM), step.counts_G2.T
+    count, (uniques, sizes) = len(step.labels_BM), step.counts_P2.T
     assert not step.ids_N[sum(uniques) :].any() and not step.shares_N[sum(sizes) :].any()
     assert len({*step.ids_N[: sum(uniques)]}) == sum(uniques)
     owners, index = step.entries_N2[: sum(sizes)].T
     shares = step.shares_N[: sum(sizes)]
     assert (shares > 0).all()
-    groups, first, start = [], 0, 0
+    partitions, first, start = [], 0, 0
     for unique, size in zip(uniques, sizes, strict=True):
-        group = slice(start, start + size)
+        partition = slice(start, start + size)
         ids = step.ids_N[first : first + unique]
         assert len(ids) and (np.diff(ids) > 0).all()
-        assert (np.diff(owners[group] * len(step.ids_N) + index[group]) > 0).all()
-        assert {*index[group]} <= {*range(unique)}
-        groups.append(ids[index[group]])
+        assert (np.diff(owners[partition] * len(step.ids_N) + index[partition]) > 0).all()
+        assert {*index[partition]} <= {*range(unique)}
+        partitions.append(ids[index[partition]])
         first, start = first + unique, start + size
-    ids = np.concatenate(groups)
+    ids = np.concatenate(partitions)
     for bag in range(count):
         inside = owners == bag
         if not inside.any():
@@ -71,10 +71,10 @@ def bags_of(step):
 
 
 @pytest.mark.parametrize("ngrams", [1, 2])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_every_example_comes_once_an_epoch(ngrams, groups):
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_every_example_comes_once_an_epoch(ngrams, partitions):
     examples, weights = make_examples(), np.arange(1, LABELS + 1) / 2
-    shape, batches = make(examples, ngrams, all_labels=True, weights=weights, groups=groups)
+    shape, batches = make(examples, ngrams, all_labels=True, weights=weights, partitions=partitions)
     labels = [
         [(label, label / 2 + 0.5) for label in examples.labels_N[start:stop].tolist()]
         for start, stop in zip(examples.label_starts_E, examples.label_starts_E[1:], strict=False)
@@ -90,22 +90,22 @@ def test_every_example_comes_once_an_epoch(ngrams, groups):
     assert sorted(found[0]) == sorted(found[1]) == sorted(expected)
     assert found[0] != found[1]
     spec = shape.spec()
-    assert [part.shape for part in given(spec)] == [part.shape for part in given(step)]
+    assert [part.shape for part in present(spec)] == [part.shape for part in present(step)]
 
 
-def test_only_large_steps_have_two_groups():
+def test_only_large_steps_have_two_partitions():
     examples, features = make_examples(count=20_000), Features(WORDS, 1, BUCKETS)
-    for most, groups in ((4096, 1), (16_384, 2)):
+    for most, partitions in ((4096, 1), (16_384, 2)):
         shape = bags.make_packing(examples, features, InputConfig(batch_tokens=most), False)
-        assert shape.groups == groups
+        assert shape.partitions == partitions
 
 
-def test_no_group_is_empty():
+def test_no_partition_is_empty():
     examples = make_examples(count=9)
     examples = dataclasses.replace(examples, tokens_M=np.full_like(examples.tokens_M, 7))
-    _, batches = make(examples, ngrams=1, groups=2)
+    _, batches = make(examples, ngrams=1, partitions=2)
     for _, step in steps_of(batches, range(1)):
-        assert step.counts_G2.min(axis=0)[0] >= 1
+        assert step.counts_P2.min(axis=0)[0] >= 1
         assert all(text == [(7, 1.0)] for text, _ in bags_of(step))
 
 
@@ -224,6 +224,8 @@ def test_a_step_with_micro_batches_has_them_side_by_side():
         batches = bags.make_batches(examples, texts, shape, np.ones(LABELS), InputConfig(), 7)
         found.append([data for _, data in batches(range(1), 0)])
     for one, two in zip(*found, strict=True):
-        for whole, halves, spec in zip(given(one), given(two), given(shape.spec()), strict=True):
+        for whole, halves, spec in zip(
+            present(one), present(two), present(shape.spec()), strict=True
+        ):
             assert halves.shape == (2, 2 * spec.shape[0], *spec.shape[1:])
             np.testing.assert_array_equal(whole, np.reshape(halves, whole.shape))

@@ -12,14 +12,14 @@ import tensorflow as tf
 
 from app.keras import DynamicEmbedding, RowEmbedding, StoredRows
 from app.system import machine
-from app.tables import row_reads
+from app.tables import arrays
 from tests.keras import table_models as models
 
 
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
     """The name of a file that is read in many parts, the last of them shorter."""
-    monkeypatch.setattr(row_reads, "_PART_BYTES", 4 * models.COLUMNS * 7)
+    monkeypatch.setattr(arrays, "_PART_BYTES", 4 * models.COLUMNS * 7)
     path = tmp_path / "vectors.npy"
     np.save(path, models.WEIGHTS)
     return path

@@ -17,7 +17,7 @@ from keras.src.saving import saving_lib
 from app.keras import DynamicEmbedding, LazyAdam, RowEmbedding, prefetch_rows, save_model
 from app.keras import saving as module
 from app.keras.tables.table_variable import TableVariable
-from app.tables import row_reads
+from app.tables import arrays
 from tests.keras import table_models as models
 
 KINDS = {
@@ -59,7 +59,7 @@ def datasets(path):
 @pytest.fixture
 def small_parts(monkeypatch):
     """Parts of a few rows, and no other way to read all rows of a table."""
-    monkeypatch.setattr(row_reads, "_PART_BYTES", 200)
+    monkeypatch.setattr(arrays, "_PART_BYTES", 200)
 
 
 def refuse_copies(monkeypatch):

@@ -19,21 +19,21 @@ WORDS, DIM, LABELS, RATE = 12, 6, 3, 0.1
 TEXTS = [([1, 2, 2], 0), ([3], 2), ([1, 5, 2, 9], 1)]
 
 
-def make_bags(texts, size=12, count=5, groups=1):
+def make_bags(texts, size=12, count=5, partitions=1):
     """A call of one step; the rest of it is padding."""
     ids, entries, shares = np.zeros(size), np.zeros((size, 2)), np.zeros(size)
     labels, weights = np.zeros((count, 1)), np.zeros((count, 1))
-    unique = sorted({word for text, _ in texts for word in text} or range(groups))
-    by_group = [unique[group::groups] for group in range(groups)]
-    ids[: len(unique)] = sum(by_group, [])
-    counts, place = np.zeros((groups, 2)), 0
-    for group, of_group in enumerate(by_group):
-        counts[group, 0] = len(of_group)
+    unique = sorted({word for text, _ in texts for word in text} or range(partitions))
+    by_partition = [unique[partition::partitions] for partition in range(partitions)]
+    ids[: len(unique)] = sum(by_partition, [])
+    counts, place = np.zeros((partitions, 2)), 0
+    for partition, of_partition in enumerate(by_partition):
+        counts[partition, 0] = len(of_partition)
         for bag, (text, _) in enumerate(texts):
-            for word in sorted({*text} & {*of_group}):
-                entries[place] = bag, of_group.index(word)
+            for word in sorted({*text} & {*of_partition}):
+                entries[place] = bag, of_partition.index(word)
                 shares[place] = text.count(word) / len(text)
-                counts[group, 1] += 1
+                counts[partition, 1] += 1
                 place += 1
     for bag, (_, label) in enumerate(texts):
         labels[bag], weights[bag] = label, 1
@@ -86,9 +86,9 @@ def expected(before, activation):
     [(ClassSoftmax(LABELS, DIM), "softmax"), (OneVsAll(LABELS, DIM), "sigmoid")],
     ids=["softmax", "one_vs_all"],
 )
-@pytest.mark.parametrize("groups", [1, 2])
-def test_a_step(output, activation, groups):
-    loss, texts, before, after = trained(output, make_bags(TEXTS, groups=groups), sgd())
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_step(output, activation, partitions):
+    loss, texts, before, after = trained(output, make_bags(TEXTS, partitions=partitions), sgd())
     assert texts == len(TEXTS)
     value, by_rows, by_outputs = expected(before, activation)
     np.testing.assert_allclose(loss, value, rtol=1e-5)
@@ -154,8 +154,8 @@ def test_weights_of_texts_and_labels(name, of_labels):
 
 
 @pytest.mark.slow
-def test_micro_batches_of_two_groups():
-    halves = [make_bags(texts, groups=2) for texts in (TEXTS[:2], TEXTS[2:])]
+def test_micro_batches_of_two_partitions():
+    halves = [make_bags(texts, partitions=2) for texts in (TEXTS[:2], TEXTS[2:])]
     both = Bags(
         *(
             tf.concat(parts, axis=1)
@@ -171,9 +171,9 @@ def test_micro_batches_of_two_groups():
         np.testing.assert_allclose(parted[name], whole[name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-def test_a_step_of_padding_moves_nothing(groups):
-    output, data = OneVsAll(LABELS, DIM), make_bags([], groups=groups)
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_step_of_padding_moves_nothing(partitions):
+    output, data = OneVsAll(LABELS, DIM), make_bags([], partitions=partitions)
     loss, texts, before, after = trained(output, data, lazy_adam(), steps=2)
     assert loss == texts == 0
     for name in before:

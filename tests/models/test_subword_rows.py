@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from app.models.subword_rows import SubwordRows
-from app.tables.row_reads import join_groups, take, unique
+from app.tables.row_reads import join_partitions, take, unique
 from app.text.subwords import hash_words
 from app.types import NgramRule, Rows
 from tests.reference.batches import (
@@ -63,20 +63,20 @@ def test_a_bucket_that_no_word_has_is_left_out():
 
 def test_repeated_words_are_looked_up_once():
     subwords = SubwordRows(TOKENS, RULE)
-    once = join_groups(subwords.lookups(tf.constant([3, 7]))).numpy().tolist()
+    once = join_partitions(subwords.lookups(tf.constant([3, 7]))).numpy().tolist()
     again = subwords.lookups(tf.constant([[3, 7, 3], [7, 7, 3]]))
-    assert join_groups(again).numpy().tolist() == once
+    assert join_partitions(again).numpy().tolist() == once
 
 
-def test_groups_have_no_row_in_common_and_are_about_as_large():
-    groups = [ids_N.numpy() for ids_N in SubwordRows(TOKENS, RULE).lookups(tf.range(SIZE))]
-    assert not set(groups[0]) & set(groups[1])
-    assert 0.6 < len(groups[0]) / len(groups[1]) < 1.6
+def test_partitions_have_no_row_in_common_and_are_about_as_large():
+    partitions = [ids_N.numpy() for ids_N in SubwordRows(TOKENS, RULE).lookups(tf.range(SIZE))]
+    assert not set(partitions[0]) & set(partitions[1])
+    assert 0.6 < len(partitions[0]) / len(partitions[1]) < 1.6
 
 
 def test_vectors_of_no_words():
     subwords = SubwordRows(TOKENS, RULE)
-    assert join_groups(subwords.lookups(tf.zeros([0], tf.int32))).shape == (0,)
+    assert join_partitions(subwords.lookups(tf.zeros([0], tf.int32))).shape == (0,)
     found = subwords.compose(tf.zeros([0], tf.int32), lambda ids_U: tf.zeros([0, DIM]))
     assert found.shape == (0, DIM)
 
@@ -90,15 +90,15 @@ def test_the_gradient_of_a_row_is_its_share_of_every_use(static, is_split):
 
     def gradient(words, upstream):
         lookups = subwords.lookups(words)
-        ids = [unique(ids_N) for ids_N in (lookups if is_split else [join_groups(lookups)])]
+        ids = [unique(ids_N) for ids_N in (lookups if is_split else [join_partitions(lookups)])]
         values = [tf.gather(table, ids_U) for ids_U, _ in ids]
         with tf.GradientTape() as tape:
             tape.watch(values)
-            groups = [
+            partitions = [
                 Rows(rows_UD, inverse_N)
                 for rows_UD, (_, inverse_N) in zip(values, ids, strict=True)
             ]
-            rows = Rows(None, None, groups=groups) if is_split else groups[0]
+            rows = Rows(None, None, partitions=partitions) if is_split else partitions[0]
             vectors = take(subwords.take_unique(words, rows), tf.float32)
             total = tf.reduce_sum(vectors * upstream)
         gradients = tape.gradient(total, values)
@@ -121,7 +121,7 @@ def test_loss_and_gradients_equal_the_reference_on_composed_vectors(name, step):
     model = make_model(name, COUNTS, subwords=SubwordRows(TOKENS, RULE))
     tables = {"input": random_rows(step), "output": random_rows(9)[:SIZE]}
     batch = make_batch(make_tokens(range(SIZE), seed=step), step)
-    lookups = {key: unique(join_groups(ids)) for key, ids in model.lookups(batch).items()}
+    lookups = {key: unique(join_partitions(ids)) for key, ids in model.lookups(batch).items()}
     values = {key: tf.gather(tables[key], ids_U) for key, (ids_U, _) in lookups.items()}
     with tf.GradientTape() as tape:
         tape.watch(values)

@@ -10,7 +10,7 @@ from app.tables import sharded
 from app.tables.base import Slot
 from app.tables.device import DeviceTable
 from app.tables.initial import Constant, Uniform
-from app.tables.sharded import ShardingPlan
+from app.tables.sharding_plan import ShardingPlan
 from tests.integration.commands import fresh
 
 ROWS, COLUMNS = 11, 3

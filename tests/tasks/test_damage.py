@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from app.checkpoints import workdir
-from app.checkpoints.checkpoint import Checkpoints, Position
+from app.checkpoints.checkpoint import Position
+from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
 from app.settings import Config, flag_values

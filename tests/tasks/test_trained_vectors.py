@@ -7,7 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from app.checkpoints.checkpoint import Checkpoints, Position
+from app.checkpoints.checkpoint import Position
+from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import RunError, UsageError
 from app.tables.device import DeviceTable

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from app.assembly import placing
-from app.checkpoints.checkpoint import Checkpoints, Position
+from app.checkpoints.checkpoint import Position
+from app.checkpoints.table_checkpoints import Checkpoints
 from app.tables.cached import CacheSize
 from app.training.step import train_function
 from tests.integration import gpu_jobs

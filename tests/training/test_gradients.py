@@ -98,7 +98,7 @@ def with_tables(model, optimizer):
         lambda optimizer: make_streamed(ClassSoftmax(SIZE, DIM), optimizer),
         lambda optimizer: with_tables(make_model("skipgram", COUNTS, subwords=SUBWORDS), optimizer),
     ],
-    ids=["sampled", "hierarchical", "softmax", "groups"],
+    ids=["sampled", "hierarchical", "softmax", "partitions"],
 )
 def test_collected_gradients_change_rows_as_a_step_in_place_does(make, optimizer):
     batch, rate, number = make_batch(make_tokens(USED)), tf.constant(RATE), tf.constant(1, tf.int64)

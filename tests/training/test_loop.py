@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from app.assembly.learning import schedule_factor
-from app.checkpoints import checkpoint
+from app.checkpoints import table_checkpoints
 from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError
@@ -177,7 +177,7 @@ def test_rows_that_are_not_finite_are_not_saved(tmp_path):
 def test_a_disk_without_room_for_a_checkpoint_is_found_before_training(tmp_path, monkeypatch):
     bytes_ = 10 * (4 + 4) * 4  # of the rows and of their slot
     free = types.SimpleNamespace(free=bytes_ - 1)
-    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: free)
+    monkeypatch.setattr(table_checkpoints.shutil, "disk_usage", lambda path: free)
     run = Run(tmp_path / "new" / "run")
     message = f"/checkpoints: a checkpoint takes {bytes_} bytes, and the disk has {free.free}, so "
     with pytest.raises(RunError, match=message):

@@ -90,7 +90,7 @@ class RowEmbeddingReduce(RowEmbedding):
         is_vector = _form(inputs) == "dense" and inputs.shape.rank == 1
         if is_vector and weights is None and mask is None and not self.mask_zero:
             return super().call(inputs)  # there is nothing to combine
-        ids_N, groups_N, shape = _flatten(inputs)
+        ids_N, segments_N, shape = _flatten(inputs)
         weights_N = tf.ones_like(ids_N, tf.float32)
         if weights is not None:
             weights_N = tf.cast(self._checked("the weights", weights, inputs), tf.float32)
@@ -101,11 +101,11 @@ class RowEmbeddingReduce(RowEmbedding):
             weights_N = tf.where(ids_N == 0, 0.0, weights_N)
         ids_U, inverse_N = rows_to_read(ids_N)
         rows_UD = tf.cast(self._look_up(ids_U), tf.float32)
-        groups = tf.reduce_prod(shape)
-        sums_BD = _weighted_sums(rows_UD, inverse_N, groups_N, weights_N, groups)
+        segments = tf.reduce_prod(shape)
+        sums_BD = _weighted_sums(rows_UD, inverse_N, segments_N, weights_N, segments)
         if self.combiner != "sum":
             by = weights_N if self.combiner == "mean" else weights_N**2
-            norm_B = tf.math.unsorted_segment_sum(by, groups_N, groups)
+            norm_B = tf.math.unsorted_segment_sum(by, segments_N, segments)
             norm_B = norm_B if self.combiner == "mean" else tf.sqrt(norm_B)
             sums_BD = tf.math.divide_no_nan(sums_BD, norm_B[:, tf.newaxis])
         vectors = tf.reshape(sums_BD, tf.concat([shape, [self.output_dim]], axis=0))
@@ -183,16 +183,16 @@ def _tensor(value: Any) -> Any:
 
 
 def _flatten(inputs: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return flat ids (N,), the group of each id, int64, and the shape of the groups."""
+    """Return flat ids (N,), the segment of each id, int64, and the shape of the segments."""
     if isinstance(inputs, tf.SparseTensor):
-        groups_N, shape = inputs.indices[:, 0], inputs.dense_shape[:1]
+        segments_N, shape = inputs.indices[:, 0], inputs.dense_shape[:1]
     elif isinstance(inputs, tf.RaggedTensor):
-        groups_N, shape = inputs.value_rowids(), inputs.nrows()[tf.newaxis]
+        segments_N, shape = inputs.value_rowids(), inputs.nrows()[tf.newaxis]
     else:
         sizes = tf.shape(inputs, out_type=tf.int64)
         shape, length = (sizes, 1) if inputs.shape.rank == 1 else (sizes[:-1], sizes[-1])
-        groups_N = tf.repeat(tf.range(tf.reduce_prod(shape)), length)
-    return _values(inputs), groups_N, shape
+        segments_N = tf.repeat(tf.range(tf.reduce_prod(shape)), length)
+    return _values(inputs), segments_N, shape
 
 
 def _places(tensor: Any) -> tf.Tensor:
@@ -207,22 +207,22 @@ def _places(tensor: Any) -> tf.Tensor:
 def _weighted_sums(
     rows_UD: tf.Tensor,
     inverse_N: tf.Tensor,
-    groups_N: tf.Tensor,
+    segments_N: tf.Tensor,
     weights_N: tf.Tensor,
-    groups: tf.Tensor,
+    segments: tf.Tensor,
 ) -> tf.Tensor:
-    """Return the weighted sum of the rows of each group, (B, D), without a tensor (N, D).
+    """Return the weighted sum of the rows of each segment, (B, D), without a tensor (N, D).
 
     Args:
         rows_UD: The unique rows, float32.
-        groups_N: The group of each id, int64.
+        segments_N: The segment of each id, int64.
         weights_N: The weight of each id, float32.
     """
     if under_xla():  # which has no product with a sparse matrix
         rows_ND = tf.gather(rows_UD, inverse_N) * weights_N[:, tf.newaxis]
-        return tf.math.unsorted_segment_sum(rows_ND, groups_N, groups)
-    positions_N2 = tf.stack([groups_N, tf.cast(inverse_N, tf.int64)], axis=1)
-    shape = tf.stack([groups, tf.shape(rows_UD, out_type=tf.int64)[0]])
+        return tf.math.unsorted_segment_sum(rows_ND, segments_N, segments)
+    positions_N2 = tf.stack([segments_N, tf.cast(inverse_N, tf.int64)], axis=1)
+    shape = tf.stack([segments, tf.shape(rows_UD, out_type=tf.int64)[0]])
 
     @custom_gradient
     def sums(rows_UD: tf.Tensor, weights_N: tf.Tensor):
@@ -231,7 +231,7 @@ def _weighted_sums(
 
         def gradient(upstream_BD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             by_row_UD = tf.sparse.sparse_dense_matmul(matrix, upstream_BD, adjoint_a=True)
-            return by_row_UD, _dot(rows_UD, inverse_N, upstream_BD, groups_N)
+            return by_row_UD, _dot(rows_UD, inverse_N, upstream_BD, segments_N)
 
         return tf.sparse.sparse_dense_matmul(matrix, rows_UD), gradient
 
@@ -239,9 +239,9 @@ def _weighted_sums(
 
 
 def _dot(
-    rows_UD: tf.Tensor, inverse_N: tf.Tensor, upstream_BD: tf.Tensor, groups_N: tf.Tensor
+    rows_UD: tf.Tensor, inverse_N: tf.Tensor, upstream_BD: tf.Tensor, segments_N: tf.Tensor
 ) -> tf.Tensor:
-    """Return the gradient of each weight, (N,): its row times the gradient of its group.
+    """Return the gradient of each weight, (N,): its row times the gradient of its segment.
 
     One column at a time, so that no tensor is (N, D).
     """
@@ -249,7 +249,7 @@ def _dot(
     def add(sums_N: tf.Tensor, column: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """Add the products of one column to the sums."""
         rows_U, upstream_B = column
-        return sums_N + tf.gather(rows_U, inverse_N) * tf.gather(upstream_B, groups_N)
+        return sums_N + tf.gather(rows_U, inverse_N) * tf.gather(upstream_B, segments_N)
 
     columns = tf.transpose(rows_UD), tf.transpose(upstream_BD)
     return tf.foldl(add, columns, tf.zeros_like(inverse_N, tf.float32))

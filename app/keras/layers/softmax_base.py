@@ -437,7 +437,7 @@ def packed_counts(counts_V: np.ndarray) -> str:
 
 
 def unpacked_counts(text: str, words: int) -> np.ndarray:
-    """Return the counts in a text made by `packed`, int64 (V,).
+    """Return the counts in a text that `packed_counts` made, int64 (V,).
 
     Args:
         text: The text, which may come from anybody.

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from ...tables.arrays import row_slices
 from ...tables.base import Table
 from ...tables.device import DeviceTable, VariableRows
 from ...tables.dynamic.dynamic import DynamicTable, replace_lacking
 from ...tables.dynamic.keys import STRING
 from ...tables.initial import fingerprints
-from ...tables.row_reads import row_slices
 from ..backend import callers, graphs_in_trace, module_of
 
 # The modules that trace a model to write it as a SavedModel.

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from ...tables.arrays import row_slices
 from ...tables.initial import Constant, Initial, Uniform
-from ...tables.row_reads import row_slices
 from ...types import HOST
 from ..backend import named_files
 

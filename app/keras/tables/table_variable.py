@@ -21,13 +21,14 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from ...system.gradients import custom_gradient
 from ...system.python_functions import under_vectorized_map
+from ...tables.arrays import row_slices
 from ...tables.base import Slot, Table
 from ...tables.cached import CachedRows
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
-from ...tables.row_reads import row_slices, rows_to_read
+from ...tables.row_reads import rows_to_read
 from ..backend import callers, graphs_in_trace, module_of
 from .exported_rows import current_export, export_rows, keep_with_graph
 

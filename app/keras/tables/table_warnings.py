@@ -17,13 +17,12 @@ from .table_variable import TableVariable
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
 LARGE = 16 << 20
-# The function of Keras' optimizers that asks all variables whether they are overwritten by their
-# gradient, once in each step.
-_ASKS = "_overwrite_variables_directly_with_gradients"
+# The method of Keras' optimizers that reads `overwrite_with_gradient` in each step.
+_READS_MARKS = "_overwrite_variables_directly_with_gradients"
 
 
 class StockOptimizerWarning:
-    """False as a bool; warns once if the optimizer that asks writes all rows of a large table.
+    """False as a bool; warns once if the optimizer that reads it writes all rows of a large table.
 
     It takes the place of False in `keras.Variable.overwrite_with_gradient`, which an optimizer
     reads in each step that has a gradient of the variable.
@@ -34,8 +33,8 @@ class StockOptimizerWarning:
         self._is_done = self._bytes < LARGE
 
     def __bool__(self) -> bool:
-        """Return False; warn once, when an optimizer that writes whole tables asks."""
-        if not self._is_done and (optimizer := _asking_optimizer()) is not None:
+        """Return False; warn once, when an optimizer that writes whole tables reads it."""
+        if not self._is_done and (optimizer := _find_stock_optimizer()) is not None:
             self._is_done = True
             kind = type(optimizer).__name__
             warnings.warn(
@@ -47,9 +46,9 @@ class StockOptimizerWarning:
         return False
 
 
-def _asking_optimizer() -> Any:
-    """Return the optimizer in the call stack that is in a step and writes whole tables, or None."""
-    frame = next((frame for frame in callers() if frame.f_code.co_name == _ASKS), None)
+def _find_stock_optimizer() -> Any:
+    """Return the optimizer whose step is in the call stack; None if it updates rows alone."""
+    frame = next((frame for frame in callers() if frame.f_code.co_name == _READS_MARKS), None)
     if frame is None or getattr(optimizer := frame.f_locals["self"], "updates_rows", False):
         return None
     # The scatter of plain SGD changes rows alone where XLA compiles it.

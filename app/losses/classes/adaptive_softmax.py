@@ -15,7 +15,7 @@ from ...tables.initial import Uniform
 from ...tables.row_reads import gather_unique, take
 from ...types import HOST, Rows
 from .. import softmax
-from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordGroups
+from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordSegments
 from .classes import probabilities
 from .levels import Level
 
@@ -93,7 +93,7 @@ class AdaptiveSoftmax(NormalizedLoss):
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
         """Return 0, a part for the head, and a part for each cluster, none of them computed yet.
 
-        The part of a cluster has only the pairs whose word is in it. Without any it has no group,
+        The part of a cluster has only the pairs whose word is in it. Without any it has no segment,
         so its rows are not read.
         """
         pairs = VectorWordPairs.from_predictions(predictions)
@@ -111,7 +111,7 @@ class AdaptiveSoftmax(NormalizedLoss):
                 targets_P=targets_P - self._bounds[number - 1],
             ).select(indices[number])
             (part,) = tail.parts(tail_pairs)
-            parts.append(part._replace(groups=tf.minimum(tf.size(tail_pairs.targets_P), 1)))
+            parts.append(part._replace(segments=tf.minimum(tf.size(tail_pairs.targets_P), 1)))
         return 0.0, parts
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
@@ -128,24 +128,24 @@ class AdaptiveSoftmax(NormalizedLoss):
         tails = [share_V[start:end].sum() for start, end in itertools.pairwise(self._bounds)]
         return {"head": np.log([*share_V[: self._bounds[0]], *tails]).astype(np.float32)}
 
-    def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
+    def word_segments(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordSegments]:
         """Return the words of the head, then the words of each cluster; see `NormalizedLoss`.
 
         All rows of the head and the projections are read at once, those of a cluster as in
-        `Level.word_groups`.
+        `Level.word_segments`.
         """
         hidden_ND = tf.cast(hidden_ND, tf.float32)
         first = self._bounds[0]
         head_NH = self._head.log_probabilities(hidden_ND, gather, tf.zeros_like(hidden_ND[:, :1]))
         words = tf.range(first), head_NH[:, :first]
         bounds_N1 = tf.reduce_max(words[1], axis=1, keepdims=True)
-        found = [WordGroups.whole(bounds_N1, lambda _: words)]
+        found = [WordSegments.whole(bounds_N1, lambda _: words)]
         for number, tail in enumerate(self._tails):
             rows_KD = gather(_projection(tail), tf.range(tail.columns))
             projected_NK = tf.matmul(hidden_ND, rows_KD, transpose_b=True)
             above_N1 = head_NH[:, first + number : first + number + 1]
-            (groups,) = tail.word_groups(projected_NK, gather, above_N1)
-            found.append(groups.renumber(functools.partial(tf.add, self._bounds[number])))
+            (segments,) = tail.word_segments(projected_NK, gather, above_N1)
+            found.append(segments.renumber(functools.partial(tf.add, self._bounds[number])))
         return found
 
 

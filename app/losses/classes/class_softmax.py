@@ -11,7 +11,7 @@ import tensorflow as tf
 from ...tables.base import TableSpec
 from ...types import Rows
 from .. import softmax
-from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordGroups
+from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordSegments
 from . import classes
 from .levels import Level, ShardedLevel
 
@@ -29,7 +29,7 @@ class ClassSoftmax(NormalizedLoss):
 
     Args:
         words: The number of words, V.
-        starts: Where the groups of each level begin, top level first, as
+        starts: Where the segments of each level begin, top level first, as
             `losses.classes.classes.partition` returns it. Empty for the full softmax.
         devices: The device that holds the words of each class, (C,) int32, as
             `losses.classes.classes.assign_devices` returns it. None for one device.
@@ -65,7 +65,7 @@ class ClassSoftmax(NormalizedLoss):
         parts = []
         for level in self._levels:
             parts += level.parts(pairs)
-            pairs = pairs._replace(targets_P=level.group_of(pairs.targets_P))
+            pairs = pairs._replace(targets_P=level.segment_of(pairs.targets_P))
         return 0.0, parts
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
@@ -82,7 +82,7 @@ class ClassSoftmax(NormalizedLoss):
             share_N = np.add.reduceat(share_N, level.bounds[:-1])
         return priors
 
-    def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
+    def word_segments(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordSegments]:
         """Return the words of each class; see `NormalizedLoss`.
 
         The rows of all classes are read at once. The bound of a class is its log-probability. With
@@ -92,4 +92,4 @@ class ClassSoftmax(NormalizedLoss):
         above_NG = tf.zeros_like(hidden_ND[:, :1])
         for level in reversed(self._levels[1:]):
             above_NG = level.log_probabilities(hidden_ND, gather, above_NG)
-        return self._levels[0].word_groups(hidden_ND, gather, above_NG)
+        return self._levels[0].word_segments(hidden_ND, gather, above_NG)

@@ -155,7 +155,7 @@ def _cheapest(
 
 
 def _chance(p_G: np.ndarray, targets: int) -> np.ndarray:
-    """Return the probability of each group to have at least one of the targets of a step."""
+    """Return the probability of each segment to have at least one of the targets of a step."""
     return -np.expm1(targets * np.log1p(-np.minimum(p_G, 1 - 1e-12)))
 
 

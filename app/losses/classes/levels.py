@@ -1,4 +1,4 @@
-"""A level of classes: groups of rows in one table or in one for each device, each a softmax."""
+"""A level of classes: segments of rows in one table or in one for each device, each a softmax."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ...tables.device import host_variable
 from ...tables.initial import Constant
 from ...types import HOST
 from .. import softmax
-from ..base import Gather, GroupMembers, Part, VectorWordPairs, WordBlock, WordGroups
+from ..base import Gather, Part, SegmentMembers, VectorWordPairs, WordBlock, WordSegments
 from ..softmax import Labels
 
 _TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB
 
 
 class Level:
-    """Rows of one table in consecutive groups.
+    """Rows of one table in consecutive segments.
 
     Args:
-        bounds: Where each group begins, and where the last one ends, (G + 1,) int.
-        columns: The columns of the table, D. A group of more than 32 MB is split into tiles, and
+        bounds: Where each segment begins, and where the last one ends, (G + 1,) int.
+        columns: The columns of the table, D. A segment of more than 32 MB is split into tiles, and
             read twice, first for the normalizer of its scores.
         device: The index of the device that holds the table.
         by_frequency: Whether lower rows are needed more often than higher ones.
@@ -43,7 +43,7 @@ class Level:
     ):
         self.table, self.columns, self._device = table, columns, device
         self.bounds = np.asarray(bounds, np.int64)
-        self.groups, self.rows = len(bounds) - 1, int(bounds[-1])
+        self.segments, self.rows = len(bounds) - 1, int(bounds[-1])
         tile = max(_TILE // columns, 1)
         self._by_frequency = by_frequency
         self._tile = tile if np.diff(self.bounds).max() > tile else None
@@ -61,73 +61,73 @@ class Level:
         return {self.table: spec}
 
     def split(self, values_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the values of each table's rows, by name of the table.
+        """Divide values of rows, such as initial biases, by the table that has each row.
 
         Args:
             values_V: A value for each row of the level.
         """
         return {self.table: values_V}
 
-    def group_of(self, rows_P: tf.Tensor) -> tf.Tensor:
-        """Return the group of each row, (P,) int32."""
+    def segment_of(self, rows_P: tf.Tensor) -> tf.Tensor:
+        """Return the segment of each row, (P,) int32."""
         with tf.device(HOST):
             return tf.searchsorted(self._bounds, rows_P, side="right") - 1
 
     def parts(self, pairs: VectorWordPairs) -> list[Part]:
-        """Return one part, not yet computed: each pair's softmax cross-entropy within its group.
+        """Return one part, not yet computed: each pair's softmax cross-entropy within its segment.
 
-        Only groups with a pair are in it; the single group of a level always is.
+        Only segments with a pair are in it; the single segment of a level always is.
 
         Args:
             pairs: Pairs whose targets are rows of this level.
         """
-        members, groups_G = None, tf.zeros(1, tf.int32)
-        if self.groups > 1:
-            pairs, members, groups_G = _sort_by_group(pairs, self.group_of(pairs.targets_P))
+        members, segments_G = None, tf.zeros(1, tf.int32)
+        if self.segments > 1:
+            pairs, members, segments_G = _sort_by_segment(pairs, self.segment_of(pairs.targets_P))
         elif pairs.owners_P is not None:
             with tf.device(HOST):
                 count = tf.shape(pairs.owners_P)
-                members = GroupMembers(pairs.owners_P, tf.zeros_like(count), count)
+                members = SegmentMembers(pairs.owners_P, tf.zeros_like(count), count)
 
-        def span(group: tf.Tensor) -> tuple[Any, Any]:
-            """Return the first row of a group of the part, and the row after its last."""
-            return self._span(groups_G[group]) if self.groups > 1 else (0, self.rows)
+        def span(segment: tf.Tensor) -> tuple[Any, Any]:
+            """Return the first row of a segment of the part, and the row after its last."""
+            return self._span(segments_G[segment]) if self.segments > 1 else (0, self.rows)
 
         def block(
-            group: tf.Tensor, tile: tf.Tensor, normalizer_M: tf.Tensor | None
+            segment: tf.Tensor, tile: tf.Tensor, normalizer_M: tf.Tensor | None
         ) -> tuple[tf.Tensor, Labels]:
-            """Return the rows of a tile, and the labels of the group's vectors in it."""
-            first, end = self._cut(*span(group), tile)
+            """Return the rows of a tile, and the labels of the segment's vectors in it."""
+            first, end = self._cut(*span(segment), tile)
             labels = Labels(pairs.targets_P - first, pairs.weights_P, tile == 0)
-            if self.groups > 1:
-                labels = labels.part(functools.partial(members.take, group))
+            if self.segments > 1:
+                labels = labels.part(functools.partial(members.take, segment))
             return tf.range(first, end), labels._replace(normalizer_M=normalizer_M)
 
         part = Part(
             table=self.table,
             hidden_ND=pairs.hidden_ND,
-            groups=1 if self.groups == 1 else tf.size(groups_G),
+            segments=1 if self.segments == 1 else tf.size(segments_G),
             members=members,
             block=block,
             loss=softmax.summed_loss,
         )
         if self._tile is not None:
             part = part._replace(
-                tiles=lambda group: tf.convert_to_tensor(self._count_tiles(*span(group))),
+                tiles=lambda segment: tf.convert_to_tensor(self._count_tiles(*span(segment))),
                 measure=softmax.log_sum_exp,
             )
         return [part]
 
-    def _span(self, group: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the first row of a group, and the row after its last, int32 scalars."""
-        return self._bounds[group], self._bounds[group + 1]
+    def _span(self, segment: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the first row of a segment, and the row after its last, int32 scalars."""
+        return self._bounds[segment], self._bounds[segment + 1]
 
     def _count_tiles(self, first: Any, end: Any) -> Any:
-        """Return the number of tiles of a group with the given rows."""
+        """Return the number of tiles of a segment with the given rows."""
         return 1 if self._tile is None else -((first - end) // self._tile)
 
     def _cut(self, first: Any, end: Any, tile: Any) -> tuple[Any, Any]:
-        """Return the first row of a tile of a group, and the row after its last."""
+        """Return the first row of a tile of a segment, and the row after its last."""
         if self._tile is None:
             return first, end
         first += tile * self._tile
@@ -139,34 +139,34 @@ class Level:
         """Return the log-probability of each row, (N, rows) float32; all rows are read at once.
 
         Args:
-            above_NG: The log-probability of each group.
+            above_NG: The log-probability of each segment.
         """
         rows_RD = gather(self.table, tf.range(self.rows))
         scores_RN = tf.matmul(rows_RD, hidden_ND, transpose_b=True)
-        group_R = self.group_of(tf.range(self.rows))
-        greatest_GN = tf.math.unsorted_segment_max(scores_RN, group_R, self.groups)
-        shares_RN = tf.exp(scores_RN - tf.gather(greatest_GN, group_R))
-        sums_GN = tf.math.unsorted_segment_sum(shares_RN, group_R, self.groups)
+        segment_R = self.segment_of(tf.range(self.rows))
+        greatest_GN = tf.math.unsorted_segment_max(scores_RN, segment_R, self.segments)
+        shares_RN = tf.exp(scores_RN - tf.gather(greatest_GN, segment_R))
+        sums_GN = tf.math.unsorted_segment_sum(shares_RN, segment_R, self.segments)
         normalizer_GN = greatest_GN + tf.math.log(sums_GN) - tf.transpose(above_NG)
-        return tf.transpose(scores_RN - tf.gather(normalizer_GN, group_R))
+        return tf.transpose(scores_RN - tf.gather(normalizer_GN, segment_R))
 
-    def word_groups(
+    def word_segments(
         self, hidden_ND: tf.Tensor, gather: Gather, above_NG: tf.Tensor
-    ) -> list[WordGroups]:
-        """Return the rows as words, in their order, a block for each group or tile.
+    ) -> list[WordSegments]:
+        """Return the rows as words, in their order, a block for each segment or tile.
 
-        Rows are read when log-probabilities are asked for. Only a group of several tiles is also
+        Rows are read when log-probabilities are asked for. Only a segment of several tiles is also
         read before, for the normalizer.
 
         Args:
-            above_NG: The log-probability of each group.
+            above_NG: The log-probability of each segment.
         """
 
-        def blocks(group: Any) -> tuple[Any, Callable[[Any], WordBlock]]:
-            """Return the number of tiles of a group, and the function of a tile."""
-            span = self._span(group)
+        def blocks(segment: Any) -> tuple[Any, Callable[[Any], WordBlock]]:
+            """Return the number of tiles of a segment, and the function of a tile."""
+            span = self._span(segment)
             tiles = self._count_tiles(*span)
-            above_N1 = tf.gather(above_NG, [group], axis=1)
+            above_N1 = tf.gather(above_NG, [segment], axis=1)
 
             def read(tile: Any) -> WordBlock:
                 """Return the ids and the rows of a tile."""
@@ -193,36 +193,36 @@ class Level:
 
             return tiles, words
 
-        return [WordGroups(above_NG, blocks)]
+        return [WordSegments(above_NG, blocks)]
 
 
-def _sort_by_group(
-    pairs: VectorWordPairs, group_P: tf.Tensor
-) -> tuple[VectorWordPairs, GroupMembers, tf.Tensor]:
-    """Sort pairs by group; return them, the members of groups with pairs, and these groups."""
+def _sort_by_segment(
+    pairs: VectorWordPairs, segment_P: tf.Tensor
+) -> tuple[VectorWordPairs, SegmentMembers, tf.Tensor]:
+    """Sort pairs by segment; return them, and the members and ids of the segments with pairs."""
     with tf.device(HOST):
-        order_P = tf.argsort(group_P, stable=True)
-        groups_G, _, counts_G = tf.unique_with_counts(tf.gather(group_P, order_P))
+        order_P = tf.argsort(segment_P, stable=True)
+        segments_G, _, counts_G = tf.unique_with_counts(tf.gather(segment_P, order_P))
         starts_G = tf.cumsum(counts_G, exclusive=True)
     pairs = pairs.select(order_P)
-    return pairs, GroupMembers(pairs.owners_P, starts_G, counts_G), groups_G
+    return pairs, SegmentMembers(pairs.owners_P, starts_G, counts_G), segments_G
 
 
 class ShardedLevel(Level):
-    """A level whose groups are spread over the tables of several devices.
+    """A level whose segments are spread over the tables of several devices.
 
-    The table of a device has the rows of its groups, in the order of the level. Parts of different
-    devices share no rows, so the devices work at the same time.
+    The table of a device has the rows of its segments, in the order of the level. Parts of
+    different devices share no rows, so the devices work at the same time.
 
     Args:
         table: The beginning of the names of the tables; the index of a device follows.
-        devices: The device of each group, (G,) int32.
+        devices: The device of each segment, (G,) int32.
     """
 
     def __init__(self, table: str, bounds: np.ndarray, columns: int, devices: np.ndarray):
         super().__init__(table, bounds, columns)
         sizes_G = np.diff(self.bounds)
-        shift_G = np.zeros(self.groups, np.int64)  # from a row of the level to a row of its shard
+        shift_G = np.zeros(self.segments, np.int64)  # from a row of the level to a row of its shard
         self._shards: list[tuple[np.ndarray, np.ndarray, Level]] = []
         for device in range(int(devices.max()) + 1):
             numbers_N = np.flatnonzero(devices == device)
@@ -245,9 +245,9 @@ class ShardedLevel(Level):
     def parts(self, pairs: VectorWordPairs) -> list[Part]:
         """Return a part for each device, with the pairs whose words it has; see `Level.parts`."""
         with tf.device(HOST):
-            group_P = self.group_of(pairs.targets_P)
-            device_P = tf.gather(self._devices, group_P)
-            shifted = pairs._replace(targets_P=pairs.targets_P + tf.gather(self._shift, group_P))
+            segment_P = self.segment_of(pairs.targets_P)
+            device_P = tf.gather(self._devices, segment_P)
+            shifted = pairs._replace(targets_P=pairs.targets_P + tf.gather(self._shift, segment_P))
             indices = [tf.where(device_P == device)[:, 0] for device in range(len(self._shards))]
         return [
             part
@@ -255,14 +255,14 @@ class ShardedLevel(Level):
             for part in shard.parts(shifted.select(indices_Q))
         ]
 
-    def word_groups(
+    def word_segments(
         self, hidden_ND: tf.Tensor, gather: Gather, above_NG: tf.Tensor
-    ) -> list[WordGroups]:
-        """Return the words of each group, device by device; see `Level.word_groups`."""
+    ) -> list[WordSegments]:
+        """Return the words of each segment, device by device; see `Level.word_segments`."""
         return [
-            groups.renumber(functools.partial(tf.gather, rows))
+            segments.renumber(functools.partial(tf.gather, rows))
             for numbers_N, rows, shard in self._shards
-            for groups in shard.word_groups(
+            for segments in shard.word_segments(
                 hidden_ND, gather, tf.gather(above_NG, numbers_N, axis=1)
             )
         ]

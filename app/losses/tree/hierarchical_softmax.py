@@ -11,13 +11,13 @@ import tensorflow as tf
 from ...tables.base import TableSpec
 from ...tables.initial import Constant
 from ...types import Rows
-from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock, WordGroups
+from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock, WordSegments
 from . import huffman, single_loss
 from .grouped_loss import GroupedLoss
 from .huffman import Code
 
 _TABLE = "output"
-# A group of words is a subtree of at most this many depths, which has at most 32,768 words.
+# A segment of words is a subtree of at most this many depths, which has at most 32,768 words.
 _DEPTHS = 15
 
 # Reads rows of the table: takes row numbers (U,) int32, returns rows (U, D).
@@ -70,11 +70,11 @@ class HierarchicalSoftmax(NormalizedLoss):
         """Return no scores: at each node of Huffman's tree both turns are about as frequent."""
         return {}
 
-    def word_groups(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordGroups]:
+    def word_segments(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordSegments]:
         """Return the words near the root, then the words of each subtree; see `NormalizedLoss`.
 
         Rows of inner nodes near the root are read at once, the rows of a subtree only when its
-        log-probabilities are asked for. There is no first group if no word is near the root. The
+        log-probabilities are asked for. There is no first segment if no word is near the root. The
         bound of a subtree is the log-probability of its root.
         """
         code, hidden_ND = self._code, tf.cast(hidden_ND, tf.float32)
@@ -95,7 +95,7 @@ class HierarchicalSoftmax(NormalizedLoss):
         if code.ends_E[depth]:
             words = tf.range(int(code.ends_E[depth])), tf.concat(ended, axis=1)
             bounds_N1 = tf.reduce_max(words[1], axis=1, keepdims=True)
-            found.append(WordGroups.whole(bounds_N1, lambda _: words))
+            found.append(WordSegments.whole(bounds_N1, lambda _: words))
         if roots := int(code.inner_E[depth]):
             above_NI = above_NI[:, :roots]
 
@@ -103,7 +103,7 @@ class HierarchicalSoftmax(NormalizedLoss):
                 above_N1 = tf.gather(above_NI, [root], axis=1)
                 return _subtree(code, depth, tf.convert_to_tensor(root), above_N1, hidden_ND, read)
 
-            found.append(WordGroups.whole(above_NI, subtree))
+            found.append(WordSegments.whole(above_NI, subtree))
         return found
 
 

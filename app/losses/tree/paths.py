@@ -80,7 +80,12 @@ def pad(values_N: tf.Tensor, value: int, is_coarse: bool = False) -> tf.Tensor:
 def _walk(
     ids_M: tf.Tensor, start: tf.Tensor, firsts_C: tf.Tensor, ends_E: tf.Tensor, last_E: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Walk along the paths of words."""
+    """Return by depth and word the nodes on the paths of words; see `path_nodes` for the words.
+
+    Returns:
+        The rows of the nodes, (C M,), whether each is the first of its node; then for each word
+        and depth, (M, C), the index among the unique nodes, -1 after the end; 1 for a left turn.
+    """
     lengths_M = tf.reduce_sum(tf.cast(ids_M >= ends_E[:, tf.newaxis], tf.int32), axis=0)
     indices_M = tf.gather(last_E, lengths_M) - ids_M
     depth_C1 = start + tf.range(tf.size(firsts_C))[:, tf.newaxis]

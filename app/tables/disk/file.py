@@ -97,7 +97,7 @@ class FileTable(RoundedTable):
         return all(np.isfinite(rows_ND).all() for rows_ND in self.parts())
 
     def parts(self) -> Iterator[np.ndarray]:
-        """Return an iterator over all rows in order, by the parts of `row_reads.row_slices`.
+        """Return an iterator over all rows in order, by the parts of `arrays.row_slices`.
 
         This is several times as fast as `gather` if the system has not cached the file.
 

@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from ...errors import RunError, UsageError
 from ...system.checked_files import fits
+from ..arrays import row_slices
 from ..initial import Initial, compiled_rows
-from ..row_reads import row_slices
 
 _MAGIC = b"lexrow rows 1\n"
 _ALIGNMENT = 4096  # sections begin at a page of memory, so that they can be mapped

@@ -130,6 +130,7 @@ class DynamicTable(RowsByKey, tf.Module):
         them. The rows belong to these keys until the next call.
 
         Args:
+            steps: How many steps of the map begin and end with this call.
             step_U: The last of these steps in which each key occurs, from 0; by default the last.
 
         Returns:

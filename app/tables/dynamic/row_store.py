@@ -13,10 +13,10 @@ import tensorflow as tf
 from ...errors import RunError
 from ...system.checked_files import COUNT, damaged, read_json, reading
 from .. import arrays
+from ..arrays import row_slices
 from ..base import Layout, Slot
 from ..device import DeviceTable
 from ..initial import Initial, Unwritten, initial_rows
-from ..row_reads import row_slices
 from .keys import KeyMap
 
 _VALUES = "values"

@@ -21,8 +21,8 @@ from ...exporting.product_quantization import quantize
 from ...input import labelled_files
 from ...losses.tree.huffman import canonical_code
 from ...settings import ClassifyConfig
+from ...tables.arrays import row_slices
 from ...tables.base import Table
-from ...tables.row_reads import row_slices
 from ...text.fasttext import line_features
 from ...text.fasttext.model_file import CENTROIDS, LINE_END, Args, Dictionary
 from ...text.vocabulary import Vocabulary

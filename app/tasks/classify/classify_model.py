@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -114,18 +115,21 @@ def make_scorer(
     split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
     ids = vocabulary.lookup_table(words)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def tokens(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return all words, their ids, -1 if unknown, and the positions of their texts, (M,)."""
         words_M, owners_M = split_words(texts_E)
         return words_M, ids.lookup(words_M), owners_M
+
+    # Traced before it is called, as `Classifier._hidden`.
+    signature = [tf.TensorSpec([None], tf.string)]
+    split = tf.function(tokens, signature, autograph=False).get_concrete_function()
 
     def score(texts: list[bytes]) -> Iterator[np.ndarray]:
         """Yield the probabilities of the labels of some texts after the other, (E, C) each."""
         size = batch_size(labels)
         for first in range(0, len(texts), size):
             batch = texts[first : first + size]
-            words_M, tokens_M, owners_M = (part.numpy() for part in tokens(batch))
+            words_M, tokens_M, owners_M = (part.numpy() for part in split(tf.constant(batch)))
             hashes_M = None
             if features.needs_hashes:
                 hashes_M = hash_words(words_M.tolist())
@@ -192,8 +196,16 @@ class Classifier:
     def __init__(self, model: Bag, tables: Mapping[str, Table], features: Features, device: str):
         self._model, self._gather, self.features = model, gather_from(tables), features
         self._device = device
+
+    @functools.cached_property
+    def _hidden(self) -> Callable[..., tf.Tensor]:
+        """`_means` as a graph.
+
+        It is traced before it is called: TensorFlow warns if calls trace those of several models.
+        """
         ids, count = tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)
-        self._hidden = tf.function(self._means, (ids, ids, ids, count), autograph=False)
+        graph = tf.function(self._means, (ids, ids, ids, count), autograph=False)
+        return graph.get_concrete_function()
 
     def probabilities(
         self, tokens_M: np.ndarray, lengths_E: np.ndarray, hashes_M: np.ndarray | None = None
@@ -210,7 +222,8 @@ class Classifier:
         hashes_M = tokens_M if hashes_M is None else hashes_M
         owners_M = np.repeat(np.arange(len(lengths_E), dtype=np.int32), lengths_E)
         with tf.device(self._device):
-            hidden_ED = self._hidden(tokens_M, owners_M, hashes_M, len(lengths_E))
+            inputs = (tokens_M, owners_M, hashes_M, len(lengths_E))
+            hidden_ED = self._hidden(*(tf.constant(part, tf.int32) for part in inputs))
             blocks = inference.distribution(self._model.output, hidden_ED, self._gather)
             parts = [*zip(*blocks, strict=True)]
         ids_C, log_EC = np.concatenate(parts[0]), np.concatenate(parts[1], axis=1)
@@ -247,7 +260,7 @@ class Classifier:
     ) -> tf.Tensor:
         """Return the mean of the feature vectors of each of `count` texts, (E, D); 0 without any.
 
-        `owners_M` has the position of the text of each token.
+        A feature without a row counts as a vector of 0. `owners_M` has the text of each token.
         """
         with tf.device(HOST):  # the number of features gives all further shapes
             ids_N, owners_N = self.features.extract(tokens_M, owners_M, hashes_M)

@@ -12,8 +12,8 @@ from ...assembly.learning import ROW_PER_WORD
 from ...errors import UsageError
 from ...losses.tree.huffman import Code, canonical_code
 from ...settings import ClassifyConfig
+from ...tables.arrays import row_slices
 from ...tables.base import Table
-from ...tables.row_reads import row_slices
 from ...text.fasttext import model_file
 from ...text.fasttext.model_file import Matrix, Model
 from ...text.vocabulary import Vocabulary

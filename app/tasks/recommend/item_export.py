@@ -19,7 +19,7 @@ from ...exporting import word2vec
 from ...exporting.product_quantization import import_faiss
 from ...settings import RecommendConfig
 from ...system.files import replacing, replacing_folder
-from ...tables.row_reads import row_slices
+from ...tables.arrays import row_slices
 from ...types import WordVectors
 from .ranking_metrics import Ranker
 from .recommend_model import TrainedRecommender, load_recommender

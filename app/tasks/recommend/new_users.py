@@ -93,7 +93,8 @@ def solve_rows(
         )
     scorer, (kernels, items_VE) = model.scorer, ranker.item_codes()
     columns = scorer.columns[0]
-    sample = tables["users"].gather(tf.range(min(_USERS, model.users)))
+    users = tf.range(min(_USERS, model.users))
+    sample = model.gather("users", users, tables["users"].gather)
     length = tf.reduce_mean(tf.norm(sample, axis=1))
 
     def loss(pairs_N2: tf.Tensor, weights_N: tf.Tensor, rows_MD: tf.Tensor) -> tf.Tensor:
@@ -110,7 +111,7 @@ def solve_rows(
         owners_N = tf.constant(np.repeat(np.arange(len(counts_M)), counts_M), tf.int32)
         weights_N = tf.gather(1 / tf.constant(counts_M, tf.float32), owners_N)
         user_loss = functools.partial(loss, tf.stack([owners_N, items_N], axis=1), weights_N)
-        rows_ND = tables["items"].gather(items_N)[:, :columns]
+        rows_ND = model.gather("items", items_N, tables["items"].gather)[:, :columns]
         rows_ND = tf.pad(rows_ND, [[0, 0], [0, columns - rows_ND.shape[1]]])
         start_MD = tf.math.unsorted_segment_mean(rows_ND, owners_N, len(counts_M))
         rows_MD = length * tf.math.l2_normalize(start_MD, axis=1)

@@ -15,8 +15,8 @@ from ...input.user_item_pairs import KnownItems
 from ...models.recommender import Recommender
 from ...models.scorers import Kernels
 from ...system.console import show_progress
+from ...tables.arrays import row_slices
 from ...tables.base import Table
-from ...tables.row_reads import row_slices
 
 # Scores that are computed at a time: 64 MB; top_k takes more beside them.
 _SCORES = 1 << 24
@@ -75,9 +75,7 @@ class Ranker:
         for start in range(0, len(users_N), self._users):
             users_M = users_N[start : start + self._users]
             ids = tf.constant(np.pad(users_M, (0, self._users - len(users_M))))
-            rows_MD = (
-                self._tables["users"].gather(ids) if rows_UD is None else tf.gather(rows_UD, ids)
-            )
+            rows_MD = self._rows("users", ids) if rows_UD is None else tf.gather(rows_UD, ids)
             excluded_N2 = tf.constant(_known_positions(users_M, known))
             scores_MK, ids_MK = self._best(rows_MD, items_VE, kernels, excluded_N2)
             scores_MK = scores_MK[: len(users_M)].numpy()
@@ -101,8 +99,8 @@ class Ranker:
         kernels = self._kernels()
         for start in range(0, len(users_N), _PAIRS):
             part = slice(start, start + _PAIRS)
-            users = scorer.encode_users(self._tables["users"].gather(users_N[part]), kernels)
-            items = scorer.encode_items(self._tables["items"].gather(items_N[part]), kernels)
+            users = scorer.encode_users(self._rows("users", users_N[part]), kernels)
+            items = scorer.encode_items(self._rows("items", items_N[part]), kernels)
             scores_N = scorer.score_pairs(users, items, kernels) + self._model.pair_loss.mean
             scores.append(scores_N.numpy())
         return np.concatenate(scores)
@@ -132,12 +130,15 @@ class Ranker:
 
     def _encode_rows(self, name: str, count: int, code: Callable, kernels: Kernels) -> tf.Tensor:
         """Return the first `count` rows of a table, encoded part by part by the function `code`."""
-        table = self._tables[name]
         codes = [
-            code(table.gather(tf.range(part.start, part.stop)), kernels)
-            for part in row_slices(count, table.columns)
+            code(self._rows(name, tf.range(part.start, part.stop)), kernels)
+            for part in row_slices(count, self._tables[name].columns)
         ]
         return tf.concat(codes, axis=0)
+
+    def _rows(self, name: str, ids_N: tf.Tensor | np.ndarray) -> tf.Tensor:
+        """Return the rows of users or items, (N, D), with those of their features added."""
+        return self._model.gather(name, ids_N, self._tables[name].gather)
 
     def _kernels(self) -> Kernels:
         """Return the current weights of the scorer's layers by name, read from their tables."""

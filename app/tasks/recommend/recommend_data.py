@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,22 @@ from absl import logging
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...input import ratings
+from ...input import named_features, ratings
+from ...input.named_features import NO_FEATURES, ByName, NamedFeatures, SideFeatures
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import Split, split_pairs
-from ...settings import RecommendConfig
+from ...settings import RatingsConfig, RecommendConfig
 from ...system.files import replacing
 from ...tables import memory
+from ...tables.arrays import read_npz
 from ...text import corpus
-from ...text.vocabulary import load_names, save_names, whole
+from ...text.vocabulary import Vocabulary, load_names, save_names, whole
+
+_ARRAYS = ("user_starts", "user_features", "item_starts", "item_features")  # of features.npz
 
 
 def read_split(config: RecommendConfig, sources: Sequence[str]) -> Split:
-    """Read the pairs of a run, and split them into training and held-out pairs.
+    """Read the pairs of a run and split them into training and held-out pairs; read the features.
 
     Raises:
         UsageError: The files are malformed, or lack ratings that the flags need.
@@ -35,7 +40,36 @@ def read_split(config: RecommendConfig, sources: Sequence[str]) -> Split:
     if settings.weighted and pairs.ratings_N is None:
         raise UsageError("--weighted needs ratings, and the pairs have none; leave it out")
     rules = config.input.heldout_share, config.vocabulary.min_count, config.run.seed
-    return split_pairs(pairs, heldout, settings, *rules)
+    return split_pairs(pairs, heldout, settings, *rules, _read_features(settings))
+
+
+def _read_features(settings: RatingsConfig) -> tuple[ByName | None, ByName | None]:
+    """Return the features of users and of items by name; None without a file.
+
+    Raises:
+        UsageError: A file is malformed, or none has a column of --text_features.
+        RunError: A file cannot be read.
+    """
+    texts = [name.strip() for name in settings.text_features.split(",") if name.strip()]
+    files = {"user": settings.user_features, "item": settings.item_features}
+    keys = {"user": settings.user_column, "item": settings.item_column}
+    read = {
+        kind: named_features.read(path, kind, keys[kind], texts) if path else None
+        for kind, path in files.items()
+    }
+    found = {column for path in files.values() if path for column in named_features.names(path)}
+    missing = [name for name in texts if name not in found]
+    if missing:
+        shown = ", ".join(sorted(found))
+        raise UsageError(
+            f"--text_features={missing[0]}: the features have the columns {shown}; name one of them"
+        )
+    return read["user"], read["item"]
+
+
+def trained(names: Vocabulary) -> int:
+    """Return the number of users or items that have a training pair; these come first."""
+    return int(np.count_nonzero(names.counts))
 
 
 def warn_about_negative_ratings(split: Split, min_rating: str) -> None:
@@ -75,6 +109,66 @@ def check_names(split: Split, files_named: str, workdir: Workdir) -> None:
             raise UsageError(f"{path} has {other}; train in a new --workdir")
 
 
+def check_features(features: SideFeatures, workdir: Workdir) -> None:
+    """Raise UsageError unless the features are those of the workdir; a new workdir passes."""
+    if not workdir.items.exists():
+        return
+    kinds = zip(SideFeatures._fields, features, load_features(workdir), strict=True)
+    for kind, current, recorded in kinds:
+        if not _is_same(current, recorded):
+            flag = f"--{kind.removesuffix('s')}_features"
+            raise UsageError(
+                f"{flag}: the run of --workdir={workdir.path} has other features of {kind}; give "
+                "the file that it had, or train in a new --workdir"
+            )
+
+
+def _is_same(features: NamedFeatures | None, others: NamedFeatures | None) -> bool:
+    """Return whether two lists of features are the same."""
+    if features is None or others is None:
+        return features is others
+    is_same = map(np.array_equal, features[1:], others[1:])
+    return features.names.tokens == others.names.tokens and all(is_same)
+
+
+def load_features(workdir: Workdir) -> SideFeatures:
+    """Return the features that `record` wrote.
+
+    Raises:
+        DamagedError: A file is missing or damaged.
+        RunError: A file cannot be read.
+    """
+    if not any(path.exists() for path in (workdir.features, *_feature_files(workdir))):
+        return NO_FEATURES
+    arrays = read_npz(workdir.features, _ARRAYS)
+    pairs = zip(arrays[::2], arrays[1::2], _feature_files(workdir), strict=True)
+    return SideFeatures(
+        *(
+            NamedFeatures(load_names(path), starts, ids_N) if len(starts) else None
+            for starts, ids_N, path in pairs
+        )
+    )
+
+
+def _write_features(features: SideFeatures, workdir: Workdir) -> None:
+    """Write features; a run without any has no such files."""
+    if features == NO_FEATURES:
+        return
+    none = NamedFeatures(Vocabulary([], np.zeros(0, np.int64), 0), *np.zeros((2, 0), np.int64))
+    sides = [none if found is None else found for found in features]
+    for found, path in zip(sides, _feature_files(workdir), strict=True):
+        if found is not none:
+            save_names(found.names, path)
+    arrays = [array for found in sides for array in found[1:]]
+    with replacing(workdir.features) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **dict(zip(_ARRAYS, arrays, strict=True)))
+
+
+def _feature_files(workdir: Workdir) -> tuple[Path, Path]:
+    """Return the files of the names of features, of users and of items."""
+    return workdir.user_features, workdir.item_features
+
+
 def memory_item(*parts: Ratings) -> memory.Item:
     """Return the host memory of pairs, twice the size of their arrays, as tf.data copies them."""
     size = sum(array.nbytes for part in parts for array in part[2:6] if array is not None)
@@ -83,7 +177,7 @@ def memory_item(*parts: Ratings) -> memory.Item:
 
 
 def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Workdir) -> None:
-    """Write the names of ids, the known items, the fingerprint and the mean to the workdir.
+    """Write names of ids, features, known items, the fingerprint and the mean to the workdir.
 
     Args:
         fingerprint: The fingerprint of the corpus (see `corpus.fingerprint`).
@@ -94,13 +188,20 @@ def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Work
     save_names(split.items, workdir.items)
     with replacing(workdir.known) as temporary, open(temporary, "wb") as file:
         np.savez(file, **split.known._asdict())
+    _write_features(split.features, workdir)
 
 
 def about(split: Split, sources: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the lines of the banner about the pairs: a title and a text each."""
+    """Return the lines of the banner about the pairs and features: a title and a text each."""
     pairs = f"{len(split.train.users_N):,} of {len(split.users.tokens):,} users"
     items = f"{len(split.items.tokens):,} items in {len(sources)} file(s): {split.train.layout}"
     lines = [("pairs", f"{pairs} and {items}")]
+    sides = zip(SideFeatures._fields, (split.users, split.items), split.features, strict=True)
+    for kind, names, found in sides:
+        if found is not None:
+            new, none = len(names.tokens) - trained(names), int((np.diff(found.starts) == 0).sum())
+            text = f"{len(found.names.tokens):,} of {kind}; {new:,} {kind} have no pair"
+            lines.append(("features", text + f"; {none:,} have none" * bool(none)))
     if split.repeated:
         lines.append(("repeated", f"{split.repeated:,} repeated pairs were merged"))
     if len(split.heldout.users_N) or split.left_out:

@@ -54,13 +54,15 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
     fingerprint = recorded_corpus.recognize(sources, recorded, config.corpus, workdir, False)
     fingerprint = fingerprint or corpus.fingerprint(sources, team)
     split = recommend_data.read_split(config, sources)
+    recommend_data.check_features(split.features, workdir)
     recommend_data.check_names(split, config.corpus.corpus, workdir)
     train, heldout = split.train, split.heldout
     if config.input.heldout and not len(heldout.users_N):
         raise _nothing_to_score(config.input.heldout, split.left_out)
     mean = None if train.ratings_N is None else float(train.ratings_N.mean())
     start = _make_start(config, split, workdir)
-    model = make_model(config, split.users, split.items, mean, start.initial() if start else {})
+    initial = start.initial() if start else {}
+    model = make_model(config, split.users, split.items, mean, split.features, initial)
     if not (settings.weighted or model.pair_loss.predicts_ratings):
         recommend_data.warn_about_negative_ratings(split, settings.min_rating)
     batches = user_item_pairs.make_batches(
@@ -121,9 +123,20 @@ def _make_start(config: RecommendConfig, split: Split, workdir: Workdir) -> Spec
     is_resumed = bool(checkpoint.list_checkpoints(workdir.checkpoints))
     if config.ratings.start != "spectral" or (is_resumed and config.table.table != "dynamic"):
         return None
-    shape = len(split.users.tokens), len(split.items.tokens)
+    shape = recommend_data.trained(split.users), recommend_data.trained(split.items)
     how = config.ratings.weighted, config.model.dim, config.run.seed
-    return SpectralStart(lambda: spectral_vectors(split.train, shape, *how))
+
+    def compute() -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of the tables to start from."""
+        vectors = spectral_vectors(split.train, shape, *how)
+        sides = zip(vectors, split.features, strict=True)
+        users, items = (
+            vectors_VK if found is None else spectral_start.divide_by_features(vectors_VK, found)
+            for vectors_VK, found in sides
+        )
+        return users, items
+
+    return SpectralStart(compute)
 
 
 def evaluate(config: RecommendConfig, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
@@ -141,7 +154,7 @@ def evaluate(config: RecommendConfig, workdir: Workdir, heldout: str) -> tuple[s
     recommender = load_recommender(config, workdir)
     found = ratings.read(corpus.resolve_heldout(config.corpus, heldout), config.ratings)
     found = user_item_pairs.filter_by_rating(found, config.ratings.min_rating)
-    scored, left_out = user_item_pairs.select_scorable(found, *recommender[2:])
+    scored, left_out = user_item_pairs.select_scorable(found, *recommender[2:5])
     count, users = len(scored.users_N), len(np.unique(scored.users_N))
     if not count:
         raise _nothing_to_score(heldout, left_out)

@@ -13,17 +13,21 @@ from ...assembly.learning import PAIR_LOSSES, PairSpec
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
+from ...input.named_features import NO_FEATURES, SideFeatures
 from ...input.user_item_pairs import KnownItems
 from ...losses.user_item_losses import UserItemLoss
 from ...models.recommender import Recommender
+from ...models.row_lists import RowLists
 from ...models.scorers import Gmf, ItemBiased, MatrixFactorization, Mlp, NeuMf, Scorer
 from ...settings import RecommendConfig
 from ...settings.setting import numbers
 from ...system import devices
-from ...system.checked_files import damaged
+from ...system.checked_files import damaged, missing
 from ...tables.arrays import read_npz
 from ...tables.base import Table
 from ...text.vocabulary import Vocabulary, load_names
+from . import recommend_data
+from .recommend_data import trained
 
 CORPUS_SHAPE = {"fingerprint": dict, "mean": float}  # fields of corpus.json
 
@@ -37,6 +41,7 @@ class TrainedRecommender(NamedTuple):
         users: Names of the user ids.
         items: Names of the item ids.
         known: Items that each user had in training.
+        features: The features of users and items.
     """
 
     model: Recommender
@@ -44,6 +49,7 @@ class TrainedRecommender(NamedTuple):
     users: Vocabulary
     items: Vocabulary
     known: KnownItems
+    features: SideFeatures
 
 
 def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecommender:
@@ -63,9 +69,16 @@ def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecomm
     if not _is_consistent(known, len(users.tokens), len(items.tokens)):
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
         raise damaged(files_named, "they do not fit together")
-    model = make_model(config, users, items, files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"])
+    features = recommend_data.load_features(workdir)
+    if features == NO_FEATURES and (config.ratings.item_features or config.ratings.user_features):
+        raise missing(workdir.features)
+    for names, found in zip((users, items), features, strict=True):
+        if found is not None and not found.is_consistent(len(names.tokens)):
+            raise damaged(f"{workdir.features}", f"it does not fit {workdir.path}/*.tsv")
+    mean = files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"]
+    model = make_model(config, users, items, mean, features)
     tables, _ = placing.load_tables(config, model, workdir)
-    return TrainedRecommender(model, tables, users, items, known)
+    return TrainedRecommender(model, tables, users, items, known, features)
 
 
 def _is_consistent(known: KnownItems, users: int, items: int) -> bool:
@@ -87,6 +100,7 @@ def make_model(
     users: Vocabulary,
     items: Vocabulary,
     mean: float | None,
+    features: SideFeatures = NO_FEATURES,
     start: Mapping[str, Callable[[], tf.Tensor]] = {},
 ) -> Recommender:
     """Return the model of the configuration, without tables.
@@ -95,12 +109,16 @@ def make_model(
         users: Names of the user ids.
         items: Names of the item ids, with their counts.
         mean: The mean rating; None if the pairs have no ratings.
+        features: The features of users and items.
         start: See `Recommender`.
 
     Raises:
         UsageError: The flags do not fit together, or not with the pairs.
     """
-    spec = PairSpec(items.counts, mean, config.input.micro_tokens, devices.name(config.run))
+    in_training = trained(items)
+    spec = PairSpec(
+        items.counts[:in_training], mean, config.input.micro_tokens, devices.name(config.run)
+    )
     loss = PAIR_LOSSES[config.model.loss](config.model, config.ratings, spec)
     scorer = _make_scorer(config, loss)
     if loss.is_softmax and not scorer.inner:
@@ -116,6 +134,12 @@ def make_model(
         seed=config.run.seed,
         row_l2=config.ratings.row_l2,
         start=start if loss.is_softmax else {},
+        lists={
+            name: RowLists(*found.table_rows(trained(names)))
+            for name, found, names in zip(features._fields, features, (users, items), strict=True)
+            if found is not None
+        },
+        new_items=len(items.tokens) - in_training,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from ...input.named_features import NamedFeatures
 from ...input.ratings import Ratings
 from ...tables import memory
 from ...types import HOST
@@ -20,6 +21,9 @@ from ...types import HOST
 _MORE_COLUMNS = 16
 _ROUNDS = 3
 _COPIES = 3  # of the vectors of the search that are in memory at once
+# The ridge penalty of rows of features, and the steps that solve for them.
+_RIDGE, _SOLVING = 1.0, 30
+_TINY = np.finfo(np.float32).tiny
 # The smallest share of the largest singular value that is told from 0.
 _LEAST = 1e-3
 
@@ -97,6 +101,43 @@ def spectral_vectors(
     users_UK = images_UM @ (rotation_MK / np.sqrt(values_K)).astype(np.float32)
     items_VK = basis_VM @ (rotation_MK * np.sqrt(values_K)).astype(np.float32)
     return _normalized(users_UK), _normalized(items_VK)
+
+
+def divide_by_features(vectors_VK: np.ndarray, features: NamedFeatures) -> np.ndarray:
+    """Return rows of V users or items and of their features that add up to given vectors.
+
+    The rows of features, and the row that all share, predict the vectors as well as they can with
+    a ridge penalty, so that a new user or item starts where similar ones are. The own row of a user
+    or an item is the rest. The equations are solved by conjugate gradients (Hestenes & Stiefel
+    1952), in time and memory linear in the entries of the lists.
+
+    Args:
+        vectors_VK: The vectors, float32.
+        features: The features of these users or items, and then of others.
+
+    Returns:
+        The own rows, the shared row and the rows of the F features, (V + 1 + F, K) float32.
+    """
+    count, names = len(vectors_VK), len(features.names.tokens)
+    owners_N, features_N = (part[: features.starts[count]] for part in features.pairs)
+    mean_K = vectors_VK.mean(axis=0)
+    rest_VK = vectors_VK - mean_K
+    if not len(owners_N):
+        return np.concatenate([rest_VK, [mean_K], np.zeros((names, len(mean_K)), np.float32)])
+    ones_N = np.ones(len(owners_N), np.float32)
+    add = _product_function(owners_N, features_N, ones_N, (count, names))
+    add_back = _product_function(features_N, owners_N, ones_N, (names, count))
+    rows_FK = np.zeros((names, vectors_VK.shape[1]), np.float32)
+    residual_FK = direction_FK = add_back(rest_VK)
+    square_K = np.square(residual_FK).sum(axis=0)
+    for _ in range(_SOLVING):
+        image_FK = add_back(add(direction_FK)) + _RIDGE * direction_FK
+        step_K = square_K / np.maximum((direction_FK * image_FK).sum(axis=0), _TINY)
+        rows_FK += step_K * direction_FK
+        residual_FK = residual_FK - step_K * image_FK
+        square_K, former_K = np.square(residual_FK).sum(axis=0), square_K
+        direction_FK = residual_FK + square_K / np.maximum(former_K, _TINY) * direction_FK
+    return np.concatenate([rest_VK - add(rows_FK), [mean_K], rows_FK])
 
 
 def memory_item(users: int, items: int, columns: int) -> memory.Item:

@@ -14,7 +14,7 @@ from ...checkpoints.workdir import Workdir
 from ...exporting import fasttext_bin
 from ...models.subword_rows import SubwordRows
 from ...settings import Config
-from ...tables.row_reads import row_slices
+from ...tables.arrays import row_slices
 from ...text import vocabulary
 from ...types import NgramRule
 from .. import trained_vectors

@@ -109,7 +109,7 @@ def test_rows_are_stored_as_asked_and_slots_as_float32(table):
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("initial", [tf.zeros, Constant(0.0), Constant(0.3), Uniform(0.5, 7)])
 def test_it_starts_as_a_table_on_a_device_does(tmp_path, monkeypatch, initial, dtype):
-    monkeypatch.setattr("app.tables.row_reads._PART_BYTES", 64)  # several parts
+    monkeypatch.setattr("app.tables.arrays._PART_BYTES", 64)  # several parts
     table = FileTable(opened(tmp_path / "rows"), "words", 101, 3, initial, dtype)
     expected = all_rows(DeviceTable(101, 3, initial, dtype))
     np.testing.assert_array_equal(all_rows(table), expected)

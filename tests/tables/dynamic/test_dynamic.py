@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.checkpoints.checkpoint import Checkpoints
+from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir
 from app.errors import DamagedError, RunError
 from app.losses.base import Part
@@ -235,7 +235,7 @@ def test_all_goes_on_after_a_revert_as_it_would_have(kind, storage, tmp_path):
 
 
 def test_a_snapshot_in_many_parts(monkeypatch, tmp_path):
-    monkeypatch.setattr("app.tables.row_reads._PART_BYTES", 7 * 4)
+    monkeypatch.setattr("app.tables.arrays._PART_BYTES", 7 * 4)
     monkeypatch.setattr(arrays, "_BLOCK_BYTES", 50)
     table, other = make(100), make(100)
     table.assign(ids(*range(60)), tf.random.stateless_normal((60, 3), (1, 2)))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from app.checkpoints import checkpoint, growth
-from app.checkpoints.checkpoint import Checkpoints, Position
+from app.checkpoints.checkpoint import Position
 from app.checkpoints.stored import read_rows
+from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import DamagedError
 from app.models.subword_rows import SubwordRows
