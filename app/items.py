@@ -105,6 +105,10 @@ class Items(Result):
         Raises:
             ValueError: The workdir has none.
             RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> Items.load(items.workdir)
+            <Items: 12 items, 24 users>
         """
         with argument_names():
             return cls(run or Run(path))
@@ -126,6 +130,9 @@ class Items(Result):
         Raises:
             ValueError: There is no such format, or a name cannot be written in it.
             RunError: The file cannot be written.
+
+        Example:
+            >>> items.export("vectors_of_items", "vectors")
         """
         path_of_run = self._run.path
         export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
@@ -195,6 +202,10 @@ class Items(Result):
         Raises:
             KeyError: An item is not known; the message names similar ones.
             ValueError: No item is given, or the model predicts ratings.
+
+        Example:
+            >>> len(items.recommend_for([1, 3], k=2))
+            2
         """
         from .input.user_item_pairs import KnownItems
         from .tasks.recommend import new_users
@@ -217,6 +228,10 @@ class Items(Result):
 
         Raises:
             KeyError: The item is not known; the message names similar ones.
+
+        Example:
+            >>> len(items.similar_items(1, k=3))
+            3
         """
         row = int(_ids([item], self._item_ids, "item")[0])
         return _nearest(self.item_vectors, self.items, row, k)
@@ -226,6 +241,10 @@ class Items(Result):
 
         Raises:
             KeyError: The user is not known; the message names similar ones.
+
+        Example:
+            >>> len(items.similar_users(1, k=3))
+            3
         """
         row = int(_ids([user], self._user_ids, "user")[0])
         return _nearest(self.user_vectors, self.users, row, k)
@@ -240,6 +259,10 @@ class Items(Result):
 
         Raises:
             ValueError: No pair can be scored.
+
+        Example:
+            >>> items.evaluate([(3, 3)], top="3")["recall@3"]
+            1.0
         """
         from .tasks.recommend import recommend_job
 

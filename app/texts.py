@@ -93,6 +93,10 @@ class Texts(Result):
         Raises:
             ValueError: The file is no classifier, or the workdir has none.
             RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> Texts.load(texts.workdir)
+            <Texts: 3 labels>
         """
         with argument_names():
             if not os.path.isdir(path):
@@ -113,6 +117,10 @@ class Texts(Result):
 
         Raises:
             ValueError: An item is not a text.
+
+        Example:
+            >>> texts.predict_proba(["good", "bad"]).shape
+            (2, 3)
         """
         given = _as_bytes([texts] if isinstance(texts, str) else texts)
         empty = np.zeros((0, len(self.labels)), np.float32)
@@ -232,6 +240,9 @@ class Texts(Result):
         Raises:
             ValueError: There is no such format, or a name cannot be written in it.
             RunError: The file cannot be written.
+
+        Example:
+            >>> texts.export("texts.bin", "fasttext")
         """
         if self._run is None:
             raise ValueError("this is a file of fastText; copy it, or train a classifier")

@@ -94,6 +94,11 @@ class Words(Result):
         Raises:
             ValueError: The file cannot be read, or the workdir has no run.
             RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> words.export("vectors.bin", "word2vec_binary")
+            >>> Words.load("vectors.bin")
+            <Words: 5 words, 3 columns>
         """
         with argument_names():
             if not os.path.isdir(path):
@@ -232,6 +237,10 @@ class Words(Result):
 
         Raises:
             ValueError: There is no such benchmark, or a file cannot be read.
+
+        Example:
+            >>> words.evaluate([], pairs=["pairs.tsv"])["pairs.tsv"].value
+            1.0
         """
         with argument_names():
             scores = score_report.run(self._all, benchmarks, pairs, analogies, restrict=restrict_to)
@@ -259,6 +268,10 @@ class Words(Result):
 
         Raises:
             ValueError: Weights need counts of words, which are not known.
+
+        Example:
+            >>> words.encode(["king queen", "man"]).shape
+            (2, 3)
         """
         given = [texts] if isinstance(texts, str) else list(texts)
         if sif and self.counts is None:
@@ -291,11 +304,19 @@ class Words(Result):
         Raises:
             ValueError: There is no such format, or a word cannot be written in it.
             RunError: The file cannot be written.
+
+        Example:
+            >>> words.export("vectors.bin", "word2vec_binary")
         """
         export(path, format, lambda: self._all, self._run, options)
 
     def to_gensim(self) -> KeyedVectors:
-        """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words."""
+        """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words.
+
+        Example:
+            >>> words.to_gensim().most_similar("king", topn=1)[0][0]
+            'man'
+        """
         from gensim.models import KeyedVectors
 
         keyed = KeyedVectors(self.vectors.shape[1])
@@ -305,7 +326,12 @@ class Words(Result):
         return keyed
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the vectors as a table of pandas, whose index are the words."""
+        """Return the vectors as a table of pandas, whose index are the words.
+
+        Example:
+            >>> words.to_pandas().shape
+            (5, 3)
+        """
         import pandas as pd
 
         return pd.DataFrame(self.vectors, index=pd.Index(self.tokens, name="token"))
@@ -345,6 +371,11 @@ class Words(Result):
         Raises:
             ValueError: These are vectors of a file, or a setting is not possible.
             RunError: Training failed.
+
+        Example:
+            >>> words = train_words([["a", "b", "c"]] * 100, dim=4, epochs=1)
+            >>> "d" in words.train([["c", "d"]] * 100)
+            True
         """
         if self._run is None:
             raise ValueError("these are vectors of a file; train words with train_words first")

@@ -260,7 +260,8 @@ class TableMetrics(keras.callbacks.Callback):
     - `cache_rows`: the rows in the caches at its end.
 
     Example:
-        >>> history = model.fit(dataset, callbacks=[lexrow.keras.TableMetrics()], verbose=0)
+        >>> metrics = lexrow.keras.TableMetrics()
+        >>> history = model.fit(dataset, callbacks=[metrics], verbose=0)
     """
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
