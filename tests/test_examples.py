@@ -45,6 +45,7 @@ def given() -> dict[str, Any]:
     layers = app.keras.RowEmbedding(64, 4), keras.layers.Flatten(), keras.layers.Dense(1)
     model = keras.Sequential([keras.Input((2,), dtype="int32"), *layers])
     model.compile(app.keras.LazyAdam(0.001), loss="mse")
+    model.optimizer.build(model.trainable_variables)
     tokens, words = (keras.Input((None,), dtype="int32") for _ in range(2))
 
     def train_step(x, y):
