@@ -17,10 +17,11 @@ from .input.token_rows import PAD
 from .losses import inference
 from .losses.base import gather_from
 from .tables.row_reads import gather_unique
+from .tasks import trained_vectors
 from .tasks.language_model import language_model_job
 from .text import vocabulary
 from .text.vocabulary import EOS, UNK
-from .trained import Result, Run, argument_names, takes_settings
+from .trained import Result, Run, argument_names, export, takes_settings
 
 _ROW = 256  # tokens that are scored at a time
 
@@ -74,6 +75,12 @@ class Language(Result):
         self._gather, self._run = gather_from(tables), run
         self._split = make_block_tokenizer(config.corpus, words)
         self._step = tf.function(self._run_cell, autograph=False)
+        self._predict = tf.function(
+            lambda hidden_1H: inference.log_probabilities(
+                self._model.output, hidden_1H, self._gather, len(words.tokens)
+            ),
+            autograph=False,
+        )
         self.tokens = words.tokens
         self._unknown, self._end = map(words.tokens.index, (UNK, EOS))
 
@@ -177,6 +184,27 @@ class Language(Result):
             hidden_1H, state_1S = self._read([word], state_1S)
         return " ".join(words)
 
+    def export(
+        self, path: str | os.PathLike[str], format: str = "saved_model", **options: Any
+    ) -> None:
+        """Write the model to a folder, or the vectors of its words to a file.
+
+        Args:
+            format: `saved_model` for the whole model: its signature `predict` takes `tokens`,
+                (B, T) strings from the beginning of each text, "" after the last one, and returns
+                `words` (V,) and the `log_probabilities` (B, V) of the next word. It needs
+                TensorFlow only. The others are those of `Words.export`.
+            options: Of `lexrow export` for the format.
+
+        Raises:
+            ValueError: There is no such format, or a word cannot be written in it.
+            RunError: The file cannot be written.
+
+        Example:
+            >>> model.export("model")
+        """
+        export(path, format, lambda: trained_vectors.load(self._run.path), self._run, options)
+
     def _encode(self, text: str) -> list[int]:
         """Return the ids of the tokens of a text, without `<eos>` at its end."""
         line = " ".join(text.splitlines()).encode("utf-8", "replace")
@@ -226,10 +254,7 @@ class Language(Result):
 
     def _log_probabilities(self, hidden_1H: tf.Tensor) -> np.ndarray:
         """Return log P of all words, (V,) float32, after an output of the cell."""
-        log_p_V = np.empty(len(self.tokens), np.float32)
-        for ids_M, log_p_1M in inference.distribution(self._model.output, hidden_1H, self._gather):
-            log_p_V[ids_M] = log_p_1M[0]
-        return log_p_V
+        return self._predict(hidden_1H)[0].numpy()
 
 
 def _draw(

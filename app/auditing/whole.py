@@ -121,7 +121,10 @@ class Walk:
         return {self._table(origin).name for origin in self._by_row}
 
     def _handles(self, variables: Mapping[str, tf.Variable]) -> dict[int, _Table]:
-        """Return large variables and others of their shapes by `id` of handle; fill `_of_shape`."""
+        """Return the tables to audit by the `id` of their handle, and set the first of each shape.
+
+        These are large variables, and small ones of the shape of a large one.
+        """
         known = {}
         for name, variable in variables.items():
             shape = tuple(variable.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -43,6 +44,32 @@ def distribution(
             for block in range(int(count)):
                 ids_M, log_p_NM = words(block)
                 yield ids_M.numpy(), log_p_NM.numpy()
+
+
+def log_probabilities(
+    loss: NormalizedLoss, hidden_ND: tf.Tensor, gather: Gather, words: int
+) -> tf.Tensor:
+    """Return the log-probabilities of all words, (N, V) float32, by id; also in a graph.
+
+    Args:
+        words: The number of words, V.
+    """
+    log_p_VN = tf.zeros([words, tf.shape(hidden_ND)[0]])
+    for segments in loss.word_segments(hidden_ND, gather):
+
+        def visit(segment: tf.Tensor, *log_p: tf.Tensor, segments: WordSegments = segments) -> Any:
+            """Write the log-probabilities of a segment's words."""
+            count, block_of = segments.blocks(segment)
+
+            def write(block: tf.Tensor, so_far_VN: tf.Tensor) -> list[tf.Tensor]:
+                ids_M, log_p_NM = block_of(block)
+                updates = ids_M[:, tf.newaxis], tf.transpose(log_p_NM)
+                return [tf.tensor_scatter_nd_update(so_far_VN, *updates)]
+
+            return loop(tf.convert_to_tensor(count), write, log_p)
+
+        (log_p_VN,) = loop(tf.shape(segments.bounds_NG)[1], visit, [log_p_VN])
+    return tf.transpose(log_p_VN)
 
 
 def top_k(

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..training.job import Job
 from .classify import classifier_export, classify_job
-from .language_model import language_model_job
+from .language_model import language_export, language_model_job
 from .recommend import item_export, recommend_job
 from .words import words_export, words_job
 
@@ -30,5 +30,6 @@ SCORES: dict[str, Callable[..., tuple[str, dict[str, Any]]]] = {
 EXPORTS: dict[str, Mapping[str, Callable[..., str]]] = {
     "words": words_export.EXPORTS,
     "classify": classifier_export.EXPORTS,
+    "language_model": language_export.EXPORTS,
     "recommend": item_export.EXPORTS,
 }

@@ -256,7 +256,7 @@ def _is_builtin(item: str) -> bool:
 def _expand_item(item: str, flag: str) -> list[str]:
     """Return the files that a path or a glob names, sorted; `~` is the home folder.
 
-    A path that exists is not a glob.
+    A path that exists is not a glob. Raise UsageError if there is none, or one cannot be read.
     """
     path = _path(item)
     if os.path.isdir(path):
