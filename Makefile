@@ -38,7 +38,7 @@ INSTALL_PROJECT = cmp -s pyproject.toml .venv/installed.toml || { \
 	rm -rf lexrow.egg-info && cp pyproject.toml .venv/installed.toml; }
 
 train: setup  ## train word vectors, or go on where the last run stopped (WORKDIR=, ARGS="--flag=")
-	$(BIN)/lexrow train --flagfile=configs/words.cfg --workdir="$(WORKDIR)" $(ARGS)
+	$(BIN)/lexrow train --preset=words --workdir="$(WORKDIR)" $(ARGS)
 
 test: setup  ## run the tests but the slow ones (ARGS="-k name")
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
@@ -57,7 +57,7 @@ fix: setup  ## correct style and formatting where a program can
 
 smoke: setup  ## train, score, query and export a small model: under two minutes
 	@set -e; dir=`mktemp -d`; trap 'rm -rf "$$dir"' EXIT; set -x; \
-	$(BIN)/lexrow train --flagfile=configs/smoke.cfg --workdir="$$dir/run"; \
+	$(BIN)/lexrow train --preset=smoke --workdir="$$dir/run"; \
 	$(BIN)/lexrow evaluate --workdir="$$dir/run"; \
 	$(BIN)/lexrow neighbors --workdir="$$dir/run" array string; \
 	$(BIN)/lexrow export --workdir="$$dir/run" --format=word2vec_binary \
@@ -73,6 +73,7 @@ tensorboard: setup  ## serve the newest run, or WORKDIR=
 	@dir="$(if $(filter file,$(origin WORKDIR)),$(shell ls -td data/runs/*/ 2>/dev/null | head -1),\
 	  $(WORKDIR))"; dir=`echo $$dir`; \
 	test -d "$$dir" || { echo "No run to show$${dir:+ in $$dir}; train first: make train" >&2; exit 1; }; \
+	test -d "$$dir/tensorboard" && dir="$$dir/tensorboard"; \
 	exec $(BIN)/python -c 'from app.cli import startup; startup.start_tensorflow(); \
 	  from tensorboard import main; main.run_main()' --logdir="$$dir" --load_fast=false $(ARGS)
 

@@ -16,13 +16,18 @@ COMMANDS = {
     "profile": "Name the bottleneck of a run.",
     "cluster": "Try a cluster on this machine.",
 }
-_USAGE = "\n".join(
-    [
-        "Usage: lexrow COMMAND [FLAGS]\n",
-        *(f"  {name:<11}{text}" for name, text in COMMANDS.items()),
-        "\n`lexrow COMMAND --help` prints the flags of a command.",
-    ]
-)
+_USAGE = f"""\
+Usage: lexrow COMMAND [FLAGS]
+
+{chr(10).join(f"  {name:<11}{text}" for name, text in COMMANDS.items())}
+
+Train word vectors on a text, and ask them:
+
+  lexrow train --task=words --corpus=text.txt --workdir=runs/words
+  lexrow neighbors --workdir=runs/words king
+
+`lexrow COMMAND --help` prints the flags of a command, `lexrow train --preset=` the names of the
+examples of settings. In Python, begin with `import lexrow; help(lexrow)`."""
 
 
 def main() -> int:
@@ -30,15 +35,14 @@ def main() -> int:
 
     The modules of the other commands are not imported.
     """
-    name, *rest = sys.argv[1:] or [""]
+    name, *rest = sys.argv[1:] or ["help"]
     if name in ("--help", "-h", "-help", "help"):
         print(_USAGE)
         return 0
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, 1)
         remedy = f"did you mean {near[0]}?" if near else f"choose from {', '.join(COMMANDS)}"
-        wrong = f"{name!r} is no command" if name else "no command is given"
-        print(f"lexrow: {wrong}; {remedy}", file=sys.stderr)
+        print(f"lexrow: {name!r} is no command; {remedy}", file=sys.stderr)
         return 2
     sys.argv[1:] = rest
     runpy.run_module(f"{__package__}.{name}", run_name="__main__", alter_sys=True)

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments:
         raise UsageError(
             f"--workers={values.workers}: give the flags of the run to train, as in "
-            "-- --flagfile=configs/words.cfg --workdir=DIR"
+            "-- --preset=words --workdir=DIR"
         )
     others = flags.parse([sys.argv[0], *arguments])
     if others:

@@ -38,7 +38,11 @@ Ranked = list[tuple[str, float]]
 
 @takes_settings("recommend")
 def train_recommender(
-    pairs: Any, *, workdir: str | os.PathLike[str] | None = None, **settings: Any
+    pairs: Any,
+    *,
+    workdir: str | os.PathLike[str] | None = None,
+    verbose: bool | None = None,
+    **settings: Any,
 ) -> Items:
     """Train a recommender on pairs of a user and an item.
 
@@ -48,7 +52,10 @@ def train_recommender(
             sparse matrix of scipy (users, items); or a path or glob of files. Of a table,
             `user_column`, `item_column`, `rating_column` and `time_column` name other columns.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
-        settings: The flags of `lexrow train --task=recommend`, by name.
+        verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
+            prints lines there; False shows nothing.
+        settings: The flags of `lexrow train --task=recommend`, by name; and `preset`, the
+            name of an example of settings, which others beside it change.
 
     Raises:
         ValueError: A setting is not possible, or the pairs cannot be used.
@@ -69,7 +76,7 @@ def train_recommender(
         with run.writing("pairs.csv") as file:
             settings = {**settings, **_write_pairs(file, pairs, settings)}
         value = os.fspath(run.path / "pairs.csv")
-    run.train("recommend", value, settings)
+    run.train("recommend", value, settings, verbose)
     return Items.load(run.path, run)
 
 

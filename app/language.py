@@ -28,7 +28,11 @@ _ROW = 256  # tokens that are scored at a time
 
 @takes_settings("language_model")
 def train_language_model(
-    corpus: Any, *, workdir: str | os.PathLike[str] | None = None, **settings: Any
+    corpus: Any,
+    *,
+    workdir: str | os.PathLike[str] | None = None,
+    verbose: bool | None = None,
+    **settings: Any,
 ) -> Language:
     """Train a language model.
 
@@ -36,7 +40,10 @@ def train_language_model(
         corpus: A path or glob of text files, or an iterable of texts or of lists of tokens, which
             is read once.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
-        settings: The flags of `lexrow train --task=language_model`, by name.
+        verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
+            prints lines there; False shows nothing.
+        settings: The flags of `lexrow train --task=language_model`, by name; and `preset`, the
+            name of an example of settings, which others beside it change.
 
     Raises:
         ValueError: A setting is not possible, or the corpus cannot be used.
@@ -53,7 +60,7 @@ def train_language_model(
     value, is_tokens = run.corpus(corpus)
     if is_tokens:
         settings = {"tokenizer": "whitespace", **settings}
-    run.train("language_model", value, settings)
+    run.train("language_model", value, settings, verbose)
     return Language.load(run.path, run)
 
 

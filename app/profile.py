@@ -73,8 +73,9 @@ def _diagnose(flag: str, path: str) -> profile_report.Diagnosis:
         path: The folder to search.
     """
     profile = profiles.find_newest(Path(path), flag)
-    # A run's workdir is three folders above a profile in its tensorboard/plugins/profile.
-    stored = workdir.read_settings(profile.resolve().parents[3])
+    # Of a profile in WORKDIR/tensorboard/NAME/plugins/profile; earlier versions had no NAME.
+    above = [path for path in profile.resolve().parents[3:5] if (path / "flags.cfg").exists()]
+    stored = workdir.read_settings(above[0] if above else "")
     config = flag_values.from_names(stored) if stored else None
     return profile_report.diagnose(profile, config)
 

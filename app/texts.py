@@ -30,6 +30,7 @@ def train_classifier(
     *,
     weights: Iterable[float] | None = None,
     workdir: str | os.PathLike[str] | None = None,
+    verbose: bool | None = None,
     **settings: Any,
 ) -> Texts:
     """Train a classifier of texts.
@@ -39,7 +40,10 @@ def train_classifier(
         labels: The label of each text, or a list of its labels.
         weights: The weight of each text in the loss, beside `labels`; by default 1.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
-        settings: The flags of `lexrow train --task=classify`, by name.
+        verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
+            prints lines there; False shows nothing.
+        settings: The flags of `lexrow train --task=classify`, by name; and `preset`, the
+            name of an example of settings, which others beside it change.
 
     Raises:
         ValueError: A setting is not possible, or texts and labels cannot be used.
@@ -63,7 +67,7 @@ def train_classifier(
         value = _write_labelled(run, columns)
         names = {f"{name}_column": name for name in columns}
         settings = {**names, "label_separator": _BETWEEN, **settings}
-    run.train("classify", value, settings, "texts")
+    run.train("classify", value, settings, verbose, "texts")
     return Texts.load(run.path, run)
 
 

@@ -1,6 +1,10 @@
 """Train a model.
 
-    lexrow train --flagfile=FILE --workdir=DIR
+    lexrow train --preset=NAME --corpus=FILES --workdir=DIR
+
+--preset takes the settings of an example, and flags beside it change them: words, subwords, text8
+and smoke of word vectors, language_model, classify and recommend. --flagfile=FILE takes the flags
+in a file, a line each, as --flagfile=DIR/flags.cfg takes those of another run.
 
 The same command with the same workdir continues a run that was stopped.
 """

@@ -18,13 +18,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
 from .errors import StoppedError, UsageError
 from .exporting.formats import FORMATS, OPTIONS, SHARED
-from .settings import Config, flag_values
-from .settings.checks import check_fixed, make_config
-from .settings.setting import fault
+from .settings import Config, flag_values, flagfiles
+from .settings.checks import combine, typed_values
+from .settings.setting import fault, parse
+from .system import console
 from .system.files import replacing
 from .text.corpus import MissingError
 from .text.fasttext import model_file
@@ -62,6 +64,8 @@ def takes_settings(task: str) -> Callable[[Callable], Callable]:
         """Set the signature of the function, and return it."""
         own = inspect.signature(function)
         parameters = [one for one in own.parameters.values() if one.kind != one.VAR_KEYWORD]
+        usual = inspect.Parameter("preset", inspect.Parameter.KEYWORD_ONLY, default="")
+        parameters.append(usual.replace(annotation="str"))
         taken = {one.name for one in parameters} | _OF_COMMANDS
         fields = flag_values.fields_of(flag_values.TASKS[task])
         for name in sorted(fields.keys() - taken, key=lambda name: (name not in _FIRST, name)):
@@ -113,8 +117,6 @@ class Run:
     @property
     def epochs(self) -> int:
         """The epochs that the run has completed."""
-        from .checkpoints.checkpoint import newest_position  # it imports TensorFlow
-
         position = newest_position(self.workdir.checkpoints)
         return position.epoch if position else 0
 
@@ -181,22 +183,28 @@ class Run:
         for name in given.keys() & _OF_COMMANDS:
             raise ValueError(f"{name} is no setting of this function; leave it out")
         stored = read_settings(self.path)
-        kept = stored if stored.get("task", task) == task else {}
-        values = {**kept, "task": task, **given, **({"corpus": corpus} if corpus else {})}
+        own = {"task": task, "workdir": str(self.path), **({"corpus": corpus} if corpus else {})}
         with argument_names():
-            config = make_config({name: values[name] for name in values if name != "workdir"})
-            run = dataclasses.replace(config.run, workdir=str(self.path))
-            check_fixed(kept, dataclasses.replace(config, run=run))
-        return config
+            usual = _preset(given["preset"], task) if given.get("preset") else {}
+            typed = typed_values({name: given[name] for name in given if name != "preset"})
+            values = {**usual, **own, **typed}
+            config = combine(values, stored, {*own, *typed})
+        return dataclasses.replace(config, run=dataclasses.replace(config.run, workdir=""))
 
     def train(
-        self, task: str, corpus: str, settings: Mapping[str, Any], argument: str = "corpus"
+        self,
+        task: str,
+        corpus: str,
+        settings: Mapping[str, Any],
+        verbose: bool | None = None,
+        argument: str = "corpus",
     ) -> None:
         """Train a task in this workdir, from its newest checkpoint if it has one.
 
         Args:
             corpus: Value of --corpus.
             settings: Flag name -> value.
+            verbose: Whether progress is shown, see `console.progress`.
             argument: How messages name a corpus that `writing` wrote.
 
         Raises:
@@ -206,16 +214,32 @@ class Run:
         """
         config = self.settings(task, settings, corpus)
         names = {f"corpus={corpus}": argument, corpus: argument}
-        with argument_names(names if Path(corpus).parent == self.path else {}):
+        is_own = Path(corpus).parent == self.path
+        with argument_names(names if is_own else {}), console.progress(verbose):
             start_tensorflow()
             from .training.run import train_and_evaluate
 
             try:
                 train_and_evaluate(config, self.path, is_quiet=True)
-            except StoppedError as error:
+            except StoppedError:
                 _KEPT.append(self)
                 kept = f"what was trained is kept: lexrow.load({str(self.path)!r})"
-                raise KeyboardInterrupt(kept) from error
+                raise KeyboardInterrupt(kept) from None
+
+
+def _preset(name: str, task: str) -> dict[str, Any]:
+    """Return the settings of an example of `lexrow train --preset`, without its corpus.
+
+    Raises:
+        UsageError: There is no such example, or it is one of another task.
+    """
+    texts = flagfiles.values(flagfiles.read(flagfiles.preset(name)))
+    texts.pop("corpus", None)
+    of_task = texts.pop("task", "words")
+    if of_task != task:
+        raise UsageError(f"--preset={name}: an example of task={of_task}, not of {task}")
+    fields = flag_values.fields_of(flag_values.TASKS[task])
+    return {flag: parse(fields[flag], text) for flag, text in texts.items()}
 
 
 def _with_files(files: Mapping[str, bytes]) -> Run:
@@ -270,9 +294,13 @@ class Result:
 def start_tensorflow() -> None:
     """Import TensorFlow without the messages of its C++ code, if the program has not done it.
 
-    A program with several threads gets the messages, as they are hidden for the whole process.
+    A program with several threads gets the first of them, as standard error could only be hidden
+    for the whole process; but the threads of a notebook are its own.
     """
-    if "tensorflow" not in sys.modules and threading.active_count() == 1:
+    if "tensorflow" in sys.modules:
+        return
+    startup.set_variables()
+    if threading.active_count() == 1 or console.is_notebook():
         startup.start_tensorflow()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from .checkpoints.checkpoint import is_finished
 from .errors import UnknownNameError, UsageError
 from .evaluation import lexicon, nearest_words, score_report
 from .evaluation.benchmarks import Score
@@ -33,7 +34,11 @@ Query: TypeAlias = str | np.ndarray
 
 @takes_settings("words")
 def train_words(
-    corpus: Any, *, workdir: str | os.PathLike[str] | None = None, **settings: Any
+    corpus: Any,
+    *,
+    workdir: str | os.PathLike[str] | None = None,
+    verbose: bool | None = None,
+    **settings: Any,
 ) -> Words:
     """Train word vectors.
 
@@ -41,7 +46,10 @@ def train_words(
         corpus: A path or glob of text files, or an iterable of texts or of lists of tokens, which
             is read once.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
-        settings: The flags of `lexrow train --task=words`, by name.
+        verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
+            prints lines there; False shows nothing.
+        settings: The flags of `lexrow train --task=words`, by name; and `preset`, the
+            name of an example of settings, which others beside it change.
 
     Raises:
         ValueError: A setting is not possible, or the corpus cannot be used.
@@ -58,7 +66,7 @@ def train_words(
     value, is_tokens = run.corpus(corpus)
     if is_tokens:
         settings = {"tokenizer": "whitespace", **settings}
-    run.train("words", value, settings)
+    run.train("words", value, settings, verbose)
     return Words.load(run.path, run)
 
 
@@ -360,16 +368,20 @@ class Words(Result):
             raise ValueError(f"words is {words!r}; give a list of at least two words")
         return plot_rows(words, self[words], ax)
 
-    def train(self, corpus: Any, epochs: int = 1, **settings: Any) -> Words:
+    def train(
+        self, corpus: Any, epochs: int = 1, verbose: bool | None = None, **settings: Any
+    ) -> Words:
         """Train on with more text, whose new words get vectors, too; return the words then.
 
         Args:
             corpus: As for `train_words`.
             epochs: Passes over this text.
+            verbose: As for `train_words`.
             settings: Further settings that differ from those of the run.
 
         Raises:
-            ValueError: These are vectors of a file, or a setting is not possible.
+            ValueError: These are vectors of a file, the run was stopped before its end, or a
+                setting is not possible.
             RunError: Training failed.
 
         Example:
@@ -379,9 +391,14 @@ class Words(Result):
         """
         if self._run is None:
             raise ValueError("these are vectors of a file; train words with train_words first")
+        if not is_finished(self._run.workdir):
+            raise ValueError(
+                f"training in {self.workdir} was stopped; first go on to its end with "
+                f"train_words(corpus, workdir={self.workdir!r}, epochs=…)"
+            )
         value, _ = self._run.corpus(corpus)
         done = self._run.epochs + epochs
-        self._run.train("words", value, {"epochs": done, "grow_vocab": True, **settings})
+        self._run.train("words", value, {"epochs": done, "grow_vocab": True, **settings}, verbose)
         run = self._run
         vars(self).clear()
         vars(self).update(vars(Words.load(run.path, run)))

@@ -24,16 +24,16 @@ REPLACED = {
 
 # Part of a command of ours -> flags that are added to each such command, for little data.
 ADDED = {
-    "=configs/words.cfg": "--corpus=corpus.txt --epochs=2 --dim=16",
+    "--preset=words": "--corpus=corpus.txt --epochs=2 --dim=16",
     "data/runs/mine --epochs=25": "--epochs=3",
     "--profile_steps=400,800": "--profile_steps=16,120 --epochs=12",
     "=data/runs/host": "--hot_rows=200",
     "--table_gb=0.5": "--table_gb=0.01",
     "lexrow cluster": "--batch_tokens=512 --block_bytes=4096",  # a block for each worker
     "--sync_steps=512": "--sync_steps=1",
-    "=configs/language_model.cfg": "--corpus=corpus.txt --epochs=1 --dim=8 --batch_tokens=256",
-    "=configs/subwords.cfg": "--ngram_buckets=5000 --dim=16 --epochs=1",
-    "=configs/recommend.cfg": "--epochs=2",
+    "--preset=language_model": "--corpus=corpus.txt --epochs=1 --dim=8 --batch_tokens=256",
+    "--preset=subwords": "--ngram_buckets=5000 --dim=16 --epochs=1",
+    "--preset=recommend": "--epochs=2",
 }
 
 # Case of tests.benchmarks -> flags after those of the guide, for little data and few processes.

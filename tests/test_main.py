@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -31,6 +32,14 @@ def test_it_lists_every_command_with_the_first_line_of_its_help():
     for name, text in COMMANDS.items():
         assert commands[name].startswith(f'"""{text}\n\n    lexrow {name} ')
         assert f"  {name} " in printed and text in printed
+    assert len(printed.splitlines()) <= 20
+    assert lexrow()[:3] == (0, printed, [])
+
+
+def test_the_help_of_training_names_every_example_of_settings():
+    names = [path.stem for path in (ROOT / "configs").glob("*.cfg")]
+    text = (ROOT / "app/train.py").read_text("utf-8").split('"""')[1]
+    assert len(names) >= 7 and [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_it_imports_the_command_that_is_run_and_no_other():
@@ -43,10 +52,13 @@ def test_it_imports_the_command_that_is_run_and_no_other():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "lexrow: no command is given; choose from train, evaluate, neighbors, export,"),
         (("tarin",), "lexrow: 'tarin' is no command; did you mean train?"),
         (("--workdir=a",), "lexrow: '--workdir=a' is no command; choose from train,"),
         (("train", "--epochs=0"), "train: --epochs=0: "),
+        (
+            ("train", "--preset=word"),
+            "train: --preset=word: no such example; choose from classify, language_model, ",
+        ),
     ],
 )
 def test_it_refuses_in_one_line(arguments, message):

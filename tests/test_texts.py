@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,18 @@ def test_predicting(trained):
     assert trained.predict([]) == []
     again = lexrow.load(trained.workdir)
     np.testing.assert_array_equal(again.predict_proba(["good"]), chances[:1])
+
+
+def test_a_classifier_is_pickled_with_its_files(trained):
+    again = pickle.loads(pickle.dumps(trained))
+    assert again.workdir != trained.workdir and again.labels == trained.labels
+    np.testing.assert_array_equal(again.predict_proba(["good"]), trained.predict_proba(["good"]))
+
+
+def test_weights_of_texts(tmp_path):
+    given = {"texts": ["one"] * 40, "labels": ["a", "b"] * 20, "weights": [3.0, 1] * 20}
+    texts = lexrow.train_classifier(**given, workdir=tmp_path, **FAST | {"epochs": 60})
+    assert texts.predict_proba("one")[texts.labels.index("a")] == pytest.approx(0.75, abs=0.05)
 
 
 def test_evaluating(trained):
@@ -94,6 +108,20 @@ def test_a_classifier_of_fasttext_predicts_as_fasttext_does(tmp_path):
 def test_bad_input(texts, labels, message):
     with pytest.raises(ValueError, match=message):
         lexrow.train_classifier(texts, labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "weights", "message"),
+    [
+        (["x", "y"], [1], "^weights has only 1 items; give one for each text$"),
+        (["x", "y"], [1, -1], r"^weights\[1\]=-1: give a number from 0 to 1,000,000$"),
+        (["x", "y"], [float("nan"), 1], r"^weights\[0\]=nan: give a number"),
+        (None, [1, 1], "^weights are given without labels"),
+    ],
+)
+def test_bad_weights(labels, weights, message):
+    with pytest.raises(ValueError, match=message):
+        lexrow.train_classifier(["a", "b"], labels, weights=weights)
 
 
 def test_bad_questions(trained):

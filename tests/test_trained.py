@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pathlib
 import pydoc
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import app as lexrow
-from app.checkpoints.workdir import Workdir
+from app.checkpoints.workdir import Workdir, write_flags
+from app.settings import TableConfig
 from app.trained import Run
 from tests import stubs
 
@@ -102,6 +107,18 @@ def test_signatures_have_the_settings_of_the_task(name, has, lacks):
     assert not {lacks, "task", "corpus"} & parameters.keys() - {"corpus"}
 
 
+def test_an_example_of_settings_is_weaker_than_arguments(tmp_path):
+    config = Run(tmp_path).settings("words", {"preset": "subwords", "dim": 7}, "a.txt")
+    assert (config.model.dim, config.model.negatives) == (7, 3)  # of 100 there, and of 5 by default
+    assert config.corpus.corpus == "a.txt"
+    with pytest.raises(
+        ValueError, match="^preset=classify: an example of task=classify, not of wo"
+    ):
+        Run(tmp_path).settings("words", {"preset": "classify"}, "a.txt")
+    with pytest.raises(ValueError, match="^preset=more: no such example; choose from classify, "):
+        Run(tmp_path).settings("words", {"preset": "more"})
+
+
 def test_a_run_that_is_refused_keeps_its_text(tmp_path):
     quick = {"workdir": tmp_path, "dim": 4, "epochs": 1, "batch_tokens": 256}
     lexrow.train_words([["a", "b"]] * 30, **quick)
@@ -142,3 +159,72 @@ def test_help_is_one_screen():
     text = pydoc.plain(pydoc.render_doc(lexrow))
     assert len(text.splitlines()) <= 60
     assert "lexrow.train_words" in text
+
+
+def test_stored_settings_without_effect_beside_new_ones_are_left_out(tmp_path):
+    write_flags(tmp_path / "flags.cfg", {"task": "words", "table": "host", "stage_steps": 4})
+    run = Run(tmp_path)
+    assert run.settings("words", {}).table.stage_steps == 4
+    table = run.settings("words", {"table": "device"}).table
+    assert (table.table, table.stage_steps) == ("device", TableConfig().stage_steps)
+    with pytest.raises(ValueError, match="^stage_steps=4 means nothing to table=device, only to"):
+        run.settings("words", {"table": "device", "stage_steps": 4})
+    with pytest.raises(ValueError, match=f"^task=classify: workdir={tmp_path} was made with words"):
+        run.settings("classify", {})
+
+
+def test_a_pool_of_threads_trains_and_asks_at_once():
+    lists, settings = [["a", "b", "c"], ["d", "e", "f"]] * 200, {"dim": 8, "batch_tokens": 256}
+
+    def train(kind):
+        if kind == "classify":
+            return lexrow.train_classifier(["good", "bad"] * 50, ["y", "n"] * 50).predict(["good"])
+        if kind == "language_model":
+            small = {"row_tokens": 16, "heldout_share": 0.0, **settings}
+            return len(lexrow.train_language_model(["a b"] * 200, **small).next_words("a", k=3))
+        words = lexrow.train_words(lists, epochs=2, **settings)
+        return words.most_similar("b", topn=5), words.vectors.tolist()
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(train, ("words", "classify", "language_model", "words")))
+    assert found[1:3] == [["y"], 3]
+    assert found[0] == found[3]  # to the bit, whatever ran beside it
+
+
+def test_ctrl_c_keeps_what_was_trained(tmp_path):
+    code = """
+import os, pathlib, signal, tempfile, threading, time
+import app as lexrow
+
+def interrupt():
+    folder = pathlib.Path(tempfile.gettempdir())
+    while not any(path.stat().st_size for path in folder.glob("*/metrics.jsonl")):
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+texts, settings = [["a", "b"]] * 9000, {"dim": 4, "batch_tokens": 256, "log_seconds": 0.1}
+try:
+    lexrow.train_words(texts, epochs=10**6, **settings)
+except KeyboardInterrupt as error:
+    told, _, where = str(error).partition(": ")
+    print(told)
+words = eval(where)
+print(sorted(words.tokens))
+try:
+    words.train(["a new b"] * 9)
+except ValueError as error:
+    print(str(error).replace(words.workdir, "IT"))
+words = lexrow.train_words(texts, workdir=words.workdir, epochs=words._run.epochs + 1, **settings)
+print(words.train(["a new b"] * 9).tokens[2:])
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    printed = subprocess.run(
+        [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, env=environment
+    ).stdout
+    go_on = "first go on to its end with train_words(corpus, workdir='IT', epochs=…)"
+    assert printed.splitlines() == [
+        *("what was trained is kept", "['a', 'b']"),
+        *(f"training in IT was stopped; {go_on}", "['new']"),
+    ]
+    assert not list(tmp_path.glob("lexrow-*"))  # it goes at the end of the process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import subprocess
 import sys
 
@@ -150,6 +151,20 @@ def test_files_are_loaded_as_they_were_written(trained, tmp_path):
         np.testing.assert_allclose(again.vectors, trained.vectors, rtol=1e-5)
     with pytest.raises(ValueError, match="format='pdf': no such format here; choose from"):
         trained.export(tmp_path / "v.pdf", "pdf")
+
+
+def test_words_are_pickled(royal, trained, tmp_path):
+    for words in (royal, trained):
+        again = pickle.loads(pickle.dumps(words))
+        assert again.tokens == words.tokens
+        np.testing.assert_array_equal(again.vectors, words.vectors)
+        np.testing.assert_array_equal(again.counts, words.counts)
+    assert again.workdir != trained.workdir
+    again.export(tmp_path / "vectors.txt")  # by the settings of the run
+    royal.export(tmp_path / "royal.txt")
+    unicode = Words.load(tmp_path / "royal.txt", tokenizer="unicode")
+    assert unicode.tokenize("The KING!") == ["the", "king"]
+    np.testing.assert_array_equal(unicode.encode("The KING!"), royal["king"])
 
 
 def test_training_on_adds_words(tmp_path):

@@ -50,7 +50,8 @@ class Workdir:
         self.best = self.path / "best"
         self.owner = self.path / "owner.json"
         self.metrics = self.path / "metrics.jsonl"
-        self.tensorboard = self.path / "tensorboard"
+        # TensorBoard names a run by its folder. Earlier versions wrote to the folder above.
+        self.tensorboard = self.path / "tensorboard" / self.path.resolve().name
         # What a Python program gave, in the files that a run reads.
         given = ("texts.txt", "texts.csv", "pairs.csv", "users.jsonl", "items.jsonl")
         self.given = tuple(self.path / name for name in given)
@@ -153,7 +154,7 @@ class Workdir:
 
     def _folders(self) -> tuple[Path, ...]:
         """Return the folders that a run writes."""
-        return (self.checkpoints, self.best, self.cache, self.tensorboard)
+        return (self.checkpoints, self.best, self.cache, self.tensorboard.parent)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -199,6 +200,7 @@ class Workdir:
             whole = (*self._files(), self.grown, self.checkpoints)
             for path in (*whole, *(folder / "*" for folder in self._folders())):
                 sweep(path)
+            sweep(self.tensorboard / "*")
             yield
 
 

@@ -8,23 +8,29 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import errno
 import itertools
+import logging as std_logging
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags, logging
 
 from ..checkpoints import workdir
-from ..errors import NoEffectError, RunError, StoppedError, UsageError
+from ..errors import RunError, StoppedError, UsageError
 from ..settings import Config, checks, flag_values, flagfiles, setting
 from ..settings.foreign_names import GONE, meant
+from ..system.files import remedy
 from ..tasks import trained_vectors
 from ..text import vector_files
 from ..types import WordVectors
-from . import help_text, messages, startup
+from . import help_text, startup
 
 _HELP = {"--help", "-help", "-h"}
+_OUTPUT_ERRORS = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}
 
 
 class Parser(flags.ArgumentParser):
@@ -158,27 +164,7 @@ def parsed(needs_workdir: bool = True) -> Config:
     given = {name: flags.FLAGS[name].value for name in known}
     typed = {name for name in given if flags.FLAGS[name].is_typed}
     stored = workdir.read_settings(given.get("workdir", ""))
-    task = given.get("task", stored.get("task", "words"))
-    # Settings of another task may not be allowed; `check_fixed` then names the task.
-    kept = dict(stored) if stored.get("task", task) == task else {}
-    while True:
-        values = {"task": task} | kept | given
-        config = flag_values.from_names(flag_values.defaults(values) | values)
-        try:
-            checks.check_names({"task": task} | given)
-            checks.check(config, needs_workdir)
-            break
-        except NoEffectError as error:
-            # Without its --model or --loss, a flagfile would describe another model.
-            is_choice = error.flag in flag_values.task_of(values).choices
-            if error.flag in typed or (is_choice and "task" not in typed):
-                raise
-            if error.flag in given:
-                logging.info("ignored in the flagfile: %s", error)
-            given.pop(error.flag, None)
-            kept.pop(error.flag, None)
-    checks.check_fixed(stored, config)
-    return config
+    return checks.combine(given, stored, typed, needs_workdir)
 
 
 def define_vectors(compares: bool = True) -> None:
@@ -224,9 +210,9 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
         main: The function; it is called with the arguments that are not flags.
         arguments: Whether the command takes arguments that are not flags.
     """
-    messages.set_up_logging()
+    set_up_logging()
     try:
-        with messages.checked_output():
+        with checked_output():
             if _HELP & set(itertools.takewhile(lambda text: text != "--", sys.argv[1:])):
                 print(help_text.command(_task_of_help()), flush=True)
                 return
@@ -236,18 +222,18 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
                 raise UsageError(f"{others[0]!r} is not a flag; {remedy}")
             main(others)
     except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
-        messages.drop_output()
+        _drop_output()
     except (UsageError, RunError) as error:
-        messages.end(error, error.exit_code)
+        _end(error, error.exit_code)
     except KeyboardInterrupt:
-        messages.end("interrupted", StoppedError.exit_code)
+        _end("interrupted", StoppedError.exit_code)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == __name__.partition(".")[0]:
             raise
         remedy = 'pip install "lexrow[train]", which has all that the commands need'
-        messages.end(f"{error.name} is not installed; {remedy}", UsageError.exit_code)
-    except messages.memory_errors() as error:
-        messages.end(messages.without_memory(error), 1)
+        _end(f"{error.name} is not installed; {remedy}", UsageError.exit_code)
+    except _memory_errors() as error:
+        _end(_without_memory(error), 1)
 
 
 def _task_of_help() -> str:
@@ -263,3 +249,106 @@ def _task_of_help() -> str:
     if task not in flag_values.TASKS:
         raise UsageError(f"--task={task}: not one of {', '.join(flag_values.TASKS)}")
     return task
+
+
+def set_up_logging() -> None:
+    """Set up the log of this process: the messages of this package, and warnings of others.
+
+    TensorFlow's warnings about values of a checkpoint that were not read are left out, too.
+    """
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    handler = logging.get_absl_handler()
+    handler.setFormatter(None)  # the message alone
+    # TensorFlow's Python code logs through absl too. Its notes are not about the command.
+    package = f"{Path(__file__).parents[1]}{os.sep}"
+    handler.addFilter(
+        lambda record: record.levelno >= std_logging.WARNING or record.pathname.startswith(package)
+    )
+    # A checkpoint that cannot be loaded is reported in one line. TensorFlow would add a line for
+    # every variable that was not yet read.
+    unread = (
+        "Value in checkpoint could not be found",
+        "Detecting that an object or model or tf.train.Checkpoint is being deleted",
+    )
+    std_logging.getLogger("tensorflow").addFilter(
+        lambda record: not record.getMessage().startswith(unread)
+    )
+
+
+@contextlib.contextmanager
+def checked_output() -> Iterator[None]:
+    """Raise RunError if standard output cannot be written in the block.
+
+    An error of a full or failing disk without a file name is taken for one of standard output:
+    others are converted where a file is written. A standard stream that is closed, as by `>&-`,
+    becomes the null device: Python sets it to None, and the next file that is opened would get its
+    descriptor.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+            raise
+        advice = f"{remedy(error)}, or send the output elsewhere"
+        raise RunError(f"cannot write standard output: {error.strerror}; {advice}") from error
+
+
+def _drop_output() -> None:
+    """Let standard output end in the null device, so that Python can flush it when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end(error: object, code: int) -> None:
+    """Print the command and an error to standard error, in one line, and exit the process.
+
+    Line breaks become blanks, and other characters that cannot be printed become escapes. Standard
+    output is written before; if it cannot be, the rest of it is dropped.
+
+    Args:
+        error: The exception or the message.
+        code: The exit code.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:  # `error` came first, or says this
+        _drop_output()
+    text = " ".join(f"{Path(sys.argv[0]).stem}: {error}".splitlines())
+    # A character that a terminal cannot show, or takes for a command, is written as an escape.
+    shown = (char if char.isprintable() else repr(char)[1:-1] for char in text)
+    print("".join(shown), file=sys.stderr)
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+def _memory_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that Python and TensorFlow raise without memory; do not import TensorFlow.
+
+    TensorFlow's error is left out if TensorFlow is not imported.
+    """
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return (MemoryError,)
+    return MemoryError, tensorflow.errors.ResourceExhaustedError
+
+
+def _without_memory(error: Exception) -> str:
+    """Return the message for one of the `_memory_errors`.
+
+    Args:
+        error: The error; the first line of its message is quoted.
+    """
+    reason = str(error).partition("\n")[0][:200] or "an allocation failed"
+    less, tensorflow = "train with a lower --dim or --batch_tokens", sys.modules.get("tensorflow")
+    advice = f"end other programs, or {less}"
+    is_of_tensorflow = tensorflow and not isinstance(error, MemoryError)
+    if is_of_tensorflow and tensorflow.config.list_physical_devices("GPU"):
+        advice = (
+            f"end other programs on the GPU, which nvidia-smi lists, or {less}, or with "
+            "--table=host and less --device_memory"
+        )
+    return f"there is not enough memory ({reason}); {advice}"

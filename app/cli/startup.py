@@ -43,8 +43,7 @@ def start_tensorflow() -> None:
     """Import TensorFlow and list the devices, without the messages of its C++ code.
 
     Standard error is hidden meanwhile, and shown only if the import fails: no log level turns off
-    all these messages. TF_CPP_MIN_LOG_LEVEL is set to 3 and TF_ENABLE_ONEDNN_OPTS to 1, if they are
-    not set.
+    all these messages.
 
     Keras is not imported with TensorFlow. TensorFlow does that only to read optimizers of Keras
     from SavedModels. Keras also imports scikit-learn and Matplotlib if they are installed, and all
@@ -63,10 +62,7 @@ def start_tensorflow() -> None:
                 f"{size_text(_START_BYTES[flag])} to start; raise it, or limit the memory "
                 "by a control group"
             )
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Without oneDNN, a step of word vectors takes 5 times as long. TensorFlow turns it on by itself
-    # only for CPUs with AVX512-VNNI or AMX.
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    set_variables()
     gc.disable()
     try:
         with hide_stderr(), _refuse_import("keras"):
@@ -76,6 +72,14 @@ def start_tensorflow() -> None:
         gc.freeze()
     finally:
         gc.enable()
+
+
+def set_variables() -> None:
+    """Set the variables of the environment that TensorFlow reads when it is imported, if unset."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Without oneDNN, a step of word vectors takes 5 times as long. TensorFlow turns it on by itself
+    # only for CPUs with AVX512-VNNI or AMX.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 @contextlib.contextmanager

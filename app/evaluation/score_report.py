@@ -146,7 +146,7 @@ def closing(vectors: WordVectors, scores: Sequence[Score] | None, workdir: str) 
             f"  lexrow neighbors --workdir={workdir} {words[-1] if words else 'WORD'}",
             f"  lexrow evaluate --workdir={workdir} --{files}=FILE",
             f"  lexrow export --workdir={workdir} --format=word2vec --output=vectors.txt",
-            f"  tensorboard --logdir={workdir}",
+            f"  tensorboard --logdir={workdir}/tensorboard",
         )
     )
 

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from ..auditing import whole
-from ..auditing.findings import Findings, Touch, instead, source_line
+from ..auditing.whole import Findings, Touch, instead, source_line
 from ..system.console import size_text
 from ..tables.device import named_variables
 from .backend import is_ours, require_tensorflow

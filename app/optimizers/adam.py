@@ -1,8 +1,11 @@
-"""Adam and AdamW on the rows that a step touches."""
+"""Adam and AdamW on the rows that a step touches.
+
+They are lazy: a row whose gradient is 0 keeps its moments and does not move. Dense Adam decays its
+moments and moves it.
+"""
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -28,19 +31,14 @@ def lazy_adam(
     x <- x - rate sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) + epsilon).
 
     t counts the steps of the table, not of the row. So a row that is first touched late moves by up
-    to (1 - beta_1) / sqrt(1 - beta_2) = 3.2 times the rate, as with dense Adam. Lazy: a row whose
-    gradient is 0 keeps its moments and does not move. Dense Adam decays its moments and moves it.
+    to (1 - beta_1) / sqrt(1 - beta_2) = 3.2 times the rate, as with dense Adam.
 
     Args:
-        beta_1: The decay of m.
-        beta_2: The decay of v.
-        epsilon: Added to sqrt(v). The default is Keras'; the other defaults are the paper's.
+        epsilon: The default is Keras'; the other defaults are the paper's.
         correct_skipped: Whether to decay the moments of a row by the steps since it was last
-            touched, as if its gradients had been 0 (tensorflow issue 23668). Then moments and
-            changes equal dense Adam's, without the moves in between. It costs one more number for
-            each row. A gap of 2^24 steps or more counts modulo 2^24.
+            touched, modulo 2^24, as if its gradients had been 0 (tensorflow issue 23668). Moments
+            and changes then equal dense Adam's, without the moves in between.
         amsgrad: Whether v never decreases (Reddi et al. 2018, algorithm 2).
-        weight_decay: See `lazy_adamw`.
     """
     slots = {"momentum": Slot(0, 0.0, "mean"), "velocity": Slot(0, 0.0, "mean")}
     if amsgrad:
@@ -48,9 +46,36 @@ def lazy_adam(
     if correct_skipped:
         slots["last_step"] = Slot(1, 0.0, "largest")
 
-    rule = functools.partial(
-        _update, beta_1, beta_2, epsilon, correct_skipped, amsgrad, weight_decay
-    )
+    def rule(
+        rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, State]:
+        """Return the change by lazy Adam, weight decay included, and the new slots."""
+        new, touched_U1 = {}, touched(gradients_UD)
+        steps_U1 = tf.ones_like(touched_U1, tf.float32)  # since the row was last touched
+        if correct_skipped:
+            now = tf.cast(step % _INTEGERS, tf.float32)
+            steps_U1 += tf.math.floormod(now - state["last_step"] - 1.0, float(_INTEGERS))
+            new["last_step"] = tf.where(touched_U1, now, state["last_step"])
+
+        # An idle row is multiplied by 1 and moved by 0, in (U, 1) numbers instead of (U, D).
+        decay_1_U1 = tf.where(touched_U1, tf.pow(beta_1, steps_U1), 1.0)
+        decay_2_U1 = tf.where(touched_U1, tf.pow(beta_2, steps_U1), 1.0)
+        momentum_UD = decay_1_U1 * state["momentum"] + (1 - beta_1) * gradients_UD
+        velocity_UD = decay_2_U1 * state["velocity"] + (1 - beta_2) * tf.square(gradients_UD)
+        new |= {"momentum": momentum_UD, "velocity": velocity_UD}
+        if amsgrad:
+            velocity_UD = tf.maximum(state["greatest_velocity"], velocity_UD)
+            new["greatest_velocity"] = velocity_UD
+
+        bias = tf.sqrt(_one_minus_power(beta_2, step)) / _one_minus_power(beta_1, step)
+        rate_U1 = tf.where(touched_U1, -rate * bias, 0.0)
+        change_UD = rate_U1 * momentum_UD / (tf.sqrt(velocity_UD) + epsilon)
+        if weight_decay:
+            decay = rate * weight_decay
+            decay = _repeat_decay(decay, steps_U1) if correct_skipped else decay
+            change_UD -= tf.where(touched_U1, decay, 0.0) * rows_UD
+        return change_UD, new
+
     return Optimizer(rule, slots, learning_rate=0.02)
 
 
@@ -67,48 +92,9 @@ def lazy_adamw(weight_decay: float = 0.004, **options: Any) -> Optimizer:
     return lazy_adam(weight_decay=weight_decay, **options)
 
 
-def _update(
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
-    correct_skipped: bool,
-    amsgrad: bool,
-    weight_decay: float,
-    rows_UD: tf.Tensor,
-    gradients_UD: tf.Tensor,
-    state: State,
-    rate: tf.Tensor,
-    step: tf.Tensor,
-) -> tuple[tf.Tensor, State]:
-    """Return the change by lazy Adam, weight decay included, and the new slots."""
-    touched_U1 = touched(gradients_UD)
-    new = {}
-    steps_U1 = tf.ones_like(touched_U1, tf.float32)  # since the row was last touched
-    if correct_skipped:
-        now = tf.cast(step % _INTEGERS, tf.float32)
-        steps_U1 += tf.math.floormod(now - state["last_step"] - 1.0, float(_INTEGERS))
-        new["last_step"] = tf.where(touched_U1, now, state["last_step"])
-
-    # An idle row is multiplied by 1 and moved by 0, in (U, 1) numbers instead of (U, D).
-    decay_1_U1 = tf.where(touched_U1, tf.pow(beta_1, steps_U1), 1.0)
-    decay_2_U1 = tf.where(touched_U1, tf.pow(beta_2, steps_U1), 1.0)
-    momentum_UD = decay_1_U1 * state["momentum"] + (1 - beta_1) * gradients_UD
-    velocity_UD = decay_2_U1 * state["velocity"] + (1 - beta_2) * tf.square(gradients_UD)
-    new |= {"momentum": momentum_UD, "velocity": velocity_UD}
-    if amsgrad:
-        velocity_UD = tf.maximum(state["greatest_velocity"], velocity_UD)
-        new["greatest_velocity"] = velocity_UD
-
-    bias = tf.sqrt(_one_minus_power(beta_2, step)) / _one_minus_power(beta_1, step)
-    rate_U1 = tf.where(touched_U1, -rate * bias, 0.0)
-    change_UD = rate_U1 * momentum_UD / (tf.sqrt(velocity_UD) + epsilon)
-    if weight_decay:
-        decay = rate * weight_decay
-        if correct_skipped:
-            # 1 - (1 - decay) ** steps; computed so, float32 does not round the base to 1.
-            decay = -tf.math.expm1(steps_U1 * tf.math.log1p(-tf.minimum(decay, 1.0)))
-        change_UD -= tf.where(touched_U1, decay, 0.0) * rows_UD
-    return change_UD, new
+def _repeat_decay(decay: tf.Tensor, steps_U1: tf.Tensor) -> tf.Tensor:
+    """Return 1 - (1 - decay) ** steps, (U, 1); float32 does not round the base to 1."""
+    return -tf.math.expm1(steps_U1 * tf.math.log1p(-tf.minimum(decay, 1.0)))
 
 
 def _one_minus_power(beta: float, step: tf.Tensor) -> tf.Tensor:

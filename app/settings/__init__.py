@@ -7,33 +7,17 @@ other module may import it.
 
 from __future__ import annotations
 
-from .classify_config import ClassifyConfig, LabelledConfig
-from .config import (
-    Config,
-    CorpusConfig,
-    InputConfig,
-    ModelConfig,
-    OptimizerConfig,
-    RunConfig,
-    TableConfig,
-    VocabularyConfig,
-)
-from .recommend_config import RatingsConfig, RecommendConfig
-from .words_config import LanguageModelConfig, WordsConfig
-
-__all__ = [
-    "ClassifyConfig",
-    "Config",
-    "CorpusConfig",
-    "InputConfig",
-    "LabelledConfig",
-    "LanguageModelConfig",
-    "ModelConfig",
-    "OptimizerConfig",
-    "RatingsConfig",
-    "RecommendConfig",
-    "RunConfig",
-    "TableConfig",
-    "VocabularyConfig",
-    "WordsConfig",
-]
+from .classify_config import ClassifyConfig as ClassifyConfig
+from .classify_config import LabelledConfig as LabelledConfig
+from .config import Config as Config
+from .config import CorpusConfig as CorpusConfig
+from .config import InputConfig as InputConfig
+from .config import ModelConfig as ModelConfig
+from .config import OptimizerConfig as OptimizerConfig
+from .config import RunConfig as RunConfig
+from .config import TableConfig as TableConfig
+from .config import VocabularyConfig as VocabularyConfig
+from .recommend_config import RatingsConfig as RatingsConfig
+from .recommend_config import RecommendConfig as RecommendConfig
+from .words_config import LanguageModelConfig as LanguageModelConfig
+from .words_config import WordsConfig as WordsConfig

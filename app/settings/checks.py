@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
+
+from absl import logging
 
 from ..errors import NoEffectError, UsageError
 from . import Config, RunConfig, flag_values
@@ -87,16 +89,66 @@ def make_config(values: Mapping[str, Any]) -> Config:
     Raises:
         UsageError: A name, a value or its type is not allowed, or values do not fit together.
     """
+    given = typed_values(values)
+    return combine(given, {}, given.keys(), needs_workdir=False)
+
+
+def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a program, each in the type of its flag.
+
+    Raises:
+        UsageError: There is no such setting, or a value has another type.
+    """
     known = flag_values.fields()
     unknown = sorted(values.keys() - known.keys())
     if unknown:
         remedy = meant(unknown[0], known).replace("--", "")
         remedy = remedy or "`lexrow train --help` lists them"
         raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
-    given = {name: flag_values.typed_value(name, value) for name, value in values.items()}
-    check_names(given)
-    config = flag_values.from_names(flag_values.defaults(given) | given)
-    check(config, needs_workdir=False)
+    return {name: flag_values.typed_value(name, value) for name, value in values.items()}
+
+
+def combine(
+    given: Mapping[str, Any],
+    stored: Mapping[str, Any],
+    typed: Collection[str],
+    needs_workdir: bool = True,
+) -> Config:
+    """Return the checked settings of a run: those given, then those stored, then the defaults.
+
+    Settings that have no effect beside the others are left out if they are stored, or, with a log
+    message, if they are given but not typed, as those of a flagfile.
+
+    Args:
+        given: Flag name -> value.
+        stored: Flag name -> value in the workdir; empty for a new one.
+        typed: The names of `given` that must have an effect.
+        needs_workdir: Whether an empty `--workdir` is an error.
+
+    Raises:
+        UsageError: A value is not allowed, or does not fit the data in the workdir.
+    """
+    task = given.get("task", stored.get("task", "words"))
+    # Settings of another task may not be allowed; `check_fixed` then names the task.
+    kept = dict(stored) if stored.get("task", task) == task else {}
+    given = dict(given)
+    while True:
+        values = {"task": task} | kept | given
+        config = flag_values.from_names(flag_values.defaults(values) | values)
+        try:
+            check_names({"task": task} | given)
+            check(config, needs_workdir)
+            break
+        except NoEffectError as error:
+            # Without its --model or --loss, a flagfile would describe another model.
+            is_choice = error.flag in flag_values.task_of(values).choices
+            if error.flag in typed or (is_choice and "task" not in typed):
+                raise
+            if error.flag in given:
+                logging.info("ignored in the flagfile: %s", error)
+            given.pop(error.flag, None)
+            kept.pop(error.flag, None)
+    check_fixed(stored, config)
     return config
 
 

@@ -15,6 +15,7 @@ from ..errors import UsageError
 from .foreign_names import GONE
 
 _DIRECTIVES = ("--flagfile", "-flagfile")
+_PRESETS = ("--preset", "-preset")
 
 
 def line(name: str, value: str) -> str:
@@ -40,6 +41,24 @@ def values(lines: Iterable[str]) -> dict[str, str]:
     return {name: _unquoted(value) for name, _, value in pairs}
 
 
+def preset(name: str) -> Path:
+    """Return the flagfile of an example of settings, such as `words`.
+
+    The examples lie beside this package in the repository, and within it where it is installed.
+
+    Raises:
+        UsageError: There is no such example.
+    """
+    package = Path(__file__).parents[1]
+    folder = next(
+        path for path in (package / "configs", package.parent / "configs") if path.is_dir()
+    )
+    known = {path.stem: path for path in sorted(folder.glob("*.cfg"))}
+    if name not in known:
+        raise UsageError(f"--preset={name}: no such example; choose from {', '.join(known)}")
+    return known[name]
+
+
 def read(path: str | Path) -> list[str]:
     """Read the lines of a text file in UTF-8, without their line breaks and a byte-order mark.
 
@@ -58,6 +77,8 @@ def read(path: str | Path) -> list[str]:
 def expand(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     """Replace each `--flagfile=FILE` by the flags in the file, without those that are gone.
 
+    `--preset=NAME` is the flagfile of an example, and other flags come after it wherever it is.
+
     Arguments after a `--` are kept as they are.
 
     Args:
@@ -68,7 +89,7 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
         the flagfiles and their flags, and the flags of the flagfiles that are gone.
 
     Raises:
-        UsageError: A flagfile cannot be read, or includes itself.
+        UsageError: A flagfile cannot be read, or includes itself, or there is no such example.
     """
     expanded: list[str] = []
     without_files: list[str] = []
@@ -76,10 +97,13 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     rest = iter(arguments)
     for argument in rest:
         name, equals, path = argument.partition("=")
-        if name in _DIRECTIVES:
+        if name in (*_DIRECTIVES, *_PRESETS):
             path = path if equals else next(rest, "")
-            for flag in _flags_in(path.strip(), ()):
-                (gone if _name(flag) in GONE else expanded).append(flag)
+            is_preset = name in _PRESETS
+            flags = _flags_in(str(preset(path)) if is_preset else path.strip(), ())
+            gone += [flag for flag in flags if _name(flag) in GONE]
+            flags = [flag for flag in flags if _name(flag) not in GONE]
+            expanded = [*flags, *expanded] if is_preset else [*expanded, *flags]
             continue
         expanded.append(argument)
         without_files.append(argument)

@@ -44,6 +44,7 @@ class TextEstimator(BaseEstimator):
         """Return what a function such as `train_words` makes with the parameters and settings."""
         values |= {"dim": self.dim, "epochs": self.epochs, "seed": self._seed()}
         values |= {"tokenizer": self.tokenizer, "min_count": self.min_count, "audit": False}
+        values["verbose"] = False
         if not isinstance(self.settings, Mapping | None):
             raise ValueError(f"settings={self.settings!r}: give a dictionary, by names of settings")
         others = dict(self.settings or {})

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tqdm
 from absl import logging
 
+# See `progress`.
+_VERBOSE: contextvars.ContextVar[bool | None] = contextvars.ContextVar("verbose", default=None)
 _INTERVAL_SECONDS = 30.0  # between two log lines of `show_progress`
 
 
@@ -59,10 +64,53 @@ def size_text(count: int) -> str:
 
 
 @contextlib.contextmanager
+def progress(verbose: bool | None) -> Iterator[None]:
+    """Choose in a block, for this thread, whether progress is shown.
+
+    Args:
+        verbose: None: a bar on a terminal or in a notebook, otherwise lines of the log, which
+            programs do not print by default. True: lines on stderr where there can be no bar.
+            False: nothing.
+    """
+    token = _VERBOSE.set(verbose)
+    try:
+        yield
+    finally:
+        _VERBOSE.reset(token)
+
+
+def make_bar(**options: Any) -> tqdm.tqdm:
+    """Return a bar of tqdm; its methods do nothing where a bar cannot or must not be shown."""
+    in_notebook = is_notebook()
+    is_visible = _VERBOSE.get() is not False and (in_notebook or sys.stderr.isatty())
+    if not (is_visible and in_notebook):
+        return tqdm.tqdm(disable=not is_visible, **options)
+    with warnings.catch_warnings():  # without ipywidgets, the bar is one of text
+        warnings.simplefilter("ignore")
+        from tqdm import auto
+    return auto.tqdm(**options)
+
+
+def log_progress(text: str) -> None:
+    """Log a line of progress, which `progress(True)` prints, and `progress(False)` drops."""
+    verbose = _VERBOSE.get()
+    if verbose and not logging.level_info():
+        print(text, file=sys.stderr, flush=True)
+    elif verbose is not False:
+        logging.info("%s", text)
+
+
+def is_notebook() -> bool:
+    """Return whether this is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return "IPKernelApp" in getattr(shell, "config", ())
+
+
+@contextlib.contextmanager
 def show_progress(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     """Yield a function `show(position)` to call during a pass, with a position from 0 to `total`.
 
-    If stderr is a terminal, each call moves a bar, which disappears at the end of the block.
+    On a terminal and in a notebook each call moves a bar, which disappears at the end of the block.
     Elsewhere a call logs a line if 30 seconds have passed since the last, so a short pass logs
     nothing.
 
@@ -71,10 +119,10 @@ def show_progress(what: str, total: int | None, unit: str) -> Iterator[Callable[
         total: Largest position; None if it is not known.
         unit: Unit of the position, such as "B".
     """
-    if sys.stderr.isatty():
-        with tqdm.tqdm(desc=what, total=total, unit=unit, unit_scale=True, leave=False) as bar:
+    with make_bar(desc=what, total=total, unit=unit, unit_scale=True, leave=False) as bar:
+        if not bar.disable:
             yield lambda position: bar.update(position - bar.n)
-        return
+            return
     last = time.monotonic()
 
     def show(position: int) -> None:
@@ -84,6 +132,6 @@ def show_progress(what: str, total: int | None, unit: str) -> Iterator[Callable[
         if now - last >= _INTERVAL_SECONDS:
             last = now
             of_total = "" if total is None else f" of {total:,}"
-            logging.info("%s: %s%s %s", what, f"{position:,}", of_total, unit.strip())
+            log_progress(f"{what}: {position:,}{of_total} {unit.strip()}")
 
     yield show

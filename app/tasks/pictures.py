@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..training.tags import tag
+from ..system import console
+from ..training.metric_names import tag
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,6 +92,8 @@ def report(metrics: Path, title: str) -> Figure:
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("step")
         axes.legend(fontsize=8, frameon=False)
+    if console.is_notebook():  # it draws open figures, and also the result of a cell
+        _pyplot().close(figure)
     return figure
 
 

@@ -99,7 +99,7 @@ class _Loop:
         self._set_micro_batches()
         tensorboard, windows, slow = self.workdir.tensorboard, "", 0.0
         if chief:
-            self.metrics = Metrics(self.workdir.metrics, tensorboard, position.step)
+            self.metrics = Metrics(self.workdir.metrics, tensorboard, position.step, flags)
             batches, done = position.batches, round(position.done * position.batches)
             self.display = Display(settings.epochs * batches, done, job.data.unit)
             windows, slow = settings.profile_steps, settings.profile_on_slow

@@ -6,23 +6,21 @@ import contextlib
 import itertools
 import json
 import math
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import tensorflow as tf
 import tqdm
 from absl import logging
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from ..checkpoints.checkpoint import Position
 from ..errors import RunError
+from ..system import console
 from ..system.checked_files import fits
 from ..system.files import remedy, replacing, system_error
+from . import event_files
 from .job import Job
 
 Item = TypeVar("Item")
@@ -156,44 +154,43 @@ class Metrics:
 
     Args:
         jsonl: The path of metrics.jsonl.
-        folder: The folder of TensorBoard.
+        folder: The folder of the run for TensorBoard. Its event files are written anew from
+            metrics.jsonl.
         step: The step that the run resumes from. The constructor removes the lines of later steps
             in metrics.jsonl: a killed run wrote them, and this run makes these steps again.
+        settings: Flag name -> value, of all flags of the run, for TensorBoard; empty for none.
 
     Raises:
         RunError: The folder or metrics.jsonl cannot be written.
     """
 
-    def __init__(self, jsonl: Path, folder: Path, step: int):
+    def __init__(
+        self, jsonl: Path, folder: Path, step: int, settings: Mapping[str, Any] | None = None
+    ):
         self._jsonl, self._folder = jsonl, folder
         if jsonl.exists():
             _truncate(jsonl, step)
         with _writing(folder):
-            self._summary = tf.summary.create_file_writer(str(folder))
+            self._events = event_files.begin(folder, jsonl, settings or {})
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Append metrics to metrics.jsonl, and give them to TensorBoard's writer.
+        """Append metrics to metrics.jsonl and to the event file.
 
         Raises:
             RunError: A file cannot be written.
         """
-        with _writing(self._jsonl), open(self._jsonl, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
-        record = Summary()  # of all metrics, as writing a record takes as long as a small step
-        with np.errstate(over="ignore"):  # a number beyond float32 is infinite in TensorBoard
-            for name, value in values.items():
-                record.MergeFrom(scalar_pb(name, value))
-        with _writing(self._folder), self._summary.as_default(step=step):
-            tf.summary.experimental.write_raw_pb(record.SerializeToString())
+        _append(self._jsonl, step, values)
+        with _writing(self._folder):
+            self._events.write(step, values)
 
     def close(self) -> None:
-        """Write the last metrics for TensorBoard, and close its file.
+        """Close the event file.
 
         Raises:
             RunError: The file cannot be written.
         """
         with _writing(self._folder):
-            self._summary.close()
+            self._events.close()
 
 
 def write_closing_scores(jsonl: Path, folder: Path, step: int, scores: dict[str, float]) -> None:
@@ -209,8 +206,17 @@ def write_closing_scores(jsonl: Path, folder: Path, step: int, scores: dict[str,
     """
     last = jsonl.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2] if jsonl.exists() else b""
     if scores and last != json.dumps({"step": step, **scores}).encode():
-        with contextlib.closing(Metrics(jsonl, folder, step)) as metrics:
-            metrics.write(step, scores)
+        if jsonl.exists():
+            _truncate(jsonl, step)
+        _append(jsonl, step, scores)
+        with _writing(folder), contextlib.closing(event_files.EventFile(folder)) as events:
+            events.write(step, scores)
+
+
+def _append(jsonl: Path, step: int, values: Mapping[str, float]) -> None:
+    """Append metrics to metrics.jsonl; raise RunError if it cannot be written."""
+    with _writing(jsonl), open(jsonl, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"step": step, **values}) + "\n")
 
 
 @contextlib.contextmanager
@@ -245,7 +251,7 @@ def _truncate(jsonl: Path, step: int) -> None:
 
 
 class Display:
-    """Shows the progress of a run: a bar on a terminal, otherwise one line for each interval.
+    """Shows the progress of a run: a bar (see `console.progress`), or a line for each interval.
 
     Args:
         batches: The number of batches of the whole run.
@@ -255,9 +261,8 @@ class Display:
 
     def __init__(self, batches: int, done: int, unit: str):
         self._unit = unit
-        options = {"unit": "call", "desc": "training", "dynamic_ncols": True}
-        is_hidden = not sys.stderr.isatty()  # the methods of the bar then do nothing
-        self._bar = tqdm.tqdm(total=batches, initial=done, disable=is_hidden, **options)
+        how = {"unit": "call", "desc": "training", "dynamic_ncols": True}
+        self._bar = console.make_bar(total=batches, initial=done, **how)
 
     def advance(self) -> None:
         """Count one more batch."""
@@ -281,13 +286,13 @@ class Display:
         self._bar.set_postfix_str(text)
         if self._bar.disable:
             minutes, seconds = divmod(round(values["seconds_left"]), 60)
-            logging.info("step %d: %s, %d:%02d left", step, text, minutes, seconds)
+            console.log_progress(f"step {step}: {text}, {minutes}:{seconds:02d} left")
 
     def show_scores(self, step: int, values: dict[str, float]) -> None:
         """Show scores as a line of the log, also above a bar."""
         text = ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in values.items())
         with tqdm.tqdm.external_write_mode():
-            logging.info("step %d: %s", step, text)
+            console.log_progress(f"step {step}: {text}")
 
     def close(self) -> None:
         """Close the bar and leave it on the screen."""

@@ -68,7 +68,7 @@ class Profiler:
     Args:
         profile_steps: The windows, as in --profile_steps.
         slow: As --profile_on_slow: how many times their usual time slow calls take; 0 for none.
-        folder: The folder of TensorBoard.
+        folder: The folder of the run for TensorBoard, WORKDIR/tensorboard/NAME.
     """
 
     def __init__(self, profile_steps: str, slow: float, folder: Path):
@@ -118,7 +118,7 @@ class Profiler:
                 self._named = int(time.time())
                 logging.info(
                     "profile of steps %d to %d recorded; read it with: lexrow profile --workdir=%s",
-                    *(self._began, self._now, self._folder.parent),
+                    *(self._began, self._now, self._folder.parents[1]),
                 )
 
     def _start_or_stop(self, step: int) -> None:

@@ -4,7 +4,7 @@ import collections
 
 import tensorflow as tf
 
-from app.auditing.findings import Finding, Findings, Touch, explained, source_line
+from app.auditing.whole import Finding, Findings, Touch, explained, source_line
 
 Frame = collections.namedtuple("Frame", "filename lineno name")
 

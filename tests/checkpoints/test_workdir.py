@@ -31,11 +31,12 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_changes(tmp_
 
 def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path):
     place = Workdir(tmp_path)
-    place.tensorboard.write_text("mine")
-    message = f"^{place.tensorboard} is no folder; remove it, or choose another --workdir$"
+    folder = place.tensorboard.parent
+    folder.write_text("mine")
+    message = f"^{folder} is no folder; remove it, or choose another --workdir$"
     with pytest.raises(UsageError, match=message), place.lock():
         pass
-    assert place.tensorboard.read_text() == "mine"
+    assert folder.read_text() == "mine"
 
 
 def test_an_error_within_lets_go(tmp_path):

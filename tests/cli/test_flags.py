@@ -168,7 +168,7 @@ def test_damaged_flags_of_a_workdir(parse, stored, tmp_path):
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Runs a main with arguments; its exit code (None: it returned) and what it printed."""
-    monkeypatch.setattr(flags.messages, "set_up_logging", lambda: None)
+    monkeypatch.setattr(flags, "set_up_logging", lambda: None)
     monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
 
     def ended(main, *arguments, **options):

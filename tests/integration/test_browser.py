@@ -178,7 +178,7 @@ def make_tensorboard(folder: pathlib.Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("logdir", "run"), [(".", "tensorboard"), ("..", "run/tensorboard")])
+@pytest.mark.parametrize(("logdir", "run"), [("tensorboard", "run"), ("..", "run/tensorboard/run")])
 def test_the_projector_finds_the_words_of_a_run_and_of_several(trained, logdir, run):
     found = ask_tensorboard((trained / logdir).resolve(), "/runs")
     assert json.loads(found.text) == [run]
@@ -198,6 +198,7 @@ def test_tensorboard_shows_our_run_words_and_steps(tmp_path, corpus):
         assert told.read_text().count("\n") == 1  # no noise
         with browsing(tmp_path / "chromium") as browser:
             scalars(browser, address, workdir)
+            settings(browser, address, workdir)
             projector(browser, address, workdir)
             profile(browser, address, workdir)
     said = XPROF_CACHE.sub("", told.read_text())
@@ -205,16 +206,25 @@ def test_tensorboard_shows_our_run_words_and_steps(tmp_path, corpus):
 
 
 def scalars(browser, address, workdir):
+    """The time series: groups with the loss first, the name of the run, its last numbers."""
     last = logged(workdir)[-1]
-    tags = "input_wait", "loss", "words_per_second"
-    browser.open(f"{address}#scalars")
-    browser.type(".search-input >>> input", "|".join(tags))
-    browser.until(lambda: set(tags) <= set(browser.texts("tf-card-heading >>> [itemprop=tag]")))
-    browser.until(lambda: browser.count("tf-scalar-card >>> path.line[d^=M]") >= len(tags))
     browser.open(f"{address}#timeseries")
-    browser.type("input[placeholder^='Filter tags']", "^loss$")
-    row = ["tensorboard", f"{last['loss']:.5g}", str(int(last["step"]))]
+    groups = ["Pinned", "loss", "speed", "train"]
+    browser.until(lambda: browser.texts(".group-title") == groups)
+    browser.until(lambda: browser.texts("scalar-card .tag")[0].split() == ["loss", "/train"])
+    browser.type("input[placeholder^='Filter tags']", "^loss/train$")
+    row = [workdir.name, f"{last['loss']:.5g}", str(int(last["step"]))]
     browser.until(lambda: set(row) <= set(browser.texts("scalar-card .cell")))
+    assert browser.complaints() == []
+
+
+def settings(browser, address, workdir):
+    """The settings as text and as a line of the table of hyperparameters."""
+    browser.open(f"{address}#text")
+    browser.until(lambda: "learning_rate" in browser.texts("td"))
+    browser.open(f"{address}#hparams")
+    cells = f"{workdir.name} ({workdir.parent})", f"{logged(workdir)[-1]['loss']:.5g}"
+    browser.until(lambda: set(cells) <= set(browser.texts("vaadin-grid-cell-content")))
     assert browser.complaints() == []
 
 
@@ -230,10 +240,10 @@ def projector(browser, address, workdir):
 
 
 def profile(browser, address, workdir):
-    (recorded,) = workdir.glob("tensorboard/plugins/profile/*")
+    (recorded,) = workdir.glob("tensorboard/*/plugins/profile/*")
     browser.open(f"{address}#profile", frames=1)
     browser.until(lambda: "Performance Summary" in browser.texts("*"))
-    assert f"tensorboard/{recorded.name}" in browser.texts("mat-select")
+    assert f"{workdir.name}/{recorded.name}" in browser.texts("mat-select")
     browser.open(f"{address}?tag=trace_viewer%40#profile", frames=2)
     # What is looked for before the trace is drawn is not found later either.
     browser.until(lambda: "\u25be python" in browser.texts("tr-ui-b-heading"))

@@ -51,7 +51,8 @@ def installed(tmp_path_factory):
     """The folder of an installation, which has nothing but the package and its metadata."""
     folder = tmp_path_factory.mktemp("wheel")
     source, wheels, target = (folder / name for name in ("source", "wheels", "installed"))
-    shutil.copytree(ROOT / "app", source / "app")  # a build leaves files beside what it builds
+    for name in ("app", "configs"):  # a build leaves files beside what it builds
+        shutil.copytree(ROOT / name, source / name)
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source)
     build = f"wheel --no-build-isolation --wheel-dir {wheels} {source}"
@@ -70,7 +71,8 @@ def files(folder):
 
 
 def test_every_file_is_installed(installed):
-    assert files(installed / "lexrow") == files(ROOT / "app")
+    examples = [f"configs/{name}" for name in files(ROOT / "configs")]
+    assert files(installed / "lexrow") == sorted([*files(ROOT / "app"), *examples])
     (metadata,) = installed.glob("*.dist-info/METADATA")
     assert "License-Expression: Apache-2.0" in metadata.read_text()
 
@@ -87,7 +89,7 @@ def test_a_model_trains_beside_a_project_with_an_app_of_its_own(tmp_path, instal
         *(str(installed / "bin" / "lexrow"), "train"),
         *(f"--corpus={corpus}", f"--workdir={tmp_path / 'run'}"),
         *("--min_count=1", "--dim=8", "--epochs=1", "--batch_tokens=256"),
-        *("--group_tokens=32", "--shared_negatives=8"),
+        *("--group_tokens=32", "--shared_negatives=8", "--preset=subwords"),
         folder=tmp_path,
         path=installed,
     )

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from app.checkpoints.workdir import read_flags
+from app.training.metric_names import tag
 from tests.integration.commands import done, fresh, logged, newest_step, refusal, refused, train
 
 
@@ -57,7 +58,7 @@ def test_few_calls_are_called_too_short(tmp_path, corpus):
 
 def test_a_truncated_profile(tmp_path, profiled):
     copy = shutil.copytree(profiled, tmp_path / "run")
-    (path,) = copy.glob("tensorboard/plugins/profile/*/*.xplane.pb")
+    (path,) = copy.glob("tensorboard/*/plugins/profile/*/*.xplane.pb")
     path.write_bytes(path.read_bytes()[:-1000])
     # In a process of its own, whose TensorFlow is as talkative as a person's.
     line = refusal(fresh("app.profile", f"--workdir={copy}"), 1)
@@ -130,11 +131,15 @@ def test_a_line_for_every_logged_step(trained, rows):
 def test_tensorboard_shows_the_same(trained, rows):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     # Tensors are sampled down unless the size guidance says to keep them all.
-    events = accumulator.EventAccumulator(str(trained / "tensorboard"), {"tensors": 0})
+    events = accumulator.EventAccumulator(
+        str(trained / "tensorboard" / trained.name), {"tensors": 0}
+    )
     events.Reload()
-    assert set(events.Tags()["tensors"]) == set(rows[0]) - {"step"}
+    tags = {tag(name) for name in rows[0] if name != "step"}
+    others = {"settings", "_hparams_/session_start_info"}
+    assert set(events.Tags()["tensors"]) == tags | others
     for name in ("loss", "learning_rate"):
-        tensors = events.Tensors(name)
+        tensors = events.Tensors(tag(name))
         found = [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in tensors]
         assert found == [(row["step"], pytest.approx(row[name], rel=1e-6)) for row in rows]
 
@@ -142,7 +147,7 @@ def test_tensorboard_shows_the_same(trained, rows):
 @pytest.mark.parametrize(("windows", "recorded"), [("4,10,14,16", 2), ("3,6", 1)])
 def test_profiles_are_where_tensorboard_looks(tmp_path, corpus, windows, recorded):
     ended = done(tmp_path, *train(tmp_path / "run", corpus, f"--profile_steps={windows}"))
-    profiles = list((tmp_path / "run/tensorboard").glob("plugins/profile/*/*.xplane.pb"))
+    profiles = list((tmp_path / "run/tensorboard/run").glob("plugins/profile/*/*.xplane.pb"))
     assert len(profiles) == recorded
     for profile in profiles:
         content = profile.read_bytes()

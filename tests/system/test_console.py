@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import logging
 import sys
+import types
+
+import pytest
 
 from app.system import console
 
@@ -30,3 +33,39 @@ def test_a_bar_moves_on_a_terminal(monkeypatch, capsys):
         show(1000)
         show(4000)
     assert "reading" in capsys.readouterr().err
+
+
+def shown(capsys, verbose):
+    """What a pass of two lines writes to stderr."""
+    with console.progress(verbose), console.make_bar(total=2, desc="training") as bar:
+        bar.update()
+        if bar.disable:
+            console.log_progress("step 1: loss 2.5")
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "verbose", "expected"),
+    [
+        ("pipe", None, ""),
+        ("pipe", True, "step 1: loss 2.5\n"),
+        ("pipe", False, ""),
+        ("terminal", None, "training:  50%"),
+        ("terminal", True, "training:  50%"),
+        ("terminal", False, ""),
+        ("notebook", None, "training:  50%"),
+        ("notebook", False, ""),
+    ],
+)
+def test_progress_is_where_it_can_be_seen(monkeypatch, capsys, place, verbose, expected):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: place == "terminal", raising=False)
+    if place == "notebook":
+        shell = types.SimpleNamespace(config={"IPKernelApp": {}})
+        python = types.SimpleNamespace(get_ipython=lambda: shell)
+        monkeypatch.setitem(sys.modules, "IPython", python)
+    text = shown(capsys, verbose)
+    assert expected in text and bool(text) == bool(expected)
+
+
+def test_the_choice_ends_with_its_block(capsys):
+    assert shown(capsys, True) and not shown(capsys, None)

@@ -205,6 +205,6 @@ def _closing(config: ClassifyConfig, heldout: Examples | None, workdir: Workdir)
         f"  lexrow predict --workdir={path} < FILE",
         f"  lexrow evaluate --workdir={path} --heldout=FILE",
         f"  lexrow export --workdir={path} --format=saved_model --output=FOLDER",
-        f"  tensorboard --logdir={path}",
+        f"  tensorboard --logdir={path}/tensorboard",
     ]
     return "\n".join(lines)

@@ -14,7 +14,7 @@ import pytest
 from absl import logging
 
 import app.train
-from app.cli.messages import checked_output, set_up_logging
+from app.cli.flags import checked_output, set_up_logging
 from app.errors import RunError
 
 FULL = "cannot write standard output: No space left on device; free the disk, or send the output"
