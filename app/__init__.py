@@ -13,7 +13,7 @@
     load(path)                      -> one of these, from a workdir or a file
     lexrow.keras, lexrow.sklearn       layers and optimizers for Keras, and estimators
 
-`help(lexrow.train_words)` lists the settings of a task, `help(lexrow.Words)` what its result can do.
+`help(lexrow.train_words)` lists the settings of a task, `help(lexrow.Words)` what its result does.
 """
 
 from __future__ import annotations
