@@ -219,8 +219,8 @@ class Words(Result):
             ValueError: No word is given.
 
         Example:
-            >>> words.doesnt_match(["king", "queen", "New York"])
-            'New York'
+            >>> words.doesnt_match(["king", "man", "queen"])
+            'queen'
         """
         if not len(words):
             raise ValueError("no word is given; give at least one")
