@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
+import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,9 +32,11 @@ from .trained import (
 if TYPE_CHECKING:
     from .input.user_item_pairs import KnownItems
     from .tasks.recommend.ranking_metrics import Ranker
+    from .tasks.recommend.recommend_model import TrainedRecommender
 
 _COLUMNS = ("user", "item", "rating", "time")
 Ranked = list[tuple[str, float]]
+_RANKERS = 4  # that are kept
 
 
 @takes_settings("recommend")
@@ -42,9 +45,14 @@ def train_recommender(
     *,
     workdir: str | os.PathLike[str] | None = None,
     verbose: bool | None = None,
+    item_features: Any = None,
+    user_features: Any = None,
     **settings: Any,
 ) -> Items:
     """Train a recommender on pairs of a user and an item.
+
+    A rating below 0 (`disliked_below`) says that the user dislikes the item, unless ratings are
+    predicted (`loss="squared_error"`).
 
     Args:
         pairs: An iterable of (user, item), (user, item, rating) or (user, item, rating, time), an
@@ -52,13 +60,19 @@ def train_recommender(
             sparse matrix of scipy (users, items); or a path or glob of files. Of a table,
             `user_column`, `item_column`, `rating_column` and `time_column` name other columns.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
+        item_features: Features of items, by which those without pairs are placed: a mapping from
+            an item to a list of values, or to a mapping of columns to values or lists; or a table
+            of pandas or pyarrow, or the path of a file, with a column of the items and columns of
+            categories, between `|` if a cell has several. The tokens of the columns that
+            `text_features` names are features.
+        user_features: Features of users, likewise.
         verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
             prints lines there; False shows nothing.
         settings: The flags of `lexrow train --task=recommend`, by name; and `preset`, the
             name of an example of settings, which others beside it change.
 
     Raises:
-        ValueError: A setting is not possible, or the pairs cannot be used.
+        ValueError: A setting is not possible, or the pairs or features cannot be used.
         RunError: Training failed.
         KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
 
@@ -69,7 +83,16 @@ def train_recommender(
         12
     """
     run = Run(workdir)
+    written = {}
+    for kind, features in (("user", user_features), ("item", item_features)):
+        if features is not None and not isinstance(features, str | os.PathLike):
+            written[kind], features = features, str(run.path / f"{kind}s.jsonl")
+        if features is not None:
+            settings[f"{kind}_features"] = features
     run.settings("recommend", settings)  # refuses a wrong one before anything is read
+    for kind, features in written.items():
+        with run.writing(f"{kind}s.jsonl") as file:
+            _write_features(file, features, f"{kind}_features", kind)
     if isinstance(pairs, str | os.PathLike):
         value, _ = run.corpus(pairs, "pairs")
     else:
@@ -84,8 +107,9 @@ class Items(Result):
     """A trained recommender.
 
     Attributes:
-        items: The names of the V items, most frequent first.
-        users: The names of the U users, most frequent first.
+        items: The names of the V items, most frequent first. Those of which only features are known
+            come last.
+        users: The names of the U users, likewise.
         item_vectors: (V, E) float32. The score of a user and an item is the product of their
             vectors, plus the mean rating if ratings are predicted. For a model with layers, its
             inputs.
@@ -96,10 +120,16 @@ class Items(Result):
         from .tasks.recommend.recommend_model import load_recommender
 
         self._run = run
-        self._trained = load_recommender(run.config_of("recommend"), run.workdir)
+        self._set(load_recommender(run.config_of("recommend"), run.workdir))
+
+    def _set(self, trained: TrainedRecommender) -> None:
+        """Set the recommender, and forget what was computed with another."""
+        self._trained = trained
         self.items, self.users = self._trained.items.tokens, self._trained.users.tokens
         self._item_ids = {name: number for number, name in enumerate(self.items)}
         self._user_ids = {name: number for number, name in enumerate(self.users)}
+        vars(self).pop("_vectors", None)
+        self._rankers: dict[int, Ranker] = {}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Items:
@@ -197,7 +227,11 @@ class Items(Result):
         return ranked[0] if is_one else ranked
 
     def recommend_for(
-        self, items: Sequence[Any], k: int = 10, include_known: bool = False
+        self,
+        items: Sequence[Any],
+        k: int = 10,
+        include_known: bool = False,
+        disliked: Sequence[Any] = (),
     ) -> Ranked:
         """Return the best items for a person who was not in training, each with its score.
 
@@ -205,30 +239,77 @@ class Items(Result):
             items: Items that the person chose.
             k: The number of items.
             include_known: Whether to rank these items as well.
+            disliked: Items that the person dislikes.
 
         Raises:
             KeyError: An item is not known; the message names similar ones.
-            ValueError: No item is given, or the model predicts ratings.
+            ValueError: No item is given, an item is both chosen and disliked, or the model
+                predicts ratings.
 
         Example:
             >>> len(items.recommend_for([1, 3], k=2))
             2
         """
-        from .input.user_item_pairs import KnownItems
         from .tasks.recommend import new_users
 
-        chosen_N = np.unique(_ids(items, self._item_ids, "item")).astype(np.int32)
+        chosen_N, disliked_N = (
+            np.unique(_ids(names, self._item_ids, "item")).astype(np.int32)
+            for names in (items, disliked)
+        )
         if not len(chosen_N):
             raise ValueError("items has no item; give at least one")
-        chosen = KnownItems(np.array([0, len(chosen_N)]), chosen_N)
+        liked = new_users.of_one_user(chosen_N)
+        others = new_users.of_one_user(disliked_N) if len(disliked_N) else None
         model, tables, ranker = self._trained.model, self._trained.tables, self._ranker(k)
         with argument_names():
-            rows_1D = new_users.solve_rows(model, tables, ranker, chosen)
+            chosen = new_users.join_items(liked, others)
+            rows_1D = new_users.solve_rows(model, tables, ranker, liked, others)
         ((_, ids_1K, scores_1K),) = ranker.blocks(
             np.zeros(1, np.int32), None if include_known else chosen, rows_1D
         )
         pairs = zip(ids_1K[0].tolist(), scores_1K[0].tolist(), strict=True)
         return [(self.items[item], score) for item, score in pairs if item >= 0]
+
+    def add_items(self, features: Any) -> None:
+        """Add items by their features, so that they are recommended, ranked and compared as others.
+
+        They are in this object only: exports and later loads do not have them. A feature that no
+        item in training had is left out.
+
+        Args:
+            features: As `item_features` of `train_recommender`.
+
+        Raises:
+            ValueError: The model was trained without features of items, or an item is known.
+
+        Example:
+            >>> genres = {item: ["even" if item % 2 == 0 else "odd"] for item in range(12)}
+            >>> pairs = [(u, i) for u in range(20) for i in range(u % 2, 10, 2)]
+            >>> found = train_recommender(pairs, item_features=genres, dim=4, epochs=2)
+            >>> found.add_items({"new": ["odd"]})
+            >>> len(found)
+            13
+        """
+        self._add("item", features)
+
+    def add_users(self, features: Any) -> None:
+        """Add users by their features; see `add_items`."""
+        self._add("user", features)
+
+    def _add(self, kind: str, features: Any) -> None:
+        """Add users or items by their features."""
+        from .tasks.recommend import recommend_model
+
+        with tempfile.TemporaryDirectory() as folder:
+            path, name = os.path.join(folder, "features.jsonl"), "features"
+            if isinstance(features, str | os.PathLike):
+                path = name = os.fspath(features)
+            else:
+                with writing(Path(path)) as file:
+                    _write_features(file, features, "features", kind)
+            ratings = self._run.config_of("recommend").ratings
+            with argument_names({f"{kind}_features={path}": name}):
+                self._set(recommend_model.add(self._trained, ratings, kind, path))
 
     def similar_items(self, item: Any, k: int = 10) -> Ranked:
         """Return the items whose vectors are nearest to that of an item by cosine, best first.
@@ -282,19 +363,21 @@ class Items(Result):
                     others = _write_pairs(file, pairs, columns)
                 value = os.fspath(path)
             config = self._run.config_with(**others, **({"top": top} if top else {}))
-            return recommend_job.evaluate(config, self._run.workdir, value)[1]
+            return recommend_job.evaluate(config, self._run.workdir, value, self._trained)[1]
 
     @functools.cached_property
     def _vectors(self) -> tuple[np.ndarray, np.ndarray]:
         """The vectors of users and of items."""
         return self._ranker(1).vectors()
 
-    @functools.lru_cache(maxsize=4)  # noqa: B019  it is traced for each number of items
     def _ranker(self, k: int) -> Ranker:
-        """Return what finds the k best items of users."""
+        """Return what finds the k best items of users; it is traced for each number of items."""
         from .tasks.recommend.ranking_metrics import Ranker
 
-        return Ranker(self._trained.model, self._trained.tables, k)
+        if k not in self._rankers:
+            self._rankers = dict(list(self._rankers.items())[1 - _RANKERS :])
+            self._rankers[k] = Ranker(self._trained.model, self._trained.tables, k)
+        return self._rankers[k]
 
     def _rank(
         self, users_N: np.ndarray, k: int, known: KnownItems | None, left_out: set[int]
@@ -338,6 +421,49 @@ def _nearest(vectors_VE: np.ndarray, names: Sequence[str], row: int, k: int) -> 
     cosines_V[row] = -np.inf
     order_K = np.argsort(-cosines_V, kind="stable")[: min(k, len(names) - 1)]
     return [(names[other], float(cosines_V[other])) for other in order_K]
+
+
+def _write_features(file: TextIO, features: Any, argument: str, kind: str) -> None:
+    """Write features of users or items as JSON lines.
+
+    Args:
+        features: See `train_recommender`.
+        argument: The name of the argument, for messages.
+        kind: `user` or `item`.
+    """
+    rows: Iterable[Mapping[str, Any]]
+    if (names := table_columns(features)) is not None:
+        rows = (dict(zip(map(str, names), row, strict=True)) for row in table_rows(features, names))
+    elif isinstance(features, Mapping):
+        rows = (
+            {kind: name, **(values if isinstance(values, Mapping) else {"features": values})}
+            for name, values in features.items()
+        )
+    else:
+        raise ValueError(
+            f"{argument} is {type(features).__name__}; give a table, a mapping from a name to a "
+            "list of values, or the path of a file"
+        )
+    is_empty = True
+    for row in rows:
+        file.write(json.dumps({name: _plain(cell) for name, cell in row.items()}) + "\n")
+        is_empty = False
+    if is_empty:
+        raise ValueError(f"{argument} has no row; give at least one")
+
+
+def _plain(cell: Any) -> Any:
+    """Return a cell as JSON can hold it: text, a number, a list of these, or None."""
+    if isinstance(cell, str | bool | int | float | Mapping) or cell is None:
+        return cell
+    if isinstance(cell, set | frozenset):
+        return sorted(map(_plain, cell), key=str)
+    if isinstance(cell, Iterable) and not isinstance(cell, bytes):
+        return [_plain(part) for part in cell]
+    if hasattr(cell, "item"):  # a number of numpy
+        return _plain(cell.item())
+    is_missing = type(cell).__name__ in ("NAType", "NaTType")  # of pandas
+    return None if is_missing else str(cell)
 
 
 def _write_pairs(file: TextIO, pairs: Any, settings: Mapping[str, Any]) -> dict[str, str]:

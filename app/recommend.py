@@ -1,7 +1,7 @@
 """Print the best items of users.
 
     lexrow recommend --workdir=DIR USER…
-    lexrow recommend --workdir=DIR --items=ITEM,ITEM…
+    lexrow recommend --workdir=DIR --items=ITEM,ITEM… [--disliked=ITEM,ITEM…]
 
 A user whose name begins with `-` comes after `--`. Without users or items on the command line it
 reads users from standard input, one a line. With items it answers for a user who was not in
@@ -57,7 +57,14 @@ def main(users: Sequence[str]) -> None:
         flag = "--items_file" if values.items_file else "--items"
         path = f"{values.workdir}/items.tsv"
         chosen = new_users.parse_items(new_items, trained.items, flag, path)
-        rows_MD = new_users.solve_rows(trained.model, trained.tables, ranker, chosen)
+        disliked = None
+        if values.disliked:
+            disliked = new_users.parse_items(
+                _split(values.disliked), trained.items, "--disliked", path
+            )
+        how = trained.model, trained.tables, ranker, chosen, disliked
+        rows_MD = new_users.solve_rows(*how)
+        chosen = new_users.join_items(chosen, disliked)
         if not values.include_known and len(chosen.items_N) == len(trained.items.tokens):
             raise UsageError(
                 f"{flag} names all {len(chosen.items_N):,} items, so no item is left; name fewer, "
@@ -97,17 +104,26 @@ def _new_items(users: Sequence[str]) -> list[str] | None:
     """
     values = absl_flags.FLAGS
     if values.items is None and not values.items_file:
+        if values.disliked:
+            raise UsageError(
+                f"--disliked={values.disliked}: means nothing without --items; leave it out"
+            )
         return None
     if users or (values.items is not None and values.items_file):
         raise UsageError("--items: give users, or --items, or --items_file; only one of them")
     if values.items is not None:
-        return [name.strip() for name in values.items.split(",") if name.strip()]
+        return _split(values.items)
     try:
         with open(values.items_file, "rb") as file:
             return list(_lines(file, f"--items_file={values.items_file}", "items"))
     except OSError as error:
         message = f"--items_file={values.items_file}: {error.strerror}; name a file of items"
         raise UsageError(message) from error
+
+
+def _split(names: str) -> list[str]:
+    """Return the names between commas."""
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _named(
@@ -156,6 +172,8 @@ def define() -> None:
     )
     text = "The file of the items of a user who was not in training, one in each line."
     flags.define("items_file", "", text, path=True)
+    text = "Items, with commas between them, that the user of --items dislikes."
+    flags.define("disliked", "", text)
     text = "Print items that the user has in the training pairs as well."
     flags.define("include_known", False, text)
     flags.define("json", False, "Print a JSON object a line instead of text.")

@@ -78,6 +78,108 @@ def test_tables_and_arrays_give_the_same(trained, tmp_path):
         np.testing.assert_array_equal(other.item_vectors, trained.item_vectors)
 
 
+GENRES = {i: ["even" if i % 2 == 0 else "odd"] for i in range(14)}
+KINDS = pd.DataFrame({"user": range(26), "kind": [["even", "odd"][u % 2] for u in range(26)]})
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory) -> Items:
+    path = tmp_path_factory.mktemp("described") / "run"
+    features = {"item_features": GENRES, "user_features": KINDS}
+    return lexrow.train_recommender(PAIRS, workdir=path, **features, **FAST)
+
+
+def parity(ranked):
+    return {int(name) % 2 for name, _ in ranked}
+
+
+def test_features_place_items_and_users_without_pairs(described, tmp_path):
+    assert described.items[12:] == ["12", "13"] and described.users[24:] == ["24", "25"]
+    assert parity(described.recommend(25, k=6)) == {1} == parity(described.similar_users(25, k=5))
+    assert parity(described.similar_items(12, k=5)) == {0}
+    assert "13" in {name for name, _ in described.recommend(1, k=3)}
+    scores = described.evaluate([(1, 13), (25, 3), (0, 12)], top="6")
+    assert scores["pairs"] == 3 and scores["recall@6"] == 1.0
+    again = lexrow.load(described.workdir)
+    np.testing.assert_array_equal(again.item_vectors, described.item_vectors)
+    described.export(tmp_path / "items.parquet", "parquet")  # whose vectors are of any length
+    rows = np.stack(pd.read_parquet(tmp_path / "items.parquet")["vector"])
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(unit, described.item_vectors[:, :-1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["mapping", "columns", "pandas", "pyarrow", "csv"])
+def test_adding(described, tmp_path, kind):
+    items = lexrow.load(described.workdir)
+    features = {
+        "mapping": {"a": ["odd", "what"], "b": []},
+        "columns": {"a": {"features": "odd|what"}, "b": {"features": float("nan")}},
+        "pandas": pd.DataFrame({"item_id": ["a", "b"], "features": [["odd", "odd"], None]}),
+        "pyarrow": pa.table({"item": ["a", "b"], "features": [["odd"], []]}),
+        "csv": tmp_path / "new.csv",
+    }[kind]
+    (tmp_path / "new.csv").write_text("item,features\na,odd\nb,\n")
+    before = items.recommend(1, k=3, candidates=[13])
+    items.add_items(features)
+    assert items.items[-2:] == ["a", "b"] and len(items) == 16 and "a" in items
+    assert dict(items.recommend(1, k=16))["a"] == pytest.approx(before[0][1], rel=1e-5)
+    assert items.similar_items("a", k=1)[0][1] == pytest.approx(1)
+    items.add_users({"new": {"kind": "even"}})
+    assert parity(items.recommend("new", k=5, exclude=["a", "b"])) == {0}
+    assert items.evaluate([("new", "b")], top="16")["recall@16"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({3: ["odd"]}, "^'3': the item is known already; leave it out"),
+        ({}, "^features has no row"),
+        (7, "^features is int; give a table, a mapping"),
+        (pd.DataFrame({"a": [1]}), "^features: no column names the items among a; name one"),
+        ({"": ["odd"]}, "the item has no name"),
+        ({"x": {"features": {"a": 1}}}, "features is {'a': 1}; give text, a number"),
+    ],
+)
+def test_bad_features(described, features, message):
+    with pytest.raises(ValueError, match=message):
+        described.add_items(features)
+
+
+def test_features_that_training_cannot_use(trained):
+    with pytest.raises(ValueError, match="trained without features of items; train with"):
+        trained.add_items({"x": ["odd"]})
+    with pytest.raises(FileNotFoundError, match="item_features=no-such.csv: no such file"):
+        lexrow.train_recommender(PAIRS, item_features="no-such.csv", **FAST)
+    with pytest.raises(ValueError, match="the features have the columns features, item"):
+        lexrow.train_recommender(PAIRS, item_features=GENRES, text_features="t", **FAST)
+    with pytest.raises(ValueError, match="text_features=t means nothing without item_features"):
+        lexrow.train_recommender(PAIRS, text_features="t", **FAST)
+
+
+def test_disliked_items(tmp_path):
+    """Whoever dislikes an item is not recommended it, and ranks it lower than without that."""
+    rated = [(u, i, 1) for u, i in PAIRS] + [(u, (u + 4) % 12, -1) for u in range(24)]
+    rated = list({pair[:2]: pair for pair in rated}.values())
+    disliked = [pair[:2] for pair in rated if pair[2] < 0]
+    items = lexrow.train_recommender(rated, workdir=tmp_path / "run", **FAST)
+    plain = lexrow.train_recommender([pair for pair in rated if pair[2] > 0], **FAST)
+
+    def mean_score(of):
+        return np.mean([of.recommend(u, 1, [i], include_known=True)[0][1] for u, i in disliked])
+
+    assert mean_score(items) < mean_score(plain) - 0.1
+    assert str(disliked[0][1]) not in dict(items.recommend(disliked[0][0], k=12))
+
+
+def test_a_new_person_dislikes_items(trained):
+    before = dict(trained.recommend_for([0, 2], k=12, include_known=True))
+    after = dict(trained.recommend_for([0, 2], k=12, include_known=True, disliked=[4, 6]))
+    assert after["4"] < before["4"] and after["6"] < before["6"]
+    assert not {"0", "4"} & {item for item, _ in trained.recommend_for([0], k=12, disliked=[4])}
+    with pytest.raises(ValueError, match="disliked names an item that items names, too"):
+        trained.recommend_for([1], disliked=[1])
+
+
 def test_evaluating(trained):
     scores = trained.evaluate([(0, 0), (1, 1), (5, 5), ("new", 3)], top="1,3")
     assert scores["pairs"] == 3 and scores["users"] == 3

@@ -159,12 +159,14 @@ class PairSpec(NamedTuple):
         mean: The mean rating; None if the pairs have no ratings.
         pairs: The number of pairs in a micro-batch.
         device: The device of the run.
+        has_disliked: Whether pairs have negative weights (see `UserItemLoss`).
     """
 
     counts_V: np.ndarray
     mean: float | None
     pairs: int
     device: str
+    has_disliked: bool = False
 
 
 def _temperature(settings: ModelConfig, ratings: RatingsConfig) -> float:
@@ -182,6 +184,7 @@ def _sampled_items(settings: ModelConfig, ratings: RatingsConfig, spec: PairSpec
             ratings.user_pairs,
             _temperature(settings, ratings),
             devices.compute_dtype(settings, spec.device),
+            spec.has_disliked,
         )
 
 
@@ -195,6 +198,7 @@ def _in_batch_softmax(
             tf.Variable(expected_V, trainable=False),
             _temperature(settings, ratings),
             devices.compute_dtype(settings, spec.device),
+            spec.has_disliked,
         )
 
 
@@ -211,7 +215,7 @@ def _squared_error(settings: ModelConfig, ratings: RatingsConfig, spec: PairSpec
 PAIR_LOSSES: dict[str, Callable[[ModelConfig, RatingsConfig, PairSpec], UserItemLoss]] = {
     "sampled_items": _sampled_items,
     "in_batch_softmax": _in_batch_softmax,
-    "bpr": lambda settings, ratings, spec: Bpr(ratings.pair_negatives),
+    "bpr": lambda settings, ratings, spec: Bpr(ratings.pair_negatives, spec.has_disliked),
     "squared_error": _squared_error,
 }
 

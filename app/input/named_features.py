@@ -86,8 +86,10 @@ class SideFeatures(NamedTuple):
 NO_FEATURES = SideFeatures()
 
 
-def read(path: str, kind: str, key_column: str, text_columns: Sequence[str]) -> dict[str, list]:
-    """Return the features in a file with a row for each user or item (see `ByName`).
+def read(
+    paths: Sequence[str], kind: str, key_column: str, text_columns: Sequence[str]
+) -> dict[str, list]:
+    """Return the features in files with a row for each user or item (see `ByName`).
 
     A cell has a category, or several ones between `|`, or a list. Empty cells have none. If a name
     has several rows, it has the features of all. Rows come from CSV, TSV, JSON lines or Parquet.
@@ -99,25 +101,28 @@ def read(path: str, kind: str, key_column: str, text_columns: Sequence[str]) -> 
 
     Raises:
         UsageError: A column is missing, or a row is malformed or has no name.
-        RunError: The file cannot be read.
+        RunError: A file cannot be read.
     """
     found: dict[str, dict[str, None]] = {}
-    header, rows = _open(path)
-    flag = f"{kind}_features"
-    key = find_key(kind, header, key_column)
-    if key is None:
-        shown = ", ".join(header)
-        raise UsageError(
-            f"--{flag}={path}: no column names the {kind}s among {shown}; name one {kind}_id"
-        )
-    columns.check_single(path, header, key)
-    for where, row in rows:
-        name = whole(_text(row.pop(key, None)).strip())
-        if not name:
-            raise UsageError(f"{where}: the {kind} has no name; fill it in or remove that row")
-        found.setdefault(name, {}).update(dict.fromkeys(features_of(row, text_columns, where)))
+    for path in paths:
+        header, rows = _open(path)
+        key = find_key(kind, header, key_column)
+        if key is None:
+            raise UsageError(
+                f"--{kind}_features={path}: no column names the {kind}s among {', '.join(header)}; "
+                f"name one {kind}_id"
+            )
+        columns.check_single(path, header, key)
+        for where, row in rows:
+            name = whole(_text(row.pop(key, None)).strip())
+            if not name:
+                raise UsageError(f"{where}: the {kind} has no name; fill it in or remove that row")
+            found.setdefault(name, {}).update(dict.fromkeys(features_of(row, text_columns, where)))
     if not found:
-        raise UsageError(f"--{flag}={path}: it has no row below its header; give one that has")
+        shown = ",".join(paths)
+        raise UsageError(
+            f"--{kind}_features={shown}: it has no row below its header; give one that has"
+        )
     return {name: list(features) for name, features in found.items()}
 
 

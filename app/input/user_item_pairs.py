@@ -22,6 +22,8 @@ from .ratings import Ratings, is_number
 class UserItemPairs(NamedTuple):
     """A batch of pairs. The last batch of an epoch repeats its last pair with weight 0.
 
+    A pair of an item that the user dislikes has a negative weight.
+
     Attributes:
         users: User ids (B,) int32.
         items: Item ids (B,) int32.
@@ -61,6 +63,7 @@ class Split:
         repeated: Number of repeated pairs that were merged.
         left_out: Number of held-out pairs that cannot be scored (see `select_scorable`).
         features: The features of users and items.
+        disliked_N: Which pairs of `train` are of items that the user dislikes; None if none is.
     """
 
     users: Vocabulary
@@ -71,6 +74,12 @@ class Split:
     repeated: int
     left_out: int
     features: SideFeatures = NO_FEATURES
+    disliked_N: np.ndarray | None = None
+
+    @property
+    def liked(self) -> Ratings:
+        """The training pairs without those of disliked items."""
+        return self.train if self.disliked_N is None else self.train.select(~self.disliked_N)
 
 
 def split_pairs(
@@ -80,37 +89,46 @@ def split_pairs(
     heldout_share: float,
     min_count: int,
     seed: int,
+    disliked_below: float = -np.inf,
     described: tuple[ByName | None, ByName | None] = (None, None),
 ) -> Split:
     """Split pairs into training and held-out pairs, both in the order of the files.
 
     First, pairs below --min_rating are dropped, and repeated pairs are merged. Afterwards, users
     and items with too few training pairs are dropped, and held-out pairs that cannot be scored.
+    Pairs of disliked items stay, do not count, and are never held out.
 
     Args:
         corpus_pairs: Pairs of --corpus.
         heldout_pairs: Pairs of --heldout, or None to hold out pairs by --split.
+        disliked_below: The rating from which on a pair is of an item that the user likes.
         described: The features of users and of items, by name; None if there are none.
 
     Raises:
         UsageError: Ratings or times that the flags need are missing, or no training pair is left.
     """
     add_ratings = settings.weighted and corpus_pairs.ratings_N is not None
-    corpus_pairs = filter_by_rating(corpus_pairs, settings.min_rating)
-    if add_ratings and (corpus_pairs.ratings_N <= 0).any():
+    corpus_pairs = filter_by_rating(corpus_pairs, settings.min_rating, disliked_below)
+    if (
+        add_ratings
+        and (corpus_pairs.ratings_N[~_is_disliked(corpus_pairs, disliked_below)] <= 0).any()
+    ):
         raise UsageError(
             "--weighted: some ratings are not above 0; leave their pairs out with --min_rating"
         )
     corpus_pairs, repeated = _merge_repeated(corpus_pairs, add_ratings)
     if heldout_pairs is not None:
-        train, heldout = corpus_pairs, filter_by_rating(heldout_pairs, settings.min_rating)
+        train, heldout = corpus_pairs, select_liked(heldout_pairs, settings, disliked_below)
     else:
-        is_heldout_N = _is_heldout(corpus_pairs, settings.split, heldout_share, seed)
+        is_heldout_N = ~_is_disliked(corpus_pairs, disliked_below)  # which may be
+        liked = corpus_pairs.select(is_heldout_N)
+        is_heldout_N[is_heldout_N] = _is_heldout(liked, settings.split, heldout_share, seed)
         train, heldout = corpus_pairs.select(~is_heldout_N), corpus_pairs.select(is_heldout_N)
     # Dropping rare users may leave items without a pair, and the reverse; a second pass drops them.
     for least in sorted({min_count, 1}, reverse=True):
-        users = count_names(train.user_keys, train.users_N, least)
-        items = count_names(train.item_keys, train.items_N, least)
+        liked_N = ~_is_disliked(train, disliked_below)
+        users = count_names(train.user_keys, train.users_N[liked_N], least)
+        items = count_names(train.item_keys, train.items_N[liked_N], least)
         train = _select_known(_with_ids(train, users.tokens, items.tokens))
     if not train.users_N.size:
         raise UsageError(
@@ -120,8 +138,25 @@ def split_pairs(
     (users, of_users), (items, of_items) = map(_describe, (users, items), described)
     known_items = group_by_user(train, len(users.tokens))
     heldout, left_out = select_scorable(heldout, users, items, known_items)
-    features = SideFeatures(of_users, of_items)
-    return Split(users, items, train, heldout, known_items, repeated, left_out, features)
+    disliked_N = _is_disliked(train, disliked_below)
+    return Split(
+        *(users, items, train, heldout, known_items, repeated, left_out),
+        SideFeatures(of_users, of_items),
+        disliked_N if disliked_N.any() else None,
+    )
+
+
+def _is_disliked(pairs: Ratings, below: float) -> np.ndarray:
+    """Return which pairs are of items that the user dislikes, (N,) bool."""
+    if pairs.ratings_N is None:
+        return np.zeros(len(pairs.users_N), bool)
+    return pairs.ratings_N < below
+
+
+def select_liked(pairs: Ratings, settings: RatingsConfig, disliked_below: float) -> Ratings:
+    """Return the pairs that can be scored by their rating: --min_rating or more, not disliked."""
+    pairs = filter_by_rating(pairs, settings.min_rating)
+    return pairs.select(~_is_disliked(pairs, disliked_below))
 
 
 def _describe(names: Vocabulary, by_name: ByName | None) -> tuple[Vocabulary, NamedFeatures | None]:
@@ -166,8 +201,10 @@ def group_by_user(pairs: Ratings, users: int) -> KnownItems:
     return KnownItems(starts_U, pairs.items_N[order_N])
 
 
-def filter_by_rating(pairs: Ratings, min_rating: str) -> Ratings:
+def filter_by_rating(pairs: Ratings, min_rating: str, disliked_below: float = -np.inf) -> Ratings:
     """Return the pairs with at least the rating of --min_rating; for "" the pairs as they are.
+
+    Pairs with a rating below `disliked_below` are returned as well.
 
     Args:
         pairs: Pairs with or without ratings.
@@ -182,7 +219,8 @@ def filter_by_rating(pairs: Ratings, min_rating: str) -> Ratings:
         raise UsageError(f"--min_rating={min_rating}: the pairs have no ratings; leave it out")
     if not is_number(min_rating) or not np.isfinite(float(min_rating)):
         raise UsageError(f"--min_rating={min_rating}: give a number")
-    return pairs.select(pairs.ratings_N >= float(min_rating))
+    is_kept_N = pairs.ratings_N >= float(min_rating)
+    return pairs.select(is_kept_N | _is_disliked(pairs, disliked_below))
 
 
 def _merge_repeated(pairs: Ratings, add_ratings: bool) -> tuple[Ratings, int]:
@@ -255,14 +293,32 @@ def _codes(pairs: Ratings) -> np.ndarray:
     return pairs.users_N.astype(np.int64) * len(pairs.item_keys) + pairs.items_N
 
 
+def weigh(split: Split, weighted: bool, disliked_below: float) -> np.ndarray | None:
+    """Return the weight of each training pair, (N,) float32; None if all are 1.
+
+    The weight of a liked item is its rating, and that of a disliked one is negative, and says how
+    far its rating is below; or they are 1 and -1.
+    """
+    if split.disliked_N is None:
+        return split.train.ratings_N if weighted else None
+    if not weighted:
+        return np.where(split.disliked_N, np.float32(-1), np.float32(1))
+    ratings_N = split.train.ratings_N
+    return np.where(split.disliked_N, ratings_N - np.float32(disliked_below), ratings_N)
+
+
 def make_batches(
-    pairs: Ratings, weighted: bool, seed: int, settings: InputConfig, user_pairs: int = 1
+    pairs: Ratings,
+    weights_N: np.ndarray | None,
+    seed: int,
+    settings: InputConfig,
+    user_pairs: int = 1,
 ) -> Batches:
     """Return the batches of a run: `UserItemPairs` of (S, B), in a new random order each epoch.
 
     Args:
         pairs: The training pairs. Without ratings, each pair has the rating 1.
-        weighted: Whether the weight of a pair is its rating, which it must have; else it is 1.
+        weights_N: The weights of the pairs, float32; None for 1.
         user_pairs: The number of pairs of a user that follow one another; they are drawn at random
             among the user's pairs. The last of a user may be fewer.
     """
@@ -273,7 +329,7 @@ def make_batches(
         pairs.users_N,
         pairs.items_N,
         ones_N if pairs.ratings_N is None else pairs.ratings_N,
-        pairs.ratings_N if weighted else ones_N,
+        ones_N if weights_N is None else weights_N,
     )
 
     def shuffle(epoch: np.ndarray) -> np.ndarray:

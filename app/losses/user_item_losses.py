@@ -1,6 +1,8 @@
 """Losses of pairs of a user and an item: squared error, ranking, and softmaxes over items.
 
-Each loss is a weighted sum over B pairs. A pair of weight 0 is padding and has no gradient.
+Each loss is a weighted sum over B pairs. A pair of weight 0 is padding and has no gradient. A pair
+of negative weight -w is of an item that the user dislikes: its term is w times -log P that an item
+drawn at random ranks above it.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ class UserItemLoss:
         mean: The mean rating, to be added to scores that predict ratings; 0 for other scores.
         temperature: The number by which the loss divides scores.
         initial_biases_V: The initial biases of the items; None for 0.
+        has_disliked: Whether some pairs are of disliked items.
     """
 
     is_softmax: bool = False
@@ -66,6 +69,7 @@ class UserItemLoss:
     mean: float = 0.0
     temperature: float = 1.0
     initial_biases_V: tf.Variable | None = None
+    has_disliked: bool = False
     dtype: tf.DType = tf.float32
 
     def draw(self, pairs: int, items: int, seed: tf.Tensor) -> tf.Tensor | None:
@@ -122,6 +126,7 @@ class Bpr(UserItemLoss):
     """
 
     negatives: int
+    has_disliked: bool = False
 
     def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the weighted sum of the losses of all pairs, a float32 scalar."""
@@ -131,8 +136,12 @@ class Bpr(UserItemLoss):
         users_NE = tf.tile(batch.users_BE, [self.negatives, 1])
         drawn_N = batch.score(users_NE, items_NE[count:])
         drawn_BK = tf.transpose(tf.reshape(drawn_N, (self.negatives, count)))
+        margins_BK = scores_B[:, tf.newaxis] - drawn_BK
         weights_B1 = batch.weights_B[:, tf.newaxis] / self.negatives
-        return logistic(scores_B[:, tf.newaxis] - drawn_BK, weights_B1, observed=True)
+        if self.has_disliked:
+            margins_BK *= tf.sign(weights_B1)
+            weights_B1 = tf.abs(weights_B1)
+        return logistic(margins_BK, weights_B1, observed=True)
 
 
 _TINY = np.finfo(np.float32).tiny  # keeps the logarithm of a probability finite if it rounds to 0
@@ -156,6 +165,7 @@ class InBatchSoftmax(UserItemLoss):
     initial_biases_V: tf.Variable
     temperature: float = 1.0
     dtype: tf.DType = tf.float32
+    has_disliked: bool = False
     is_softmax = True
 
     def loss(self, batch: UserItemBatch) -> tf.Tensor:
@@ -176,6 +186,7 @@ class InBatchSoftmax(UserItemLoss):
             batch.items.inverse_N,
             batch.weights_B,
             self.dtype,
+            self.has_disliked,
         )
 
 
@@ -200,8 +211,11 @@ def in_batch_softmax(
     positions_B: tf.Tensor,
     weights_B: tf.Tensor,
     dtype: tf.DType = tf.float32,
+    has_disliked: bool = False,
 ) -> tf.Tensor:
     """Return the sum of -log P of each pair's item (see `InBatchSoftmax`), a float32 scalar.
+
+    For a disliked item P is its odds against the mean of the items of the batch.
 
     Memory holds B x C numbers twice. The gradient is a formula of its own, so TensorFlow prunes the
     logarithms from a step that does not use the value of the loss.
@@ -222,10 +236,17 @@ def in_batch_softmax(
         scores_BC = tf.matmul(tf.cast(users_BE, dtype), tf.cast(items_CE, dtype), transpose_b=True)
         p_BC = tf.nn.softmax(scores_BC - tf.cast(log_expected_C, dtype))
         own_B = tf.cast(tf.gather(p_BC, positions_B, batch_dims=1), tf.float32)
-        value = -tf.reduce_sum(weights_B * tf.math.log(tf.maximum(own_B, _TINY)))
+        log_p_B = tf.math.log(tf.maximum(own_B, _TINY))
+        values_B, slopes_B = -weights_B * log_p_B, weights_B
+        if has_disliked:
+            items = tf.math.count_nonzero(tf.math.is_finite(log_expected_C), dtype=tf.float32)
+            odds_B = log_p_B + tf.math.log(items)
+            values_B, factor_B = _with_disliked(values_B, 1.0, odds_B, weights_B)
+            slopes_B = weights_B * factor_B
+        value = tf.reduce_sum(values_B)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            scale_B1 = (upstream * weights_B)[:, tf.newaxis]
+            scale_B1 = (upstream * slopes_B)[:, tf.newaxis]
             expected_BE = tf.cast(tf.matmul(p_BC, tf.cast(items_CE, dtype)), tf.float32)
             weighted_BE = scale_B1 * users_BE
             by_columns_CE = tf.matmul(p_BC, tf.cast(weighted_BE, dtype), transpose_a=True)
@@ -267,6 +288,7 @@ class SampledItems(UserItemLoss):
     user_pairs: int = 1
     temperature: float = 1.0
     dtype: tf.DType = tf.float32
+    has_disliked: bool = False
     is_softmax = True
 
     def draw(self, pairs: int, items: int, seed: tf.Tensor) -> tf.Tensor:
@@ -286,6 +308,7 @@ class SampledItems(UserItemLoss):
             self.sampler.log_expected(samples_K),
             batch.weights_B,
             self.dtype,
+            self.has_disliked,
         )
 
 
@@ -297,6 +320,7 @@ def sampled_items_softmax(
     log_expected_K: tf.Tensor,
     weights_B: tf.Tensor,
     dtype: tf.DType = tf.float32,
+    has_disliked: bool = False,
 ) -> tf.Tensor:
     """Return the sum of -log P of each pair's item (see `SampledItems`), a float32 scalar.
 
@@ -329,10 +353,14 @@ def sampled_items_softmax(
         users_BE = tf.gather(users_UE, user_positions_B)
         own_B = tf.reduce_sum(users_BE * items_BE, axis=1)
         margin_B = own_B - tf.gather(log_sums_M1[:, 0], user_positions_B)
-        value = tf.reduce_sum(weights_B * tf.nn.softplus(-margin_B))
+        values_B, factor_B = weights_B * tf.nn.softplus(-margin_B), tf.sigmoid(-margin_B)
+        if has_disliked:
+            odds_B = margin_B + tf.math.log(tf.reduce_sum(weights_K1))
+            values_B, factor_B = _with_disliked(values_B, factor_B, odds_B, weights_B)
+        value = tf.reduce_sum(values_B)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            slope_B = upstream * weights_B * tf.sigmoid(-margin_B)
+            slope_B = upstream * weights_B * factor_B
             slope_M = tf.math.unsorted_segment_sum(slope_B, user_positions_B, count + missing)
             # The factors of rows and of columns are multiplied into the small matrices.
             slope_M1 = slope_M[:, tf.newaxis] / sums_M1
@@ -348,6 +376,26 @@ def sampled_items_softmax(
         return value, gradient
 
     return loss(users_UE, items_CE)
+
+
+def _with_disliked(
+    values_B: tf.Tensor, factors_B: tf.Tensor | float, odds_B: tf.Tensor, weights_B: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the losses of pairs, in which those of disliked items are put, and their factors.
+
+    The derivative of a loss by the score of the item is minus the weight times the factor.
+
+    Args:
+        values_B: The losses of pairs of liked items.
+        factors_B: Their factors.
+        odds_B: The logarithm of the odds of the item against a random one.
+        weights_B: The weights, negative for disliked items.
+    """
+    is_disliked_B = weights_B < 0
+    return (
+        tf.where(is_disliked_B, -weights_B * tf.nn.softplus(odds_B), values_B),
+        tf.where(is_disliked_B, tf.sigmoid(odds_B), factors_B),
+    )
 
 
 def _exponentiate(

@@ -102,7 +102,7 @@ class Recommender:
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the loss of all pairs with the penalty of `row_l2`, and the sum of their weights.
 
-        The sum of the weights is the number of examples.
+        The sum of the weights, without signs, is the number of examples.
         """
         pairs: UserItemPairs = batch.data
         if self.lists:
@@ -129,7 +129,8 @@ class Recommender:
         total = self.pair_loss.loss(pair_batch)
         if self.row_l2:
             total += self._penalty(users_BD, rows["items"], pairs.weights)
-        return Outcome(total, tf.reduce_sum(pairs.weights))
+        weights = tf.abs(pairs.weights) if self.pair_loss.has_disliked else pairs.weights
+        return Outcome(total, tf.reduce_sum(weights))
 
     def _penalty(self, users_BD: tf.Tensor, items: Rows, weights_B: tf.Tensor) -> tf.Tensor:
         """Return the penalty of `row_l2`, of users and items of pairs, and of a pair's negatives.
@@ -143,7 +144,7 @@ class Recommender:
         items_N = tf.reduce_sum(tf.square(items_ND), axis=1)
         items_B = tf.reduce_sum(tf.reshape(items_N, (-1, users_BD.shape[0])), axis=0)
         squares_B = tf.reduce_sum(tf.square(users_BD), axis=1) + items_B
-        return 0.5 * self.row_l2 * tf.reduce_sum(tf.where(weights_B > 0, squares_B, 0.0))
+        return 0.5 * self.row_l2 * tf.reduce_sum(tf.where(weights_B != 0, squares_B, 0.0))
 
     @property
     def _starts_biased(self) -> bool:

@@ -40,7 +40,7 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ("loss", ("class_softmax",), "class_levels class_rule classes class_devices"),
     ("loss", ("adaptive_softmax",), "cutoffs"),
     ("loss", ("sampled_items", "in_batch_softmax"), "cosine temperature start"),
-    ("loss", ("sampled_items", "in_batch_softmax", "bpr"), "weighted"),
+    ("loss", ("sampled_items", "in_batch_softmax", "bpr"), "weighted disliked_below"),
     ("loss", ("sampled_items",), "user_pairs"),
     ("loss", ("bpr",), "pair_negatives"),
     ("optimizer", (*_ADAGRAD, "ftrl"), "initial_accumulator"),
@@ -57,7 +57,7 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
 NEEDS = {name: (other, values) for other, values, names in _NEEDS for name in names.split()}
 
 # What workdirs did that are older than these flags.
-BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5}
+BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5, "disliked_below": -1e15}
 
 
 def has_effect(name: str, values: Mapping[str, Any]) -> bool:

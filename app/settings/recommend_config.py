@@ -46,7 +46,16 @@ class RatingsConfig:
         "", "Columns of the features, with commas between them, that have texts: each token counts."
     )
     min_rating: str = fixed_setting(
-        "", "Leave out pairs with a lower rating.", bounds=(-1e18, 1e18), numbers=float
+        "",
+        "Leave out pairs with a lower rating that are not disliked.",
+        bounds=(-1e18, 1e18),
+        numbers=float,
+    )
+    disliked_below: float = fixed_setting(
+        0.0,
+        "A pair with a lower rating is an item that the user dislikes: it is to rank below a "
+        "random one, and is not recommended. -1e15: there is none.",
+        bounds=(-1e15, 1e15),
     )
     weighted: bool = fixed_setting(False, "Use the rating as the weight of the pair.")
     split: str = fixed_setting(

@@ -11,7 +11,13 @@ import tensorflow as tf
 
 from app.errors import UsageError
 from app.input.ratings import Ratings
-from app.input.user_item_pairs import count_batches, filter_by_rating, make_batches, split_pairs
+from app.input.user_item_pairs import (
+    count_batches,
+    filter_by_rating,
+    make_batches,
+    split_pairs,
+    weigh,
+)
 from app.settings import InputConfig, RatingsConfig
 from app.settings.config import RunConfig
 
@@ -74,6 +80,42 @@ def test_a_repeated_pair_counts_once():
     assert found.train.ratings_N.tolist() == [2, 2] and found.repeated == 1
 
 
+def test_disliked_items_stay_and_do_not_count():
+    rows = [("a", "x", 5.0), ("a", "y", 1.0), ("b", "x", 4.0), ("b", "z", 2.0), ("c", "y", 1.0)]
+    rows += [("b", "y", 5.0), ("a", "v", 3.0), ("b", "v", 4.0)]
+    given = ratings(rows)
+    found = split_pairs(given, given, *how(min_rating="4"), disliked_below=2.5)
+    assert named(found.train) == ["ax", "ay", "bx", "by", "bv"]  # nobody likes z, and c likes none
+    assert found.disliked_N.tolist() == [False, True, False, False, False]
+    assert found.items.counts.tolist() == [2, 1, 1] and named(found.liked) == [
+        "ax",
+        "bx",
+        "by",
+        "bv",
+    ]
+    assert np.diff(found.known.starts_U).tolist() == [3, 2]  # b likes most
+    assert not len(found.heldout.users_N)
+    assert weigh(found, False, 2.5).tolist() == [1, -1, 1, 1, 1]
+    assert weigh(found, True, 2.5).tolist() == [5, -1.5, 4, 5, 4]
+    for share in (0.2, 0.4):
+        held = split_pairs(given, None, *how(heldout_share=share), disliked_below=2.5).heldout
+        assert not {"ay", "bz", "cy"} & {*named(held)}
+    plain = split_pairs(given, None, *how())
+    assert plain.disliked_N is None and weigh(plain, False, 0) is None
+
+
+def test_users_and_items_of_which_only_features_are_known_come_last():
+    by_name = {"z": ["f"], "x": ["f", "g"], "new": ["g", "h"]}
+    found = split_pairs(
+        ratings(["ax", "bx", "ay"]), ratings(["az", "by"]), *how(),
+        described=(None, by_name),
+    )  # fmt: skip
+    assert found.items.tokens == ["x", "y", "new", "z"]
+    assert found.items.counts.tolist() == [2, 1, 0, 0]
+    assert found.features.users is None and found.features.items.names.tokens == ["f", "g"]
+    assert named(found.heldout) == ["az", "by"] and found.left_out == 0
+
+
 def test_splits():
     rows = [(user, item, 1.0, time) for time, (user, item) in enumerate(["ax", "ay", "by", "cx"])]
     rows += [("c", "y", 1.0, -1), ("c", "z", 1.0, 2)]
@@ -126,7 +168,7 @@ def found_in(batches, epochs, first=0):
 def test_an_epoch_has_every_pair_once():
     rows = [(f"u{n % 7}", f"i{n % 5}", float(n), n) for n in range(29)]
     given = split_pairs(ratings(rows), None, *how()).train
-    batches = make_batches(given, False, 3, SETTINGS)
+    batches = make_batches(given, None, 3, SETTINGS)
     calls = found_in(batches, range(2))
     assert [epoch for epoch, _ in calls] == [0] * 3 + [1] * 3
     assert count_batches(29, SETTINGS) == 3
@@ -158,7 +200,7 @@ def test_pairs_of_a_user_come_together():
     given = split_pairs(ratings(rows), None, *how()).train
     orders = []
     for _, (users, items, _, weights) in found_in(
-        make_batches(given, False, 3, SETTINGS, user_pairs=4), range(2)
+        make_batches(given, None, 3, SETTINGS, user_pairs=4), range(2)
     ):
         orders.append(list(zip(users.ravel(), items.ravel(), weights.ravel(), strict=True)))
     for order in (orders[0] + orders[1], orders[2] + orders[3]):
@@ -172,6 +214,6 @@ def test_pairs_of_a_user_come_together():
 
 def test_the_rating_may_be_the_weight():
     given = split_pairs(ratings([("a", "x", 3.0), ("b", "x", 2.0)]), None, *how()).train
-    ((_, data),) = make_batches(given, True, 3, SETTINGS)(range(1), 0)
+    ((_, data),) = make_batches(given, given.ratings_N, 3, SETTINGS)(range(1), 0)
     assert sorted(data.weights.numpy().ravel())[-3:] == [0, 2, 3]
     assert data.users.shape == (3, 4) and data.users.dtype == tf.int32

@@ -56,6 +56,68 @@ def test_bpr():
     np.testing.assert_allclose(tape.gradient(loss, items), expected, 1e-4)
 
 
+DISLIKED = np.array([1, -0.5, 2, 0, -1, 1], np.float32)  # weights, negative for disliked items
+
+
+def test_bpr_of_disliked_items():
+    scores, negatives = drawn(6), drawn(6, 3, seed=1)
+    pairs = batch(tf.constant(np.concatenate([scores, *negatives.T])))
+    loss = Bpr(3, has_disliked=True).loss(pairs._replace(weights_B=tf.constant(DISLIKED)))
+    better = np.sign(DISLIKED)[:, None] * (scores[:, None] - negatives)
+    expected = (np.abs(DISLIKED) * np.log1p(np.exp(-better)).mean(axis=1)).sum()
+    np.testing.assert_allclose(loss, expected, 1e-5)
+
+
+def with_disliked(liked, odds):
+    """The losses of pairs: -log P of liked items, and of disliked ones by their odds."""
+    return tf.where(DISLIKED < 0, -DISLIKED * tf.nn.softplus(odds), DISLIKED * liked)
+
+
+def check_gradients(operands, loss, plain):
+    """A loss and its gradients are those of a plain one."""
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(operands)
+        found, expected = loss(), tf.reduce_sum(plain())
+    np.testing.assert_allclose(found, expected, 1e-4)
+    for operand in operands:
+        pair = (tape.gradient(of, operand, tf.constant(3.0)) for of in (found, expected))
+        np.testing.assert_allclose(*pair, atol=1e-3)
+
+
+def test_disliked_items_of_the_softmax_in_the_batch():
+    users, items = tf.constant(drawn(6, 4)), tf.constant(drawn(6, 4, seed=1))
+    expected = np.log([0.9, 0.5, 0.2, 0.1, 1, 1]).astype(np.float32)
+    expected[4:] = np.inf
+
+    def plain():
+        scores = (users @ tf.transpose(items) - expected)[:, :4]
+        log_p = tf.gather(tf.nn.log_softmax(scores), PLACES, batch_dims=1)
+        return with_disliked(-log_p, log_p + np.log(4))
+
+    how = map(tf.constant, (expected, PLACES, DISLIKED))
+    args = (*how, tf.float32, True)
+    check_gradients([users, items], lambda: in_batch_softmax(users, items, *args), plain)
+
+
+def test_disliked_items_of_the_softmax_of_samples():
+    users, items = tf.constant(drawn(3, 4)), tf.constant(drawn(5, 4, seed=1))
+
+    def plain():
+        scores = users @ tf.transpose(items)
+        own = tf.gather_nd(scores, np.stack([USERS, ITEMS], axis=1))
+        others = tf.gather(tf.gather(scores, USERS), SAMPLES, axis=1) - EXPECTED
+        log_sum, total = tf.reduce_logsumexp(others, axis=1), np.exp(-EXPECTED).sum()
+        return with_disliked(tf.nn.softplus(log_sum - own), own - log_sum + np.log(total))
+
+    positions = tf.constant(np.concatenate([ITEMS, SAMPLES]))
+    args = tf.constant(USERS), positions, tf.constant(EXPECTED), tf.constant(DISLIKED)
+    check_gradients(
+        [users, items],
+        lambda: sampled_items_softmax(users, items, *args, tf.float32, True),
+        plain,
+    )
+
+
 def test_only_squared_error_predicts_ratings():
     assert SquaredError(3.5).predicts_ratings and SquaredError(3.5).mean == 3.5
     assert not Bpr(1).predicts_ratings and Bpr(1).mean == UserItemLoss.mean == 0

@@ -53,8 +53,26 @@ def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -
         if len(unknown) == len(names):
             raise UsageError(f"{message}; give items of it")
         logging.warning("%s; left out", message)
-    items_N = np.sort(np.array([ids[name] for name in names if name in ids], np.int32))
-    return KnownItems(np.array([0, len(items_N)]), items_N)
+    items_N = np.array([ids[name] for name in names if name in ids], np.int32)
+    return of_one_user(items_N)
+
+
+def join_items(chosen: KnownItems, disliked: KnownItems | None) -> KnownItems:
+    """Return the items of a single user, those that it chose and those that it dislikes.
+
+    Raises:
+        UsageError: An item is among both.
+    """
+    if disliked is None:
+        return chosen
+    if len(np.intersect1d(chosen.items_N, disliked.items_N)):
+        raise UsageError("--disliked names an item that --items names, too; name it in one of them")
+    return of_one_user(np.concatenate([chosen.items_N, disliked.items_N]))
+
+
+def of_one_user(items_N: np.ndarray) -> KnownItems:
+    """Return the items of a single user."""
+    return KnownItems(np.array([0, len(items_N)]), np.sort(items_N))
 
 
 def explain_unknown(unknown: Sequence[str], known: Vocabulary, path: str) -> str:
@@ -71,17 +89,23 @@ def explain_unknown(unknown: Sequence[str], known: Vocabulary, path: str) -> str
 
 
 def solve_rows(
-    model: Recommender, tables: Mapping[str, Table], ranker: Ranker, chosen: KnownItems
+    model: Recommender,
+    tables: Mapping[str, Table],
+    ranker: Ranker,
+    chosen: KnownItems,
+    disliked: KnownItems | None = None,
 ) -> np.ndarray:
     """Return rows for new users, with all other rows as they are, (M, D) float32.
 
     A row minimizes the mean of -log P of the user's items, P being the softmax of the scores of all
     items. Training minimizes an estimate of this sum, or (`bpr`) another loss of ranks. The items
-    are all scored, so nothing is drawn, and the same items give the same row.
+    are all scored, so nothing is drawn, and the same items give the same row. For items that the
+    user dislikes, the mean of -log P that a random item ranks above each is added.
 
     Args:
         ranker: Ranks the items of the model.
         chosen: The items of each new user, at least one.
+        disliked: The items that each user dislikes; None if there are none.
 
     Raises:
         UsageError: The scores predict ratings, so they do not say which items are chosen.
@@ -93,30 +117,51 @@ def solve_rows(
         )
     scorer, (kernels, items_VE) = model.scorer, ranker.item_codes()
     columns = scorer.columns[0]
-    users = tf.range(min(_USERS, model.users))
-    sample = model.gather("users", users, tables["users"].gather)
+    sampled = tf.range(min(_USERS, model.users))
+    sample = model.gather("users", sampled, tables["users"].gather)
     length = tf.reduce_mean(tf.norm(sample, axis=1))
 
     def loss(pairs_N2: tf.Tensor, weights_N: tf.Tensor, rows_MD: tf.Tensor) -> tf.Tensor:
         """Return the weighted sum of -log P of pairs (row, item)."""
         scores_MV = scorer.score_all(scorer.encode_users(rows_MD, kernels), items_VE, kernels)
         log_p_MV = tf.nn.log_softmax(scores_MV / model.pair_loss.temperature)
-        return -tf.reduce_sum(weights_N * tf.gather_nd(log_p_MV, pairs_N2))
+        log_p_N = tf.gather_nd(log_p_MV, pairs_N2)
+        if disliked is None:
+            return -tf.reduce_sum(weights_N * log_p_N)
+        odds_N = log_p_N + tf.math.log(float(model.items))
+        return -tf.reduce_sum(weights_N * tf.where(weights_N < 0, tf.nn.softplus(odds_N), log_p_N))
 
     block, parts = max(1, _SCORES // model.items), []
     for start in range(0, len(chosen.starts_U) - 1, block):
-        starts_M = chosen.starts_U[start : start + block + 1]
-        counts_M = np.diff(starts_M)
-        items_N = tf.constant(chosen.items_N[starts_M[0] : starts_M[-1]], tf.int32)
-        owners_N = tf.constant(np.repeat(np.arange(len(counts_M)), counts_M), tf.int32)
-        weights_N = tf.gather(1 / tf.constant(counts_M, tf.float32), owners_N)
-        user_loss = functools.partial(loss, tf.stack([owners_N, items_N], axis=1), weights_N)
+        items_N, owners_N, weights_N = _items_of(chosen, start, block)
+        users = min(block, len(chosen.starts_U) - 1 - start)
+        pairs = items_N, owners_N, weights_N
+        if disliked is not None:
+            others = _items_of(disliked, start, block)
+            others = *others[:2], -others[2]
+            pairs = tuple(tf.concat(parts, axis=0) for parts in zip(pairs, others, strict=True))
+        user_loss = functools.partial(loss, tf.stack(pairs[1::-1], axis=1), pairs[2])
         rows_ND = model.gather("items", items_N, tables["items"].gather)[:, :columns]
         rows_ND = tf.pad(rows_ND, [[0, 0], [0, columns - rows_ND.shape[1]]])
-        start_MD = tf.math.unsorted_segment_mean(rows_ND, owners_N, len(counts_M))
+        start_MD = tf.math.unsorted_segment_mean(rows_ND, owners_N, users)
         rows_MD = length * tf.math.l2_normalize(start_MD, axis=1)
         parts.append(_minimize(user_loss, rows_MD, length))
     return np.concatenate(parts)
+
+
+def _items_of(items: KnownItems, first: int, block: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the items of some users, int32, the place of the user of each, and its weight.
+
+    The weights of the items of a user add up to 1.
+    """
+    starts_M = items.starts_U[first : first + block + 1]
+    counts_M = np.diff(starts_M)
+    owners_N = np.repeat(np.arange(len(counts_M)), counts_M)
+    return (
+        tf.constant(items.items_N[starts_M[0] : starts_M[-1]], tf.int32),
+        tf.constant(owners_N, tf.int32),
+        tf.constant(np.float32(1) / counts_M[owners_N].astype(np.float32)),
+    )
 
 
 def _minimize(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
@@ -16,7 +16,7 @@ from ...input import named_features, ratings
 from ...input.named_features import NO_FEATURES, ByName, NamedFeatures, SideFeatures
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import Split, split_pairs
-from ...settings import RatingsConfig, RecommendConfig
+from ...settings import CorpusConfig, RatingsConfig, RecommendConfig
 from ...system.files import replacing
 from ...tables import memory
 from ...tables.arrays import read_npz
@@ -40,7 +40,13 @@ def read_split(config: RecommendConfig, sources: Sequence[str]) -> Split:
     if settings.weighted and pairs.ratings_N is None:
         raise UsageError("--weighted needs ratings, and the pairs have none; leave it out")
     rules = config.input.heldout_share, config.vocabulary.min_count, config.run.seed
-    return split_pairs(pairs, heldout, settings, *rules, _read_features(settings))
+    below, features = disliked_below(config), _read_features(settings)
+    return split_pairs(pairs, heldout, settings, *rules, below, features)
+
+
+def disliked_below(config: RecommendConfig) -> float:
+    """Return the rating below which an item is disliked; none is if the ratings are predicted."""
+    return -math.inf if config.model.loss == "squared_error" else config.ratings.disliked_below
 
 
 def _read_features(settings: RatingsConfig) -> tuple[ByName | None, ByName | None]:
@@ -50,42 +56,48 @@ def _read_features(settings: RatingsConfig) -> tuple[ByName | None, ByName | Non
         UsageError: A file is malformed, or none has a column of --text_features.
         RunError: A file cannot be read.
     """
-    texts = [name.strip() for name in settings.text_features.split(",") if name.strip()]
     files = {"user": settings.user_features, "item": settings.item_features}
-    keys = {"user": settings.user_column, "item": settings.item_column}
-    read = {
-        kind: named_features.read(path, kind, keys[kind], texts) if path else None
-        for kind, path in files.items()
-    }
-    found = {column for path in files.values() if path for column in named_features.names(path)}
-    missing = [name for name in texts if name not in found]
+    paths = [path for kind, given in files.items() if given for path in _find_files(kind, given)]
+    found = {column for path in paths for column in named_features.names(path)}
+    missing = [name for name in _text_columns(settings) if name not in found]
     if missing:
         shown = ", ".join(sorted(found))
         raise UsageError(
             f"--text_features={missing[0]}: the features have the columns {shown}; name one of them"
         )
-    return read["user"], read["item"]
+    users, items = (
+        read_features(settings, kind, given) if given else None for kind, given in files.items()
+    )
+    return users, items
+
+
+def read_features(settings: RatingsConfig, kind: str, files: str) -> ByName:
+    """Return the features in files, which are named as those of --corpus.
+
+    Args:
+        kind: `user` or `item`.
+
+    Raises:
+        UsageError: A file is missing or malformed.
+        RunError: A file cannot be read.
+    """
+    column = settings.user_column if kind == "user" else settings.item_column
+    return named_features.read(_find_files(kind, files), kind, column, _text_columns(settings))
+
+
+def _find_files(kind: str, files: str) -> Sequence[str]:
+    """Return the files of --user_features or --item_features."""
+    return corpus.resolve(CorpusConfig(corpus=files), flag=f"{kind}_features")
+
+
+def _text_columns(settings: RatingsConfig) -> list[str]:
+    """Return the columns of --text_features."""
+    return [name.strip() for name in settings.text_features.split(",") if name.strip()]
 
 
 def trained(names: Vocabulary) -> int:
     """Return the number of users or items that have a training pair; these come first."""
     return int(np.count_nonzero(names.counts))
-
-
-def warn_about_negative_ratings(split: Split, min_rating: str) -> None:
-    """Log a warning if pairs with a rating below 0 count as chosen, unless --min_rating is given.
-
-    Args:
-        min_rating: The value of the flag.
-    """
-    parts = [part.ratings_N for part in (split.train, split.heldout) if part.ratings_N is not None]
-    negative = sum(int((ratings_N < 0).sum()) for ratings_N in parts)
-    if negative and not min_rating:
-        logging.warning(
-            "%d pairs have a rating below 0, and count as chosen like all others; leave them out "
-            "with --min_rating=0",
-            negative,
-        )
 
 
 def check_names(split: Split, files_named: str, workdir: Workdir) -> None:
@@ -202,6 +214,9 @@ def about(split: Split, sources: Sequence[str]) -> list[tuple[str, str]]:
             new, none = len(names.tokens) - trained(names), int((np.diff(found.starts) == 0).sum())
             text = f"{len(found.names.tokens):,} of {kind}; {new:,} {kind} have no pair"
             lines.append(("features", text + f"; {none:,} have none" * bool(none)))
+    if split.disliked_N is not None:
+        shown = f"{np.count_nonzero(split.disliked_N):,} of the pairs are of disliked items"
+        lines.append(("disliked", shown))
     if split.repeated:
         lines.append(("repeated", f"{split.repeated:,} repeated pairs were merged"))
     if len(split.heldout.users_N) or split.left_out:

@@ -25,7 +25,13 @@ from ...types import ALONE, Batches, Team
 from .. import recorded_corpus
 from . import ranking_metrics, recommend_data, spectral_start
 from .ranking_metrics import Ranker
-from .recommend_model import CORPUS_SHAPE, load_recommender, make_model, parse_top
+from .recommend_model import (
+    CORPUS_SHAPE,
+    TrainedRecommender,
+    load_recommender,
+    make_model,
+    parse_top,
+)
 from .spectral_start import SpectralStart, spectral_vectors
 
 # How many scores take about as long as training on a pair, how many take 20 seconds, and how many
@@ -62,11 +68,13 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
     mean = None if train.ratings_N is None else float(train.ratings_N.mean())
     start = _make_start(config, split, workdir)
     initial = start.initial() if start else {}
-    model = make_model(config, split.users, split.items, mean, split.features, initial)
-    if not (settings.weighted or model.pair_loss.predicts_ratings):
-        recommend_data.warn_about_negative_ratings(split, settings.min_rating)
+    model = make_model(
+        *(config, split.users, split.items, mean, split.features, initial),
+        has_disliked=split.disliked_N is not None,
+    )
+    weights_N = user_item_pairs.weigh(split, settings.weighted, settings.disliked_below)
     batches = user_item_pairs.make_batches(
-        train, settings.weighted, seed, config.input, model.pair_loss.user_pairs
+        train, weights_N, seed, config.input, model.pair_loss.user_pairs
     )
     placed = _place_tables(config, model, batches, split, start, workdir)
     wanted, pairs = len(np.unique(heldout.users_N)), len(train.users_N)
@@ -128,7 +136,7 @@ def _make_start(config: RecommendConfig, split: Split, workdir: Workdir) -> Spec
 
     def compute() -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of the tables to start from."""
-        vectors = spectral_vectors(split.train, shape, *how)
+        vectors = spectral_vectors(split.liked, shape, *how)
         sides = zip(vectors, split.features, strict=True)
         users, items = (
             vectors_VK if found is None else spectral_start.divide_by_features(vectors_VK, found)
@@ -139,21 +147,29 @@ def _make_start(config: RecommendConfig, split: Split, workdir: Workdir) -> Spec
     return SpectralStart(compute)
 
 
-def evaluate(config: RecommendConfig, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
+def evaluate(
+    config: RecommendConfig,
+    workdir: Workdir,
+    heldout: str,
+    recommender: TrainedRecommender | None = None,
+) -> tuple[str, dict[str, Any]]:
     """Return the metrics of a trained recommender on files of pairs, as text and values for JSON.
 
-    Pairs rated below --min_rating, with unknown users or items, or of the training are left out.
+    Pairs rated below --min_rating or disliked, with unknown users or items, or of the training are
+    left out.
 
     Args:
         heldout: The files, named as by --corpus.
+        recommender: The recommender; None for that of the workdir.
 
     Raises:
         UsageError: No pair can be scored, or the files are malformed.
         RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
-    recommender = load_recommender(config, workdir)
+    recommender = recommender or load_recommender(config, workdir)
     found = ratings.read(corpus.resolve_heldout(config.corpus, heldout), config.ratings)
-    found = user_item_pairs.filter_by_rating(found, config.ratings.min_rating)
+    below = recommend_data.disliked_below(config)
+    found = user_item_pairs.select_liked(found, config.ratings, below)
     scored, left_out = user_item_pairs.select_scorable(found, *recommender[2:5])
     count, users = len(scored.users_N), len(np.unique(scored.users_N))
     if not count:

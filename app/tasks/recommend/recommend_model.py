@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from ...assembly import placing
 from ...assembly.learning import PAIR_LOSSES, PairSpec
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
-from ...input.named_features import NO_FEATURES, SideFeatures
+from ...input.named_features import NO_FEATURES, NamedFeatures, SideFeatures, with_names
 from ...input.user_item_pairs import KnownItems
 from ...losses.user_item_losses import UserItemLoss
 from ...models.recommender import Recommender
 from ...models.row_lists import RowLists
 from ...models.scorers import Gmf, ItemBiased, MatrixFactorization, Mlp, NeuMf, Scorer
-from ...settings import RecommendConfig
+from ...settings import RatingsConfig, RecommendConfig
 from ...settings.setting import numbers
 from ...system import devices
 from ...system.checked_files import damaged, missing
 from ...tables.arrays import read_npz
 from ...tables.base import Table
-from ...text.vocabulary import Vocabulary, load_names
+from ...text.vocabulary import Vocabulary, load_names, whole
 from . import recommend_data
 from .recommend_data import trained
 
@@ -81,6 +83,63 @@ def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecomm
     return TrainedRecommender(model, tables, users, items, known, features)
 
 
+def add(
+    trained: TrainedRecommender, settings: RatingsConfig, kind: str, path: str
+) -> TrainedRecommender:
+    """Return a recommender with more users or items, which are placed by their features.
+
+    Args:
+        settings: Those of the run.
+        kind: `user` or `item`.
+        path: The file of their features.
+
+    Raises:
+        UsageError: The recommender has no features of these, one is known already, or the file is
+            malformed.
+        RunError: The file cannot be read.
+    """
+    name = f"{kind}s"
+    names, features = getattr(trained, name), getattr(trained.features, name)
+    if features is None:
+        raise UsageError(
+            f"this run was trained without features of {name}; train with --{kind}_features"
+        )
+    by_name = recommend_data.read_features(settings, kind, path)
+    known = by_name.keys() & {*map(whole, names.tokens)}
+    if known:
+        raise UsageError(f"{min(known)[:60]!r}: the {kind} is known already; leave it out")
+    more = with_names(by_name.values(), features.names)
+    count = len(by_name)
+    if unplaced := [
+        one for one, size in zip(by_name, np.diff(more.starts), strict=True) if not size
+    ]:
+        logging.warning(
+            "%d of %d %s have no feature of training, such as %s; they are placed at the mean",
+            *(len(unplaced), count, name, unplaced[0][:60]),
+        )
+    starts = np.concatenate([features.starts, features.starts[-1] + more.starts[1:]])
+    found = NamedFeatures(
+        features.names, starts, np.concatenate([features.features_N, more.features_N])
+    )
+    counts = np.concatenate([names.counts, np.zeros(count, np.int64)])
+    model = trained.model
+    lists = {**model.lists, name: RowLists(*found.table_rows(recommend_data.trained(names)))}
+    changed: dict[str, Any] = {name: getattr(model, name) + count, "lists": lists}
+    if kind == "item":
+        changed["new_items"] = model.new_items + count
+    others: dict[str, Any] = {name: Vocabulary([*names.tokens, *by_name], counts, names.total)}
+    if kind == "user":
+        starts_U = trained.known.starts_U
+        others["known"] = trained.known._replace(
+            starts_U=np.concatenate([starts_U, np.repeat(starts_U[-1:], count)])
+        )
+    return trained._replace(
+        model=dataclasses.replace(model, **changed),
+        features=trained.features._replace(**{name: found}),
+        **others,
+    )
+
+
 def _is_consistent(known: KnownItems, users: int, items: int) -> bool:
     """Return whether the known items have valid arrays for these numbers of users and items."""
     starts_U, items_N = known
@@ -102,6 +161,7 @@ def make_model(
     mean: float | None,
     features: SideFeatures = NO_FEATURES,
     start: Mapping[str, Callable[[], tf.Tensor]] = {},
+    has_disliked: bool = False,
 ) -> Recommender:
     """Return the model of the configuration, without tables.
 
@@ -111,6 +171,7 @@ def make_model(
         mean: The mean rating; None if the pairs have no ratings.
         features: The features of users and items.
         start: See `Recommender`.
+        has_disliked: Whether pairs in training are of items that the user dislikes.
 
     Raises:
         UsageError: The flags do not fit together, or not with the pairs.

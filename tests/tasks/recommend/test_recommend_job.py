@@ -53,24 +53,6 @@ def trained(config):
     return job.evaluator.scores()
 
 
-@pytest.mark.parametrize(
-    ("values", "is_told"),
-    [
-        ({"loss": "sampled_items"}, True),
-        ({"loss": "bpr"}, True),
-        ({"loss": "bpr", "min_rating": "-1"}, False),
-        ({"loss": "squared_error"}, False),
-    ],
-)
-def test_negative_ratings_that_count_as_chosen_are_told_once(tmp_path, caplog, values, is_told):
-    text = "".join(f"u{user},i{item},{item - 2}\n" for user in range(6) for item in range(6))
-    config = config_of(tmp_path, text, **values)
-    recommend_job.make_job(config, Workdir(config.run.workdir), False)
-    told = "pairs have a rating below 0, and count as chosen like all others; leave them out with"
-    assert caplog.text.count(told) == is_told
-    assert not is_told or "12 pairs have" in caplog.text
-
-
 def blocks():
     """Every user has all items of one block, and no other."""
     pairs = [
