@@ -55,7 +55,18 @@ def train_classifier(
         >>> texts.labels
         ['no', 'yes']
     """
-    run = Run(workdir)
+    return _train(Run(workdir), texts, labels, weights, verbose, settings)
+
+
+def _train(
+    run: Run,
+    texts: Any,
+    labels: Iterable[Any] | None,
+    weights: Iterable[float] | None,
+    verbose: bool | None,
+    settings: dict[str, Any],
+) -> Texts:
+    """Train a classifier in a workdir; see `train_classifier`."""
     run.settings("classify", settings)  # refuses a wrong one before anything is read
     if labels is None and weights is not None:
         raise ValueError("weights are given without labels; give labels, or weights in the files")
@@ -112,6 +123,86 @@ class Texts(Result):
             classifier, words, labels = classify_model.load_classifier(config, run.workdir)
             score = classify_model.make_scorer(classifier, config, words, len(labels.tokens))
             return cls(labels.tokens, score, run)
+
+    @classmethod
+    def tune(
+        cls,
+        texts: Any,
+        labels: Iterable[Any] | None = None,
+        seconds: float = 300,
+        bytes: int | None = None,
+        *,
+        heldout: Any = None,
+        weights: Iterable[float] | None = None,
+        workdir: str | os.PathLike[str] | None = None,
+        verbose: bool | None = None,
+        **settings: Any,
+    ) -> Texts:
+        """Search the settings of a classifier, then train it on all texts with the best ones.
+
+        The learning rate, the epochs, the length of n-grams, the number of columns and the loss are
+        searched, but for those that `settings` gives. The search ends before its time if a trial
+        is right for all held-out texts.
+
+        Args:
+            texts: As for `train_classifier`.
+            labels: As for `train_classifier`.
+            seconds: How long to search, in all calls with this workdir, not counting the time to
+                read the texts. The training that follows takes as long as the best trial.
+            bytes: The most bytes of the file that `export(path, "fasttext_quantized",
+                bytes=bytes)` will write. None: any.
+            heldout: A list of texts and a list of their labels to score on, which are not
+                trained on; or files, if `texts` names files. None: a share of the texts.
+            weights: As for `train_classifier`.
+            workdir: The folder of the run, where a search that was stopped goes on. None: a
+                temporary one.
+            verbose: As for `train_classifier`. True prints a line for each trial, too.
+            settings: The settings of `train_classifier`. `tune="dim,epochs"` searches these two,
+                from given values, too.
+
+        Raises:
+            ValueError: A setting is not possible, texts and labels cannot be used, or no file has
+                so few bytes.
+            RunError: There was no time for a trial, or training failed.
+            KeyboardInterrupt: Ctrl-C stopped it, and the trials are kept.
+
+        Example:
+            >>> given, labels = ["good", "bad"] * 50, ["yes", "no"] * 50
+            >>> found = Texts.tune(given, labels, seconds=60)
+            >>> found.trials[0]["score"]
+            1.0
+        """
+        if seconds <= 0:
+            raise ValueError(f"seconds={seconds}: give a time to search, such as 300")
+        if bytes is not None and bytes <= 0:
+            raise ValueError(f"bytes={bytes}: give a size of the file, such as 2_000_000")
+        if given := sorted(settings.keys() & {"tune_seconds", "tune_bytes"}):
+            raise ValueError(f"{given[0]}: give seconds and bytes instead")
+        run = Run(workdir)
+        settings = {**settings, "tune_seconds": seconds, "tune_bytes": bytes or 0}
+        if heldout is not None and labels is not None:
+            try:
+                heldout_texts, heldout_labels = heldout
+            except ValueError:
+                raise ValueError(
+                    "heldout: give a tuple of a list of texts and of one of labels"
+                ) from None
+            columns = {"text": heldout_texts, "label": heldout_labels}
+            columns |= {} if weights is None else {"weight": [1.0 for _ in heldout_texts]}
+            heldout = _write_labelled(run, columns, "heldout.csv")
+        if heldout is not None:
+            settings["heldout"] = heldout
+        return _train(run, texts, labels, weights, verbose, settings)
+
+    @property
+    def trials(self) -> list[dict[str, Any]]:
+        """The trials of `tune`, in order: settings, `score` (None if unfinished) and `seconds`."""
+        from .tasks.classify import tuning
+
+        found = tuning.read_trials(self._run.workdir) if self._run else []
+        return [
+            {**trial.settings, "score": trial.score, "seconds": trial.seconds} for trial in found
+        ]
 
     def predict_proba(self, texts: str | Iterable[str]) -> np.ndarray:
         """Return the probability of each label for each text, (N, C) float32, as `labels`.
@@ -283,17 +374,20 @@ def _load_fasttext(path: str) -> tuple[list[str], Callable[[list[bytes]], Iterat
     return labels, score
 
 
-def _write_labelled(run: Run, columns: dict[str, Iterable[Any]]) -> str:
+def _write_labelled(
+    run: Run, columns: dict[str, Iterable[Any]], file_name: str = "texts.csv"
+) -> str:
     """Write texts, their labels, and weights if there are any, to a file; return its path.
 
     Args:
         run: The file is in its workdir.
         columns: The texts under `text`, the labels under `label`, the weights under `weight`.
+        file_name: The name of the file.
     """
     texts = columns["text"]
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"texts is {type(texts).__name__}; give a list of texts beside labels")
-    path, missing, count = run.path / "texts.csv", object(), -1
+    path, missing, count = run.path / file_name, object(), -1
     with run.writing(path.name) as file:
         rows = csv.writer(file)
         rows.writerow(columns)

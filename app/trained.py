@@ -223,7 +223,10 @@ class Run:
                 train_and_evaluate(config, self.path, is_quiet=True)
             except StoppedError:
                 _KEPT.append(self)
-                kept = f"what was trained is kept: lexrow.load({str(self.path)!r})"
+                path, is_begun = str(self.path), self.workdir.flags.exists()
+                kept = f"what was trained is kept: lexrow.load({path!r})"
+                if not is_begun:
+                    kept = f"the search is kept; the same call with workdir={path!r} goes on"
                 raise KeyboardInterrupt(kept) from None
 
 
@@ -349,12 +352,13 @@ def table_rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], **options: Any) -> Any:
     """Load what a workdir or a file of vectors holds.
 
     Args:
-        path: The workdir of a run, a file of word vectors (word2vec, GloVe, fastText), or a
-            classifier of fastText.
+        path: The workdir of a run, a file of word vectors (word2vec, GloVe, fastText, or one of
+            `Words.export`), or a classifier of fastText.
+        options: Of `Words.load` for word vectors: `limit`, `dtype` and `tokenizer`.
 
     Returns:
         `Words`, `Texts`, `Items` or `Language`.
@@ -376,7 +380,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         kind = read_settings(path).get("task", "words")
     else:
         kind = "classify" if model_file.is_classifier(path) else "words"
-    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path)
+    if kind != "words" and options:
+        raise ValueError(f"{min(options)} is for word vectors, and {path} has none; leave it out")
+    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path, **options)
 
 
 def _line(item: Any, is_tokens: bool, name: str) -> str:

@@ -75,7 +75,7 @@ class Words(Result):
 
     Attributes:
         tokens: The V words.
-        vectors: Their vectors, (V, D) float32.
+        vectors: Their vectors, (V, D) float32, or float16 if they were loaded so.
         counts: Occurrences in the training text, (V,) int64; None if they are not known.
     """
 
@@ -91,16 +91,21 @@ class Words(Result):
         path: str | os.PathLike[str],
         run: Run | None = None,
         tokenizer: str = "whitespace",
+        limit: int = 0,
+        dtype: str = "float32",
     ) -> Words:
-        """Load the words of a workdir, or of a file of word2vec, GloVe or fastText.
+        """Load the words of a workdir, or of a file of word2vec, GloVe, fastText or an export.
 
         Args:
             path: The workdir or the file.
             run: The run of the workdir, if it is open already.
             tokenizer: How texts are split for the vectors of a file: `whitespace` or `unicode`.
+            limit: Load only so many words, the most frequent (the first of a file); 0 loads all.
+            dtype: `float16` keeps the vectors in half the memory; they are computed with in
+                float32, some thousand at a time.
 
         Raises:
-            ValueError: The file cannot be read, or the workdir has no run.
+            ValueError: The file cannot be read, the workdir has no run, or there is no such dtype.
             RunError: The workdir has no checkpoint that can be read.
 
         Example:
@@ -108,14 +113,23 @@ class Words(Result):
             >>> Words.load("vectors.bin")
             <Words: 5 words, 3 columns>
         """
+        if limit < 0:
+            raise ValueError(f"limit={limit}: give a number of words, or 0 for all")
+        if dtype not in ("float32", "float16"):
+            raise ValueError(f"dtype={dtype!r}: give float32 or float16")
         with argument_names():
             if not os.path.isdir(path):
-                return cls(vector_files.read(os.fspath(path)), tokenizer=tokenizer)
+                return cls(vector_files.read(os.fspath(path), limit, dtype), tokenizer=tokenizer)
             from .tasks import trained_vectors
 
             found, run = trained_vectors.load(os.fspath(path)), run or Run(path)
             if run.config.run.task == "recommend":
                 raise UsageError(f"{path}: a recommender, which has no words; name another run")
+            part = slice(limit or None)
+            counts = None if found.counts is None else found.counts[part]
+            # A copy, so that the memory of the others is free.
+            matrix = found.matrix[part].astype(dtype, copy=bool(limit))
+            found = found._replace(tokens=found.tokens[part], matrix=matrix, counts=counts)
             return cls(found, run)
 
     def __len__(self) -> int:
@@ -316,7 +330,8 @@ class Words(Result):
         Example:
             >>> words.export("vectors.bin", "word2vec_binary")
         """
-        export(path, format, lambda: self._all, self._run, options)
+        matrix = self.vectors.astype(np.float32, copy=False)
+        export(path, format, lambda: self._all._replace(matrix=matrix), self._run, options)
 
     def to_gensim(self) -> KeyedVectors:
         """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words.
@@ -442,7 +457,7 @@ class Words(Result):
         rows = self._rows(words)
         unseen = [word for word, row in zip(words, rows, strict=True) if row is None]
         self._check(unseen)
-        vectors_ND = self.vectors[[row or 0 for row in rows]]
+        vectors_ND = self.vectors[[row or 0 for row in rows]].astype(np.float32, copy=False)
         if unseen:
             from .text.subwords import compose_unseen  # it imports TensorFlow
 
