@@ -108,10 +108,8 @@ class Run:
 
     def config_of(self, task: str) -> Any:
         """Return the settings of the run; raise ValueError if it is not of a task."""
-        found = read_settings(self.path).get("task")
-        if found != task:
-            other = f", but one of task={found}" if found else ""
-            raise ValueError(f"{self.path}: no run of task={task} there{other}; name another")
+        with argument_names():
+            startup.check_task(self.path, read_settings(self.path), task)
         return self.config
 
     @property
@@ -217,7 +215,11 @@ class Run:
         is_own = Path(corpus).parent == self.path
         with argument_names(names if is_own else {}), console.progress(verbose):
             start_tensorflow()
+            from .system import devices
             from .training.run import train_and_evaluate
+
+            if settings.get("intra_op_threads"):  # of the whole process, so only on request
+                devices.use_machine(config.run)
 
             try:
                 train_and_evaluate(config, self.path, is_quiet=True)
@@ -348,12 +350,13 @@ def table_rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], **options: Any) -> Any:
     """Load what a workdir or a file of vectors holds.
 
     Args:
-        path: The workdir of a run, a file of word vectors (word2vec, GloVe, fastText), or a
-            classifier of fastText.
+        path: The workdir of a run, a file of word vectors (word2vec, GloVe, fastText, or one of
+            `Words.export`), or a classifier of fastText.
+        options: Of `Words.load` for word vectors: `limit`, `dtype` and `tokenizer`.
 
     Returns:
         `Words`, `Texts`, `Items` or `Language`.
@@ -370,7 +373,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         kind = read_settings(path).get("task", "words")
     else:
         kind = "classify" if model_file.is_classifier(path) else "words"
-    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path)
+    if kind != "words" and options:
+        raise ValueError(f"{min(options)} is for word vectors, and {path} has none; leave it out")
+    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path, **options)
 
 
 def _line(item: Any, is_tokens: bool, name: str) -> str:
@@ -432,7 +437,9 @@ def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        text = re.sub(r"--(?:no(?=[a-z_]+[;,:]))?(?=[a-z])", "", str(error))
+        # Not in commands, which are in backticks.
+        flag = r"(`[^`]*`)|--(?:no(?=[a-z_]+[;,:]))?(?=[a-z])"
+        text = re.sub(flag, lambda found: found[1] or "", str(error))
         for name, argument in (names or {}).items():
             text = text.replace(name, argument)
         if isinstance(error, MissingError):

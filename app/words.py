@@ -44,7 +44,7 @@ def train_words(
 
     Args:
         corpus: A path or glob of text files, or an iterable of texts or of lists of tokens, which
-            is read once.
+            is read once, before training. If it raises an error, the workdir stays as it is.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
         verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
             prints lines there; False shows nothing.
@@ -75,7 +75,7 @@ class Words(Result):
 
     Attributes:
         tokens: The V words.
-        vectors: Their vectors, (V, D) float32.
+        vectors: Their vectors, (V, D) float32, or float16 if they were loaded so.
         counts: Occurrences in the training text, (V,) int64; None if they are not known.
     """
 
@@ -91,26 +91,40 @@ class Words(Result):
         path: str | os.PathLike[str],
         run: Run | None = None,
         tokenizer: str = "whitespace",
+        limit: int = 0,
+        dtype: str = "float32",
     ) -> Words:
-        """Load the words of a workdir, or of a file of word2vec, GloVe or fastText.
+        """Load the words of a workdir, or of a file of word2vec, GloVe, fastText or an export.
 
         Args:
             path: The workdir or the file.
             run: The run of the workdir, if it is open already.
             tokenizer: How texts are split for the vectors of a file: `whitespace` or `unicode`.
+            limit: Load only so many words, the most frequent (the first of a file); 0 loads all.
+            dtype: `float16` keeps the vectors in half the memory; they are computed with in
+                float32, some thousand at a time.
 
         Raises:
-            ValueError: The file cannot be read, or the workdir has no run.
+            ValueError: The file cannot be read, the workdir has no run, or there is no such dtype.
             RunError: The workdir has no checkpoint that can be read.
         """
+        if limit < 0:
+            raise ValueError(f"limit={limit}: give a number of words, or 0 for all")
+        if dtype not in ("float32", "float16"):
+            raise ValueError(f"dtype={dtype!r}: give float32 or float16")
         with argument_names():
             if not os.path.isdir(path):
-                return cls(vector_files.read(os.fspath(path)), tokenizer=tokenizer)
+                return cls(vector_files.read(os.fspath(path), limit, dtype), tokenizer=tokenizer)
             from .tasks import trained_vectors
 
             found, run = trained_vectors.load(os.fspath(path)), run or Run(path)
             if run.config.run.task == "recommend":
                 raise UsageError(f"{path}: a recommender, which has no words; name another run")
+            part = slice(limit or None)
+            counts = None if found.counts is None else found.counts[part]
+            # A copy, so that the memory of the others is free.
+            matrix = found.matrix[part].astype(dtype, copy=bool(limit))
+            found = found._replace(tokens=found.tokens[part], matrix=matrix, counts=counts)
             return cls(found, run)
 
     def __len__(self) -> int:
@@ -284,7 +298,8 @@ class Words(Result):
             ValueError: There is no such format, or a word cannot be written in it.
             RunError: The file cannot be written.
         """
-        export(path, format, lambda: self._all, self._run, options)
+        matrix = self.vectors.astype(np.float32, copy=False)
+        export(path, format, lambda: self._all._replace(matrix=matrix), self._run, options)
 
     def to_gensim(self) -> KeyedVectors:
         """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words."""
@@ -395,7 +410,7 @@ class Words(Result):
         rows = self._rows(words)
         unseen = [word for word, row in zip(words, rows, strict=True) if row is None]
         self._check(unseen)
-        vectors_ND = self.vectors[[row or 0 for row in rows]]
+        vectors_ND = self.vectors[[row or 0 for row in rows]].astype(np.float32, copy=False)
         if unseen:
             from .text.subwords import compose_unseen  # it imports TensorFlow
 

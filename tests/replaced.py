@@ -1,7 +1,5 @@
 """What runs instead of commands of the guides that would take too long, or serve for ever."""
 
-from __future__ import annotations
-
 # Command -> the command that runs instead.
 REPLACED = {
     # The same target and configuration on a small corpus.

@@ -1,7 +1,5 @@
 """The estimators for scikit-learn as its own tools use them."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import gc
 import pathlib

@@ -1,7 +1,5 @@
 """A recommender as a person trains, scores, asks and exports it."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random
