@@ -6,9 +6,14 @@
     words.most_similar("king")
     words = lexrow.load("data/runs/words")
 
-`train_words`, `train_classifier`, `train_recommender` and `train_language_model` train a model, and
-`load` loads a trained one. They return `Words`, `Texts`, `Items` or `Language`; `help` of each says
-what it can. `lexrow.keras` has layers and optimizers for Keras, `lexrow.sklearn` estimators.
+    train_words(corpus)             -> Words: similar words, vectors of texts, files of vectors
+    train_classifier(texts, labels) -> Texts: labels of texts, probabilities, scores
+    train_recommender(pairs)        -> Items: items for users, similar items, new users
+    train_language_model(corpus)    -> Language: perplexity, next words, text
+    load(path)                      -> one of these, from a workdir or a file
+    lexrow.keras, lexrow.sklearn       layers and optimizers for Keras, and estimators
+
+`help(lexrow.train_words)` lists the settings of a task, `help(lexrow.Words)` what its result does.
 """
 
 from __future__ import annotations

@@ -102,6 +102,10 @@ class Language(Result):
         Raises:
             ValueError: The workdir has none.
             RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> len(Language.load(model.workdir)) == len(model)
+            True
         """
         with argument_names():
             return cls(run or Run(path))

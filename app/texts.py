@@ -108,6 +108,10 @@ class Texts(Result):
         Raises:
             ValueError: The file is no classifier, or the workdir has none.
             RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> Texts.load(texts.workdir)
+            <Texts: 3 labels>
         """
         with argument_names():
             if not os.path.isdir(path):
@@ -208,19 +212,26 @@ class Texts(Result):
 
         Raises:
             ValueError: An item is not a text.
+
+        Example:
+            >>> texts.predict_proba(["good", "bad"]).shape
+            (2, 3)
         """
         given = _as_bytes([texts] if isinstance(texts, str) else texts)
         empty = np.zeros((0, len(self.labels)), np.float32)
         chances_NC = np.concatenate([empty, *self._score(given)])
         return chances_NC[0] if isinstance(texts, str) else chances_NC
 
-    def predict(self, texts: str | Iterable[str], k: int | None = None) -> Any:
+    def predict(
+        self, texts: str | Iterable[str], k: int | None = None, threshold: float = 0.0
+    ) -> Any:
         """Return the most probable label of each text.
 
         Args:
             texts: Texts; for a single one, a single result is returned.
             k: How many labels to return for a text, each with its probability, most probable
-                first. None: the label alone.
+                first. None: the label alone, or with a threshold any number of labels.
+            threshold: The least probability of a label that is returned.
 
         Raises:
             ValueError: An item is not a text, or k is below 1.
@@ -228,24 +239,36 @@ class Texts(Result):
         Example:
             >>> texts.predict(["a good film"])
             ['yes']
+            >>> [label for label, _ in texts.predict("good", threshold=0.5)]
+            ['yes']
         """
         if k is not None and k < 1:
             raise ValueError(f"k={k}: ask for at least one label")
         chances_NC = np.atleast_2d(self.predict_proba(texts))
-        order_NK = np.argsort(-chances_NC, axis=1, kind="stable")[:, : k or 1]
+        most = k or (len(self.labels) if threshold else 1)
+        order_NK = np.argsort(-chances_NC, axis=1, kind="stable")[:, :most]
         found: list[Any] = [
-            [(self.labels[label], float(chances_C[label])) for label in order_K]
+            [
+                (self.labels[label], float(chances_C[label]))
+                for label in order_K
+                if chances_C[label] >= threshold
+            ]
             for chances_C, order_K in zip(chances_NC, order_NK.tolist(), strict=True)
         ]
-        if k is None:
+        if k is None and not threshold:
             found = [pairs[0][0] for pairs in found]
         return found[0] if isinstance(texts, str) else found
 
-    def evaluate(self, texts: Iterable[str], labels: Iterable[Any]) -> dict[str, Any]:
+    def evaluate(
+        self, texts: Any, labels: Iterable[Any] | None = None, **columns: str
+    ) -> dict[str, Any]:
         """Return the scores of texts with known labels.
 
         Args:
+            texts: An iterable of texts; or a path or glob of labelled files, without `labels`.
             labels: The label of each text, or a list of its labels.
+            columns: `text_column` and `label_column` of files, if they differ from those of the
+                training files.
 
         Returns:
             `accuracy` (or, if a text has several labels, `precision_at_1`, `recall_at_1` and
@@ -253,11 +276,17 @@ class Texts(Result):
             `labels`, `confusion` (C + 1, C + 1): texts by actual and by most probable label, the
             last for labels that are not known, and `calibration_error`: how far the probability
             of the most probable label is from the share that is right, in ten bins of probability
-            (Guo et al. 2017, equation 3).
+            (Guo et al. 2017, equation 3). Scores of files have neither of the last two.
 
         Raises:
-            ValueError: There are not as many labels as texts.
+            ValueError: There are not as many labels as texts, or a file cannot be used.
+
+        Example:
+            >>> texts.evaluate(["good", "bad"], ["yes", "no"])["accuracy"]
+            1.0
         """
+        if labels is None:
+            return self._evaluate_files(texts, columns)
         texts, wanted = list(texts), [_listed(label) for label in labels]
         if len(texts) != len(wanted):
             raise ValueError(f"{len(texts)} texts and {len(wanted)} labels; give as many of both")
@@ -281,6 +310,18 @@ class Texts(Result):
             "calibration_error": _calibration_error(chances_NC.max(axis=1), np.array(right_N)),
         }
 
+    def _evaluate_files(self, files: Any, columns: dict[str, str]) -> dict[str, Any]:
+        """Return the scores of labelled files."""
+        if not isinstance(files, str | os.PathLike):
+            raise ValueError("labels are missing; give a label for each text, or a path")
+        if self._run is None:
+            raise ValueError("this is a file of fastText; give texts and their labels")
+        from .tasks.classify import classify_job
+
+        with argument_names():
+            config = self._run.config_with(**columns)
+            return classify_job.evaluate(config, self._run.workdir, os.fspath(files))[1]
+
     def export(
         self, path: str | os.PathLike[str], format: str = "fasttext", **options: Any
     ) -> None:
@@ -294,6 +335,9 @@ class Texts(Result):
         Raises:
             ValueError: There is no such format, or a name cannot be written in it.
             RunError: The file cannot be written.
+
+        Example:
+            >>> texts.export("texts.bin", "fasttext")
         """
         if self._run is None:
             raise ValueError("this is a file of fastText; copy it, or train a classifier")

@@ -284,6 +284,10 @@ class Result:
         Raises:
             ValueError: The run has no metrics, as that of a file of another library.
             ImportError: matplotlib is not installed.
+
+        Example:
+            >>> words = train_words([["a", "b", "c"]] * 100, dim=4, epochs=1)
+            >>> words.report().savefig("run.png")
         """
         from .tasks.pictures import report
 
@@ -365,6 +369,11 @@ def load(path: str | os.PathLike[str], **options: Any) -> Any:
         FileNotFoundError: There is no such file or folder.
         ValueError: The file is of no such kind, or the workdir has no run.
         RunError: The workdir has no checkpoint that can be read.
+
+    Example:
+        >>> words.export("vectors.bin", "word2vec_binary")
+        >>> load("vectors.bin")
+        <Words: 5 words, 3 columns>
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"{os.fspath(path)}: no such file or folder; check the path")

@@ -107,6 +107,11 @@ class Words(Result):
         Raises:
             ValueError: The file cannot be read, the workdir has no run, or there is no such dtype.
             RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> words.export("vectors.bin", "word2vec_binary")
+            >>> Words.load("vectors.bin")
+            <Words: 5 words, 3 columns>
         """
         if limit < 0:
             raise ValueError(f"limit={limit}: give a number of words, or 0 for all")
@@ -220,6 +225,22 @@ class Words(Result):
         units_2D = self._units([first, second])
         return float(units_2D[0] @ units_2D[1])
 
+    def doesnt_match(self, words: Sequence[str]) -> str:
+        """Return the word that is farthest from the mean of some words, by cosine.
+
+        Raises:
+            KeyError: A word has no vector; the message names similar words.
+            ValueError: No word is given.
+
+        Example:
+            >>> words.doesnt_match(["king", "man", "queen"])
+            'queen'
+        """
+        if not len(words):
+            raise ValueError("no word is given; give at least one")
+        units_ND = self._units(words)
+        return words[int((units_ND @ units_ND.mean(axis=0)).argmin())]
+
     def evaluate(
         self,
         benchmarks: Sequence[str] | None = None,
@@ -238,6 +259,10 @@ class Words(Result):
 
         Raises:
             ValueError: There is no such benchmark, or a file cannot be read.
+
+        Example:
+            >>> words.evaluate([], pairs=["pairs.tsv"])["pairs.tsv"].value
+            1.0
         """
         with argument_names():
             scores = score_report.run(self._all, benchmarks, pairs, analogies, restrict=restrict_to)
@@ -265,6 +290,10 @@ class Words(Result):
 
         Raises:
             ValueError: Weights need counts of words, which are not known.
+
+        Example:
+            >>> words.encode(["king queen", "man"]).shape
+            (2, 3)
         """
         given = [texts] if isinstance(texts, str) else list(texts)
         if sif and self.counts is None:
@@ -297,12 +326,20 @@ class Words(Result):
         Raises:
             ValueError: There is no such format, or a word cannot be written in it.
             RunError: The file cannot be written.
+
+        Example:
+            >>> words.export("vectors.bin", "word2vec_binary")
         """
         matrix = self.vectors.astype(np.float32, copy=False)
         export(path, format, lambda: self._all._replace(matrix=matrix), self._run, options)
 
     def to_gensim(self) -> KeyedVectors:
-        """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words."""
+        """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words.
+
+        Example:
+            >>> words.to_gensim().most_similar("king", topn=1)[0][0]
+            'man'
+        """
         from gensim.models import KeyedVectors
 
         keyed = KeyedVectors(self.vectors.shape[1])
@@ -312,7 +349,12 @@ class Words(Result):
         return keyed
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the vectors as a table of pandas, whose index are the words."""
+        """Return the vectors as a table of pandas, whose index are the words.
+
+        Example:
+            >>> words.to_pandas().shape
+            (5, 3)
+        """
         import pandas as pd
 
         return pd.DataFrame(self.vectors, index=pd.Index(self.tokens, name="token"))
@@ -356,6 +398,11 @@ class Words(Result):
             ValueError: These are vectors of a file, the run was stopped before its end, or a
                 setting is not possible.
             RunError: Training failed.
+
+        Example:
+            >>> words = train_words([["a", "b", "c"]] * 100, dim=4, epochs=1)
+            >>> "d" in words.train([["c", "d"]] * 100)
+            True
         """
         if self._run is None:
             raise ValueError("these are vectors of a file; train words with train_words first")

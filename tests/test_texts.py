@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import pickle
 
 import numpy as np
@@ -13,6 +12,7 @@ from app import texts as module
 from app.errors import StoppedError
 from app.tasks.classify import tuning
 from app.texts import Texts
+from tests import examples
 
 FAST = {"dim": 4, "epochs": 8, "learning_rate": 0.5, "seed": 1}
 
@@ -24,10 +24,10 @@ def trained(tmp_path_factory) -> Texts:
     return lexrow.train_classifier(given, ["yes", "no", "so"] * 60, workdir=path, **FAST)
 
 
-def test_examples(trained):
-    examples = {"train_classifier": lexrow.train_classifier, "texts": trained, "Texts": Texts}
-    for test in doctest.DocTestFinder().find(module, globs=examples):
-        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+def test_examples(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"train_classifier": lexrow.train_classifier, "texts": trained}
+    examples.run(module, names)
 
 
 def test_predicting(trained):

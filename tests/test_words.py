@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import itertools
 import pickle
 import subprocess
@@ -12,9 +11,11 @@ import numpy as np
 import pytest
 
 import app as lexrow
+from app import trained as trained_module
 from app import words as module
 from app.types import NgramRule, NgramVectors, WordVectors
 from app.words import Words
+from tests import examples
 
 ROYAL = {
     "king": [1.0, 1.0, 0.1],
@@ -39,11 +40,12 @@ def trained(tmp_path_factory) -> Words:
     return lexrow.train_words(lists, workdir=path, dim=8, epochs=3, batch_tokens=256)
 
 
-def test_examples(royal):
-    examples = {"words": royal, "train_words": lexrow.train_words}
-    finder = doctest.DocTestFinder()
-    for test in finder.find(module, globs=examples):
-        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+def test_examples(royal, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pairs.tsv").write_text("king\tman\t9\nking\twoman\t1\n")
+    names = {"words": royal, "train_words": lexrow.train_words}
+    examples.run(module, names)
+    examples.run(trained_module, names)
 
 
 def test_looking_up(royal):
