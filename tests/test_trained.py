@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import pathlib
@@ -155,6 +156,17 @@ def test_a_temporary_workdir_goes_with_its_result():
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("name", ["train_words", "train_classifier", "load"])
+def test_a_package_that_is_not_installed_has_its_remedy(name):
+    absent = "import sys; sys.modules.update(tensorflow_text=None, tqdm=None, absl=None)"
+    program = f"{absent}; import app; app.{name}(['a b'])"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    last = ended.stderr.splitlines()[-1]
+    assert ended.returncode == 1
+    assert last.startswith("ModuleNotFoundError: ")
+    assert 'is not installed; pip install "lexrow[train]", which has all that' in last
+
+
 def test_editors_see_the_same_signatures():
     written = pathlib.Path(lexrow.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     assert written == stubs.text(), "python -m tests.stubs > app/__init__.pyi"
@@ -285,3 +297,30 @@ print(tf.config.threading.get_intra_op_parallelism_threads())
         [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
     ).stdout
     assert printed == "1\n"
+
+
+@pytest.mark.slow
+def test_thirty_models_in_one_process_free_what_they_took():
+    def used():
+        gc.collect()
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6, len(os.listdir("/proc/self/fd"))
+
+    def train(number):
+        small = {"dim": 8, "epochs": 1, "batch_tokens": 256, "seed": number + 1}
+        if number % 3 == 0:
+            lexrow.train_words([["a", "b"]] * 200, **small).most_similar("a")
+        elif number % 3 == 1:
+            lexrow.train_classifier(["good", "bad"] * 50, ["y", "n"] * 50).predict(["good"])
+        else:
+            small |= {"row_tokens": 16, "heldout_share": 0.0}
+            lexrow.train_language_model(["a b"] * 200, **small).next_words("a")
+
+    for number in range(9):
+        train(number)
+    memory, files = used()
+    for number in range(9, 30):
+        train(number)
+    memory_after, files_after = used()
+    assert files_after == files
+    assert memory_after < memory + 60  # a tenth of what TensorFlow takes by itself
