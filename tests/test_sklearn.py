@@ -4,7 +4,6 @@ import concurrent.futures
 import gc
 import pathlib
 import pickle
-import re
 import sys
 import tempfile
 
@@ -263,18 +262,6 @@ def test_vectors_are_trained_in_a_pipeline():
     assert words.transform(["film"]).shape == (1, 8)
     unicode = clone(words).set_params(tokenizer="unicode").fit(texts)
     np.testing.assert_array_equal(*unicode.transform(["FILM!", "film"])[:, None])
-
-
-@pytest.mark.slow
-def test_the_example_of_the_guide(capsys):
-    guide = ROOT / "app/tasks/classify/README.md"
-    (program,) = re.findall(
-        r"```python\n(from lexrow.sklearn.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL
-    )
-    found: dict = {}
-    exec(program.replace("lexrow.sklearn", "app.sklearn"), found)  # its name in the repository
-    assert capsys.readouterr().out.startswith("['good'] [[")
-    assert found["vectors"].shape == (100, 10)
 
 
 @pytest.mark.slow
