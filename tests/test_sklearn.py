@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import gc
-import pathlib
 import pickle
 import sys
 import tempfile
@@ -24,7 +23,6 @@ from app.exporting import fasttext_bin, word2vec
 from app.sklearn import TextClassifier, TextVectorizer
 from app.types import WordVectors
 
-ROOT = pathlib.Path(__file__).parents[1]
 KINDS = {"good": "warm funny fine", "bad": "dull long awful"}
 SMALL = {"dim": 8, "settings": {"device": "CPU:0", "log_seconds": 0.0}}
 ESTIMATORS = [TextClassifier(), TextVectorizer()]
