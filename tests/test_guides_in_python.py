@@ -111,7 +111,13 @@ def blocks_of(text: str) -> list[re.Match]:
     return [one for one in BLOCKS.finditer(text) if one[2] is not None or one.start() < end]
 
 
-@pytest.mark.parametrize("guide", GUIDES)
+# These two train on real text for most of a minute.
+SLOW = ("app/tasks/words/README.md", "app/tasks/language_model/README.md")
+
+
+@pytest.mark.parametrize(
+    "guide", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in GUIDES]
+)
 def test_the_program_of_a_guide(guide, furnished):
     ours = blocks_of(GUIDES[guide])
     assert ours
