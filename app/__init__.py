@@ -21,6 +21,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from .errors import missing_package
+
 __version__ = "0.1.0"
 # The module of each function and class. It is imported when the name is first used: TensorFlow
 # takes seconds.
@@ -42,9 +44,13 @@ def __getattr__(name: str) -> Any:
     """Return a function or class of this package."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _MODULES[name] in _WITH_TENSORFLOW:  # it would print messages of its C++ code
-        importlib.import_module(".trained", __name__).start_tensorflow()
-    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    try:
+        if _MODULES[name] in _WITH_TENSORFLOW:  # it would print messages of its C++ code
+            importlib.import_module(".trained", __name__).start_tensorflow()
+        return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        error.msg = missing_package(error) or error.msg
+        raise
 
 
 def __dir__() -> list[str]:

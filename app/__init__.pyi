@@ -86,6 +86,7 @@ def train_words(
     sampler: str = "log_uniform",
     samples: int = 1024,
     schedule: str = "linear",
+    score_epochs: bool = True,
     shard_rule: str = "mod",
     shared_negatives: int = 0,
     shuffle: bool = True,

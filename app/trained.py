@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
-from .errors import StoppedError, UsageError
+from .errors import StoppedError, UsageError, missing_package
 from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values, flagfiles
 from .settings.checks import combine, typed_values
@@ -440,6 +440,8 @@ def export(
 def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
     """Raise each UsageError of the context with the names of arguments instead of flags.
 
+    That a package is missing gets its remedy.
+
     Args:
         names: Further texts to replace in the message, after `--` is removed from flags.
     """
@@ -454,4 +456,8 @@ def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
         if isinstance(error, MissingError):
             raise FileNotFoundError(text) from error
         error.args = (text,)
+        raise
+    except ModuleNotFoundError as error:
+        if message := missing_package(error):
+            error.msg = message
         raise

@@ -155,6 +155,17 @@ def test_a_temporary_workdir_goes_with_its_result():
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("name", ["train_words", "train_classifier", "load"])
+def test_a_package_that_is_not_installed_has_its_remedy(name):
+    absent = "import sys; sys.modules.update(tensorflow_text=None, tqdm=None, absl=None)"
+    program = f"{absent}; import app; app.{name}(['a b'])"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    last = ended.stderr.splitlines()[-1]
+    assert ended.returncode == 1
+    assert last.startswith("ModuleNotFoundError: ")
+    assert 'is not installed; pip install "lexrow[train]", which has all that' in last
+
+
 def test_editors_see_the_same_signatures():
     written = pathlib.Path(lexrow.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     assert written == stubs.text(), "python -m tests.stubs > app/__init__.pyi"

@@ -20,7 +20,7 @@ from app.errors import RunError, UsageError
 from app.settings import flag_values as names
 from app.settings import foreign_names
 
-MISSING = 'is not installed; pip install "lexrow[train]", which has all that the commands need'
+MISSING = 'is not installed; pip install "lexrow[train]", which has all that training needs'
 LESS = "end other programs, or train with a lower --dim or --batch_tokens"
 
 

@@ -19,6 +19,8 @@ from app.evaluation.benchmarks import (
     spearman,
 )
 from app.evaluation.lexicon import make_lexicon
+from app.text.unicode_rules import FOLDED
+from app.types import WordVectors
 
 KINGS = ["man", "woman", "king", "queen", "Kings", "queens"]
 KING_ROWS = [[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1], [1, 0, 2], [1, 1, 2]]
@@ -247,3 +249,34 @@ def test_scoring_needs_neither_tensorflow_nor_gensim_in_memory():
         "sys.exit('tensorflow' in sys.modules or 'gensim' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+@pytest.mark.parametrize("form", ["", FOLDED])
+def test_scores_of_an_epoch_are_those_of_all_vectors(form):
+    folder = score_report._folder()
+    words = read_pairs(folder / "wordsim353.tsv") + read_pairs(folder / "simlex999.txt")
+    tokens = list(dict.fromkeys(word for pair in words for word in pair[:2]))
+    questions = read_questions(folder / "questions-words.txt")
+    others = {word for _, four in questions[::50] for word in four} - {*tokens}
+    rare = [f"x{number}" for number in range(score_report._ANALOGY_WORDS)]
+    # Pairs before and after the words of the analogies; of equal spellings the first counts.
+    tokens = [*tokens[::2], *sorted(others), *rare, *tokens[1::2], tokens[0].upper()]
+    matrix = np.random.default_rng(1).normal(size=(len(tokens), 8)).astype(np.float32)
+    vectors, asked = WordVectors(tokens, matrix, form=form), []
+
+    def read(ids_N):
+        asked.append(len(ids_N))
+        return matrix[ids_N]
+
+    found = score_report.make_epoch_scorer(tokens, form, read)()()
+    (analogy,) = score_report.run(vectors, ["analogy"], restrict=score_report._ANALOGY_WORDS)
+    expected = {score.name: score.value for score in score_report.run(vectors, ["ws353"])}
+    expected |= {score.name: score.value for score in score_report.run(vectors, ["simlex999"])}
+    assert found == expected | {"analogy_10k": analogy.value}
+    assert asked[0] < len(tokens)
+
+
+def test_no_scores_of_an_epoch_without_words_of_the_benchmarks(monkeypatch):
+    assert score_report.make_epoch_scorer(["@", "#"], "", pytest.fail)()() == {}
+    monkeypatch.setattr(score_report, "_folder", lambda: None)
+    assert score_report.make_epoch_scorer(["king"], "", pytest.fail) is None
