@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import pathlib
@@ -296,3 +297,30 @@ print(tf.config.threading.get_intra_op_parallelism_threads())
         [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
     ).stdout
     assert printed == "1\n"
+
+
+@pytest.mark.slow
+def test_thirty_models_in_one_process_free_what_they_took():
+    def used():
+        gc.collect()
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6, len(os.listdir("/proc/self/fd"))
+
+    def train(number):
+        small = {"dim": 8, "epochs": 1, "batch_tokens": 256, "seed": number + 1}
+        if number % 3 == 0:
+            lexrow.train_words([["a", "b"]] * 200, **small).most_similar("a")
+        elif number % 3 == 1:
+            lexrow.train_classifier(["good", "bad"] * 50, ["y", "n"] * 50).predict(["good"])
+        else:
+            small |= {"row_tokens": 16, "heldout_share": 0.0}
+            lexrow.train_language_model(["a b"] * 200, **small).next_words("a")
+
+    for number in range(9):
+        train(number)
+    memory, files = used()
+    for number in range(9, 30):
+        train(number)
+    memory_after, files_after = used()
+    assert files_after == files
+    assert memory_after < memory + 60  # a tenth of what TensorFlow takes by itself
