@@ -6,15 +6,22 @@
     words.most_similar("king")
     words = lexrow.load("data/runs/words")
 
-`train_words`, `train_classifier`, `train_recommender` and `train_language_model` train a model, and
-`load` loads a trained one. They return `Words`, `Texts`, `Items` or `Language`; `help` of each says
-what it can. `lexrow.keras` has layers and optimizers for Keras, `lexrow.sklearn` estimators.
+    train_words(corpus)             -> Words: similar words, vectors of texts, files of vectors
+    train_classifier(texts, labels) -> Texts: labels of texts, probabilities, scores
+    train_recommender(pairs)        -> Items: items for users, similar items, new users
+    train_language_model(corpus)    -> Language: perplexity, next words, text
+    load(path)                      -> one of these, from a workdir or a file
+    lexrow.keras, lexrow.sklearn       layers and optimizers for Keras, and estimators
+
+`help(lexrow.train_words)` lists the settings of a task, `help(lexrow.Words)` what its result does.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
+
+from .errors import missing_package
 
 __version__ = "0.1.0"
 # The module of each function and class. It is imported when the name is first used: TensorFlow
@@ -37,9 +44,13 @@ def __getattr__(name: str) -> Any:
     """Return a function or class of this package."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _MODULES[name] in _WITH_TENSORFLOW:  # it would print messages of its C++ code
-        importlib.import_module(".trained", __name__).start_tensorflow()
-    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    try:
+        if _MODULES[name] in _WITH_TENSORFLOW:  # it would print messages of its C++ code
+            importlib.import_module(".trained", __name__).start_tensorflow()
+        return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        error.msg = missing_package(error) or error.msg
+        raise
 
 
 def __dir__() -> list[str]:

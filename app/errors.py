@@ -47,3 +47,11 @@ class DamagedError(RunError):
     A checkpoint for which this is raised is moved aside. So raise it only where a checksum or the
     file's own format shows the damage. A file that the system refuses to read is not damaged.
     """
+
+
+def missing_package(error: ModuleNotFoundError) -> str:
+    """Return the message for a package that is not installed; "" if a module of ours is missing."""
+    if error.name is None or error.name.partition(".")[0] == __package__:
+        return ""
+    remedy = 'pip install "lexrow[train]", which has all that training needs'
+    return f"{error.name} is not installed; {remedy}"

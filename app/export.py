@@ -102,6 +102,8 @@ def define() -> None:
     flags.define("cutoff", 0, text, bounds=(0, MOST_ROWS))
     text = "Whether fasttext_quantized also quantises the rows of labels."
     flags.define("qout", False, text)
+    text = "The most bytes of a file of fasttext_quantized, which keeps as many rows. 0: any."
+    flags.define("bytes", 0, text, bounds=(0, 2**40))
 
 
 if __name__ == "__main__":

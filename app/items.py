@@ -56,9 +56,9 @@ def train_recommender(
 
     Args:
         pairs: An iterable of (user, item), (user, item, rating) or (user, item, rating, time), an
-            array (N, 2 to 4) or a table of pandas or pyarrow with such columns, in this order; or a
-            path or glob of files. Of a table, `user_column`, `item_column`, `rating_column` and
-            `time_column` name other columns.
+            array (N, 2 to 4) or a table of pandas or pyarrow with such columns, in this order; a
+            sparse matrix of scipy (users, items); or a path or glob of files. Of a table,
+            `user_column`, `item_column`, `rating_column` and `time_column` name other columns.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
         item_features: Features of items, by which those without pairs are placed: a mapping from
             an item to a list of values, or to a mapping of columns to values or lists; or a table
@@ -142,6 +142,10 @@ class Items(Result):
         Raises:
             ValueError: The workdir has none.
             RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> Items.load(items.workdir)
+            <Items: 12 items, 24 users>
         """
         with argument_names():
             return cls(run or Run(path))
@@ -163,6 +167,9 @@ class Items(Result):
         Raises:
             ValueError: There is no such format, or a name cannot be written in it.
             RunError: The file cannot be written.
+
+        Example:
+            >>> items.export("vectors_of_items", "vectors")
         """
         path_of_run = self._run.path
         export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
@@ -238,6 +245,10 @@ class Items(Result):
             KeyError: An item is not known; the message names similar ones.
             ValueError: No item is given, an item is both chosen and disliked, or the model
                 predicts ratings.
+
+        Example:
+            >>> len(items.recommend_for([1, 3], k=2))
+            2
         """
         from .tasks.recommend import new_users
 
@@ -282,7 +293,16 @@ class Items(Result):
         self._add("item", features)
 
     def add_users(self, features: Any) -> None:
-        """Add users by their features; see `add_items`."""
+        """Add users by their features; see `add_items`.
+
+        Example:
+            >>> ages = {user: ["old" if user > 9 else "young"] for user in range(20)}
+            >>> pairs = [(u, i) for u in range(20) for i in range(u % 2, 10, 2)]
+            >>> found = train_recommender(pairs, user_features=ages, dim=4, epochs=2)
+            >>> found.add_users({"new": ["old"]})
+            >>> "new" in found.users
+            True
+        """
         self._add("user", features)
 
     def _add(self, kind: str, features: Any) -> None:
@@ -305,6 +325,10 @@ class Items(Result):
 
         Raises:
             KeyError: The item is not known; the message names similar ones.
+
+        Example:
+            >>> len(items.similar_items(1, k=3))
+            3
         """
         row = int(_ids([item], self._item_ids, "item")[0])
         return _nearest(self.item_vectors, self.items, row, k)
@@ -314,6 +338,10 @@ class Items(Result):
 
         Raises:
             KeyError: The user is not known; the message names similar ones.
+
+        Example:
+            >>> len(items.similar_users(1, k=3))
+            3
         """
         row = int(_ids([user], self._user_ids, "user")[0])
         return _nearest(self.user_vectors, self.users, row, k)
@@ -328,6 +356,10 @@ class Items(Result):
 
         Raises:
             ValueError: No pair can be scored.
+
+        Example:
+            >>> items.evaluate([(3, 3)], top="3")["recall@3"]
+            1.0
         """
         from .tasks.recommend import recommend_job
 
@@ -455,6 +487,9 @@ def _write_pairs(file: TextIO, pairs: Any, settings: Mapping[str, Any]) -> dict[
         if missing:
             raise ValueError(f"pairs has no column {missing[0]!r}; it has {names}")
         pairs = table_rows(pairs, [one for one in given if one] or names)
+    elif hasattr(pairs, "tocoo"):  # of scipy
+        matrix = pairs.tocoo()
+        pairs = zip(matrix.row, matrix.col, matrix.data, strict=True)
     elif not isinstance(pairs, Iterable):
         raise ValueError(f"pairs is {type(pairs).__name__}; give a path or pairs")
     rows, width = csv.writer(file), 0

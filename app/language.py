@@ -38,7 +38,7 @@ def train_language_model(
 
     Args:
         corpus: A path or glob of text files, or an iterable of texts or of lists of tokens, which
-            is read once.
+            is read once, before training. If it raises an error, the workdir stays as it is.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
         verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
             prints lines there; False shows nothing.
@@ -102,6 +102,10 @@ class Language(Result):
         Raises:
             ValueError: The workdir has none.
             RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> len(Language.load(model.workdir)) == len(model)
+            True
         """
         with argument_names():
             return cls(run or Run(path))

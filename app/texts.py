@@ -55,7 +55,18 @@ def train_classifier(
         >>> texts.labels
         ['no', 'yes']
     """
-    run = Run(workdir)
+    return _train(Run(workdir), texts, labels, weights, verbose, settings)
+
+
+def _train(
+    run: Run,
+    texts: Any,
+    labels: Iterable[Any] | None,
+    weights: Iterable[float] | None,
+    verbose: bool | None,
+    settings: dict[str, Any],
+) -> Texts:
+    """Train a classifier in a workdir; see `train_classifier`."""
     run.settings("classify", settings)  # refuses a wrong one before anything is read
     if labels is None and weights is not None:
         raise ValueError("weights are given without labels; give labels, or weights in the files")
@@ -97,6 +108,10 @@ class Texts(Result):
         Raises:
             ValueError: The file is no classifier, or the workdir has none.
             RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> Texts.load(texts.workdir)
+            <Texts: 3 labels>
         """
         with argument_names():
             if not os.path.isdir(path):
@@ -109,6 +124,86 @@ class Texts(Result):
             score = classify_model.make_scorer(classifier, config, words, len(labels.tokens))
             return cls(labels.tokens, score, run)
 
+    @classmethod
+    def tune(
+        cls,
+        texts: Any,
+        labels: Iterable[Any] | None = None,
+        seconds: float = 300,
+        bytes: int | None = None,
+        *,
+        heldout: Any = None,
+        weights: Iterable[float] | None = None,
+        workdir: str | os.PathLike[str] | None = None,
+        verbose: bool | None = None,
+        **settings: Any,
+    ) -> Texts:
+        """Search the settings of a classifier, then train it on all texts with the best ones.
+
+        The learning rate, the epochs, the length of n-grams, the number of columns and the loss are
+        searched, but for those that `settings` gives. The search ends before its time if a trial
+        is right for all held-out texts.
+
+        Args:
+            texts: As for `train_classifier`.
+            labels: As for `train_classifier`.
+            seconds: How long to search, in all calls with this workdir, not counting the time to
+                read the texts. The training that follows takes as long as the best trial.
+            bytes: The most bytes of the file that `export(path, "fasttext_quantized",
+                bytes=bytes)` will write. None: any.
+            heldout: A list of texts and a list of their labels to score on, which are not
+                trained on; or files, if `texts` names files. None: a share of the texts.
+            weights: As for `train_classifier`.
+            workdir: The folder of the run, where a search that was stopped goes on. None: a
+                temporary one.
+            verbose: As for `train_classifier`. True prints a line for each trial, too.
+            settings: The settings of `train_classifier`. `tune="dim,epochs"` searches these two,
+                from given values, too.
+
+        Raises:
+            ValueError: A setting is not possible, texts and labels cannot be used, or no file has
+                so few bytes.
+            RunError: There was no time for a trial, or training failed.
+            KeyboardInterrupt: Ctrl-C stopped it, and the trials are kept.
+
+        Example:
+            >>> given, labels = ["good", "bad"] * 50, ["yes", "no"] * 50
+            >>> found = Texts.tune(given, labels, seconds=60)
+            >>> found.trials[0]["score"]
+            1.0
+        """
+        if seconds <= 0:
+            raise ValueError(f"seconds={seconds}: give a time to search, such as 300")
+        if bytes is not None and bytes <= 0:
+            raise ValueError(f"bytes={bytes}: give a size of the file, such as 2_000_000")
+        if given := sorted(settings.keys() & {"tune_seconds", "tune_bytes"}):
+            raise ValueError(f"{given[0]}: give seconds and bytes instead")
+        run = Run(workdir)
+        settings = {**settings, "tune_seconds": seconds, "tune_bytes": bytes or 0}
+        if heldout is not None and labels is not None:
+            try:
+                heldout_texts, heldout_labels = heldout
+            except ValueError:
+                raise ValueError(
+                    "heldout: give a tuple of a list of texts and of one of labels"
+                ) from None
+            columns = {"text": heldout_texts, "label": heldout_labels}
+            columns |= {} if weights is None else {"weight": [1.0 for _ in heldout_texts]}
+            heldout = _write_labelled(run, columns, "heldout.csv")
+        if heldout is not None:
+            settings["heldout"] = heldout
+        return _train(run, texts, labels, weights, verbose, settings)
+
+    @property
+    def trials(self) -> list[dict[str, Any]]:
+        """The trials of `tune`, in order: settings, `score` (None if unfinished) and `seconds`."""
+        from .tasks.classify import tuning
+
+        found = tuning.read_trials(self._run.workdir) if self._run else []
+        return [
+            {**trial.settings, "score": trial.score, "seconds": trial.seconds} for trial in found
+        ]
+
     def predict_proba(self, texts: str | Iterable[str]) -> np.ndarray:
         """Return the probability of each label for each text, (N, C) float32, as `labels`.
 
@@ -117,19 +212,26 @@ class Texts(Result):
 
         Raises:
             ValueError: An item is not a text.
+
+        Example:
+            >>> texts.predict_proba(["good", "bad"]).shape
+            (2, 3)
         """
         given = _as_bytes([texts] if isinstance(texts, str) else texts)
         empty = np.zeros((0, len(self.labels)), np.float32)
         chances_NC = np.concatenate([empty, *self._score(given)])
         return chances_NC[0] if isinstance(texts, str) else chances_NC
 
-    def predict(self, texts: str | Iterable[str], k: int | None = None) -> Any:
+    def predict(
+        self, texts: str | Iterable[str], k: int | None = None, threshold: float = 0.0
+    ) -> Any:
         """Return the most probable label of each text.
 
         Args:
             texts: Texts; for a single one, a single result is returned.
             k: How many labels to return for a text, each with its probability, most probable
-                first. None: the label alone.
+                first. None: the label alone, or with a threshold any number of labels.
+            threshold: The least probability of a label that is returned.
 
         Raises:
             ValueError: An item is not a text, or k is below 1.
@@ -137,24 +239,36 @@ class Texts(Result):
         Example:
             >>> texts.predict(["a good film"])
             ['yes']
+            >>> [label for label, _ in texts.predict("good", threshold=0.5)]
+            ['yes']
         """
         if k is not None and k < 1:
             raise ValueError(f"k={k}: ask for at least one label")
         chances_NC = np.atleast_2d(self.predict_proba(texts))
-        order_NK = np.argsort(-chances_NC, axis=1, kind="stable")[:, : k or 1]
+        most = k or (len(self.labels) if threshold else 1)
+        order_NK = np.argsort(-chances_NC, axis=1, kind="stable")[:, :most]
         found: list[Any] = [
-            [(self.labels[label], float(chances_C[label])) for label in order_K]
+            [
+                (self.labels[label], float(chances_C[label]))
+                for label in order_K
+                if chances_C[label] >= threshold
+            ]
             for chances_C, order_K in zip(chances_NC, order_NK.tolist(), strict=True)
         ]
-        if k is None:
+        if k is None and not threshold:
             found = [pairs[0][0] for pairs in found]
         return found[0] if isinstance(texts, str) else found
 
-    def evaluate(self, texts: Iterable[str], labels: Iterable[Any]) -> dict[str, Any]:
+    def evaluate(
+        self, texts: Any, labels: Iterable[Any] | None = None, **columns: str
+    ) -> dict[str, Any]:
         """Return the scores of texts with known labels.
 
         Args:
+            texts: An iterable of texts; or a path or glob of labelled files, without `labels`.
             labels: The label of each text, or a list of its labels.
+            columns: `text_column` and `label_column` of files, if they differ from those of the
+                training files.
 
         Returns:
             `accuracy` (or, if a text has several labels, `precision_at_1`, `recall_at_1` and
@@ -162,11 +276,17 @@ class Texts(Result):
             `labels`, `confusion` (C + 1, C + 1): texts by actual and by most probable label, the
             last for labels that are not known, and `calibration_error`: how far the probability
             of the most probable label is from the share that is right, in ten bins of probability
-            (Guo et al. 2017, equation 3).
+            (Guo et al. 2017, equation 3). Scores of files have neither of the last two.
 
         Raises:
-            ValueError: There are not as many labels as texts.
+            ValueError: There are not as many labels as texts, or a file cannot be used.
+
+        Example:
+            >>> texts.evaluate(["good", "bad"], ["yes", "no"])["accuracy"]
+            1.0
         """
+        if labels is None:
+            return self._evaluate_files(texts, columns)
         texts, wanted = list(texts), [_listed(label) for label in labels]
         if len(texts) != len(wanted):
             raise ValueError(f"{len(texts)} texts and {len(wanted)} labels; give as many of both")
@@ -190,6 +310,18 @@ class Texts(Result):
             "calibration_error": _calibration_error(chances_NC.max(axis=1), np.array(right_N)),
         }
 
+    def _evaluate_files(self, files: Any, columns: dict[str, str]) -> dict[str, Any]:
+        """Return the scores of labelled files."""
+        if not isinstance(files, str | os.PathLike):
+            raise ValueError("labels are missing; give a label for each text, or a path")
+        if self._run is None:
+            raise ValueError("this is a file of fastText; give texts and their labels")
+        from .tasks.classify import classify_job
+
+        with argument_names():
+            config = self._run.config_with(**columns)
+            return classify_job.evaluate(config, self._run.workdir, os.fspath(files))[1]
+
     def export(
         self, path: str | os.PathLike[str], format: str = "fasttext", **options: Any
     ) -> None:
@@ -203,6 +335,9 @@ class Texts(Result):
         Raises:
             ValueError: There is no such format, or a name cannot be written in it.
             RunError: The file cannot be written.
+
+        Example:
+            >>> texts.export("texts.bin", "fasttext")
         """
         if self._run is None:
             raise ValueError("this is a file of fastText; copy it, or train a classifier")
@@ -239,17 +374,20 @@ def _load_fasttext(path: str) -> tuple[list[str], Callable[[list[bytes]], Iterat
     return labels, score
 
 
-def _write_labelled(run: Run, columns: dict[str, Iterable[Any]]) -> str:
+def _write_labelled(
+    run: Run, columns: dict[str, Iterable[Any]], file_name: str = "texts.csv"
+) -> str:
     """Write texts, their labels, and weights if there are any, to a file; return its path.
 
     Args:
         run: The file is in its workdir.
         columns: The texts under `text`, the labels under `label`, the weights under `weight`.
+        file_name: The name of the file.
     """
     texts = columns["text"]
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"texts is {type(texts).__name__}; give a list of texts beside labels")
-    path, missing, count = run.path / "texts.csv", object(), -1
+    path, missing, count = run.path / file_name, object(), -1
     with run.writing(path.name) as file:
         rows = csv.writer(file)
         rows.writerow(columns)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
-from .errors import StoppedError, UsageError
+from .errors import StoppedError, UsageError, missing_package
 from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values, flagfiles
 from .settings.checks import combine, typed_values
@@ -108,10 +108,8 @@ class Run:
 
     def config_of(self, task: str) -> Any:
         """Return the settings of the run; raise ValueError if it is not of a task."""
-        found = read_settings(self.path).get("task")
-        if found != task:
-            other = f", but one of task={found}" if found else ""
-            raise ValueError(f"{self.path}: no run of task={task} there{other}; name another")
+        with argument_names():
+            startup.check_task(self.path, read_settings(self.path), task)
         return self.config
 
     @property
@@ -217,13 +215,20 @@ class Run:
         is_own = Path(corpus).parent == self.path
         with argument_names(names if is_own else {}), console.progress(verbose):
             start_tensorflow()
+            from .system import devices
             from .training.run import train_and_evaluate
+
+            if settings.get("intra_op_threads"):  # of the whole process, so only on request
+                devices.use_machine(config.run)
 
             try:
                 train_and_evaluate(config, self.path, is_quiet=True)
             except StoppedError:
                 _KEPT.append(self)
-                kept = f"what was trained is kept: lexrow.load({str(self.path)!r})"
+                path, is_begun = str(self.path), self.workdir.flags.exists()
+                kept = f"what was trained is kept: lexrow.load({path!r})"
+                if not is_begun:
+                    kept = f"the search is kept; the same call with workdir={path!r} goes on"
                 raise KeyboardInterrupt(kept) from None
 
 
@@ -279,6 +284,10 @@ class Result:
         Raises:
             ValueError: The run has no metrics, as that of a file of another library.
             ImportError: matplotlib is not installed.
+
+        Example:
+            >>> words = train_words([["a", "b", "c"]] * 100, dim=4, epochs=1)
+            >>> words.report().savefig("run.png")
         """
         from .tasks.pictures import report
 
@@ -345,12 +354,13 @@ def table_rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], **options: Any) -> Any:
     """Load what a workdir or a file of vectors holds.
 
     Args:
-        path: The workdir of a run, a file of word vectors (word2vec, GloVe, fastText), or a
-            classifier of fastText.
+        path: The workdir of a run, a file of word vectors (word2vec, GloVe, fastText, or one of
+            `Words.export`), or a classifier of fastText.
+        options: Of `Words.load` for word vectors: `limit`, `dtype` and `tokenizer`.
 
     Returns:
         `Words`, `Texts`, `Items` or `Language`.
@@ -359,6 +369,11 @@ def load(path: str | os.PathLike[str]) -> Any:
         FileNotFoundError: There is no such file or folder.
         ValueError: The file is of no such kind, or the workdir has no run.
         RunError: The workdir has no checkpoint that can be read.
+
+    Example:
+        >>> words.export("vectors.bin", "word2vec_binary")
+        >>> load("vectors.bin")
+        <Words: 5 words, 3 columns>
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"{os.fspath(path)}: no such file or folder; check the path")
@@ -367,7 +382,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         kind = read_settings(path).get("task", "words")
     else:
         kind = "classify" if model_file.is_classifier(path) else "words"
-    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path)
+    if kind != "words" and options:
+        raise ValueError(f"{min(options)} is for word vectors, and {path} has none; leave it out")
+    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path, **options)
 
 
 def _line(item: Any, is_tokens: bool, name: str) -> str:
@@ -423,16 +440,24 @@ def export(
 def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
     """Raise each UsageError of the context with the names of arguments instead of flags.
 
+    That a package is missing gets its remedy.
+
     Args:
         names: Further texts to replace in the message, after `--` is removed from flags.
     """
     try:
         yield
     except UsageError as error:
-        text = re.sub(r"--(?:no(?=[a-z_]+[;,:]))?(?=[a-z])", "", str(error))
+        # Not in commands, which are in backticks.
+        flag = r"(`[^`]*`)|--(?:no(?=[a-z_]+[;,:]))?(?=[a-z])"
+        text = re.sub(flag, lambda found: found[1] or "", str(error))
         for name, argument in (names or {}).items():
             text = text.replace(name, argument)
         if isinstance(error, MissingError):
             raise FileNotFoundError(text) from error
         error.args = (text,)
+        raise
+    except ModuleNotFoundError as error:
+        if message := missing_package(error):
+            error.msg = message
         raise

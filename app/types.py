@@ -6,7 +6,7 @@ A name ends with its shape: `rows_UD` is a tensor of shape (U, D). The letters a
     T  centres of a row            D  columns of a table
     L  tokens of a row, T + 2 W    C  classes of words
     W  window                      P  pairs of a vector and a word
-    G  groups of centres           S  steps of a call
+    G  groups of vectors           S  steps of a call
     K  shared negative samples     M, N  any other numbers
     U  unique ids
 """

@@ -44,7 +44,7 @@ def train_words(
 
     Args:
         corpus: A path or glob of text files, or an iterable of texts or of lists of tokens, which
-            is read once.
+            is read once, before training. If it raises an error, the workdir stays as it is.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
         verbose: None shows a bar on a terminal and in a notebook, and nothing elsewhere; True
             prints lines there; False shows nothing.
@@ -75,7 +75,7 @@ class Words(Result):
 
     Attributes:
         tokens: The V words.
-        vectors: Their vectors, (V, D) float32.
+        vectors: Their vectors, (V, D) float32, or float16 if they were loaded so.
         counts: Occurrences in the training text, (V,) int64; None if they are not known.
     """
 
@@ -91,26 +91,45 @@ class Words(Result):
         path: str | os.PathLike[str],
         run: Run | None = None,
         tokenizer: str = "whitespace",
+        limit: int = 0,
+        dtype: str = "float32",
     ) -> Words:
-        """Load the words of a workdir, or of a file of word2vec, GloVe or fastText.
+        """Load the words of a workdir, or of a file of word2vec, GloVe, fastText or an export.
 
         Args:
             path: The workdir or the file.
             run: The run of the workdir, if it is open already.
             tokenizer: How texts are split for the vectors of a file: `whitespace` or `unicode`.
+            limit: Load only so many words, the most frequent (the first of a file); 0 loads all.
+            dtype: `float16` keeps the vectors in half the memory; they are computed with in
+                float32, some thousand at a time.
 
         Raises:
-            ValueError: The file cannot be read, or the workdir has no run.
+            ValueError: The file cannot be read, the workdir has no run, or there is no such dtype.
             RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> words.export("vectors.bin", "word2vec_binary")
+            >>> Words.load("vectors.bin")
+            <Words: 5 words, 3 columns>
         """
+        if limit < 0:
+            raise ValueError(f"limit={limit}: give a number of words, or 0 for all")
+        if dtype not in ("float32", "float16"):
+            raise ValueError(f"dtype={dtype!r}: give float32 or float16")
         with argument_names():
             if not os.path.isdir(path):
-                return cls(vector_files.read(os.fspath(path)), tokenizer=tokenizer)
+                return cls(vector_files.read(os.fspath(path), limit, dtype), tokenizer=tokenizer)
             from .tasks import trained_vectors
 
             found, run = trained_vectors.load(os.fspath(path)), run or Run(path)
             if run.config.run.task == "recommend":
                 raise UsageError(f"{path}: a recommender, which has no words; name another run")
+            part = slice(limit or None)
+            counts = None if found.counts is None else found.counts[part]
+            # A copy, so that the memory of the others is free.
+            matrix = found.matrix[part].astype(dtype, copy=bool(limit))
+            found = found._replace(tokens=found.tokens[part], matrix=matrix, counts=counts)
             return cls(found, run)
 
     def __len__(self) -> int:
@@ -206,6 +225,22 @@ class Words(Result):
         units_2D = self._units([first, second])
         return float(units_2D[0] @ units_2D[1])
 
+    def doesnt_match(self, words: Sequence[str]) -> str:
+        """Return the word that is farthest from the mean of some words, by cosine.
+
+        Raises:
+            KeyError: A word has no vector; the message names similar words.
+            ValueError: No word is given.
+
+        Example:
+            >>> words.doesnt_match(["king", "man", "queen"])
+            'queen'
+        """
+        if not len(words):
+            raise ValueError("no word is given; give at least one")
+        units_ND = self._units(words)
+        return words[int((units_ND @ units_ND.mean(axis=0)).argmin())]
+
     def evaluate(
         self,
         benchmarks: Sequence[str] | None = None,
@@ -224,6 +259,10 @@ class Words(Result):
 
         Raises:
             ValueError: There is no such benchmark, or a file cannot be read.
+
+        Example:
+            >>> words.evaluate([], pairs=["pairs.tsv"])["pairs.tsv"].value
+            1.0
         """
         with argument_names():
             scores = score_report.run(self._all, benchmarks, pairs, analogies, restrict=restrict_to)
@@ -251,6 +290,10 @@ class Words(Result):
 
         Raises:
             ValueError: Weights need counts of words, which are not known.
+
+        Example:
+            >>> words.encode(["king queen", "man"]).shape
+            (2, 3)
         """
         given = [texts] if isinstance(texts, str) else list(texts)
         if sif and self.counts is None:
@@ -283,11 +326,20 @@ class Words(Result):
         Raises:
             ValueError: There is no such format, or a word cannot be written in it.
             RunError: The file cannot be written.
+
+        Example:
+            >>> words.export("vectors.bin", "word2vec_binary")
         """
-        export(path, format, lambda: self._all, self._run, options)
+        matrix = self.vectors.astype(np.float32, copy=False)
+        export(path, format, lambda: self._all._replace(matrix=matrix), self._run, options)
 
     def to_gensim(self) -> KeyedVectors:
-        """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words."""
+        """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words.
+
+        Example:
+            >>> words.to_gensim().most_similar("king", topn=1)[0][0]
+            'man'
+        """
         from gensim.models import KeyedVectors
 
         keyed = KeyedVectors(self.vectors.shape[1])
@@ -297,7 +349,12 @@ class Words(Result):
         return keyed
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the vectors as a table of pandas, whose index are the words."""
+        """Return the vectors as a table of pandas, whose index are the words.
+
+        Example:
+            >>> words.to_pandas().shape
+            (5, 3)
+        """
         import pandas as pd
 
         return pd.DataFrame(self.vectors, index=pd.Index(self.tokens, name="token"))
@@ -341,6 +398,11 @@ class Words(Result):
             ValueError: These are vectors of a file, the run was stopped before its end, or a
                 setting is not possible.
             RunError: Training failed.
+
+        Example:
+            >>> words = train_words([["a", "b", "c"]] * 100, dim=4, epochs=1)
+            >>> "d" in words.train([["c", "d"]] * 100)
+            True
         """
         if self._run is None:
             raise ValueError("these are vectors of a file; train words with train_words first")
@@ -395,7 +457,7 @@ class Words(Result):
         rows = self._rows(words)
         unseen = [word for word, row in zip(words, rows, strict=True) if row is None]
         self._check(unseen)
-        vectors_ND = self.vectors[[row or 0 for row in rows]]
+        vectors_ND = self.vectors[[row or 0 for row in rows]].astype(np.float32, copy=False)
         if unseen:
             from .text.subwords import compose_unseen  # it imports TensorFlow
 

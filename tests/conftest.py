@@ -4,9 +4,8 @@ On a GPU the order of sums changes from run to run, and Keras compiles by XLA by
 that compare bits, or ask for errors, hold on the CPU. CUDA_VISIBLE_DEVICES=0 runs them on a GPU.
 """
 
-from __future__ import annotations
-
 import os
+import resource
 import signal
 
 import pytest
@@ -28,6 +27,25 @@ for _name in ("ARGS", "CASE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "WOR
 # A shell has what it starts in the background ignore Ctrl-C; some tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def on_the_cpu():
+    """Where float32 products are float32 (a GPU may round them), and results the same bits."""
+    import tensorflow as tf  # only where a test asks: it takes seconds
+
+    with tf.device("CPU:0"):
+        yield
+
+
+@pytest.fixture
+def limited():
+    """Return a function that forbids this process files of more bytes, as a full disk does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, before)
 
 
 def pytest_collection_modifyitems(items):

@@ -1,7 +1,5 @@
 """Models that fastText itself trains, and what it answers with them."""
 
-from __future__ import annotations
-
 import pathlib
 import random
 

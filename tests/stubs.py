@@ -1,7 +1,5 @@
 """Write the signatures of `lexrow` for editors: python -m tests.stubs > app/__init__.pyi"""
 
-from __future__ import annotations
-
 import inspect
 
 import app

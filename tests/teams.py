@@ -1,7 +1,5 @@
 """Threads that call a function together, as the processes of a team do."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

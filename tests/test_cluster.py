@@ -1,7 +1,5 @@
 """lexrow cluster as the one that starts, watches and ends the processes of a run, by stand-ins."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

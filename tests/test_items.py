@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 import app as lexrow
 from app import items as module
 from app.items import Items
+from tests import examples
 
 FAST = {"dim": 8, "epochs": 3, "min_count": 1, "heldout_share": 0.0}
 # Even users choose even items, odd users odd ones, each but one of them.
@@ -25,10 +25,10 @@ def trained(tmp_path_factory) -> Items:
     return lexrow.train_recommender(PAIRS, workdir=path, **FAST)
 
 
-def test_examples(trained):
-    examples = {"train_recommender": lexrow.train_recommender, "items": trained}
-    for test in doctest.DocTestFinder().find(module, globs=examples):
-        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+def test_examples(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"train_recommender": lexrow.train_recommender, "items": trained}
+    examples.run(module, names)
 
 
 def test_recommending(trained):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import math
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 import app as lexrow
 from app import language as module
 from app.language import Language
+from tests import examples
 
 FAST = {"dim": 8, "epochs": 6, "heldout_share": 0.0, "learning_rate": 0.05}
 FAST |= {"batch_tokens": 256, "row_tokens": 16}
@@ -27,9 +27,8 @@ def trained(tmp_path_factory) -> Language:
 
 def test_examples(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    examples = {"train_language_model": lexrow.train_language_model, "model": trained}
-    for test in doctest.DocTestFinder().find(module, globs=examples):
-        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+    names = {"train_language_model": lexrow.train_language_model, "model": trained}
+    examples.run(module, names)
 
 
 def test_probabilities_are_those_of_next_words(trained):

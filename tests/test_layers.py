@@ -1,7 +1,5 @@
 """Imports run strictly downward, and importing a module does nothing but define."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The console command `lexrow`."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """How lexrow predict reads: line by line as they come, whatever the bytes."""
 
-from __future__ import annotations
-
 import io
 import os
 import types

@@ -1,7 +1,5 @@
 """Every command of README.md and of the guides runs, in its order, in a copy of the repository."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

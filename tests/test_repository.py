@@ -1,7 +1,5 @@
 """House rules that no linter checks: what lies where, and what never gets in."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

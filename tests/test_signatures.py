@@ -1,7 +1,5 @@
 """`help` and editors show the arguments of each public class and function, as of Keras'."""
 
-from __future__ import annotations
-
 import inspect
 import pathlib
 import re

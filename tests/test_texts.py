@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import pickle
 
 import numpy as np
@@ -10,7 +9,10 @@ import pytest
 
 import app as lexrow
 from app import texts as module
+from app.errors import StoppedError
+from app.tasks.classify import tuning
 from app.texts import Texts
+from tests import examples
 
 FAST = {"dim": 4, "epochs": 8, "learning_rate": 0.5, "seed": 1}
 
@@ -22,10 +24,10 @@ def trained(tmp_path_factory) -> Texts:
     return lexrow.train_classifier(given, ["yes", "no", "so"] * 60, workdir=path, **FAST)
 
 
-def test_examples(trained):
-    examples = {"train_classifier": lexrow.train_classifier, "texts": trained}
-    for test in doctest.DocTestFinder().find(module, globs=examples):
-        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+def test_examples(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"train_classifier": lexrow.train_classifier, "texts": trained}
+    examples.run(module, names)
 
 
 def test_predicting(trained):
@@ -148,3 +150,43 @@ def test_exports(trained, tmp_path):
     with pytest.raises(ValueError, match="this is a file of fastText"):
         again.export(tmp_path / "third")
     assert not (tmp_path / "other").exists()
+
+
+def test_tuning(tmp_path):
+    given = ["a good film", "a bad film", "a plain film"] * 40
+    labels = ["yes", "no", "so"] * 40
+    path, heldout = tmp_path / "run", (["good", "bad", "?"], ["yes", "no", "so"])
+    found = Texts.tune(given, labels, 90, workdir=path, heldout=heldout, tune="loss", **FAST)
+    assert [trial["loss"] for trial in found.trials] == ["softmax", "one_vs_all"]
+    assert all(0 < trial["score"] < 1 and trial["seconds"] > 0 for trial in found.trials)
+    assert found.predict(["good", "plain"]) == ["yes", "so"]
+    again = Texts.tune(given, labels, 90, workdir=path, heldout=heldout, tune="loss", **FAST)
+    assert again.trials == found.trials == lexrow.load(path).trials
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"seconds": 0}, "seconds=0: give a time to search"),
+        ({"bytes": -1}, "bytes=-1: give a size of the file"),
+        ({"tune_seconds": 5}, "tune_seconds: give seconds and bytes instead"),
+        ({"labels": ["x"]}, "labels has only 1 items"),
+        ({"labels": ["x", "x"]}, "every text to train on has the label 'x'"),
+        ({"heldout": ["a text"]}, "heldout: give a tuple of a list of texts and of one of labels"),
+        ({"heldout": (["a"], ["x", "y"])}, "texts has only 1 items"),
+        ({"tune": "rate"}, "tune=rate: not one of learning_rate"),
+    ],
+)
+def test_bad_tuning(values, message):
+    with pytest.raises(ValueError, match=message):
+        Texts.tune(**{"texts": ["a", "b"], "labels": ["x", "y"], "heldout_share": 0.5, **values})
+
+
+def test_an_interrupted_search(tmp_path, monkeypatch):
+    def stop(*_):
+        """Stop as a search does after Ctrl-C."""
+        raise StoppedError("stopped as asked")
+
+    monkeypatch.setattr(tuning, "_search", stop)
+    with pytest.raises(KeyboardInterrupt, match="the search is kept; the same call with workdir="):
+        Texts.tune(["a", "b"], ["x", "y"], workdir=tmp_path / "run")

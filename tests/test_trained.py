@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import pathlib
 import pydoc
+import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +17,12 @@ import pytest
 
 import app as lexrow
 from app.checkpoints.workdir import Workdir, write_flags
+from app.errors import RunError, UsageError
 from app.settings import TableConfig
+from app.tasks import trained_vectors
 from app.trained import Run
 from tests import stubs
+from tests.tasks.test_trained_vectors import trained as train_two_words
 
 
 def given(tmp_path, texts):
@@ -150,6 +156,17 @@ def test_a_temporary_workdir_goes_with_its_result():
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("name", ["train_words", "train_classifier", "load"])
+def test_a_package_that_is_not_installed_has_its_remedy(name):
+    absent = "import sys; sys.modules.update(tensorflow_text=None, tqdm=None, absl=None)"
+    program = f"{absent}; import app; app.{name}(['a b'])"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    last = ended.stderr.splitlines()[-1]
+    assert ended.returncode == 1
+    assert last.startswith("ModuleNotFoundError: ")
+    assert 'is not installed; pip install "lexrow[train]", which has all that' in last
+
+
 def test_editors_see_the_same_signatures():
     written = pathlib.Path(lexrow.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     assert written == stubs.text(), "python -m tests.stubs > app/__init__.pyi"
@@ -228,3 +245,82 @@ print(words.train(["a new b"] * 9).tokens[2:])
         *(f"training in IT was stopped; {go_on}", "['new']"),
     ]
     assert not list(tmp_path.glob("lexrow-*"))  # it goes at the end of the process
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[::97] = bytes(255 - byte for byte in content[::97])
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "empty": lambda folder: shutil.rmtree(folder),
+    "flags cut": lambda folder: os.truncate(folder / "flags.cfg", 9),
+    "no flags": lambda folder: os.remove(folder / "flags.cfg"),
+    "no words": lambda folder: os.remove(folder / "vocab.tsv"),
+    "no checkpoint": lambda folder: shutil.rmtree(folder / "checkpoints"),
+    "checkpoint": lambda folder: flip(next(folder.glob("checkpoints/*/tables.data*"))),
+    "index": lambda folder: flip(next(folder.glob("checkpoints/*/tables.index"))),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_workdir_is_reported_as_in_the_shell(tmp_path, damage):
+    folder = tmp_path / "run"
+    train_two_words(folder, 1)
+    damage(folder)
+    folder.mkdir(exist_ok=True)
+    with pytest.raises((UsageError, RunError)) as by_shell:
+        trained_vectors.load(folder)
+    with pytest.raises(type(by_shell.value)) as by_python:
+        lexrow.load(folder)
+    shown = re.sub("--(?=workdir)", "", str(by_shell.value))
+    assert str(by_python.value) == shown and "\n" not in shown and str(folder) in shown
+
+
+@pytest.mark.parametrize("kind", [lexrow.Texts, lexrow.Items, lexrow.Language])
+def test_a_workdir_of_another_task_is_reported_as_in_the_shell(tmp_path, kind):
+    write_flags(tmp_path / "flags.cfg", {"task": "words"})
+    message = f"^workdir={tmp_path}: no run of task=[a-z_]+ there, but one of task=words; give "
+    with pytest.raises(ValueError, match=message + "another workdir, or train one with `lexrow t"):
+        kind.load(tmp_path)
+
+
+def test_threads_of_operations_are_set_on_request():
+    code = """
+import app as lexrow
+lexrow.train_words([["a", "b"]] * 99, dim=4, epochs=1, batch_tokens=256, intra_op_threads=1)
+import tensorflow as tf
+print(tf.config.threading.get_intra_op_parallelism_threads())
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    assert printed == "1\n"
+
+
+@pytest.mark.slow
+def test_thirty_models_in_one_process_free_what_they_took():
+    def used():
+        gc.collect()
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6, len(os.listdir("/proc/self/fd"))
+
+    def train(number):
+        small = {"dim": 8, "epochs": 1, "batch_tokens": 256, "seed": number + 1}
+        if number % 3 == 0:
+            lexrow.train_words([["a", "b"]] * 200, **small).most_similar("a")
+        elif number % 3 == 1:
+            lexrow.train_classifier(["good", "bad"] * 50, ["y", "n"] * 50).predict(["good"])
+        else:
+            small |= {"row_tokens": 16, "heldout_share": 0.0}
+            lexrow.train_language_model(["a b"] * 200, **small).next_words("a")
+
+    for number in range(9):
+        train(number)
+    memory, files = used()
+    for number in range(9, 30):
+        train(number)
+    memory_after, files_after = used()
+    assert files_after == files
+    assert memory_after < memory + 60  # a tenth of what TensorFlow takes by itself

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import itertools
 import pickle
 import subprocess
@@ -12,9 +11,11 @@ import numpy as np
 import pytest
 
 import app as lexrow
+from app import trained as trained_module
 from app import words as module
 from app.types import NgramRule, NgramVectors, WordVectors
 from app.words import Words
+from tests import examples
 
 ROYAL = {
     "king": [1.0, 1.0, 0.1],
@@ -39,11 +40,12 @@ def trained(tmp_path_factory) -> Words:
     return lexrow.train_words(lists, workdir=path, dim=8, epochs=3, batch_tokens=256)
 
 
-def test_examples(royal):
-    examples = {"words": royal, "train_words": lexrow.train_words}
-    finder = doctest.DocTestFinder()
-    for test in finder.find(module, globs=examples):
-        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+def test_examples(royal, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pairs.tsv").write_text("king\tman\t9\nking\twoman\t1\n")
+    names = {"words": royal, "train_words": lexrow.train_words}
+    examples.run(module, names)
+    examples.run(trained_module, names)
 
 
 def test_looking_up(royal):
@@ -207,3 +209,61 @@ runpy.run_module("app.neighbors", run_name="__main__")
         assert [word for word, _ in found] == [word for word, _ in expected]
         np.testing.assert_allclose([c for _, c in found], [c for _, c in expected], rtol=1e-6)
     assert printed[1] == "b"
+
+
+FILES = {
+    "word2vec": "v.vec",
+    "word2vec_binary": "v.bin",
+    "fasttext": "v.bin",
+    "safetensors": "v.safetensors",
+    "parquet": "v.parquet",
+}
+
+
+@pytest.mark.parametrize("format", FILES)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_is_exported_is_loaded_whole_and_in_part(royal, tmp_path, format, dtype):
+    path = tmp_path / FILES[format]
+    royal.export(path, format)
+    whole = lexrow.load(path, dtype=dtype)
+    assert whole.tokens == royal.tokens and whole.vectors.dtype == dtype
+    np.testing.assert_array_equal(whole.vectors, royal.vectors.astype(dtype))
+    if not format.startswith("word2vec"):
+        np.testing.assert_array_equal(whole.counts, royal.counts)
+    part = lexrow.load(path, limit=2, dtype=dtype)
+    assert part.tokens == royal.tokens[:2] and len(part.vectors) == 2
+    assert part["king"].dtype == np.float32
+    similar = whole.most_similar("king", topn=3)
+    expected = royal.most_similar("king", topn=3)
+    assert [word for word, _ in similar] == [word for word, _ in expected]
+    np.testing.assert_allclose([c for _, c in similar], [c for _, c in expected], atol=2e-3)
+    whole.export(tmp_path / "again.vec")  # half floats as float32
+    again = lexrow.load(tmp_path / "again.vec").vectors
+    np.testing.assert_array_equal(again, whole.vectors.astype(np.float32))
+
+
+def test_a_part_of_a_workdir_is_loaded(trained):
+    part = lexrow.load(trained.workdir, limit=2, dtype="float16")
+    assert part.tokens == trained.tokens[:2] and part.vectors.base is None
+    np.testing.assert_array_equal(part.vectors, trained.vectors[:2].astype(np.float16))
+    np.testing.assert_array_equal(part.counts, trained.counts[:2])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"limit": -1}, "^limit=-1: give"), ({"dtype": "int8"}, "^dtype='int8': give float32")],
+)
+def test_parts_that_cannot_be_loaded(trained, options, message):
+    with pytest.raises(ValueError, match=message):
+        lexrow.load(trained.workdir, **options)
+
+
+@pytest.mark.parametrize("name", ["v.safetensors", "v.parquet"])
+def test_a_damaged_export(royal, tmp_path, name):
+    path = tmp_path / name
+    royal.export(path, name[2:])
+    whole = path.read_bytes()
+    for content in (b"", b"word 1 2\n", whole[: len(whole) // 2], whole[: len(whole) - 9]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"^{path}: .*; copy it again, or give a file of"):
+            lexrow.load(path)

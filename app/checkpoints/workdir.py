@@ -50,10 +50,11 @@ class Workdir:
         self.best = self.path / "best"
         self.owner = self.path / "owner.json"
         self.metrics = self.path / "metrics.jsonl"
+        self.trials = self.path / "trials.jsonl"
         # TensorBoard names a run by its folder. Earlier versions wrote to the folder above.
         self.tensorboard = self.path / "tensorboard" / self.path.resolve().name
         # What a Python program gave, in the files that a run reads.
-        given = ("texts.txt", "texts.csv", "pairs.csv", "users.jsonl", "items.jsonl")
+        given = ("texts.txt", "texts.csv", "heldout.csv", "pairs.csv", "users.jsonl", "items.jsonl")
         self.given = tuple(self.path / name for name in given)
         self.cache = self.path / "cache"
 
@@ -149,7 +150,7 @@ class Workdir:
         texts = (self.vocabulary, self.phrases, self.labels, self.ngrams)
         names = (*texts, self.users, self.items, self.known)
         features = (self.user_features, self.item_features, self.features)
-        others = (self.corpus, self.owner, self.metrics, *self.given)
+        others = (self.corpus, self.owner, self.metrics, self.trials, *self.given)
         return (self.flags, *names, *features, *others)
 
     def _folders(self) -> tuple[Path, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 from absl import flags, logging
 
 from ..checkpoints import workdir
-from ..errors import RunError, StoppedError, UsageError
+from ..errors import RunError, StoppedError, UsageError, missing_package
 from ..settings import Config, checks, flag_values, flagfiles, setting
 from ..settings.foreign_names import GONE, meant
 from ..system.files import remedy
@@ -228,10 +228,10 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     except KeyboardInterrupt:
         _end("interrupted", StoppedError.exit_code)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == __name__.partition(".")[0]:
+        message = missing_package(error)
+        if not message:
             raise
-        remedy = 'pip install "lexrow[train]", which has all that the commands need'
-        _end(f"{error.name} is not installed; {remedy}", UsageError.exit_code)
+        _end(message, UsageError.exit_code)
     except _memory_errors() as error:
         _end(_without_memory(error), 1)
 

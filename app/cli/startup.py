@@ -99,6 +99,16 @@ def _refuse_import(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
+def check_task(path: str | os.PathLike[str], stored: dict[str, Any], task: str) -> None:
+    """Raise UsageError if a workdir has no run of a task; see `start_run`."""
+    if stored.get("task") != task:
+        other = f", but one of --task={stored['task']}" if "task" in stored else ""
+        raise UsageError(
+            f"--workdir={path}: no run of --task={task} there{other}; give another workdir, or "
+            f"train one with `lexrow train --task={task}`"
+        )
+
+
 def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Any, workdir.Workdir]:
     """Start TensorFlow as the run of a workdir does; return its configuration and the workdir.
 
@@ -113,12 +123,8 @@ def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Any, w
         UsageError: The workdir has no run of the task, or the --device of the run is not a device
             of this machine.
     """
-    if task and stored.get("task") != task:
-        other = f", but one of --task={stored['task']}" if "task" in stored else ""
-        raise UsageError(
-            f"--workdir={path}: no run of --task={task} there{other}; give another workdir, or "
-            f"train one with `lexrow train --task={task}`"
-        )
+    if task:
+        check_task(path, stored, task)
     start_tensorflow()
     from ..system import devices
 

@@ -188,7 +188,8 @@ def score_analogies(lexicon: Lexicon, path: str | Path, name: str) -> Score:
         UsageError: See `read_questions`.
     """
     questions = read_questions(path)
-    rows_of = {word: find_rows(lexicon, word) for _, words in questions for word in words}
+    asked = dict.fromkeys(word for _, words in questions for word in words)
+    rows_of = {word: find_rows(lexicon, word) for word in asked}
     outcomes = _outcomes(lexicon, [[rows_of[word] for word in words] for _, words in questions])
     counted = _count_unknown({word: bool(rows) for word, rows in rows_of.items()})
     measure = "3CosAdd, question words excluded; questions with an unknown word skipped"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import UsageError
 from ..system.console import aligned
+from ..text.unicode_rules import FOLDED, normalize
 from ..types import WordVectors
 from . import nearest_words
-from .benchmarks import Score, score_analogies, score_pairs
+from .benchmarks import Score, read_pairs, score_analogies, score_pairs
 from .lexicon import Lexicon, make_lexicon
 
 _WORDS = 6  # the number of words with neighbors in the report at the end of a run
 _NEIGHBORS = 5
+_EPOCH_WORDS, _ANALOGY_WORDS = 200_000, 10_000  # see `make_epoch_scorer`
 _NO_SCORES = "no scores: their word pairs and analogies come with gensim (pip install gensim)"
 
 
@@ -41,9 +46,10 @@ def _gensim_file(name: str) -> Path:
     return folder / name
 
 
+_PAIRS = {"ws353": "wordsim353.tsv", "simlex999": "simlex999.txt"}
 benchmarks: dict[str, Callable[[Lexicon], Score]] = {
-    "ws353": lambda words: score_pairs(words, _gensim_file("wordsim353.tsv"), "ws353"),
-    "simlex999": lambda words: score_pairs(words, _gensim_file("simlex999.txt"), "simlex999"),
+    "ws353": lambda words: score_pairs(words, _gensim_file(_PAIRS["ws353"]), "ws353"),
+    "simlex999": lambda words: score_pairs(words, _gensim_file(_PAIRS["simlex999"]), "simlex999"),
     "analogy": lambda words: score_analogies(words, _gensim_file("questions-words.txt"), "analogy"),
 }
 
@@ -81,6 +87,53 @@ def run(
         *(score_pairs(lexicon, path, str(path)) for path in pairs),
         *(score_analogies(lexicon, path, str(path)) for path in analogies),
     ]
+
+
+def make_epoch_scorer(
+    tokens: Sequence[str], form: str, read: Callable[[np.ndarray], np.ndarray]
+) -> Callable[[], Callable[[], dict[str, float]]] | None:
+    """Return a function that reads the vectors that the benchmarks need (see `Job.watch`).
+
+    The scores of word pairs are those of `run`. The analogies are of the 10,000 most frequent
+    words, as `analogy_10k`: with all words they take seconds. Words beyond the 200,000 most
+    frequent count as unknown.
+
+    Args:
+        tokens: The V words, most frequent first.
+        form: The form of their spelling, as `WordVectors.form`.
+        read: Returns the vectors of words by their ids, (N, D) float32.
+
+    Returns:
+        The function, or None without gensim.
+    """
+    if _folder() is None:
+        return None
+
+    @functools.cache
+    def ids() -> np.ndarray:
+        """Return the ids of the words that the scores need, rising; none if no pair is known."""
+        pairs = [pair for name in _PAIRS.values() for pair in read_pairs(_gensim_file(name))]
+        wanted = {*normalize([word for pair in pairs for word in pair[:2]], FOLDED)}
+        keys = normalize(tokens[:_EPOCH_WORDS], FOLDED)
+        found = [number for number, key in enumerate(keys) if key in wanted]
+        return np.union1d(found, np.arange(min(len(tokens), _ANALOGY_WORDS) if found else 0))
+
+    def start() -> Callable[[], dict[str, float]]:
+        """Read the vectors, and return the function that scores them."""
+        ids_N = ids().astype(np.int32)
+        if not len(ids_N):
+            return dict
+        vectors = WordVectors([tokens[number] for number in ids_N], read(ids_N), form=form)
+        return functools.partial(_score_epoch, vectors)
+
+    return start
+
+
+def _score_epoch(vectors: WordVectors) -> dict[str, float]:
+    """Return the scores of an epoch by name; see `make_epoch_scorer`."""
+    (analogy,) = run(vectors, ["analogy"], restrict=_ANALOGY_WORDS)
+    scores = [*run(vectors, list(_PAIRS)), analogy._replace(name="analogy_10k")]
+    return {score.name: score.value for score in scores if score.value is not None}
 
 
 def table(scores: Sequence[Score], parts: bool = True) -> str:

@@ -47,5 +47,5 @@ SHARED = {
 OPTIONS = {
     "projector": ("limit",),
     "static_embedding": ("sif",),
-    "fasttext_quantized": ("cutoff", "qout"),
+    "fasttext_quantized": ("cutoff", "qout", "bytes"),
 }

@@ -7,6 +7,7 @@ Its paths must stay inside the folder of that file.
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -37,9 +38,10 @@ embeddings {{
 def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) -> int:
     """Write the first words to `vectors.tsv`, `metadata.tsv` and `projector_config.pbtxt`.
 
-    The metadata columns are the word, its rank by frequency from 1 and its count, if known. Words
-    without a finite vector are left out, with a warning. Numbers are written with six digits.
-    Existing files are replaced.
+    The metadata columns are the word, its rank by frequency from 1 and, if known, its count and the
+    decimal logarithm of that, by which the projector can colour the words. Words without a finite
+    vector are left out, with a warning. Numbers are written with six digits. Existing files are
+    replaced.
 
     Args:
         limit: The most words to write, at most `MAX_POINTS`. By default the number that t-SNE uses
@@ -62,7 +64,7 @@ def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) ->
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--output={folder}: is a file; give a folder")
     columns, counts = vectors.matrix.shape[1], vectors.counts
-    numbers = "\t".join(["%.6g"] * columns) + "\n"
+    line = "\t".join(["%.6g"] * columns) + "\n"
     with (
         replacing(folder / "projector_config.pbtxt") as config_file,
         replacing(folder / "metadata.tsv") as metadata_file,
@@ -70,12 +72,15 @@ def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) ->
     ):
         config_file.write_text(_CONFIG.format(points=len(rows), columns=columns), encoding="utf-8")
         with open(vectors_file, "w", encoding="utf-8") as file:
-            file.writelines(numbers % tuple(vectors.matrix[row].tolist()) for row in rows)
+            file.writelines(line % tuple(vectors.matrix[row].tolist()) for row in rows)
         with open(metadata_file, "w", encoding="utf-8", errors="replace") as file:
-            print("word", "rank", *([] if counts is None else ["count"]), sep="\t", file=file)
+            names = [] if counts is None else ["count", "log10(count)"]
+            print("word", "rank", *names, sep="\t", file=file)
             for row in rows.tolist():
                 # A tab or a line break would shift every following label.
                 word = re.sub(r"[\t\r\n]", " ", vectors.tokens[row])
-                count = [] if counts is None else [counts[row]]
-                print(word, row + 1, *count, sep="\t", file=file)
+                numbers = []
+                if counts is not None:
+                    numbers = [counts[row], f"{math.log10(max(counts[row], 1)):.4g}"]
+                print(word, row + 1, *numbers, sep="\t", file=file)
     return len(rows)

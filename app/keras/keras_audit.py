@@ -62,14 +62,15 @@ def audit(
     creates the slots of the optimizer and the weights of layers that are not built.
 
     Example:
-        print(lexrow.keras.audit(model, (x, y)))
+        >>> print(lexrow.keras.audit(model, (x, y), least_bytes=1_000))
+        no operation on a whole table of 1.00 kB or more
 
     A training loop of your own has a step function, usually with a `tf.GradientTape`. Pass this
     function with its arguments. The report names the layers and optimizers whose variables the
     function uses.
 
     Example:
-        print(lexrow.keras.audit(train_step, (x, y)))  # for train_step(x, y)
+        >>> findings = lexrow.keras.audit(train_step, (x, y))  # for train_step(x, y)
 
     Args:
         model: A compiled model: functional, Sequential or subclassed. Or the function of a step: a

@@ -38,8 +38,11 @@ def memory_plan(
     and TensorFlow itself, about half a gigabyte, are not in the plan.
 
     Example:
-        layer = lexrow.keras.RowEmbedding(40_000_000, 128, table="host")
-        print(lexrow.keras.memory_plan(layer, lexrow.keras.LazyAdam()))
+        >>> layer = lexrow.keras.RowEmbedding(40_000_000, 128, table="host", name="words")
+        >>> print(lexrow.keras.memory_plan(layer, lexrow.keras.LazyAdam()))
+        words             40,000,000 x 128 float32  host memory  20.48 GB
+        words: optimizer           40,000,000 rows  host memory  40.96 GB
+        total                                       host memory  61.44 GB
 
     Args:
         model: A model, or a single layer.

@@ -30,9 +30,10 @@ def prefetch_rows(
     or loop over it. Training gives the same rows as without this function, bit for bit.
 
     Example:
-        layer = lexrow.keras.RowEmbedding(V, 64, table="host", hot_rows=1_000_000)
-        ...
-        model.fit(lexrow.keras.prefetch_rows(dataset, model), epochs=3)
+        >>> layer = lexrow.keras.RowEmbedding(100_000, 64, table="host", hot_rows=10_000)
+        >>> model = keras.Sequential([layer, keras.layers.Flatten(), keras.layers.Dense(1)])
+        >>> model.compile(lexrow.keras.LazyAdam(0.001), loss="mse")
+        >>> history = model.fit(lexrow.keras.prefetch_rows(dataset, model), verbose=0)
 
     Args:
         dataset: Batches x, (x, y) or (x, y, sample_weight).
@@ -224,8 +225,8 @@ def check_inputs(
     layers with `hot_rows` by itself.
 
     Example:
-        model.compile(lexrow.keras.LazyAdam(0.001), loss="mse", jit_compile=True)
-        model.fit(lexrow.keras.check_inputs(dataset, model), epochs=3)
+        >>> model.compile(lexrow.keras.LazyAdam(0.001), loss="mse", jit_compile=True)
+        >>> history = model.fit(lexrow.keras.check_inputs(dataset, model), verbose=0)
 
     Args:
         dataset: Batches x, (x, y) or (x, y, sample_weight).
@@ -257,6 +258,10 @@ class TableMetrics(keras.callbacks.Callback):
     - `cache_bytes`: the bytes loaded and evicted in a step, optimizer state included.
     - `cache_evictions`: the rows that were evicted in the epoch.
     - `cache_rows`: the rows in the caches at its end.
+
+    Example:
+        >>> metrics = lexrow.keras.TableMetrics()
+        >>> history = model.fit(dataset, callbacks=[metrics], verbose=0)
     """
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

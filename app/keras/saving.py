@@ -42,8 +42,8 @@ def save_model(model: keras.Model, filepath: str | os.PathLike) -> None:
     written part by part.
 
     Example:
-        lexrow.keras.save_model(model, "model.keras")
-        lexrow.keras.save_model(model, "model.weights.h5")
+        >>> lexrow.keras.save_model(model, "model.keras")
+        >>> lexrow.keras.save_model(model, "model.weights.h5")
 
     Args:
         model: The model.
@@ -92,6 +92,10 @@ def load_model(
     `keras.saving.load_model` loads it as well, with its tables in the folder for temporary files.
     A table in a file gets a new file in every case, whatever name the saved model has for it. The
     file is working memory, which is removed when the layer is deleted or the program ends.
+
+    Example:
+        >>> lexrow.keras.save_model(model, "model.keras")
+        >>> model = lexrow.keras.load_model("model.keras")
 
     Args:
         filepath: The name of the file.

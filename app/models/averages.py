@@ -36,14 +36,23 @@ def average(
     )
     by_row = tf.raw_ops.SparseMatrixTranspose(input=by_mean, type=tf.float32)
 
+    def multiply(matrix: tf.Tensor, rows: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+        """Return the product of a sparse matrix of so many rows, which may be none, and another."""
+        # TensorFlow's kernel divides by the number of rows, which would end the process.
+        return tf.cond(
+            rows > 0,
+            lambda: tf.raw_ops.SparseMatrixMatMul(a=matrix, b=factor),
+            lambda: factor[:0],
+        )
+
     @custom_gradient
     def weigh(rows_UD: tf.Tensor):
         """Return the means (B, D), with a gradient by the rows."""
 
         def gradient(upstream_BD: tf.Tensor) -> tf.Tensor:
-            return tf.raw_ops.SparseMatrixMatMul(a=by_row, b=upstream_BD)
+            return multiply(by_row, shape[1], upstream_BD)
 
-        means_BD = tf.raw_ops.SparseMatrixMatMul(a=by_mean, b=rows_UD)
+        means_BD = multiply(by_mean, shape[0], rows_UD)
         return tf.ensure_shape(means_BD, (None, rows_UD.shape[1])), gradient
 
     return weigh(rows_UD)

@@ -16,10 +16,13 @@ from .config import (
     RunConfig,
     VocabularyConfig,
 )
-from .setting import fixed_setting
+from .setting import fixed_setting, setting
 
 # The largest weight of a text: none counts for more than a million others.
 MOST_WEIGHT = 1e6
+
+# The settings that --tune_seconds can search.
+TUNABLE = ("learning_rate", "epochs", "word_ngrams", "dim", "loss")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +70,34 @@ class LabelledConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class TuningConfig:
+    """The settings of the search for settings, before the training."""
+
+    tune_seconds: float = setting(
+        0.0,
+        "Seconds to search for the settings with the best score on held-out texts. The training "
+        "with them, on all texts, follows. 0: no search.",
+        bounds=(0, 31_536_000),
+    )
+    tune: str = setting(
+        "",
+        "What --tune_seconds searches: some of learning_rate,epochs,word_ngrams,dim,loss. Empty: "
+        "those that have their default.",
+    )
+    tune_bytes: int = setting(
+        0,
+        "The most bytes of the classifier as a file of `lexrow export "
+        "--format=fasttext_quantized`, which --tune_seconds then scores. 0: any.",
+        bounds=(0, 2**40),
+    )
+
+    @property
+    def names(self) -> list[str]:
+        """The settings that --tune lists."""
+        return [name.strip() for name in self.tune.split(",") if name.strip()]
+
+
+@dataclasses.dataclass(frozen=True)
 class ClassifyConfig(Config):
     """The settings of a classifier of texts."""
 
@@ -76,6 +107,7 @@ class ClassifyConfig(Config):
     labelled: LabelledConfig = LabelledConfig()
     model: ModelConfig = ModelConfig(loss="softmax")
     optimizer: OptimizerConfig = OptimizerConfig(initial_accumulator=0.001)
+    tuning: TuningConfig = TuningConfig()
 
     unused: ClassVar[frozenset[str]] = (
         SKIPGRAM
@@ -120,4 +152,30 @@ class ClassifyConfig(Config):
             raise UsageError(
                 f"--weight_prefix={settings.weight_prefix}: --label_prefix={settings.label_prefix} "
                 "begins alike; give another one, or an empty --weight_prefix"
+            )
+        self._check_tuning()
+
+    def without_effect(self) -> set[str]:
+        """Return the flags that change nothing: after a search, no text is held out."""
+        is_tuned = self.tuning.tune_seconds > 0
+        return super().without_effect() | ({"heldout_share"} if is_tuned else set())
+
+    def _check_tuning(self) -> None:
+        """Raise UsageError if the settings cannot be searched as asked."""
+        tuning, seconds = self.tuning, f"--tune_seconds={self.tuning.tune_seconds:g}"
+        if not tuning.tune_seconds:
+            for name in ("tune", "tune_bytes"):
+                if value := getattr(tuning, name):
+                    raise UsageError(f"--{name}={value} means nothing without --tune_seconds")
+            return
+        for name in tuning.names:
+            if name not in TUNABLE:
+                raise UsageError(f"--tune={name}: not one of {', '.join(TUNABLE)}")
+        if self.run.strategy != "none" or self.table.table != "device":
+            other = f"--strategy={self.run.strategy} or --table={self.table.table}"
+            raise UsageError(f"{seconds} cannot search with {other}; leave these out")
+        if self.run.patience:
+            raise UsageError(
+                f"{seconds} searches the number of epochs, and no text is held out then; leave out "
+                f"--patience={self.run.patience}"
             )

@@ -14,7 +14,9 @@ from .setting import fixed_setting, is_whole_number, setting
 HELDOUT = frozenset({"heldout", "heldout_share", "patience"})
 PHRASES = frozenset({"phrases", "phrase_score", "phrase_threshold", "phrase_min_count"})
 # Flags of word vectors alone, but for --model.
-SKIPGRAM = frozenset({"model", "window", "contexts", "min_ngram", "max_ngram", "ngram_buckets"})
+SKIPGRAM = frozenset(
+    {"model", "window", "contexts", "min_ngram", "max_ngram", "ngram_buckets", "score_epochs"}
+)
 
 _PASSES = 4  # the most passes of --phrases: phrases of up to 16 words
 _number_format = functools.partial(setting, choices=("float32", "bfloat16", "float16"), fixed=True)
@@ -46,6 +48,11 @@ class TrainingConfig:
     )
     intra_op_threads: int = setting(
         0, "Threads within one operation. 0 chooses by the number of cores.", bounds=(0, 1024)
+    )
+    score_epochs: bool = setting(
+        True,
+        "After each epoch, score the word vectors beside the training by the benchmarks that come "
+        "with gensim, if it is installed.",
     )
     log_seconds: float = setting(10.0, "Seconds between two log lines.", bounds=(0, 31_536_000))
     checkpoint_minutes: float = setting(

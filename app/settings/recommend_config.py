@@ -134,12 +134,16 @@ class RecommendConfig(Config):
         """Raise UsageError for a wrong --score_users, or a --temperature without cosines."""
         check_score_users(self.ratings.score_users)
         temperature = self.ratings.temperature
-        if self.ratings.text_features and not (
-            self.ratings.item_features or self.ratings.user_features
-        ):
+        features = self.ratings.item_features or self.ratings.user_features
+        if self.ratings.text_features and not features:
             raise UsageError(
                 f"--text_features={self.ratings.text_features} means nothing without "
                 "--item_features or --user_features; leave it out"
+            )
+        if features and self.table.is_dynamic:
+            raise UsageError(
+                "--table=dynamic looks up as many rows in each step, and features differ in "
+                "number; give --table=host, or leave out --item_features and --user_features"
             )
         has_cosines = "temperature" not in self.without_effect()
         if not has_cosines and temperature != RatingsConfig.temperature:

@@ -124,6 +124,11 @@ class TextClassifier(ClassifierMixin, TextEstimator):
     Attributes:
         classes_: The labels in sorted order; of several labels a text, the columns of `y`.
         texts_: The trained `lexrow.Texts`; its labels are positions in `classes_`.
+
+    Example:
+        >>> texts, labels = ["a warm film", "dull hours"] * 20, ["good", "bad"] * 20
+        >>> TextClassifier(dim=10, epochs=10).fit(texts, labels).predict(["a film"]).tolist()
+        ['good']
     """
 
     __module__ = __package__  # where a pickled estimator finds its class
@@ -236,6 +241,10 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
 
     Attributes:
         words_: The `lexrow.Words`.
+
+    Example:
+        >>> TextVectorizer(dim=10, epochs=1).fit_transform(["a warm film", "dull hours"] * 20).shape
+        (40, 10)
     """
 
     __module__ = __package__  # where a pickled estimator finds its class

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..training.job import Job
-from .classify import classifier_export, classify_job
+from .classify import classifier_export, classify_job, tuning
 from .language_model import language_export, language_model_job
 from .recommend import item_export, recommend_job
 from .words import words_export, words_job
@@ -17,6 +17,10 @@ JOBS: dict[str, Callable[..., Job]] = {
     "language_model": language_model_job.make_job,
     "recommend": recommend_job.make_job,
 }
+
+# Functions that search for settings before the training, if the given ones ask for it. They return
+# the settings to train with.
+SEARCHES: dict[str, Callable[..., Any]] = {"classify": tuning.tune}
 
 # Functions that score a trained run on files. They return text for people and values for JSON.
 SCORES: dict[str, Callable[..., tuple[str, dict[str, Any]]]] = {

@@ -25,6 +25,7 @@ from absl import logging
 from ..errors import UsageError
 from ..system.files import BYTE_ORDER_MARK, open_stream, opener
 from ..types import NgramVectors, WordVectors
+from . import exported_vectors
 from .fasttext import model_file
 from .fasttext.line_features import LineFeatures, make_rule, mean_rows
 from .fasttext.model_file import DenseMatrix
@@ -70,18 +71,21 @@ def needs_tensorflow(path: str | Path) -> bool:
     return model_file.is_fasttext(path)
 
 
-def read(path: str | Path) -> WordVectors:
-    """Read a file of word2vec (text or binary), GloVe, or fastText (`.bin`).
+def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVectors:
+    """Read a file of word2vec (text or binary), GloVe, fastText (`.bin`), or `lexrow export`.
 
     Bytes of a word that are not UTF-8 become U+FFFD. Of a repeated word the first row is used, with
     a warning. Content after the rows that the header announces is ignored, with a warning for text.
     A row without a word is left out, and a vector of zeros is kept, each with a warning.
 
     Args:
-        path: The file, which may be a pipe. A name in .gz, .bz2 or .xz is decompressed.
+        path: The file, which may be a pipe. A name in .gz, .bz2 or .xz is decompressed. Files of
+            safetensors and Parquet are known by their name.
+        limit: Read only so many words, the first of the file; 0 reads all.
+        dtype: The dtype of the vectors, `float32` or `float16`.
 
     Returns:
-        Words and vectors (V, D) float32, in the order of the file. A file of fastText has counts,
+        Words and vectors (V, D), in the order of the file. A file of fastText has counts,
         too, and the vectors of n-grams, which stay in the file until they are used.
 
     Raises:
@@ -89,7 +93,11 @@ def read(path: str | Path) -> WordVectors:
             million rows repeat an earlier word, or it is a classifier of fastText.
     """
     if model_file.is_fasttext(path):
-        return _read_fasttext(path)
+        return _read_fasttext(path, limit, dtype)
+    if read_exported := exported_vectors.reader(path):
+        vectors = read_exported(path, limit)
+        _check_finite(path, vectors.tokens, vectors.matrix)
+        return vectors._replace(matrix=vectors.matrix.astype(dtype, copy=False))
     words: dict[str, None] = {}
     # This grows with the file, so that a damaged header cannot ask for terabytes.
     numbers = bytearray()
@@ -98,9 +106,12 @@ def read(path: str | Path) -> WordVectors:
     for count, (word, row) in enumerate(rows(path), 1):
         if word not in words:
             words[word] = None
-            numbers += row
+            is_half = dtype == "float16"
+            numbers += np.frombuffer(row, "<f4").astype("<f2").tobytes() if is_half else row
             if not any(row):
                 zeros, zero_word = zeros + 1, zero_word or word
+            if len(words) == limit:
+                break
         elif count - len(words) > _MOST_REPEATED:
             raise UsageError(
                 f"{path}, row {count}: more than {_MOST_REPEATED:,} rows repeat an earlier word; "
@@ -117,8 +128,8 @@ def read(path: str | Path) -> WordVectors:
             zeros,
             zero_word,
         )
-    matrix = np.frombuffer(numbers, "<f4").reshape(len(words), -1)
-    return WordVectors(list(words), matrix.astype(np.float32, copy=False))
+    matrix = np.frombuffer(numbers, np.dtype(dtype).newbyteorder("<")).reshape(len(words), -1)
+    return WordVectors(list(words), matrix.astype(dtype, copy=False))
 
 
 def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
@@ -163,14 +174,15 @@ def _check_finite(
             )
 
 
-def _read_fasttext(path: str | Path) -> WordVectors:
+def _read_fasttext(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVectors:
     """Read the words of a fastText file; see `read`.
 
     A word's vector is the mean of its own row and those of its character n-grams, if the model has
     any (FastText::getWordVector).
     """
     model = model_file.load(path, is_supervised=False)
-    words = model.dictionary.words
+    count = len(model.dictionary.words)
+    words = model.dictionary.words[: limit or None]
     tokens = [word.decode(errors="replace") for word in words]
     # Of quantised rows, which fastText has in classifiers only, a small file can have more than any
     # memory.
@@ -178,16 +190,16 @@ def _read_fasttext(path: str | Path) -> WordVectors:
         raise UsageError(f"{path}: quantised word vectors; give a .bin file of fastText")
     ngrams = None
     if model.args.max_ngram > 0:
-        ngrams = NgramVectors(make_rule(model.args), model.input.values_VD[len(tokens) :])
+        ngrams = NgramVectors(make_rule(model.args), model.input.values_VD[count:])
     features = LineFeatures(model)
-    matrix_VD = np.empty((len(words), model.args.dim), np.float32)
+    matrix_VD = np.empty((len(words), model.args.dim), dtype)
     for first in range(0, len(words), _COMPOSED):
         part = words[first : first + _COMPOSED]
         rows_N, counts_W = features.of_words(part)
         owners_N = np.repeat(np.arange(len(part)), counts_W)
         matrix_VD[first : first + len(part)] = mean_rows(model, rows_N, owners_N, len(part))
     _check_finite(path, tokens, matrix_VD)
-    return WordVectors(tokens, matrix_VD, model.dictionary.counts_V, ngrams)
+    return WordVectors(tokens, matrix_VD, model.dictionary.counts_V[: limit or None], ngrams)
 
 
 def _fasttext_rows(path: str | Path) -> Iterator[tuple[str, bytes]]:

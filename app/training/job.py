@@ -100,6 +100,8 @@ class Job:
         learning_rate: Returns the learning rate at a given fraction of the training, 0 to 1.
         data: The batches to train on.
         evaluator: Scores the tables after each epoch. None where nothing is scored.
+        watch: Reads rows after an epoch, and returns a function that scores them on another thread
+            while the steps go on, with the scores by name. None where nothing is scored so.
         loss_metrics: Returns further metrics that follow from the mean loss, by name.
         extra_state: Further objects to save in each checkpoint, by name.
         growth: The new ids of the rows of the workdir (--grow_vocab). None if no name is new.
@@ -113,6 +115,7 @@ class Job:
     learning_rate: Callable[[float], float]
     data: TrainingData
     evaluator: Evaluator | None = None
+    watch: Callable[[], Callable[[], dict[str, float]]] | None = None
     loss_metrics: Callable[[float], dict[str, float]] = lambda loss: {}
     extra_state: Mapping[str, Checkpointable] = dataclasses.field(default_factory=dict)
     growth: Growth | None = None

@@ -22,6 +22,7 @@ from .job import Job
 from .metrics import Display, Interval, Metrics, Quiet, not_finite
 from .profile_hooks import Profiler
 from .runner import Runner
+from .side_scores import SideScores
 
 _SAVING = "saving the run; press Ctrl-C again to stop without saving"
 
@@ -108,6 +109,7 @@ class _Loop:
             closing(self.metrics),
             closing(self.display),
             closing(Profiler(windows, slow, tensorboard)) as profiler,
+            closing(SideScores()) as self.side_scores,
         ):
             self.is_asked = stop.is_set
             self.interval = Interval(job, settings.epochs, position)
@@ -178,6 +180,7 @@ class _Loop:
                 self._finish_epochs(settings.epochs)
         if self.interval.losses:
             self._log()
+        self._write_side_scores(waits=True)
         self._save()
 
     def _is_done(self) -> bool:
@@ -217,6 +220,7 @@ class _Loop:
             **self.runner.values(),
         }
         try:
+            self._write_side_scores()
             self.metrics.write(self.position.step, values)
         except RunError:
             if self.runner.is_synchronized:
@@ -264,6 +268,16 @@ class _Loop:
             position.epoch += 1
             position.words += self.job.data.epoch_size
             self._score_epoch()
+            if self.job.watch and self.runner.chief and not self._is_done():
+                self._write_side_scores()
+                self.side_scores.start(position.step, position.epoch, self.job.watch)
+
+    def _write_side_scores(self, waits: bool = False) -> None:
+        """Write and show scores of an epoch that were computed meanwhile; see `SideScores.take`."""
+        found = self.side_scores.take(waits)
+        if found is not None:
+            self.metrics.write(*found)
+            self.display.show_scores(*found)
 
     def _score_epoch(self) -> None:
         """Save the run, then compute, write and show the scores of the epoch that has ended.

@@ -31,6 +31,11 @@ _KNOWN = {
     "ws353": ("score/ws353", "WordSim-353: Spearman's rho of cosines and judgements."),
     "simlex999": ("score/simlex999", "SimLex-999: Spearman's rho of cosines and judgements."),
     "analogy": ("score/analogy", "Google's analogies: share of right answers by 3CosAdd."),
+    "analogy_10k": (
+        "score/analogy_10k",
+        "Google's analogies: share of right answers by 3CosAdd among the 10,000 most frequent "
+        "words, after an epoch.",
+    ),
     "rmse": ("score/rmse", f"Root of the mean squared error of ratings {_HELDOUT}."),
     "mae": ("score/mae", f"Mean absolute error of ratings {_HELDOUT}."),
 }

@@ -103,9 +103,12 @@ def _train_and_finish(
     Return None if training was stopped early, "" for --plan_only and in processes that are not the
     chief; these wait until the chief has finished.
     """
-    settings, stored = config.run, read_settings(place.path)
+    stored = read_settings(place.path)
     position = newest_position(place.checkpoints)
+    if search := all_tasks.SEARCHES.get(config.run.task):
+        config = search(config, place)
     checks.check_fixed(stored, config)
+    settings = config.run
     job_config = strategies.with_micro_batches(config, runner.replicas, position)
     with runner.scope():
         make_job = all_tasks.JOBS[settings.task]

@@ -1,4 +1,4 @@
-from __future__ import annotations
+import collections
 
 import numpy as np
 import pytest
@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from app.assembly.learning import OPTIMIZERS
 from app.auditing import whole
+from app.auditing.graphs import executed, number, shape_of
+from app.auditing.whole import Finding, Findings, Touch, explained, source_line
 from app.optimizers.adagrad import adagrad
 from app.settings import OptimizerConfig
 from app.tables.device import DeviceTable, VariableRows
@@ -341,3 +343,105 @@ def test_a_table_that_is_read_whole_is_found_in_every_step():
     assert read["input", "Mul"] == read["output", "Mul"] == 2
     assert read["input", "ReadVariableOp"] == read["output", "ReadVariableOp"] == 2
     assert all("test_whole.py" in finding.cause for finding in findings)
+
+
+Frame = collections.namedtuple("Frame", "filename lineno name")
+
+
+def finding(kind, size, cause, instead, count=1):
+    return Finding("words", (1000, 16), kind, cause, size, count, instead)
+
+
+def test_a_report_is_aligned_and_names_each_remedy_once():
+    findings = Findings(
+        [
+            finding("Sqrt", 128_000, "Adam 'adam'", "LazyAdam"),
+            finding("UnsortedSegmentSum", 3_250_000_000, "Adam 'adam'", "LazyAdam", count=2),
+            finding("ReadVariableOp", 1_500_000, "Embedding 'words'", "RowEmbedding"),
+        ],
+        least_bytes=16 << 20,
+    )
+    assert str(findings).splitlines() == [
+        "4 operations on whole tables, 3.25 GB read and written:",
+        "    3.25 GB  2 x  UnsortedSegmentSum  words 1,000 x 16  Adam 'adam'",
+        "    1.50 MB  1 x  ReadVariableOp      words 1,000 x 16  Embedding 'words'",
+        "  128.00 kB  1 x  Sqrt                words 1,000 x 16  Adam 'adam'",
+        "use instead:",
+        "  Adam 'adam': LazyAdam",
+        "  Embedding 'words': RowEmbedding",
+    ]
+    assert findings.total == 3_251_628_000
+
+
+def test_nothing_found_is_false_and_says_so():
+    findings = Findings([], least_bytes=16 << 20)
+    assert not findings and findings.total == 0
+    assert str(findings) == "no operation on a whole table of 16.78 MB or more"
+
+
+def test_the_source_is_the_innermost_line_that_is_not_foreign():
+    stack = [
+        Frame("/code/train.py", 9, "main"),
+        Frame("/code/model/layers.py", 30, "call"),
+        Frame("/lib/keras/ops.py", 5, "take"),
+        Frame(tf.__file__, 1, "gather"),
+    ]
+    assert source_line(stack) == "lib/keras/ops.py:5 take"
+    assert source_line(stack, lambda path: "keras" in path) == "code/model/layers.py:30 call"
+    assert source_line(stack[2:], lambda path: "keras" in path) == "lib/keras/ops.py:5 take"
+    assert source_line(stack[3:]).startswith("TensorFlow")
+
+
+def test_an_explanation_tells_the_way_by_row():
+    v = tf.Variable(tf.ones((4, 2)))
+    graph = tf.function(lambda: v.assign_add(tf.sqrt(v))).get_concrete_function().graph
+    remedies = {"ReadVariableOp": "tf.gather", "Sqrt": "IndexedSlices", "AssignAdd": "Scatter"}
+    for kind, remedy in remedies.items():
+        operation = next(o for o in graph.get_operations() if o.type.startswith(kind))
+        cause, instead = explained(Touch("v", operation, operation.name))
+        assert "auditing/test_whole.py:" in cause and remedy in instead
+
+
+def traced(function, *specs):
+    return tf.function(function, autograph=False).get_concrete_function(*specs).graph
+
+
+def test_what_neither_results_nor_effects_depend_on_does_not_run():
+    v = tf.Variable(1.0)
+
+    def step(x):
+        tf.sqrt(x)
+        v.assign_add(tf.square(x))
+        return tf.exp(x)
+
+    types = [operation.type for operation in executed(traced(step, tf.TensorSpec([])))]
+    assert {"Square", "AssignAddVariableOp", "Exp"} <= set(types)
+    assert "Sqrt" not in types and types.index("Square") < types.index("AssignAddVariableOp")
+
+
+def test_shapes_come_from_numbers_outside_the_function():
+    def step(dimensions, ids):
+        filled = tf.fill(dimensions, 1.0)
+        summed = tf.math.unsorted_segment_sum(
+            tf.ones((2, 3)), ids, tf.cast(dimensions[0], tf.int64)
+        )
+        return filled, summed, tf.sqrt(filled)
+
+    graph = traced(step, tf.TensorSpec([2], tf.int32), tf.TensorSpec([2], tf.int32))
+    filled, summed, root = graph.outputs
+    filled, summed, root = filled.op.inputs[0], summed.op.inputs[0], root.op.inputs[0]
+    known = {graph.inputs[0].name: np.array([5, 3])}
+    assert shape_of(filled, known) == (5, 3) and shape_of(filled, {}) is None
+    assert shape_of(summed, known) == (5, 3) and shape_of(summed, {}) is None
+    assert shape_of(root, known) is None
+
+
+def test_a_number_is_a_constant_an_argument_or_an_element_of_one():
+    def step(sizes, x):
+        return tf.constant([7, 8]), tf.cast(sizes, tf.int64)[1], sizes + 1, x, tf.range(100)
+
+    graph = traced(step, tf.TensorSpec([2], tf.int32), tf.TensorSpec([]))
+    known = {graph.inputs[0].name: np.array([5, 3])}
+    constant, element, computed, real, long = (number(t, known) for t in graph.outputs)
+    assert constant.tolist() == [7, 8] and element == 3
+    assert computed is None and real is None and long is None

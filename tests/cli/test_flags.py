@@ -1,5 +1,7 @@
-from __future__ import annotations
-
+import errno
+import io
+import logging as std_logging
+import os
 import pathlib
 import re
 import subprocess
@@ -8,14 +10,17 @@ import sys
 import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
+from absl import logging
 
+import app.train
 from app.checkpoints import workdir
 from app.cli import flags, help_text
+from app.cli.flags import checked_output, set_up_logging
 from app.errors import RunError, UsageError
 from app.settings import flag_values as names
 from app.settings import foreign_names
 
-MISSING = 'is not installed; pip install "lexrow[train]", which has all that the commands need'
+MISSING = 'is not installed; pip install "lexrow[train]", which has all that training needs'
 LESS = "end other programs, or train with a lower --dim or --batch_tokens"
 
 
@@ -401,3 +406,127 @@ def test_older_workdirs_keep_the_learning_rate(tmp_path, parse):
     del values["learning_rate_power"]  # it is newer than the workdir
     workdir.write_flags(tmp_path / "flags.cfg", values)
     assert parse(f"--workdir={tmp_path}").optimizer.learning_rate_power == -0.5
+
+
+# Which messages a command prints, and what it does where nothing can be printed.
+
+
+FULL = "cannot write standard output: No space left on device; free the disk, or send the output"
+
+
+@pytest.fixture
+def handler(monkeypatch):
+    """The handler of absl; the log of this process is as before once the test is over."""
+    handler = logging.get_absl_handler()
+    for logger in (handler, std_logging.getLogger("tensorflow")):
+        monkeypatch.setattr(logger, "filters", [])
+    monkeypatch.setattr(std_logging.root, "handlers", [*std_logging.root.handlers])
+    verbosity, formatter = logging.get_verbosity(), handler.formatter
+    yield handler
+    logging.set_verbosity(verbosity)
+    handler.setFormatter(formatter)
+
+
+@pytest.mark.parametrize(
+    ("level", "path", "is_printed"),
+    [
+        (std_logging.INFO, app.train.__file__, True),
+        (std_logging.INFO, "/lib/tensorflow/python/checkpoint.py", False),
+        (std_logging.WARNING, "/lib/tensorflow/python/checkpoint.py", True),
+    ],
+)
+def test_notes_of_other_packages_are_left_out(level, path, is_printed, handler):
+    set_up_logging()
+    record = std_logging.LogRecord("absl", level, path, 1, "a note", None, None)
+    assert bool(handler.filter(record)) == is_printed
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_standard_output_that_is_full(unbuffered):
+    code, line = ended_help(">/dev/full", unbuffered)
+    assert code == 1 and line == f"train: {FULL} elsewhere\n"
+
+
+@pytest.mark.slow
+def test_a_standard_output_that_is_closed():
+    assert ended_help(">&-") == (0, "")
+
+
+def ended_help(redirection, unbuffered=""):
+    """The exit code and standard error of `app.train --help` with a redirection."""
+    ended = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m app.train --help {redirection}"],
+        cwd=pathlib.Path(__file__).parents[2],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        capture_output=True,
+        text=True,
+    )
+    return ended.returncode, ended.stderr
+
+
+class FailingStream(io.StringIO):
+    """A stream that raises an error where it should write."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.error = OSError(number, os.strerror(number))
+
+    def write(self, text):
+        raise self.error
+
+
+def test_only_errors_of_standard_output_are_converted(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", FailingStream(errno.ENOSPC))
+    with pytest.raises(RunError, match=f"^{FULL} elsewhere$"), checked_output():
+        print("text")
+    with pytest.raises(FileNotFoundError), checked_output():
+        pathlib.Path("/none/file").read_text()
+    monkeypatch.setattr(sys, "stdout", FailingStream(errno.EPIPE))
+    with pytest.raises(BrokenPipeError), checked_output():
+        print("text")
+
+
+# TensorFlow is started once, and quickly left.
+
+
+_START = """
+import gc
+from app.cli import startup
+startup.start_tensorflow()
+import tensorflow
+print(gc.isenabled(), gc.get_freeze_count() > 100_000, tensorflow.constant(3).numpy())
+"""
+
+
+@pytest.mark.slow
+def test_the_garbage_collector_runs_but_leaves_tensorflow_alone():
+    ended = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["True", "True", "3"], "")
+
+
+@pytest.mark.slow
+def test_keras_is_imported_only_where_it_is_used():
+    use = """
+import sys
+
+import pytest
+print("keras" in sys.modules)
+import keras
+print(keras.optimizers.Adam().name, tensorflow.keras.layers.Dense(1).units)
+"""
+    ended = subprocess.run([sys.executable, "-c", _START + use], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout.split()[3:]) == (0, ["False", "adam", "1"])
+
+
+@pytest.mark.slow
+def test_keras_stays_if_it_is_imported_first():
+    use = "import sys; print('keras' in sys.modules, tensorflow.keras.layers.Dense(1).units)"
+    program = f"import keras\n{_START}\n{use}"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout.split()[3:]) == (0, ["True", "1"])
+
+
+def test_an_import_that_fails_is_shown():
+    broken = "import sys; sys.modules['tensorflow'] = None\n" + _START
+    ended = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True)
+    assert ended.returncode == 1 and "ModuleNotFoundError" in ended.stderr

@@ -4,8 +4,6 @@ python -m tests.distributed.local_replicas FILE writes the rows and slots of eve
 .npz file, with keys CASE/REPLICA/TABLE, and prints the metrics of each case as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Replicas that train alone for some steps, beside one device for each of them and numpy."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files of fastText that we write, loaded by fastText, by gensim and by us."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from gensim.models.fasttext import load_facebook_model, load_facebook_vectors

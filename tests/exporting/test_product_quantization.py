@@ -1,7 +1,5 @@
 """Product-quantised rows, read by fastText and by us."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -35,8 +33,8 @@ def test_tensorboard_shows_what_we_write(vectors, tmp_path):
     tensor = np.frombuffer(ask_tensorboard(folder, "/tensor", **query).data, np.float32)
     np.testing.assert_allclose(tensor.reshape(-1, 5), vectors.matrix, rtol=1e-5)
     lines = ask_tensorboard(folder, "/metadata", **query).text.splitlines()
-    assert lines[0].split("\t") == ["word", "rank", "count"]
-    assert lines[3].split("\t") == ["café", "3", "5"]
+    assert lines[0].split("\t") == ["word", "rank", "count", "log10(count)"]
+    assert lines[3].split("\t") == ["café", "3", "5", "0.699"]
     assert len(list(folder.iterdir())) == 3
 
 

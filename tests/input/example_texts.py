@@ -1,7 +1,5 @@
 """Random labelled texts, and their features in plain Python."""
 
-from __future__ import annotations
-
 import collections
 
 import numpy as np

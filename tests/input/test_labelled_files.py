@@ -1,7 +1,5 @@
 """Labelled texts as people write them, against what Python reads of them line by line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 
@@ -50,20 +48,16 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.slow
-def test_lines(tmp_path):
-    found = labelled_files.read(written(tmp_path / "a.txt", LINES), *config())
+@pytest.mark.parametrize(
+    "text",
+    [LINES, gzip.compress(LINES.encode()), LINES.replace("\n", "\r\n")],
+    ids=["plain", "gzip", "windows"],
+)
+def test_lines(tmp_path, text):
+    found = labelled_files.read(written(tmp_path / "a.txt", text), *config())
     assert shown(found) == EXPECTED
     assert len(found) == 4
     assert found.lengths_E.tolist() == [2, 3, 0, 1]
-
-
-@pytest.mark.parametrize(
-    "text", [gzip.compress(LINES.encode()), LINES.replace("\n", "\r\n")], ids=["gzip", "windows"]
-)
-def test_lines_compressed_and_of_windows(tmp_path, text):
-    name = "a.gz" if isinstance(text, bytes) else "a.txt"
-    assert shown(labelled_files.read(written(tmp_path / name, text), *config())) == EXPECTED
 
 
 @pytest.mark.slow

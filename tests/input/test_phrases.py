@@ -1,12 +1,8 @@
 """Phrases: counts, scores and joined text, beside an oracle and beside gensim."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import logging
-import math
-import random
 
 import numpy as np
 import pytest
@@ -32,16 +28,6 @@ def table(*pairs):
 def join(documents, *tables):
     words = [text.split() for text in documents]
     return as_lists(make_joiner(tables)(tf.ragged.constant(words, tf.string, ragged_rank=1)))
-
-
-def join_by_hand(words, pairs):
-    """Join pairs from left to right, each word at most once."""
-    found, place = [], 0
-    while place < len(words):
-        is_pair = tuple(words[place : place + 2]) in pairs
-        found.append("_".join(words[place : place + 2]) if is_pair else words[place])
-        place += 1 + is_pair
-    return found
 
 
 def as_lists(ragged):
@@ -96,52 +82,6 @@ def test_a_later_pass_joins_phrases_of_an_earlier_one():
     assert found == [["new_york_times_square"], ["new_york_city"], ["new", "jersey"]]
 
 
-@pytest.mark.slow
-def test_joined_text_is_that_of_an_oracle():
-    draw = random.Random(5)
-    words = [*"abcdefgh", "\u00e9", "\u4e2d\u6587"]
-    for _ in range(30):
-        pairs = {(draw.choice(words), draw.choice(words)) for _ in range(draw.randrange(1, 30))}
-        documents = [draw.choices(words, k=draw.randrange(20)) for _ in range(20)]
-        found = join(map(" ".join, documents), table(*map(" ".join, pairs)))
-        assert found == [join_by_hand(document, pairs) for document in documents]
-
-
-@pytest.mark.slow
-def test_scores_are_those_of_the_formulas(tmp_path):
-    draw = random.Random(6)
-    documents = [draw.choices("abcdef", [9, 5, 3, 2, 1, 1], k=draw.randrange(9)) for _ in range(99)]
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(map(" ".join, documents)))
-    words = collections.Counter(itertools.chain(*documents))
-    pairs = collections.Counter(itertools.chain(*map(itertools.pairwise, documents)))
-    total = sum(words.values())
-    expected = {WORD2PHRASE: {}, NPMI: {}}
-    for (first, second), count in pairs.items():
-        product, share = words[first] * words[second], count / total
-        if (score := (count - 4) / product * total) > 0.4:
-            expected[WORD2PHRASE][first, second] = count, score
-        score = math.log(share / (product / total**2)) / -math.log(share)
-        if count >= 4 and score > 0.01:
-            expected[NPMI][first, second] = count, score
-    for score, threshold in ((WORD2PHRASE, 0.4), (NPMI, 0.01)):
-        for block_bytes in (1024, 1 << 20):
-            (found,) = find(
-                [path],
-                block_bytes=block_bytes,
-                phrase_score=score,
-                phrase_threshold=threshold,
-                phrase_min_count=4,
-            )
-            assert len(expected[score]) >= 3
-            assert sorted(found.pairs) == sorted(expected[score])
-            rows = [expected[score][pair] for pair in found.pairs]
-            assert found.counts.tolist() == [count for count, _ in rows]
-            np.testing.assert_allclose(found.scores, [value for _, value in rows], rtol=1e-12)
-            order = zip((-found.scores).tolist(), found.pairs, strict=True)
-            assert [*order] == sorted(zip((-found.scores).tolist(), found.pairs, strict=True))
-
-
 def by_words(worda_count, wordb_count, bigram_count, len_vocab, min_count, corpus_word_count):
     """Return the score of word2phrase.c; gensim's own has another number than that of words."""
     return (bigram_count - min_count) / (worda_count * wordb_count) * corpus_word_count
@@ -155,20 +95,18 @@ def test_counts_scores_and_text_are_those_of_gensim(corpus, sentences, score, sc
     joined, expected = sentences, []
     for _ in range(2):
         peer = Phrases(joined, min_count=3, threshold=threshold, scoring=scoring)
-        pairs = set(itertools.chain(*map(itertools.pairwise, joined)))
-        scores = {pair: peer.score_candidate(*pair, [])[1] for pair in pairs}
-        expected.append({pair: score for pair, score in scores.items() if score is not None})
+        counts = collections.Counter(itertools.chain(*map(itertools.pairwise, joined)))
+        scores = {pair: peer.score_candidate(*pair, [])[1] for pair in counts}
+        expected.append(({p: score for p, score in scores.items() if score is not None}, counts))
         joined = list(peer[joined])
-    found = find(
-        [corpus],
-        phrases=2,
-        phrase_score=score,
-        phrase_threshold=threshold,
-        phrase_min_count=3,
-    )
+    flags = {"phrase_score": score, "phrase_threshold": threshold, "phrase_min_count": 3}
+    found = find([corpus], phrases=2, block_bytes=4096, **flags)
     assert len(found) == 2
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, (theirs, counts) in zip(found, expected, strict=True):
         assert set(ours.pairs) == theirs.keys() and len(theirs) > 20
+        assert ours.counts.tolist() == [counts[pair] for pair in ours.pairs]
+        order = [*zip((-ours.scores).tolist(), ours.pairs, strict=True)]
+        assert order == sorted(order)
         np.testing.assert_allclose(ours.scores, [theirs[pair] for pair in ours.pairs], rtol=1e-9)
     split = make_phrase_splitter(CorpusConfig(), found)
     texts = tf.constant(list(map(" ".join, sentences)))

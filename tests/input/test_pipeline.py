@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gc
 
 import numpy as np
@@ -8,7 +6,7 @@ import tensorflow as tf
 
 from app.input import pipeline, token_rows
 from app.input.blocks import raise_read_errors
-from app.input.token_rows import PAD, decode
+from app.input.token_rows import PAD, decode, encode
 from app.settings import CorpusConfig, InputConfig
 from app.text.reading import Progress
 from app.text.vocabulary import Vocabulary
@@ -250,23 +248,6 @@ def test_a_block_without_known_words_is_an_empty_block(tmp_path):
     assert all(first for tokens in found for _, first in tokens)
 
 
-@pytest.mark.slow
-def test_several_files_come_in_one_order_and_share_no_block(tmp_path):
-    paths = [tmp_path / f"{word}.txt" for word in WORDS[:3]]
-    for path, lines in zip(paths, (900, 300, 0), strict=True):
-        path.write_text(f"{path.stem}\n" * lines)
-    found = read(paths, block_bytes=1024, map_parallelism=8)
-    assert all(len(set(tokens)) == 1 for tokens in found)
-    assert [sum(token[0] == word for block in found for token in block) for word in WORDS] == [
-        900,
-        300,
-        0,
-        0,
-        0,
-    ]
-    assert read(paths, block_bytes=1024, map_parallelism=1) == found
-
-
 def test_from_files_to_batches_each_epoch_anew(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("the cat sat\non the mat\n" * 100)
@@ -290,3 +271,31 @@ def test_from_files_to_batches_each_epoch_anew(tmp_path):
     np.testing.assert_array_equal(np.concatenate(joined[1]), other)
     assert [number for number, _ in several] == sorted(number for number, _ in several)
     assert joined[2]
+
+
+def test_ids_and_firsts_survive_the_round_trip():
+    random = np.random.default_rng(0)
+    ids = random.integers(0, PAD, size=1000).astype(np.int32)
+    ids[:3] = 0, 1, PAD - 1
+    for share in (0.0, 0.1, 1.0):
+        first = random.random(1000) < share
+        tokens = encode(tf.constant(ids), tf.constant(first))
+        assert tokens.dtype == tf.int32
+        decoded = decode(tokens[tf.newaxis])
+        np.testing.assert_array_equal(decoded.ids[0], ids)
+        np.testing.assert_array_equal(decoded.document[0], np.cumsum(first))
+        assert decoded.real.numpy().all()
+
+
+def test_padding_is_no_token_and_has_an_id_that_can_be_looked_up():
+    tokens = tf.constant([[PAD, ~0, 5, PAD], [PAD, PAD, PAD, ~7]], tf.int32)
+    decoded = decode(tokens)
+    np.testing.assert_array_equal(decoded.ids, [[0, 0, 5, 0], [0, 0, 0, 7]])
+    np.testing.assert_array_equal(
+        decoded.real, [[False, True, True, False], [False, False, False, True]]
+    )
+
+
+def test_documents_are_numbered_in_each_row_alone():
+    decoded = decode(tf.constant([[1, 2, ~3, 4, ~5], [~1, 2, 3, 4, 5]], tf.int32))
+    np.testing.assert_array_equal(decoded.document, [[0, 0, 1, 1, 2], [1, 1, 1, 1, 1]])

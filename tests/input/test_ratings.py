@@ -1,7 +1,5 @@
 """Files of ratings in every layout that is known, and what is wrong with others."""
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which pairs are trained on and which are scored, and the batches of an epoch."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 

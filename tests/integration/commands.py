@@ -4,8 +4,6 @@ A server imports it once and forks for every command, which saves seconds a comm
 fresh interpreter shows (imports, what is said at the start and the end) takes `fresh`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import multiprocessing

@@ -1,6 +1,6 @@
 """A small corpus and a run on it that nothing disturbed, made once for every test process."""
 
-from __future__ import annotations
+import shutil
 
 import pytest
 
@@ -20,6 +20,12 @@ def trained(tmp_path_factory, corpus):
     folder = tmp_path_factory.mktemp("trained")
     done(folder, *train(folder / "run", corpus, "--checkpoint_minutes=0", "--audit"))
     return folder / "run"
+
+
+@pytest.fixture
+def workdir(tmp_path, trained):
+    """A copy of the finished run."""
+    return shutil.copytree(trained, tmp_path / "run")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Jobs that are made as for a GPU, where there is none, and what their functions would do on it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 

@@ -4,8 +4,6 @@ TF_CONFIG: its value; empty for none. A COMMAND such as `TensorFlow=2.20.0` befo
 the process say that it has that version.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

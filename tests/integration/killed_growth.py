@@ -5,8 +5,6 @@
 The renames count from 0: first those of the new files, then that of the whole, then the moves.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import signal

@@ -1,7 +1,5 @@
 """Run a command on two logical CPU devices: python -m tests.integration.on_two_devices COMMAND…"""
 
-from __future__ import annotations
-
 import runpy
 import sys
 

@@ -5,8 +5,6 @@ again); `endless`. Started as `python -m tests.integration.stand_in --launch FLA
 cluster, which starts such processes.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """What a person can get wrong in training: one line that names it, and an exit code."""
 
-from __future__ import annotations
-
 import math
 import re
 

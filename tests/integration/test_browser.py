@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
@@ -96,9 +97,9 @@ class Browser:
             self.until(lambda: self.ask("return window.length"))
             self._chromium.switch_to.frame(0)
 
-    def ask(self, script: str) -> Any:
+    def ask(self, script: str, *arguments: str) -> Any:
         """The value of a script in the page."""
-        return self._chromium.execute_script(script)
+        return self._chromium.execute_script(script, *arguments)
 
     def texts(self, selector: str) -> list[str]:
         """What the elements say, those that are not shown included."""
@@ -236,6 +237,13 @@ def projector(browser, address, workdir):
     browser.type("#search-box >>> paper-input >>> input", words.tokens[rank])
     row = [words.tokens[rank], str(rank + 1), str(words.counts[rank])]
     browser.until(lambda: set(row) <= set(browser.texts(".metadata-value")))
+    colour = (
+        "found[0].selectedColorOptionName = 'log10(count)'; return found[0].colorLegendRenderInfo"
+    )
+    legend = browser.ask(f"{_FIND} {colour}", "vz-projector-data-panel")
+    log_counts = np.log10([words.counts.min(), words.counts.max()])
+    shown = [threshold["value"] for threshold in legend["thresholds"]]
+    np.testing.assert_allclose([min(shown), max(shown)], log_counts, atol=1e-3)
     assert browser.complaints() == []
 
 

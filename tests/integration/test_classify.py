@@ -1,7 +1,5 @@
 """Labels of texts as a person trains, scores, predicts and exports them."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random

@@ -1,7 +1,5 @@
 """The configurations in configs/: each is a plan that can be made, and one is run to its end."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

@@ -1,7 +1,5 @@
 """Models that go to fastText and gensim, and models of fastText that come here."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """Texts in columns of files train every task of text; a run of words writes its closing scores."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

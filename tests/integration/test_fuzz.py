@@ -4,8 +4,6 @@ To draw other cases, and fewer: LEXROW_FUZZ_SEED=7 LEXROW_FUZZ_CASES=40 make tes
 ARGS=tests/integration/test_fuzz.py
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools

@@ -6,8 +6,6 @@ makes models or fits of a kind again and again. It prints one line of JSON: for 
 that are allocated, the memory in bytes, open files and threads after each time from WARM to COUNT.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import itertools

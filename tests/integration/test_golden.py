@@ -4,8 +4,6 @@ They are committed in tests/golden, see its README. To write some of them anew, 
 test expects of them: python -m tests.integration.test_golden NAME…
 """
 
-from __future__ import annotations
-
 import io
 import pathlib
 import re

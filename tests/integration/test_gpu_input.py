@@ -1,7 +1,5 @@
 """How batches come to a GPU, where there is none: TensorFlow takes the CPU for it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

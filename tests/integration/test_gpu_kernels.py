@@ -4,8 +4,6 @@ Each kind of step is traced as on a GPU. Every operation needs a GPU kernel, eve
 compiles is lowered for a GPU, and the step may wait for nothing that the device computes.
 """
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

@@ -1,7 +1,5 @@
 """The vocabulary of a finished run grows by more text: rows, slots, counts and labels."""
 
-from __future__ import annotations
-
 import collections
 import random
 import shutil
@@ -45,12 +43,6 @@ def more(tmp_path_factory):
     lines = (" ".join(draw.choices(words, weights, k=draw.randrange(1, 20))) for _ in range(300))
     path.write_text("\n".join(lines) + "\nonce\n", encoding="utf-8")
     return path
-
-
-@pytest.fixture
-def workdir(tmp_path, trained):
-    """A copy of the finished run."""
-    return shutil.copytree(trained, tmp_path / "run")
 
 
 def grow(workdir, **flags):

@@ -1,7 +1,5 @@
 """The package as other people install it, beside a project with a folder `app` of its own."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import shutil

@@ -6,22 +6,18 @@ KILL_SEEDS, the seeds by which their moments are drawn:
     KILL_SEEDS=1,2 make test-slow ARGS=tests/integration/test_kills.py
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from app.checkpoints.checkpoint import list_checkpoints
 from app.checkpoints.stored import read_rows
-from tests.integration.commands import ROOT, SECONDS, SMALL, Command, logged, newest_step, tensors
+from tests.integration.commands import SECONDS, SMALL, Command, logged, newest_step, tensors
 from tests.integration.test_classify import make_texts, write_lines
 from tests.integration.test_recommend import write_pairs
 
@@ -117,59 +113,6 @@ def test_killed_at_random_moments(tmp_path, corpora, kind, seed):
             result(folder / "run"), expected, f"{kind}, seed {seed}, run {runs}, kill {kills}"
         )
         assert not list((folder / "run").rglob(".*"))
-
-
-# A run whose batches are made by the programs for a GPU, under XLA on a CPU. It notes the batch of
-# each call, and ends by SIGKILL before it makes the step of its last argument.
-ON_DEVICE = """
-import hashlib, os, signal, sys
-from app.settings.checks import make_config
-from app.tasks.words import words_job
-from app.training.run import train_and_evaluate
-from app.training.runner import Runner
-
-corpus, workdir, notes, last = sys.argv[1:]
-make_batches, run_steps = words_job.make_batches, Runner.run_steps
-
-def noted(self, data, first, rate):
-    if int(first) >= int(last):
-        os.kill(os.getpid(), signal.SIGKILL)
-    with open(notes, "a") as file:
-        file.write(f"{int(first)} {hashlib.sha256(data.numpy().tobytes()).hexdigest()}\\n")
-    return run_steps(self, data, first, rate)
-
-Runner.run_steps = noted
-words_job.make_batches = lambda *how: make_batches(*how[:6], "CPU:0")
-values = {"dim": 8, "window": 2, "min_count": 2, "subsample": 0.05, "batch_tokens": 256}
-values |= {"row_tokens": 16, "group_tokens": 32, "shared_negatives": 8, "steps_per_call": 2}
-values |= {"block_bytes": 8192, "epochs": 3, "corpus": corpus, "device": "CPU:0", "audit": False}
-values |= {"checkpoint_minutes": 0.0, "log_seconds": 0.0, "cache": "memory"}
-train_and_evaluate(make_config({"task": "words"} | values), workdir, is_quiet=True)
-"""
-
-
-@pytest.mark.slow
-def test_killed_while_the_device_makes_the_batches(tmp_path, corpus):
-    def train(name, last=10**9):
-        notes, workdir = tmp_path / f"{name}.txt", tmp_path / name
-        program = [sys.executable, "-c", ON_DEVICE, corpus, workdir, notes, last]
-        ended = subprocess.run([*map(str, program)], cwd=ROOT, capture_output=True, text=True)
-        return ended.returncode, notes.read_text().splitlines(), ended.stderr
-
-    code, expected, err = train("whole")
-    assert code == 0, err
-    last = int(expected[-1].split()[0])
-    batches = {}
-    for kill in (last // 5, last // 2, last - 4):  # in each epoch
-        code, *_ = train("killed", kill)
-        assert code == -signal.SIGKILL and newest_step(tmp_path / "killed") > 0
-    code, noted, err = train("killed")
-    assert code == 0, err
-    for line in noted:  # those of a killed call are made again
-        step, batch = line.split()
-        assert batches.setdefault(step, batch) == batch
-    assert [" ".join(item) for item in batches.items()] == expected
-    assert_same(result(tmp_path / "killed"), result(tmp_path / "whole"), "on the device")
 
 
 def wait(process, workdir, draw, before, last, seconds):

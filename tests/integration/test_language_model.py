@@ -1,7 +1,5 @@
 """A language model as a person trains, scores and exports it."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -3,8 +3,6 @@
 The numbers are equal but for the order of sums and the last bits of exp and log.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """What a trained workdir gives to others: scores, neighbors, files for gensim and TensorFlow."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Words that follow each other often are one token: in training, in queries and in exports."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

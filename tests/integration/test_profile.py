@@ -1,7 +1,5 @@
 """What a run records of itself, and what lexrow profile says of it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -3,8 +3,6 @@
 The processes outlive one another. What a person can get wrong in starting them is told in one line.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

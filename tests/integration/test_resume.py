@@ -1,7 +1,5 @@
 """A run that was killed or stopped ends as if nothing had happened, bit for bit."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 

@@ -1,7 +1,5 @@
 """Runs with subwords: unseen inflections, every way to ask for them, kills, and refusals."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,8 +1,6 @@
 """Runs on every kind of table end as those on the device, also when killed, and go on from one
 kind to another; a plan says what they take."""
 
-from __future__ import annotations
-
 import functools
 import re
 

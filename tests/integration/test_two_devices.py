@@ -1,7 +1,5 @@
 """Classes dealt over devices train as on one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,9 +1,5 @@
 """What a workdir that is there allows, and what a full disk and damaged files do to it."""
 
-from __future__ import annotations
-
-import shutil
-
 import pytest
 
 from tests.integration.commands import (
@@ -19,12 +15,6 @@ from tests.integration.commands import (
     train,
     write_corpus,
 )
-
-
-@pytest.fixture
-def workdir(tmp_path, trained):
-    """A copy of the finished run."""
-    return shutil.copytree(trained, tmp_path / "run")
 
 
 def contents(folder):

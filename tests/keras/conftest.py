@@ -1,12 +1,11 @@
 """What tests of Keras models share."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest
 
 from app.keras.tables import table_kinds
+from tests.keras.models import dtype_policy
 
 # Keras reads its variables in a way that NumPy 2 warns of.
 NUMPY = "ignore:__array__ implementation doesn't accept a copy"
@@ -16,6 +15,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if pathlib.Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(NUMPY), append=False)
+
+
+@pytest.fixture
+def policy(request):
+    """The policy of a test that names it by `indirect`."""
+    with dtype_policy(request.param):
+        yield request.param
 
 
 @pytest.fixture

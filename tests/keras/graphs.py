@@ -1,7 +1,5 @@
 """What a traced function makes that is as large as a table."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 

@@ -1,6 +1,6 @@
 """A small model with two tables, one of them for two inputs, and batches that touch every row."""
 
-from __future__ import annotations
+import contextlib
 
 import keras
 import numpy as np
@@ -43,6 +43,16 @@ def fit(model, **options):
     return model.fit(
         x, y, **{"batch_size": BATCH, "epochs": 2, "shuffle": False, "verbose": 0} | options
     )
+
+
+@contextlib.contextmanager
+def dtype_policy(name):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def near(model, other, error=1e-5):

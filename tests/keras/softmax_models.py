@@ -1,7 +1,5 @@
 """Small output layers with random rows, hidden vectors and words, and a planted problem."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf

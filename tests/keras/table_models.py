@@ -1,7 +1,5 @@
 """A small model with one table of any kind, and batches in which rows repeat and most are idle."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """RowEmbedding is keras.layers.Embedding: weights, rows, masks, gradients."""
 
-from __future__ import annotations
-
 import re
 import sys
 
@@ -222,15 +220,6 @@ def test_stateless_calls_take_the_weights_that_they_are_given():
     given = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype("f")
     found, _ = layer.stateless_call([given], [], IDS)
     np.testing.assert_array_equal(found, given[IDS])
-
-
-def test_one_table_for_two_inputs():
-    layer = RowEmbedding(ROWS, COLUMNS)
-    left, right = keras.Input((4,), dtype="int32"), keras.Input((2,), dtype="int64")
-    model = keras.Model([left, right], [layer(left), layer(right)])
-    assert len(model.weights) == 1
-    found = model([IDS, IDS[:, :2].astype("int64")])
-    same(found[0][:, :2], found[1])
 
 
 MANY, FEW = 100, 2

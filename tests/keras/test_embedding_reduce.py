@@ -1,7 +1,5 @@
 """`RowEmbeddingReduce` equals a weighted sum of the rows, and so does its gradient."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
@@ -149,17 +147,6 @@ def test_no_tensor_has_a_row_for_each_id():
         tuple(out.shape) for op in graph.get_operations() for out in op.outputs if out.shape.rank
     }
     assert not {(*IDS.shape, COLUMNS), (IDS.size, COLUMNS)} & shapes
-
-
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="combiner='max'; give one of sum, mean, sqrtn"):
-        RowEmbeddingReduce(5, 2, combiner="max")
-    with pytest.raises(
-        ValueError, match="the weights are a dense tensor, the ids are a sparse one"
-    ):
-        make_layer("sum")(tf.sparse.from_dense([[1, 2]]), tf.constant([[1.0, 2.0]]))
-    with pytest.raises(ValueError, match="the weights are strings; give numbers"):
-        make_layer("sum")(tf.constant([[1, 2]]), tf.constant([["a", "b"]]))
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (1, 1), (1, 6), (2, 2), (6,)])

@@ -1,7 +1,5 @@
 """`FeatureEmbedding` has the tables of many features, and answers as layers made one by one."""
 
-from __future__ import annotations
-
 import gc
 import types
 

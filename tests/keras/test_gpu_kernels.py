@@ -1,7 +1,5 @@
 """What models with layers and optimizers of lexrow.keras would do on a GPU."""
 
-from __future__ import annotations
-
 import keras
 import pytest
 import tensorflow as tf
@@ -24,14 +22,6 @@ SEED = ("Mul", "StatelessRandomGetKeyCounter")  # Keras keeps its seed on the de
 # The shape of the gradient of words that a mask chooses.
 CHOSEN = ("DynamicStitch", "Reshape")
 OTHERS = ("LazyAdamW", "Adagrad", "RowwiseAdagrad", "Ftrl", "SGD")
-
-
-@pytest.fixture
-def half():
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
-    yield
-    keras.config.set_dtype_policy(before)
 
 
 def embedded(optimizer, **options) -> keras.Model:
@@ -66,8 +56,9 @@ def test_a_step_waits_for_rows_only_if_it_writes_rows_that_are_not_cached():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_float16"], indirect=True)
 @pytest.mark.parametrize("name", ["LazyAdam", *OTHERS])
-def test_a_step_with_a_loss_scale(half, name):
+def test_a_step_with_a_loss_scale(policy, name):
     made = getattr(app.keras, name)
     for scale in (LossScaleOptimizer, keras.optimizers.LossScaleOptimizer):
         check(trained(embedded(scale(made(0.1)))), {REFUSED, *SCALED})

@@ -1,7 +1,5 @@
 """The audit of training steps of Keras: of models, of functions, and with tables of every kind."""
 
-from __future__ import annotations
-
 import functools
 import pathlib
 import re

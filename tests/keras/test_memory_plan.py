@@ -1,7 +1,5 @@
 """The memory of tables is said before they are made, and one that does not fit is refused."""
 
-from __future__ import annotations
-
 import gc
 import types
 
@@ -11,11 +9,8 @@ import pytest
 import tensorflow as tf
 
 from app.keras import (
-    NCE,
     SGD,
     Adagrad,
-    AdaptiveSoftmax,
-    ClassSoftmax,
     DynamicEmbedding,
     Ftrl,
     HierarchicalSoftmax,
@@ -24,13 +19,12 @@ from app.keras import (
     RowEmbedding,
     RowEmbeddingReduce,
     RowwiseAdagrad,
-    SampledSoftmax,
-    Softmax,
     memory_plan,
 )
 from app.keras.tables import table_memory
 from app.tables.cached import CachedTable
 from tests.keras import table_models as models
+from tests.keras.softmax_models import LAYERS
 
 ROWS, COLUMNS = 2_000, 8
 TABLE = ROWS * COLUMNS * 4
@@ -162,21 +156,10 @@ def test_it_prints_a_line_for_each_table_and_place(tmp_path):
     assert str(memory_plan(keras.layers.Dense(1))) == "no table"
 
 
-OUTPUTS = {
-    "softmax": lambda **options: Softmax(ROWS, name="words", **options),
-    "classes": lambda **options: ClassSoftmax(ROWS, name="words", **options),
-    "levels": lambda **options: ClassSoftmax(ROWS, levels=3, name="words", **options),
-    "tree": lambda **options: HierarchicalSoftmax(ROWS, name="words", **options),
-    "adaptive": lambda **options: AdaptiveSoftmax(ROWS, name="words", **options),
-    "samples": lambda **options: SampledSoftmax(ROWS, samples=5, name="words", **options),
-    "noise": lambda **options: NCE(ROWS, samples=5, name="words", **options),
-}
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("name", LAYERS)
 def test_the_plan_of_an_output_layer_is_what_it_takes(name, dtype):
-    layer = OUTPUTS[name](dtype=dtype)
+    layer = LAYERS[name](name="words", dtype=dtype)
     with pytest.raises(ValueError, match="words is not built, so that its columns are not known"):
         memory_plan(layer)
     planned = memory_plan(layer, LazyAdam(), hidden_size=COLUMNS - 1)  # and a bias
@@ -190,15 +173,13 @@ def test_the_plan_of_an_output_layer_is_what_it_takes(name, dtype):
     assert planned.totals == {"host memory": taken}
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("name", LAYERS)
 def test_an_output_layer_that_does_not_fit_is_refused_before_a_table_is_made(name, little):
-    layer = OUTPUTS[name]()
+    layer = LAYERS[name](name="words")
     need = memory_plan(layer, hidden_size=COLUMNS - 1).totals["host memory"]
     for free in (need // 2, need - 1):
         little(free, 0)
-        with pytest.raises(
-            ValueError, match="words: the table of its 2,000 words takes .* use Adapt"
-        ):
+        with pytest.raises(ValueError, match="words: the table of its 40 words takes .* use Adapt"):
             layer.build((None, COLUMNS - 1))
         assert layer.weights == []
     little(10**9, 0)

@@ -1,16 +1,24 @@
 """Layers with hot rows, with and without `prefetch_rows`, train as a table on the device does."""
 
-from __future__ import annotations
-
 import functools
 import logging
+import re
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import SGD, Adagrad, LazyAdam, RowEmbedding, TableMetrics, prefetch_rows
+from app.keras import (
+    SGD,
+    Adagrad,
+    LazyAdam,
+    RowEmbedding,
+    RowEmbeddingReduce,
+    TableMetrics,
+    check_inputs,
+    prefetch_rows,
+)
 from app.keras.optimizers import row_sparse
 from app.keras.tables import table_kinds
 from app.tables.device import DeviceTable
@@ -91,6 +99,7 @@ def test_host_memory_has_no_cache_without_a_gpu(tmp_path, monkeypatch):
     model, dataset = make_model("host", tmp_path), data()
     assert isinstance(model.layers[0].embeddings.table, DeviceTable)
     assert prefetch_rows(dataset, model) is dataset
+    assert prefetch_rows(dataset, make_model("device", tmp_path)) is dataset
 
 
 @pytest.mark.slow
@@ -199,16 +208,6 @@ def test_a_model_saved_and_loaded_in_the_middle_of_an_epoch(kind, tmp_path):
         assert models.state(loaded) == before
 
 
-def test_batches_are_those_of_the_dataset(tmp_path):
-    model = make_model("host", tmp_path)
-    dataset = batches_of(model)
-    assert dataset.element_spec == data().element_spec
-    assert dataset.cardinality() == data().cardinality()
-    for ours, theirs in zip(dataset, data(), strict=True):
-        for a, b in zip(ours, theirs, strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
 class Plain(keras.Model):
     """A subclassed model, which Keras builds when it is first called."""
 
@@ -241,11 +240,6 @@ def test_a_model_that_is_not_built_yet(make):
     assert losses[0] == losses[1]
 
 
-def test_a_model_without_hot_rows_needs_no_prefetching(tmp_path):
-    model, dataset = make_model("device", tmp_path), data()
-    assert prefetch_rows(dataset, model) is dataset
-
-
 @pytest.mark.slow
 def test_a_cache_too_small_for_a_step(tmp_path):
     model = make_model("host", tmp_path, hot_rows=3)
@@ -254,23 +248,6 @@ def test_a_cache_too_small_for_a_step(tmp_path):
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         models.fit(model, batches_of(model))
-
-
-@pytest.mark.slow
-def test_batches_of_another_form(tmp_path):
-    model = make_model("host", tmp_path)
-    named = data().map(lambda ids, targets: {"ids": ids, "targets": targets})
-    wide = data().map(lambda ids, targets: (ids[:, :2], targets))
-    with pytest.raises(
-        ValueError, match=r"inputs of sequential\w* are .*int64.* batches have .*int64"
-    ):
-        prefetch_rows(wide, model)
-    dataset = prefetch_rows(named, model, inputs=lambda batch: batch["ids"])
-    device = make_model("device", tmp_path)
-    for batch in dataset:
-        model.train_on_batch(batch["ids"], batch["targets"])
-    models.fit_batches(device, data())
-    assert models.state(model) == models.state(device)
 
 
 def test_no_stage_may_follow(tmp_path):
@@ -290,9 +267,6 @@ def test_bad_hot_rows():
     for kind in ("device", "sharded"):
         with pytest.raises(ValueError, match="hot_rows=5 needs table='host' or table='file'"):
             RowEmbedding(5, 2, table=kind, hot_rows=5)
-    for bad in (0, 2.5):
-        with pytest.raises(ValueError, match=f"hot_rows={bad}; give a number of rows"):
-            RowEmbedding(5, 2, table="host", hot_rows=bad)
 
 
 @pytest.fixture
@@ -334,3 +308,124 @@ def test_nothing_is_said_with_prefetch_rows_or_without_a_cache(lines, tmp_path):
     cold = models.make_model(models.make_layer("host", tmp_path, hot_rows=40))
     cold.evaluate(models.data(), verbose=0)
     assert lines() == []
+
+
+# `check_inputs` refuses ids that have no row where XLA would train another row.
+
+
+WRONG_IDS = models.IDS.copy()
+WRONG_IDS[1, 2], WRONG_IDS[3, 0] = models.ROWS, -7  # in the first batch
+
+
+def make_checked(kind, folder, **options):
+    layer = models.make_layer(kind, folder, name="words", **options)
+    return models.make_model(layer, jit_compile=kind in ("device", "host") or None)
+
+
+def state(model):
+    """All but the number of steps, which TensorFlow may count before it takes the batch."""
+    variables = [*model.variables, *model.optimizer.variables]
+    return [v.numpy().tobytes() for v in variables if v.name != "iteration"]
+
+
+def refuse(model, batches):
+    """Nothing is trained, and the error names the layer and the wrong ids."""
+    before = state(model)
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        models.fit(model, batches)
+    text = " ".join(re.sub(r"[\[\]']", "", str(raised.value)).split())
+    message = "words: ids must be from 0 to 49; the smallest id out of range is -7 and the largest"
+    assert f"{message} {models.ROWS}" in text
+    assert state(model) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["device", *models.KINDS])
+def test_wrong_ids_are_refused_before_a_step(kind, tmp_path):
+    model = make_checked(kind, tmp_path)
+    model.optimizer.build(model.trainable_variables)
+    refuse(model, check_inputs(models.data(WRONG_IDS), model))
+    models.fit(model, check_inputs(models.data(), model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["host", "file"])
+def test_prefetched_batches_are_checked_as_well(kind, tmp_path):
+    model = make_checked(kind, tmp_path, hot_rows=40)
+    model.optimizer.build(model.trainable_variables)
+    refuse(model, prefetch_rows(models.data(WRONG_IDS), model))
+    models.fit(model, prefetch_rows(models.data(), model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("wrong", "nearest"), [(models.ROWS, models.ROWS - 1), (-3, 0)])
+def test_without_the_check_xla_reads_another_row_and_trains_none(wrong, nearest, tmp_path):
+    """The reason for the check."""
+    model = make_checked("device", tmp_path)
+    wrong, nearest = (np.full((8, models.LENGTH), i) for i in (wrong, nearest))
+    np.testing.assert_array_equal(model.predict(wrong), model.predict(nearest))
+    dense = model.layers[-1].get_weights()[0]
+    model.train_on_batch(wrong, models.TARGETS[:8])
+    assert (model.layers[-1].get_weights()[0] != dense).all()
+    np.testing.assert_array_equal(model.layers[0].get_weights()[0], models.WEIGHTS)
+
+
+@pytest.mark.parametrize("dress", [check_inputs, prefetch_rows])
+@pytest.mark.parametrize("form", ["pair", "alone", "named", "weighted"])
+def test_batches_are_those_of_the_dataset(form, dress, tmp_path):
+    forms = {
+        "pair": lambda x, y: (x, y),
+        "alone": lambda x, y: x,
+        "named": lambda x, y: {"ids": x},
+        "weighted": lambda x, y: ({"ids": x}, y, y),
+    }
+    inputs = keras.Input((models.LENGTH,), dtype="int64", name="ids")
+    layer = models.make_layer("host", tmp_path, hot_rows=40)
+    model = keras.Model({"ids": inputs}, layer(inputs))
+    model.compile(LazyAdam(0.1), "mse")
+    dataset = models.data().map(forms[form])
+    names_inputs = {"pair": lambda batch: {"ids": batch[0]}, "alone": lambda x: {"ids": x}}
+    dressed = dress(dataset, model, inputs=names_inputs.get(form))
+    assert dressed.element_spec == dataset.element_spec
+    assert dressed.cardinality() == dataset.cardinality()
+    for ours, theirs in zip(dressed, dataset, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, ours, theirs)
+
+
+@pytest.mark.slow
+def test_every_input_and_layer_is_checked():
+    left, right = (keras.Input((3,), dtype="int32", name=name) for name in ("left", "right"))
+    words = RowEmbedding(5, 2, name="words")
+    bag = RowEmbeddingReduce(9, 2, name="bag")(right)
+    model = keras.Model([left, right], [words(left), words(right), bag])
+    model.compile(LazyAdam(0.1), "mse")
+    for name, wrong in (("words", ([[0, 5, 1]], [[0, 1, 2]])), ("bag", ([[0, 1, 2]], [[0, 9, 1]]))):
+        dataset = tf.data.Dataset.from_tensors((tuple(map(tf.constant, wrong)),))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="ids must be from 0 to") as raised:
+            list(check_inputs(dataset, model))
+        assert name in str(raised.value)
+
+
+def test_a_model_that_is_not_built_is_built_by_the_check():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.words = RowEmbedding(models.ROWS, 2, name="words")
+
+        def call(self, ids):
+            return self.words(ids)
+
+    model = Model()
+    assert len(list(check_inputs(models.data(), model))) == models.STEPS
+    assert model.words.built
+
+
+@pytest.mark.parametrize("dress", [check_inputs, prefetch_rows])
+def test_batches_of_another_form_are_refused(dress, tmp_path):
+    model = models.make_model(models.make_layer("host", tmp_path, hot_rows=9))
+    named = models.data().map(lambda x, y: ({"left": x, "right": x}, y))
+    for dataset in (named, models.data().unbatch(), models.data(models.strings())):
+        with pytest.raises(ValueError, match=r"inputs of sequential\w* are .*; give inputs=, a"):
+            dress(dataset, model)
+    with pytest.raises(ValueError, match=r"dataset is a tuple; make it a tf\.data\.Dataset"):
+        dress((models.IDS, models.TARGETS), model)

@@ -1,7 +1,5 @@
 """The optimizers' numbers: those of Keras' dense optimizers, where these are defined to agree."""
 
-from __future__ import annotations
-
 import functools
 
 import keras
@@ -9,7 +7,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import SGD, Adagrad, Ftrl, LazyAdam, LazyAdamW, LossScaleOptimizer, RowwiseAdagrad
+from app.keras import (
+    SGD,
+    Adagrad,
+    Ftrl,
+    LazyAdam,
+    LazyAdamW,
+    LossScaleOptimizer,
+    RowEmbedding,
+    RowwiseAdagrad,
+    add_gradients,
+)
+from tests.keras import table_models as models
 from tests.keras.updates import (
     KINDS,
     RATE,
@@ -339,3 +348,176 @@ def test_what_is_given_may_be_read_once_only(name, scaled):
         gradients = [gradient_of(variables[0], ids, values, "sparse"), *map(tf.constant, dense)]
         optimizer.apply((each for each in gradients), (each for each in variables))
     near([each.numpy() for each in variables], trained(name)[0][-1][:3])
+
+
+# FTRL by row: Keras' numbers for rows that start at 0, the paper's for any rows.
+
+
+FTRL_OPTIONS = [
+    {},
+    {"l2_regularization_strength": 0.1, "beta": 0.5},
+    {"l1_regularization_strength": 0.3, "l2_regularization_strength": 0.1},
+]
+every_option = pytest.mark.parametrize("options", FTRL_OPTIONS, ids=str)
+
+
+def zeros_first(is_table):
+    variables = make_variables()
+    variables[0].assign(tf.zeros_like(variables[0]))
+    variables[0].is_table = is_table
+    return variables
+
+
+@pytest.mark.parametrize("is_table", [False, True])
+@every_option
+def test_rows_of_ftrl_that_start_at_zero_are_those_of_keras(options, is_table):
+    found = train(Ftrl(RATE, **options), zeros_first(is_table), make_stream())[-1]
+    stock = keras.optimizers.Ftrl(RATE, **options)
+    expected = train(stock, zeros_first(False), make_stream(), sparse=False)[-1]
+    near(found[:1], expected[:1])
+    identical(found[1:3], expected[1:3])
+    l1 = options.get("l1_regularization_strength")
+    assert len(found) == len(expected) - (is_table and not l1)  # no linear
+    assert not l1 or (found[0] == 0).any()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@every_option
+def test_rows_and_slots_of_ftrl_are_those_of_the_paper(options, sparse):
+    variables, optimizer = make_variables(), Ftrl(RATE, **options)
+    variables[0].is_table = True
+    before = variables[0].numpy()
+    stream = list(make_stream())
+    found = train(optimizer, variables, stream, sparse)[-1][0]
+    rule = functools.partial(
+        reference.ftrl,
+        l1=options.get("l1_regularization_strength", 0.0),
+        l2=2 * options.get("l2_regularization_strength", 0.0),
+        beta=options.get("beta", 0.0),
+    )
+    rows = before.astype(np.float64)
+    states = reference.train(rule, rows, [(ids, values, RATE) for ids, values, _ in stream])
+    near([found], [rows])
+    for slot, variable in optimizer.row_slots(0).items():
+        for row, state in states.items():
+            np.testing.assert_allclose(variable[row], state[slot], rtol=1e-5, atol=1e-5)
+    idle = ~np.any([whole(ids, values).any(axis=1) for ids, values, _ in stream], axis=0)
+    assert idle.any() and found[idle].tobytes() == before[idle].tobytes()
+
+
+@pytest.mark.parametrize(
+    "option", [{"learning_rate_power": -0.3}, {"l2_shrinkage_regularization_strength": 0.1}]
+)
+def test_arguments_that_rows_do_not_have_are_refused(option):
+    with pytest.raises(ValueError, match=f"{min(option)}={min(option.values())}: .* leave it out"):
+        Ftrl(RATE, **option)
+
+
+# Gradients of several steps added up: by the optimizer row by row, or by hand.
+
+
+ACCUMULATING = {"gradient_accumulation_steps": 3}
+
+
+def tables():
+    variables = make_variables()
+    variables[0].is_table = True
+    return variables
+
+
+@pytest.mark.parametrize("option", [{}, {"global_clipnorm": 0.5}, {"clipvalue": 0.1}], ids=str)
+@pytest.mark.parametrize("make", [SGD, Adagrad])
+def test_rows_are_those_of_a_dense_accumulation(make, option):
+    stream = list(make_stream())
+    found = train(make(RATE, **ACCUMULATING, **option), tables(), stream)
+    stock = getattr(keras.optimizers, make.__name__)(RATE, **ACCUMULATING, **option)
+    expected = train(stock, make_variables(), stream, sparse=False)
+    for one, other in zip(found, expected, strict=True):
+        for part in range(3):
+            np.testing.assert_allclose(one[part], other[part], rtol=1e-6, atol=1e-6)
+    assert found[0][0].tobytes() == found[1][0].tobytes() != found[2][0].tobytes()
+
+
+def test_lazy_adam_is_that_of_the_mean_gradient():
+    stream = list(make_stream())[:6]
+    found = train(LazyAdam(RATE, **ACCUMULATING), tables(), stream)[-1][0]
+    variables, optimizer = tables(), LazyAdam(RATE)
+    for start in (0, 3):
+        gradient = sum(whole(ids, values) for ids, values, _ in stream[start : start + 3]) / 3
+        rows = np.flatnonzero(gradient.any(axis=1))
+        gradient = tf.IndexedSlices(gradient[rows], rows, gradient.shape)
+        optimizer.apply([gradient], variables[:1])
+    near([found], [variables[0].numpy()])
+
+
+def test_only_rows_with_a_gradient_are_stored():
+    optimizer, variables = LazyAdam(RATE, **ACCUMULATING), tables()
+    stream = list(make_stream())[:3]
+    sizes = []
+    for step in stream:
+        train(optimizer, variables, [step])
+        sizes.append(int(tf.size(optimizer._accumulated_gradients[0].ids)))
+    first, second = (set(ids) for ids, *_ in stream[:2])
+    assert sizes == [len(first), len(first | second), 0]
+    assert not any("embeddings_gradient" in variable.path for variable in optimizer.variables)
+
+
+def accumulated(kind, folder, make=LazyAdam, way=models.fit, **compiled):
+    model = models.make_model(
+        models.make_layer(kind, folder), make(0.1, gradient_accumulation_steps=2), **compiled
+    )
+    way(model)
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", [{"run_eagerly": True}, {"steps_per_execution": 2}], ids=str)
+def test_ways_to_compile(compiled, tmp_path):
+    ours, usual = (accumulated("device", tmp_path, **each) for each in (compiled, {}))
+    near([ours.get_weights()[0]], [usual.get_weights()[0]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saved", ["keras", "checkpoint"])
+def test_a_run_saved_between_updates_goes_on(saved, tmp_path):
+    model = accumulated("device", tmp_path, way=models.fit_batches)  # 5 batches: one is accumulated
+    assert tf.size(model.optimizer._accumulated_gradients[0].ids) > 0
+    if saved == "keras":
+        model.save(tmp_path / "model.keras")
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+    else:
+        tf.train.Checkpoint(model).write(str(tmp_path / "checkpoint"))
+        loaded = accumulated("device", tmp_path)
+        tf.train.Checkpoint(loaded).read(str(tmp_path / "checkpoint")).assert_consumed()
+    for each in (model, loaded):
+        models.fit(each)
+    assert models.state(loaded) == models.state(model)
+
+
+@pytest.mark.slow
+def test_what_cannot_be_accumulated_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"embeddings, which XLA cannot compile; use .*=False"):
+        accumulated("device", tmp_path, jit_compile=True)
+    with pytest.raises(ValueError, match=r"embeddings that have a gradient, .* is dense"):
+        train(LazyAdam(RATE, **ACCUMULATING), tables(), make_stream(), sparse=False)
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        layer = RowEmbedding(4, 2)
+        layer.build()
+        with pytest.raises(ValueError, match="embeddings in one process, .* MirroredStrategy"):
+            LazyAdam(RATE, **ACCUMULATING).build(layer.trainable_variables)
+
+
+def test_gradients_added_by_hand():
+    rows = tf.IndexedSlices(tf.ones((2, 3)), tf.constant([1, 2]), (5, 3))
+    more = tf.IndexedSlices(2 * tf.ones((1, 3)), tf.constant([2], tf.int64), (5, 3))
+    expected = tf.convert_to_tensor(rows) + tf.convert_to_tensor(more)
+    found = add_gradients(rows, more)
+    assert isinstance(found, tf.IndexedSlices) and len(found.indices) == 3
+    np.testing.assert_array_equal(tf.convert_to_tensor(found), expected)
+    np.testing.assert_array_equal(add_gradients(rows, tf.convert_to_tensor(more)), expected)
+    np.testing.assert_array_equal(add_gradients(tf.ones(2), tf.ones(2)), [2.0, 2.0])
+    assert add_gradients(None, rows) is rows is add_gradients(rows, None)
+    assert add_gradients(None, None) is None
+    variable = keras.Variable(tf.ones((5, 3)), name="rows")
+    SGD(1.0).apply([found], [variable])
+    np.testing.assert_array_equal(variable.numpy(), 1.0 - expected)

@@ -1,7 +1,5 @@
 """Models, weights and optimizers go to files and come back, also between Keras' layer and ours."""
 
-from __future__ import annotations
-
 import re
 
 import keras
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import app.keras
 from app.keras import (
     SGD,
     Adagrad,
@@ -19,6 +18,7 @@ from app.keras import (
     RowEmbedding,
     RowwiseAdagrad,
 )
+from tests.keras import table_models as models
 from tests.keras.models import BATCH, WORDS, make_data, make_model
 
 SCHEDULE = {"initial_learning_rate": 0.1, "decay_steps": 2, "decay_rate": 0.5}
@@ -118,19 +118,6 @@ def test_a_weights_file_of_keras_is_read_once_its_layers_are_renamed(tmp_path):
         np.testing.assert_array_equal(weight, other)
 
 
-def test_a_model_of_keras_becomes_one_of_ours():
-    def ours(layer):
-        kind = RowEmbedding if type(layer) is keras.layers.Embedding else type(layer)
-        return kind.from_config(layer.get_config())
-
-    theirs = make_model("adam", keras.layers.Embedding)
-    model = keras.models.clone_model(theirs, clone_function=ours)
-    model.set_weights(theirs.get_weights())
-    assert type(model.get_layer("words")) is type(model.get_layer("places")) is RowEmbedding
-    x, _ = make_data()
-    np.testing.assert_array_equal(model(list(x)), theirs(list(x)))
-
-
 def test_state_of_keras_adam_serves_lazy_adam():
     theirs, ours = make_model(keras.optimizers.Adam(0.1)), make_model(LazyAdam(0.1))
     for model in (theirs, ours):
@@ -202,3 +189,66 @@ def test_an_exported_model_serves_and_checks_its_ids(tmp_path):
     np.testing.assert_allclose(loaded.serve(list(x)), model.predict(x, verbose=0), atol=1e-6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="from 0 to 12"):
         loaded.serve([x[0] + WORDS, x[1]])
+
+
+# Keras finds the optimizers, layers and the loss of this package by their names.
+
+
+NAMED = {
+    **dict.fromkeys(("lazy_adam", "LazyAdam", "lazyadam"), LazyAdam),
+    **dict.fromkeys(("lazy_adamw", "LazyAdamW"), LazyAdamW),
+    **dict.fromkeys(("rowwise_adagrad", "RowwiseAdagrad"), RowwiseAdagrad),
+    **{f"lexrow>{kind}": getattr(app.keras, kind) for kind in ("SGD", "Adagrad", "Ftrl")},
+    "sgd": keras.optimizers.SGD,
+    "Adagrad": keras.optimizers.Adagrad,  # as ever
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_an_optimizer_by_name(name):
+    assert type(keras.optimizers.get(name)) is NAMED[name]
+    config = {"learning_rate": 0.25}
+    found = keras.optimizers.get({"class_name": name, "config": config})
+    assert type(found) is NAMED[name] and float(found.learning_rate.numpy()) == 0.25
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(found))
+    assert type(again) is NAMED[name]
+
+
+def test_a_model_that_is_compiled_by_names_trains_and_is_saved(tmp_path):
+    tokens, words = keras.Input((3,), dtype="int32"), keras.Input((3,), dtype="int32")
+    hidden = RowEmbedding(20, 4)(tokens)
+    model = keras.Model([tokens, words], app.keras.Softmax(20)(hidden, words))
+    model.compile("lazy_adam", "output_as_loss")
+    ids = np.arange(12).reshape(4, 3)
+    model.fit([ids, ids], ids, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded.optimizer) is LazyAdam
+    assert loaded.evaluate([ids, ids], ids, verbose=0) == model.evaluate([ids, ids], ids, verbose=0)
+
+
+@pytest.mark.parametrize("start", ["", "lexrow>"])
+@pytest.mark.parametrize("name", ["RowEmbedding", "RowEmbeddingReduce"])
+def test_a_layer_by_name(name, start):
+    config = {"input_dim": 7, "output_dim": 2}
+    layer = keras.layers.deserialize({"class_name": f"{start}{name}", "config": config})
+    assert type(layer) is getattr(app.keras, name) and layer.input_dim == 7
+
+
+class Softmax(keras.layers.Layer):
+    """A class of somebody else, with the name of one of this package."""
+
+
+def test_a_class_of_the_user_keeps_its_name(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), Softmax()])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", {"Softmax": Softmax})
+    assert type(loaded.layers[0]) is Softmax
+
+
+@pytest.mark.parametrize("kind", ["device", "host"])
+def test_names_in_a_file_are_those_of_the_installed_package(kind, tmp_path):
+    model = models.make_model(models.make_layer(kind, tmp_path))
+    config = keras.saving.serialize_keras_object(model)
+    names = [layer["registered_name"] for layer in config["config"]["layers"]]
+    assert "lexrow>RowEmbedding" in names

@@ -1,7 +1,5 @@
 """A file of rows belongs to one layer; a file that is missing a part is noticed and named."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import os

@@ -1,9 +1,5 @@
 """What Keras does to a gradient or a variable on its way is done to every kind of table."""
 
-from __future__ import annotations
-
-import contextlib
-
 import keras
 import numpy as np
 import pytest
@@ -25,6 +21,7 @@ from app.keras import (
     TableConfig,
 )
 from tests.keras import table_models as models
+from tests.keras.models import dtype_policy
 from tests.keras.table_models import (
     BATCH,
     COLUMNS,
@@ -102,16 +99,6 @@ CASES = [
     if not (kind in ("dynamic", "strings") and "layer" in options)
     if not (kind == "strings" and "accumulation" in way)
 ]
-
-
-@contextlib.contextmanager
-def dtype_policy(name):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(name)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def make_table(kind, folder, **options):
@@ -247,19 +234,6 @@ def test_a_frozen_table_is_not_trained(maker, kind, how, tmp_path):
         assert not config.tables["words"].trainable
     layer.trainable = True
     assert len(model.trainable_variables) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["host", "sharded", "dynamic"])
-def test_a_saved_model_stays_frozen(kind, tmp_path):
-    model = make_model(make_table(kind, tmp_path), SGD(0.1))
-    model.get_layer("words").trainable = False
-    model.compile(SGD(0.1), loss="mse")
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    loaded.train_on_batch(IDS[:BATCH], TARGETS[:BATCH])
-    assert (rows_of(loaded) == 0.5).all()
-    assert len(loaded.trainable_variables) == 2
 
 
 ATTRIBUTES = ("trainable", "name", "path", "dtype", "autocast", "regularizer", "constraint", "ndim")

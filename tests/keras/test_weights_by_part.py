@@ -1,10 +1,6 @@
 """Weights files and checkpoints have rows of tables as Keras writes them, and copy none."""
 
-from __future__ import annotations
-
 import itertools
-import resource
-import signal
 import zipfile
 
 import h5py
@@ -148,16 +144,6 @@ def test_a_checkpoint_of_a_dynamic_table_has_the_rows_in_use(columns, tmp_path):
     ).shape == (5, columns)
     tf.train.Checkpoint(other).read(str(tmp_path / "rows")).assert_consumed()
     np.testing.assert_array_equal(other.get_weights()[0], layer.get_weights()[0])
-
-
-@pytest.fixture
-def limited():
-    """Return a function that forbids this process files of more bytes, as a full disk does."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    signal.signal(signal.SIGXFSZ, before)
 
 
 def test_a_table_that_the_disk_cannot_take_is_named_before_a_row_is_written(limited, tmp_path):

@@ -4,8 +4,6 @@ Prints, as JSON by optimizer, how far the two ends are apart, how far the replic
 operations of the step give a result as large as a table.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 

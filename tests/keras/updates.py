@@ -1,7 +1,5 @@
 """The optimizers, and variables and a stream of gradients for them outside of any model."""
 
-from __future__ import annotations
-
 import functools
 
 import keras

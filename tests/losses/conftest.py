@@ -1,7 +1,5 @@
 """A fixture of all tests of losses."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

@@ -1,18 +1,18 @@
 """Sampled softmax and NCE against TensorFlow's, given the same samples, and dense autodiff."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.losses import inference
+from app.losses import inference, sampling
 from app.losses.classes.class_softmax import ClassSoftmax
+from app.losses.negative_sampling import logistic
 from app.losses.sampled_losses import Nce, SampledSoftmax
 from app.tables.row_reads import unique
 from app.types import Rows
 from tests.losses import toy
 from tests.losses.toy import DIM
+from tests.reference.graphs import executed
 
 WORDS, SAMPLES = 40, 16
 COUNTS = toy.counts(WORDS)
@@ -119,23 +119,6 @@ def test_samples_come_as_often_as_expected(sampler):
     assert (draws[8] != draws[7]).numpy().any()
 
 
-def test_the_gradient_comes_to_that_of_the_full_softmax():
-    """With so many samples that every word is among them about as often as expected."""
-    loss = SampledSoftmax(COUNTS, DIM, 20_000, "unigram")
-    table = toy.make_tables(loss)["output"]
-    hidden_ND, targets_N = toy.hidden(), toy.targets(WORDS)
-    rows, _ = looked_up(loss, toy.singly(hidden_ND, targets_N), table)
-    with tf.GradientTape() as tape:
-        tape.watch(hidden_ND)
-        total, _ = loss.loss(toy.singly(hidden_ND, targets_N), {"output": rows})
-    by_hidden = tape.gradient(total, hidden_ND)
-    with tf.GradientTape() as tape:
-        tape.watch(hidden_ND)
-        scores_NV = tf.matmul(hidden_ND, table.values, transpose_b=True)
-        full = tf.nn.sparse_softmax_cross_entropy_with_logits(targets_N, scores_NV)
-    np.testing.assert_allclose(by_hidden, tape.gradient(full, hidden_ND), atol=5e-3)
-
-
 @both
 def test_exact_probabilities_are_those_of_the_full_softmax(kind):
     loss, full = kind(COUNTS, DIM, SAMPLES, "log_uniform"), ClassSoftmax(WORDS, DIM)
@@ -195,3 +178,167 @@ def test_products_in_bfloat16_come_close(kind):
     )
     assert narrow.dtype == tf.float32
     np.testing.assert_allclose(narrow, wide, rtol=0.05, atol=0.1)
+
+
+FALLING = (10_000 / np.arange(1, 31)).astype(np.int64)
+
+
+def draws(counts, power, groups, samples, seeds):
+    """The ids that many seeds give, (seeds, G, K)."""
+    cumulative = tf.constant(sampling.cumulative_distribution(counts, power))
+
+    @tf.function
+    def draw():
+        return tf.map_fn(
+            lambda step: sampling.draw_stratified(cumulative, groups, samples, tf.stack([7, step])),
+            tf.range(seeds, dtype=tf.int32),
+        )
+
+    return draw().numpy()
+
+
+def test_cumulative_is_of_counts_to_the_power_in_float64():
+    found = sampling.cumulative_distribution(np.array([16, 1, 81]), 0.75)
+    np.testing.assert_allclose(found, [8 / 36, 9 / 36, 1])
+    assert found.dtype == np.float64
+    # float32 would give the rare ids no share at all.
+    assert (np.diff(sampling.cumulative_distribution(np.array([10**12, 1, 1]), 1.0)) > 0).all()
+
+
+def test_each_group_is_drawn_from_the_whole_distribution():
+    found = draws(np.ones(6), 1.0, 3, 2, 3000)
+    for group in range(3):
+        # A group has a third of the parts; over them its ids are no more often one than another.
+        counts = np.bincount(found[:, group].ravel(), minlength=6)
+        assert counts[group] == counts[group + 3] == 3000
+
+
+def test_every_stratum_gives_one_id_and_a_group_spreads_over_them():
+    found = sampling.draw_stratified(
+        tf.constant(sampling.cumulative_distribution(np.ones(20), 1.0)), 4, 5, tf.constant([1, 2])
+    )
+    assert found.dtype == tf.int32
+    np.testing.assert_array_equal(found, np.arange(20).reshape(5, 4).T)
+
+
+def test_a_frequent_id_comes_as_often_as_it_should_in_every_draw():
+    groups, samples = 8, 16
+    share = FALLING**0.75 / (FALLING**0.75).sum() * groups * samples
+    for found in draws(FALLING, 0.75, groups, samples, 20):
+        assert (abs(np.bincount(found.ravel(), minlength=len(FALLING)) - share) < 2).all()
+
+
+@pytest.mark.parametrize("uniform", [0.0, np.nextafter(1.0, 0.0)])
+def test_ids_stay_in_range_at_the_ends_of_the_distribution(monkeypatch, uniform):
+    def draw(shape, seed, dtype):
+        return tf.fill(shape, tf.constant(uniform, dtype))
+
+    monkeypatch.setattr(tf.random, "stateless_uniform", draw)
+    # Of 1,000 parts the last plus such a uniform rounds to the end of the distribution itself.
+    cumulative = tf.constant(sampling.cumulative_distribution(np.array([0, 1, 1, 1]), 1.0))
+    found = sampling.draw_stratified(cumulative, 10, 100, tf.constant([0, 0])).numpy()
+    assert found.min() == 1 and found.max() == 3
+
+
+def test_ids_without_a_count_are_never_drawn():
+    found = draws(np.array([0, 5, 0, 5, 0, 1]), 0.75, 4, 8, 100)
+    assert set(found.ravel().tolist()) == {1, 3, 5}
+
+
+def test_equal_seeds_give_equal_draws():
+    cumulative = tf.constant(sampling.cumulative_distribution(FALLING, 0.75))
+    one, same, other = (
+        sampling.draw_stratified(cumulative, 4, 8, tf.constant(seed, tf.int64)).numpy()
+        for seed in ([1, 2], [1, 2], [1, 3])
+    )
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 31, 32, 33, 1000])
+def test_xla_draws_the_same_ids_in_a_number_of_reads_that_hardly_grows(size):
+    counts = np.random.default_rng(size).integers(0, 9, size)
+    counts[0] += 1
+    cumulative = tf.Variable(sampling.cumulative_distribution(counts, 0.75))
+
+    def draw(seed):
+        return sampling.draw_stratified(cumulative, 3, 50, seed)
+
+    compiled = tf.function(draw, autograph=False, jit_compile=True)
+    for seed in ([1, 2], [(2 << 40) + 1, 77]):
+        seed = tf.constant(seed, tf.int64)
+        np.testing.assert_array_equal(compiled(seed), draw(seed))
+    program = compiled.experimental_get_compiler_ir(seed)(stage="hlo")
+    assert size < 31 or f"[150,{size}]" not in program, "each point compared with all numbers"
+
+
+observed_or_not = pytest.mark.parametrize("observed", [True, False])
+
+
+def draw(shape, seed=0):
+    return tf.constant(3 * np.random.default_rng(seed).normal(size=shape), tf.float32)
+
+
+def plain(scores, weights, observed):
+    sign = 1.0 if observed else -1.0
+    return tf.reduce_sum(-weights * tf.math.log(tf.sigmoid(sign * scores)))
+
+
+def value_and_gradient(loss, scores, *arguments):
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = 2.5 * loss(scores, *arguments)
+    return value, tape.gradient(value, scores)
+
+
+@observed_or_not
+@pytest.mark.parametrize("shape", [(), (1,), (3, 4, 1), (1, 4, 5), (3, 4, 5)])
+def test_value_and_gradient_are_those_of_the_plain_formula(observed, shape):
+    scores, weights = draw((3, 4, 5)), tf.abs(draw(shape, seed=1))
+    value, gradient = value_and_gradient(logistic, scores, weights, observed)
+    expected, expected_gradient = value_and_gradient(plain, scores, weights, observed)
+    assert value.shape == () and value.dtype == tf.float32
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-4, atol=1e-6)
+
+
+@observed_or_not
+def test_bfloat16_scores_are_summed_in_float32(observed):
+    scores, weights = tf.cast(draw((64, 64)), tf.bfloat16), tf.abs(draw((64, 1), seed=1))
+    value, gradient = value_and_gradient(logistic, scores, weights, observed)
+    wide = tf.cast(scores, tf.float32)
+    expected, expected_gradient = value_and_gradient(logistic, wide, weights, observed)
+    assert value.dtype == tf.float32 and gradient.dtype == tf.bfloat16
+    np.testing.assert_array_equal(value, expected)
+    np.testing.assert_array_equal(gradient, tf.cast(expected_gradient, tf.bfloat16))
+
+
+@observed_or_not
+def test_extreme_scores_stay_finite(observed):
+    scores = tf.constant([-80.0, 80.0])
+    value, gradient = value_and_gradient(logistic, scores, tf.ones([]), observed)
+    np.testing.assert_allclose(value, 2.5 * 80)
+    np.testing.assert_allclose(gradient, [-2.5, 0] if observed else [0, 2.5], atol=1e-30)
+
+
+def test_no_gradient_flows_to_the_weights():
+    scores, weights = draw((3,)), tf.ones([3])
+    with tf.GradientTape() as tape:
+        tape.watch([scores, weights])
+        value = logistic(scores, weights, True)
+    assert tape.gradient(value, weights) is None
+
+
+@observed_or_not
+def test_the_gradient_alone_never_computes_the_loss(observed):
+    def both_of(scores):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            value = logistic(scores, tf.ones([]), observed)
+        return value, tape.gradient(value, scores)
+
+    spec = tf.TensorSpec([3, 4])
+    assert executed(tf.function(both_of).get_concrete_function(spec)).count("Softplus") == 1
+    gradient = tf.function(lambda scores: both_of(scores)[1]).get_concrete_function(spec)
+    assert executed(gradient).count("Sigmoid") == 1
+    assert not {"Softplus", "Log", "Log1p", "Exp"} & set(executed(gradient))

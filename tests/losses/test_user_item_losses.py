@@ -1,7 +1,5 @@
 """Losses of pairs against numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,13 +1,11 @@
 """A small trained-looking loss: random tables, hidden vectors and targets, and dense answers."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 
 from app.losses import inference, stream
 from app.losses.base import Predictions
-from app.tables.device import DeviceTable
+from tests.reference.tables import random_tables
 
 DIM, VECTORS = 5, 12
 
@@ -19,16 +17,7 @@ def counts(words):
 
 def make_tables(loss, seed=0, slots=None):
     """Its tables, with random rows."""
-    random = np.random.default_rng(seed)
-    return {
-        name: DeviceTable(
-            spec.rows,
-            spec.columns,
-            lambda shape: tf.constant(random.normal(size=shape), tf.float32),
-            slots=slots,
-        )
-        for name, spec in loss.tables().items()
-    }
+    return random_tables(loss.tables(), slots, seed)
 
 
 def gather_from(tables):

@@ -1,7 +1,5 @@
 """A fixture of all tests of models."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

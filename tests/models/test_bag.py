@@ -1,7 +1,5 @@
 """The mean of a bag's rows against numpy, and that padding moves nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,8 +10,8 @@ from app.losses.one_vs_all import OneVsAll
 from app.models.bag import Bag
 from app.optimizers.adam import lazy_adam
 from app.optimizers.sgd import sgd
-from app.tables.device import DeviceTable
 from app.training.step import train_function
+from tests.reference.tables import random_tables
 
 WORDS, DIM, LABELS, RATE = 12, 6, 3, 0.1
 TEXTS = [([1, 2, 2], 0), ([3], 2), ([1, 5, 2, 9], 1)]
@@ -45,16 +43,7 @@ def make_bags(texts, size=12, count=5, partitions=1):
 def trained(output, data, optimizer, steps=1, micro_batches=1):
     """The loss and the number of texts of the first step, and the tables before and after."""
     model = Bag(WORDS, DIM, output, seed=3)
-    draw = np.random.default_rng(1)
-    tables = {
-        name: DeviceTable(
-            spec.rows,
-            spec.columns,
-            lambda shape: tf.constant(draw.normal(size=shape), tf.float32),
-            slots=optimizer.slots,
-        )
-        for name, spec in model.tables().items()
-    }
+    tables = random_tables(model.tables(), optimizer.slots, seed=1)
     before = {name: table.gather(tf.range(table.rows)).numpy() for name, table in tables.items()}
     function = train_function(model, tables, optimizer, 1, micro_batches)
     for step in range(steps):

@@ -1,16 +1,15 @@
 """A small language model against the same in numpy, a token at a time."""
 
-from __future__ import annotations
-
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from app.input.token_rows import PAD
 from app.losses.classes.class_softmax import ClassSoftmax
-from app.models.language_model import LanguageModel, gru, lstm
+from app.models.language_model import LanguageModel, gru, lstm, run_cell
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
 from app.training.step import train_step
@@ -154,3 +153,63 @@ def test_initial_values():
     output_VH = biased.initial((biased.rows, biased.columns)).numpy()
     np.testing.assert_array_equal(output_VH[:, -1], prior_V)
     assert not output_VH[:, :-1].any()
+
+
+CELL_STEPS, ROWS, INPUTS, CELL_UNITS = 5, 3, 4, 6
+KERAS_CELLS = {"gru": (gru, keras.layers.GRU), "lstm": (lstm, keras.layers.LSTM)}
+
+
+def drawn(*shape):
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
+
+
+def test_a_cell_has_the_outputs_the_states_and_the_gradients_of_keras(cell_name):
+    make, layer_class = KERAS_CELLS[cell_name]
+    cell = make()
+    columns = cell.gates * CELL_UNITS
+    layer = layer_class(CELL_UNITS, return_sequences=True, return_state=True)
+    layer.build((ROWS, CELL_STEPS, INPUTS))
+    bias = drawn(cell.biases, columns)
+    weights = [drawn(INPUTS, columns), drawn(CELL_UNITS, columns) * 0.5, np.squeeze(bias)]
+    shapes = [weight.shape for weight in layer.weights]
+    layer.set_weights([w.reshape(shape) for w, shape in zip(weights, shapes, strict=True)])
+    inputs_BTD, state_BS = drawn(ROWS, CELL_STEPS, INPUTS), drawn(ROWS, cell.states * CELL_UNITS)
+    weights = [tf.constant(weight) for weight in (*weights[:2], bias)]
+    kernel, recurrent_kernel, biases = weights
+
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        inputs_TBG = tf.einsum("btd,dg->tbg", inputs_BTD, kernel) + biases[0]
+        outputs_TBH, last_BS = run_cell(
+            cell, inputs_TBG, tf.constant(state_BS), recurrent_kernel, *tf.unstack(biases)[1:]
+        )
+        total = tf.reduce_sum(tf.square(outputs_TBH))
+    found = tape.gradient(total, weights)
+
+    with tf.GradientTape() as tape:
+        states = [tf.constant(state) for state in np.split(state_BS, cell.states, axis=1)]
+        expected_BTH, *expected_states = layer(
+            inputs_BTD, initial_state=states if cell.states > 1 else states[0]
+        )
+        total = tf.reduce_sum(tf.square(expected_BTH))
+    gradients = tape.gradient(total, layer.trainable_variables)
+
+    np.testing.assert_allclose(outputs_TBH, tf.transpose(expected_BTH, [1, 0, 2]), atol=1e-5)
+    np.testing.assert_allclose(last_BS, np.concatenate(expected_states, axis=1), atol=1e-5)
+    for one, other in zip(found, gradients, strict=True):
+        np.testing.assert_allclose(one, np.reshape(other, one.shape), rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture(params=KERAS_CELLS)
+def cell_name(request):
+    return request.param
+
+
+def test_biases_begin_as_those_of_keras(cell_name):
+    make, layer_class = KERAS_CELLS[cell_name]
+    layer = layer_class(CELL_UNITS)
+    layer.build((ROWS, CELL_STEPS, INPUTS))
+    cell = make()
+    bias = cell.bias(CELL_UNITS)
+    assert bias.shape == (cell.biases, cell.gates * CELL_UNITS)
+    np.testing.assert_array_equal(np.ravel(bias), np.ravel(layer.weights[2]))

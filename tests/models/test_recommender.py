@@ -1,7 +1,5 @@
 """Recommenders against their formulas in numpy, and what a step leaves alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,9 +17,9 @@ from app.models.recommender import Recommender
 from app.models.scorers import Gmf, ItemBiased, MatrixFactorization, Mlp, NeuMf
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable
-from app.tables.row_reads import unique
 from app.training.step import train_step
-from app.types import Batch, Rows
+from app.types import Batch
+from tests.reference.batches import loss_and_gradients
 
 USERS, ITEMS, DIM = 7, 9, 4
 COUNTS = np.arange(ITEMS, 0, -1)
@@ -93,21 +91,6 @@ def all_scores(name, tables):
     return np.array([[score(name, u, i, tables) for i in tables["items"]] for u in tables["users"]])
 
 
-def loss_and_gradients(model, tables):
-    wanted = {name: unique(ids) for name, ids in model.lookups(batch()).items()}
-    gathered = {name: tf.gather(tables[name], ids_U) for name, (ids_U, _) in wanted.items()}
-    with tf.GradientTape() as tape:
-        tape.watch(gathered)
-        rows = {
-            name: Rows(gathered[name], positions, ids) for name, (ids, positions) in wanted.items()
-        }
-        total, examples, *_ = model.loss(batch(), rows)
-    dense = {name: np.zeros_like(table) for name, table in tables.items()}
-    for name, gradient in tape.gradient(total, gathered).items():
-        dense[name][wanted[name][0].numpy()] = gradient
-    return float(total), float(examples), dense
-
-
 def plain_loss(name, loss, model, tables):
     scores = all_scores(name, tables)
     own = scores[PAIRS.users, PAIRS.items]
@@ -154,7 +137,7 @@ def plain_loss(name, loss, model, tables):
 def test_loss_and_gradients(name, loss):
     model = recommender(name, loss, row_l2=0.3)
     tables = values(model)
-    total, examples, dense = loss_and_gradients(model, tables)
+    total, examples, dense = loss_and_gradients(model, batch(), tables)
     assert examples == PAIRS.weights.sum()
     np.testing.assert_allclose(total, plain_loss(name, loss, model, tables), 1e-4)
     random = np.random.default_rng(1)

@@ -38,6 +38,18 @@ def test_sums():
     np.testing.assert_allclose(found, (shares() @ table)[ids], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("ids", [[0, 1], [1], []])
+def test_a_partition_may_have_no_rows(ids):
+    table = tf.ones((6, DIM))
+    lists = RowLists(np.array([0, 2, 4], np.int32), np.array([0, 1, 3]), 6)
+    with tf.GradientTape() as tape:
+        tape.watch(table)
+        sums = lists.compose(tf.constant(ids, tf.int32), lambda ids_U: tf.gather(table, ids_U))
+    gradient = tf.convert_to_tensor(tape.gradient(sums, table))
+    np.testing.assert_allclose(sums, np.reshape([[1.0 + one] * DIM for one in ids], (-1, DIM)))
+    assert tf.reduce_sum(gradient) == tf.reduce_sum(sums)
+
+
 class Dense:
     """A table as a matrix."""
 

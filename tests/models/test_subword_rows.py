@@ -1,7 +1,5 @@
 """Words composed of rows, against sums in numpy, and models of such words against the reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +11,7 @@ from app.types import NgramRule, Rows
 from tests.reference.batches import (
     MODELS,
     PER_PAIR,
+    loss_and_gradients,
     make_batch,
     make_model,
     make_tokens,
@@ -121,15 +120,7 @@ def test_loss_and_gradients_equal_the_reference_on_composed_vectors(name, step):
     model = make_model(name, COUNTS, subwords=SubwordRows(TOKENS, RULE))
     tables = {"input": random_rows(step), "output": random_rows(9)[:SIZE]}
     batch = make_batch(make_tokens(range(SIZE), seed=step), step)
-    lookups = {key: unique(join_partitions(ids)) for key, ids in model.lookups(batch).items()}
-    values = {key: tf.gather(tables[key], ids_U) for key, (ids_U, _) in lookups.items()}
-    with tf.GradientTape() as tape:
-        tape.watch(values)
-        rows = {key: Rows(values[key], inverse_N) for key, (_, inverse_N) in lookups.items()}
-        total, examples, *_ = model.loss(batch, rows)
-    gradients = {key: np.zeros_like(table) for key, table in tables.items()}
-    for key, found in tape.gradient(total, values).items():
-        gradients[key][lookups[key][0].numpy()] = found
+    total, examples, gradients = loss_and_gradients(model, batch, tables)
     shares = dense_shares()
     inputs, outputs = shares @ tables["input"], tables["output"].astype(np.float64)
     samples = samples_of(model, batch)

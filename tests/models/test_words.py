@@ -1,29 +1,32 @@
 """Skip-gram and CBOW against the reference, given the windows and the negatives that they drew."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
 
-from app.input.token_rows import PAD
-from app.losses import sampling
-from app.losses.negative_sampling import NegativeSampling
+from app.input.token_rows import PAD, decode
+from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.models.base import draw_seed
+from app.models.word_model import draw_contexts, weigh_contexts
 from app.tables.row_reads import unique
 from app.types import Rows
+from tests.losses import toy
+from tests.reference import words
 from tests.reference.batches import (
     GROUP,
     MODELS,
     PER_PAIR,
     SAMPLES,
     WINDOW,
+    loss_and_gradients,
     make_batch,
     make_model,
     make_tokens,
     pairs_of,
+    reach_of,
     samples_of,
 )
 
@@ -38,20 +41,6 @@ def random_tables(seed=0):
     return {
         name: random.normal(size=(SIZE, DIM)).astype(np.float32) for name in ("input", "output")
     }
-
-
-def loss_and_gradients(model, batch, tables):
-    """The loss, the examples, and the gradients as dense tables."""
-    wanted = {name: unique(ids) for name, ids in model.lookups(batch).items()}
-    values = {name: tf.gather(tables[name], ids_U) for name, (ids_U, _) in wanted.items()}
-    with tf.GradientTape() as tape:
-        tape.watch(values)
-        rows = {name: Rows(values[name], inverse_N) for name, (_, inverse_N) in wanted.items()}
-        total, examples, *_ = model.loss(batch, rows)
-    dense = {name: np.zeros((SIZE, DIM), np.float32) for name in tables}
-    for name, gradient in tape.gradient(total, values).items():
-        dense[name][wanted[name][0].numpy()] = gradient
-    return total, examples, dense
 
 
 def reference(name, model, batch, tables):
@@ -140,19 +129,85 @@ def test_initial_values_are_a_function_of_the_seed():
     assert (one != other).any()
 
 
-def test_negatives_follow_the_counts():
-    loss = NegativeSampling(COUNTS, DIM, 0.75, sharing=4, samples=SAMPLES, negatives=1)
-    targets = tf.zeros((4 * 2000, 1), tf.int32)
-    drawn = loss.lookups(targets, 4 * 2000, tf.constant([1, 2]))["output"][4 * 2000 :]
-    assert drawn.shape == (2000 * SAMPLES,)
-    share = np.diff(sampling.cumulative_distribution(COUNTS, 0.75), prepend=0)
-    found = np.bincount(drawn, minlength=SIZE)
-    assert (abs(found - share * len(drawn)) < 2).all()
-
-
 @both
 def test_groups_of_centres_share_their_samples(name):
     model, tokens = make_model(name, COUNTS), make_tokens(range(SIZE))
     output = model.lookups(make_batch(tokens))["output"]
     places = {"skipgram": tokens.size, "cbow": tokens[:, WINDOW:-WINDOW].size}[name]
     assert output.shape == (places + 32 // GROUP * SAMPLES,)
+
+
+SEED = tf.constant([1, 2], tf.int64)
+
+
+def open_row(size, centres, window):
+    """Rows that are full and of one document."""
+    return decode(tf.ones([size, centres + 2 * window], tf.int32))
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_contexts_are_those_of_the_reference(step):
+    batch = make_batch(make_tokens(range(1, 9), size=6, seed=step), step)
+    found = draw_contexts(decode(batch.data), WINDOW, draw_seed(batch, "window"))
+    assert found.dtype == tf.float32
+    np.testing.assert_array_equal(found, words.pairs(batch.data.numpy(), reach_of(batch)))
+    assert 0 < found.numpy().sum() < 2 * reach_of(batch).sum()
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_the_weights_of_pairs_are_those_of_the_reference(step):
+    batch = make_batch(make_tokens(range(1, 9), size=6, seed=step), step)
+    found = weigh_contexts(decode(batch.data), WINDOW)
+    assert found.dtype == tf.float32
+    np.testing.assert_allclose(found, words.weights(batch.data.numpy(), WINDOW), rtol=1e-6)
+    assert found.numpy().any()
+
+
+@pytest.mark.slow
+def test_pairs_are_drawn_as_often_as_their_weights_say():
+    tokens = decode(make_batch(make_tokens(range(1, 9), seed=1)).data)
+    drawn = [draw_contexts(tokens, WINDOW, tf.constant([1, step])) for step in range(2_000)]
+    np.testing.assert_allclose(np.mean(drawn, axis=0), weigh_contexts(tokens, WINDOW), atol=0.05)
+
+
+def test_reach_is_uniform_over_1_to_the_window():
+    window = 5
+    reach = draw_contexts(open_row(64, 128, window), window, SEED).numpy().sum(axis=2) / 2
+    counts = np.bincount(reach.astype(int).ravel(), minlength=window + 1)
+    assert counts[0] == 0 and len(counts) == window + 1
+    assert stats.chisquare(counts[1:]).pvalue > 1e-3
+
+
+# Skip-gram whose loss is a tree: words of the contexts predict the centres, in shorter rows.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [2, 8, 16])
+def test_each_pair_predicts_its_centre_once(group):
+    with tf.device("CPU:0"):
+        output = HierarchicalSoftmax(COUNTS, DIM)
+        output.group_words = group
+        model = dataclasses.replace(make_model("skipgram", COUNTS), output=output)
+        batch, tables = make_batch(make_tokens(range(SIZE))), toy.make_tables(output)
+        values_VD = np.random.default_rng(3).normal(size=(SIZE, DIM)).astype(np.float32)
+        ids_U, inverse_N = unique(model.lookups(batch)["input"])
+        rows = {"input": Rows(tf.gather(values_VD, ids_U), inverse_N)}
+        _, examples, parts, _ = model.loss(batch, rows)
+        found = [toy.stream.differentiate(part, toy.gather_from(tables), ignore) for part in parts]
+
+    weights_BTL = pairs_of("skipgram", batch)
+    log_VV = toy.all_log_probabilities(output, tf.constant(values_VD), tables)
+    tokens_BL = batch.data.numpy()
+    ids_BL = np.where(tokens_BL < 0, ~tokens_BL, tokens_BL)
+    window = model.window
+    expected = sum(
+        -weight * log_VV[ids_BL[b, i], ids_BL[b, t + window]]
+        for (b, t, i), weight in np.ndenumerate(weights_BTL)
+        if weight
+    )
+    np.testing.assert_allclose(sum(float(loss) for loss, *_ in found), expected, rtol=1e-5)
+    np.testing.assert_allclose(examples, weights_BTL.sum(), rtol=1e-5)
+
+
+def ignore(name, ids_U, rows_UD, gradients_UD):
+    """Update nothing."""

@@ -1,7 +1,5 @@
 """What every optimizer must do on every table; a new rule or table is one new line here."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect
@@ -15,7 +13,7 @@ import tensorflow as tf
 from app import optimizers
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
-from app.optimizers.base import update_rows
+from app.optimizers.base import clip_by_global_norm, clip_by_row_norm, update_rows
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.tables.device import DeviceTable
@@ -293,3 +291,131 @@ def test_corrected_moments_and_moves_are_those_of_dense_adam(name):
         move = history[number]["rows"] - left * history[number - 1]["rows"]
         assert_close(move[here], (dense[number]["rows"] - dense[number - 1]["rows"])[here])
         last[here] = number
+
+
+@pytest.mark.parametrize(
+    ("first", "gap"),
+    [(1, 300), (2**24 - 3, 500), (2**24 - 3, 3), (2**24 - 1, 1), (2**24 - 3, 2**24 - 1)],
+)
+def test_skipped_steps_are_counted_far_beyond_float32(first, gap):
+    """An update of a row at step `first`, one `gap` later, and one in the step after that."""
+    options = {"correct_skipped": True, "beta_1": 0.99, "weight_decay": 0.004}
+    optimizer, rate = lazy_adamw(**options), 1e-5
+    row, state = np.array([1.0, -2.0]), {}
+    row_1D = tf.constant([row], tf.float32)
+    state_1D = {
+        name: tf.fill([1, slot.columns or 2], slot.initial)
+        for name, slot in optimizer.slots.items()
+    }
+    for number, gradient in ((first, 1.0), (first + gap, -0.1), (first + gap + 1, 0.2)):
+        change_1D, state_1D = optimizer.rule(
+            row_1D,
+            tf.fill([1, 2], gradient),
+            state_1D,
+            tf.constant(rate),
+            tf.constant(number, tf.int64),
+        )
+        row_1D += change_1D
+        row, state = reference.lazy_adamw(row, state, np.full(2, gradient), rate, number, **options)
+        np.testing.assert_allclose(row_1D[0], row, rtol=1e-5)
+        for name in ("momentum", "velocity"):
+            np.testing.assert_allclose(state_1D[name][0], state[name], rtol=1e-4, atol=1e-30)
+
+
+@pytest.mark.parametrize(("correct_skipped", "left"), [(False, -0.1), (True, 0.0)])
+def test_a_decay_beyond_all_of_a_row(correct_skipped, left):
+    """As Keras has it for one step; what is corrected for several can lose no more than all."""
+    optimizer = lazy_adamw(weight_decay=11.0, correct_skipped=correct_skipped)
+    state = {
+        name: tf.fill((1, slot.columns or 2), slot.initial)
+        for name, slot in optimizer.slots.items()
+    }
+    rows, gradients = tf.ones((1, 2)), tf.fill((1, 2), 1e-30)
+    rate, step = tf.constant(0.1), tf.constant(1, tf.int64)
+    change, _ = optimizer.rule(rows, gradients, state, rate, step)
+    np.testing.assert_allclose(rows + change, [[left, left]], atol=1e-6)
+
+
+def moved(optimizer, row, gradients, rates):
+    """The row after an update with each gradient and rate."""
+    row_1D = tf.constant([row])
+    state = {name: tf.fill(row_1D.shape, slot.initial) for name, slot in optimizer.slots.items()}
+    step = tf.constant(1, tf.int64)
+    for gradient, rate in zip(gradients, rates, strict=True):
+        gradient_1D = tf.fill(row_1D.shape, gradient)
+        change_1D, state = optimizer.rule(row_1D, gradient_1D, state, tf.constant(rate), step)
+        row_1D += change_1D
+    return row_1D.numpy()[0]
+
+
+def test_a_first_gradient_that_is_small_moves_a_row_a_little():
+    found = moved(ftrl(), [1.0, -2.0, 0.0], [1e-4], [0.1])
+    move = 0.1 * 1e-4 / 0.1**0.5  # what Adagrad makes of it
+    np.testing.assert_allclose(found, [1.0 - move, -2.0 - move, -move], rtol=1e-6)
+
+
+def test_a_rate_that_falls_takes_no_row_along():
+    found = moved(ftrl(l2=1e-3), [1.0, -2.0, 0.0], [1e-4] * 4, [0.1, 1e-2, 1e-3, 1e-5])
+    np.testing.assert_allclose(found, [1.0, -2.0, 0.0], rtol=1e-3, atol=1e-4)
+
+
+def test_gradients_add_up_while_l1_outweighs_them():
+    # Their squares are nothing beside the accumulator's start.
+    optimizer = ftrl(l1=1.05e-4)
+    for steps, expected in ((10, 0.0), (12, -0.1 * 1.5e-5 / 0.1**0.5)):
+        found = moved(optimizer, [0.0, 0.0], [1e-5] * steps, [0.1] * steps)
+        np.testing.assert_allclose(found, [expected] * 2, rtol=1e-4)
+
+
+def test_l1_holds_a_number_that_reaches_0():
+    gradients, rates = [1e-3] * 8, [0.1] * 8
+    assert moved(ftrl(), [1e-3, 1.0], gradients, rates)[0] < -1e-3
+    found = moved(ftrl(l1=0.01), [1e-3, 1.0], gradients, rates)
+    assert found[0] == 0.0 and found[1] > 0.99
+
+
+# Norms 5, 1 and 0; 12.
+GRADIENTS = {"a": [[3.0, 4.0], [0.6, -0.8], [0.0, 0.0]], "b": [[0.0, 12.0, 0.0]]}
+
+
+def clipped(function, limit, gradients=GRADIENTS):
+    given = {name: tf.constant(rows, tf.float32) for name, rows in gradients.items()}
+    return {name: rows.numpy() for name, rows in function(given, limit).items()}
+
+
+def test_no_row_is_longer_than_the_limit_and_shorter_ones_stay():
+    found = clipped(clip_by_row_norm, 2.0)
+    np.testing.assert_allclose(found["a"][0], [1.2, 1.6], rtol=1e-6)
+    assert found["a"][1:].tobytes() == np.array(GRADIENTS["a"][1:], np.float32).tobytes()
+    np.testing.assert_allclose(found["b"], [[0, 2, 0]], rtol=1e-6)
+
+
+def test_all_tables_together_are_no_longer_than_the_limit():
+    found = clipped(clip_by_global_norm, 1.0)
+    norm = np.sqrt(5**2 + 1**2 + 12**2)
+    for name, rows in GRADIENTS.items():
+        np.testing.assert_allclose(found[name], np.array(rows) / norm, rtol=1e-6)
+    expected, _ = tf.clip_by_global_norm([GRADIENTS["a"], GRADIENTS["b"]], 1.0)
+    for rows, same in zip(found.values(), expected, strict=True):
+        np.testing.assert_allclose(rows, same, rtol=1e-6)
+
+
+@pytest.mark.parametrize("function", [clip_by_row_norm, clip_by_global_norm])
+def test_gradients_within_the_limit_stay_as_they_are_bit_for_bit(function):
+    found = clipped(function, 14.0)
+    for name, rows in GRADIENTS.items():
+        assert found[name].tobytes() == np.array(rows, np.float32).tobytes()
+
+
+@pytest.mark.parametrize("function", [clip_by_row_norm, clip_by_global_norm])
+def test_gradients_of_zeros_and_of_no_rows(function):
+    found = clipped(function, 1e-3, {"a": [[0.0, 0.0]], "b": np.zeros([0, 3])})
+    np.testing.assert_array_equal(found["a"], [[0, 0]])
+    assert found["b"].shape == (0, 3)
+
+
+@pytest.mark.parametrize("function", [clip_by_row_norm, clip_by_global_norm])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_not_hidden(function, value):
+    found = clipped(function, 1.0, {"a": [[value, 1.0]]})
+    assert not np.isfinite(found["a"]).all()

@@ -1,7 +1,5 @@
 """Events as the tests of this folder write them."""
 
-from __future__ import annotations
-
 from app.profiling.profiles import Event
 
 

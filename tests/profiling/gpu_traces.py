@@ -1,7 +1,5 @@
 """Profiles as TensorFlow writes them on a GPU (XLA's `cupti_collector.cc`), made without one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Slow programs of Keras, each with a cause that `lexrow profile` is to name."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from app.profiling.operations import by_thread, collect_runs, collect_work, nested

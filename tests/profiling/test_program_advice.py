@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from app.profiling.advice import advise
@@ -12,8 +10,6 @@ CACHE = "cache() after the slowest stage"
 PREFETCH = "prefetch(tf.data.AUTOTUNE) at the end"
 AUTOTUNE = "num_parallel_calls=tf.data.AUTOTUNE"
 UNBOUNDED = "map(num_parallel_calls=16, use_unbounded_threadpool=True)"
-GENERATED = f"{UNBOUNDED}, with the work of the generator in it"
-BATCH = "batch() before the map"
 SHUFFLE = "shuffle() before the slowest stage"
 STEPS = "steps_per_execution=16 in model.compile"
 EXAMPLES = "a batch of 4 times the examples"

@@ -1,7 +1,5 @@
 """Small batches of words for the models: random, or as a model drew them."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 
@@ -11,7 +9,8 @@ from app.models.base import draw_seed
 from app.models.cbow import Cbow
 from app.models.skipgram import SkipGram
 from app.models.word_model import draw_contexts
-from app.types import Batch
+from app.tables.row_reads import join_partitions, unique
+from app.types import Batch, Rows
 from tests.reference import words
 
 WINDOW, SAMPLES, GROUP, PER_PAIR = 3, 5, 16, 7
@@ -22,6 +21,23 @@ def make_model(name, counts, dim=6, **changes):
     """A model over len(counts) words, whose negatives have a weight of PER_PAIR."""
     output = NegativeSampling(counts, dim, 0.75, GROUP, SAMPLES, PER_PAIR)
     return MODELS[name][0](len(counts), dim, WINDOW, output, seed=1, **changes)
+
+
+def loss_and_gradients(model, batch, tables):
+    """The loss, the examples, and the gradients as dense tables."""
+    wanted = {name: unique(join_partitions(ids)) for name, ids in model.lookups(batch).items()}
+    values = {name: tf.gather(tables[name], ids_U) for name, (ids_U, _) in wanted.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        rows = {
+            name: Rows(values[name], inverse_N, ids_U)
+            for name, (ids_U, inverse_N) in wanted.items()
+        }
+        total, examples, *_ = model.loss(batch, rows)
+    dense = {name: np.zeros_like(table) for name, table in tables.items()}
+    for name, gradient in tape.gradient(total, values).items():
+        dense[name][wanted[name][0].numpy()] = gradient
+    return total, examples, dense
 
 
 def make_tokens(ids, size=4, centres=8, seed=0):

@@ -1,7 +1,5 @@
 """keras.layers.Embedding as a product with one-hot vectors, whose gradient is dense."""
 
-from __future__ import annotations
-
 import keras
 import tensorflow as tf
 

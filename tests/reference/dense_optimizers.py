@@ -4,8 +4,6 @@ Each takes the variables by name (`rows`, and the state as our rules name it), a
 shape of the rows, the rate, the number of the step, and the options of our rule.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from app.optimizers.adagrad import adagrad

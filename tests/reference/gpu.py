@@ -15,8 +15,6 @@ A tensor in the one memory that is needed in the other is copied. From device to
 for all work that was given to the device before.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple

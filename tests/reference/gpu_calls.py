@@ -5,8 +5,6 @@ compiled. Each operation is looked at as it runs, on the CPU, under the device t
 for; `tests.reference.gpu` looks at the functions.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple

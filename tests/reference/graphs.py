@@ -1,7 +1,5 @@
 """Which operations a compiled function makes."""
 
-from __future__ import annotations
-
 from app.auditing import graphs
 
 

@@ -4,8 +4,6 @@ Each takes the row, its state by name (empty before the row's first gradient), i
 over occurrences), the rate and the number of the step, and gives the row and its state afterwards.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

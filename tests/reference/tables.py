@@ -1,11 +1,10 @@
 """A table of every kind, made alike: called with rows, columns, initial values and storage."""
 
-from __future__ import annotations
-
 import pathlib
 import tempfile
 
 import numpy as np
+import tensorflow as tf
 
 from app.tables import sharded
 from app.tables.base import LocatedIds
@@ -15,6 +14,26 @@ from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
 from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.dynamic.keys import KeyMap
+
+
+def random_tables(specs, slots=None, seed=0):
+    """Tables on the device with random rows, by name."""
+    draw = np.random.default_rng(seed)
+    rows = {name: draw.normal(size=(s.rows, s.columns)).astype("f") for name, s in specs.items()}
+    return {
+        name: DeviceTable(*rows_VD.shape, lambda _, name=name: tf.constant(rows[name]), slots=slots)
+        for name, rows_VD in rows.items()
+    }
+
+
+def contents(tables):
+    """The bytes-exact values of every table and slot."""
+    found = {}
+    for name, table in tables.items():
+        found[name] = table.values.numpy()
+        for slot, part in table.slots.items():
+            found[f"{name}.{slot}"] = part.values.numpy()
+    return found
 
 
 class Chunked(CachedTable):

@@ -5,8 +5,6 @@ the weight of each centre and token. samples_GK: the negatives of each group of 
 per_pair: the weight of a group's negatives together.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from app.input.token_rows import PAD

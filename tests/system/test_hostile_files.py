@@ -1,7 +1,5 @@
 """Files that are not trusted: memory is that of their true size, whatever they announce."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

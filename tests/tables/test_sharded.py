@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -53,22 +51,6 @@ def test_every_row_is_in_one_shard(rule, rows):
         assert max(sizes) == -(-rows // shards)
 
 
-@pytest.mark.parametrize("id_type", [tf.int32, tf.int64])
-def test_rows_are_read_and_written_wherever_they_are(table, id_type):
-    rows = VALUES.copy()
-    np.testing.assert_array_equal(all_rows(table), rows)
-    for ids in ([10, 0, 3, 7, 4], [2], []):
-        ids = np.array(ids, int)
-        given = tf.constant(ids, id_type)
-        table.assign(given, tf.constant(-rows[ids]))
-        rows[ids] *= -1
-        table.assign(given, table.gather(given) + 1.0)
-        rows[ids] += 1
-        np.testing.assert_array_equal(all_rows(table), rows)
-        np.testing.assert_array_equal(table.gather(given), rows[ids])
-    np.testing.assert_array_equal(table.gather(tf.constant([5, 1, 5], id_type)), rows[[5, 1, 5]])
-
-
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("wrong", [-1, ROWS, ROWS + 1, 1000])
 def test_an_id_out_of_range_is_refused_on_a_cpu(rule, wrong):
@@ -97,12 +79,6 @@ def test_slots_are_spread_likewise(table):
     assert [part.rows for part in slot.parts] == [part.rows for part in table.parts]
     np.testing.assert_array_equal(all_rows(slot), np.full((ROWS, 1), 0.5))
     assert table.bytes() == ROWS * (COLUMNS + 1) * 4
-
-
-def test_one_number_that_is_not_finite_is_found(table):
-    assert table.is_finite()
-    table.assign(tf.constant([ROWS - 1]), tf.constant([[0.0, np.nan, 0.0]]))
-    assert not table.is_finite()
 
 
 def test_a_checkpoint_holds_each_part_once_with_its_slots(table, tmp_path):

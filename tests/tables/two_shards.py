@@ -4,8 +4,6 @@ Prints, as JSON by rule, the devices of the parts, how many of the numbers diffe
 table on one device, and on what devices a step reads and writes rows.
 """
 
-from __future__ import annotations
-
 import json
 
 import tensorflow as tf

@@ -3,8 +3,6 @@
 The workdirs are as after training, but that nothing was trained.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

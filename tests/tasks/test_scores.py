@@ -1,7 +1,5 @@
 """What scores the held-out data of each task, within a run."""
 
-from __future__ import annotations
-
 import os
 import signal
 

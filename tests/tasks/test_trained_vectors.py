@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -11,9 +9,11 @@ from app.checkpoints.checkpoint import Position
 from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import RunError, UsageError
+from app.settings import CorpusConfig
 from app.tables.device import DeviceTable
 from app.tables.initial import Constant
-from app.tasks import trained_vectors
+from app.tasks import recorded_corpus, trained_vectors
+from app.text import corpus
 from app.text.vocabulary import Vocabulary, save
 
 
@@ -94,3 +94,18 @@ def test_queries_are_written_as_the_run_wrote_words(tmp_path, flags, form):
     trained(tmp_path, 1)
     write_flags(Workdir(tmp_path).flags, {"task": "words", **flags})
     assert trained_vectors.load(tmp_path).form == form
+
+
+WHERE = CorpusConfig(), Workdir("run")
+
+
+def test_only_the_recorded_text_is_recognized(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("a b")
+    recorded = corpus.fingerprint((str(path),))
+    assert recorded_corpus.recognize((str(path),), recorded, *WHERE, False) == recorded
+    assert recorded_corpus.recognize((str(path),), None, *WHERE, False) is None
+    path.write_text("a c")
+    assert recorded_corpus.recognize((str(path),), recorded, *WHERE, True) is None
+    with pytest.raises(UsageError, match="^--corpus=docstrings is not what --workdir=run was made"):
+        recorded_corpus.recognize((str(path),), recorded, *WHERE, False)

@@ -1,7 +1,5 @@
 """Files are read by what they contain, whatever their name, or refused by one line."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Micro-batches that share a step, against one batch of all; and gradients as one vector."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -26,17 +24,11 @@ from app.types import NgramRule
 from tests.losses.toy import counts
 from tests.reference.batches import WINDOW, make_batch, make_model, make_tokens
 from tests.reference.dense_optimizers import apply_adagrad
-from tests.training.test_step import COUNTS, DIM, RATE, USED, contents, dense_loss, make_tables
+from tests.reference.tables import contents, random_tables
+from tests.training.test_step import COUNTS, DIM, RATE, USED, dense_loss, make_tables
 
 SIZE = 30
 SUBWORDS = SubwordRows([f"word{number}" for number in range(SIZE)], NgramRule(2, 3, 40))
-
-
-@pytest.fixture(autouse=True)
-def on_the_cpu():
-    """Where results are promised bit for bit."""
-    with tf.device("CPU:0"):
-        yield
 
 
 @pytest.mark.slow
@@ -71,22 +63,15 @@ def test_micro_batches_equal_dense_autodiff_of_them_all(name, micro):
         np.testing.assert_allclose(tables[table].values, dense[table], rtol=1e-5, atol=2e-5)
 
 
-def make_streamed(loss, optimizer):
-    return with_tables(Cbow(SIZE, DIM, WINDOW, loss, seed=1), optimizer)
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 
 def with_tables(model, optimizer):
-    random = np.random.default_rng(0)
-    tables = {
-        name: DeviceTable(
-            spec.rows,
-            spec.columns,
-            lambda shape: tf.constant(random.normal(size=shape), tf.float32),
-            slots=optimizer.slots,
-        )
-        for name, spec in model.tables().items()
-    }
-    return model, tables
+    return model, random_tables(model.tables(), optimizer.slots)
+
+
+def make_streamed(loss, optimizer):
+    return with_tables(Cbow(SIZE, DIM, WINDOW, loss, seed=1), optimizer)
 
 
 @pytest.mark.parametrize("optimizer", [adagrad(0.01), rowwise_adagrad(0.01), lazy_adam()])

@@ -1,7 +1,5 @@
 """Compiled training steps of words on every kind of table, against those on the device."""
 
-from __future__ import annotations
-
 import tempfile
 
 import numpy as np

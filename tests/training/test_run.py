@@ -1,7 +1,5 @@
 """The story of a run as a Python program calls it, on a real configuration made small."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 

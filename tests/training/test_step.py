@@ -1,7 +1,5 @@
 """A whole training step, against dense autodiff and TensorFlow's dense optimizer."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -14,7 +12,7 @@ from app.optimizers.adam import lazy_adam
 from app.optimizers.base import clip_by_global_norm
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
-from app.tables.device import DeviceTable
+from app.tables.base import TableSpec
 from app.training.step import train_function, train_step
 from tests.reference.batches import (
     GROUP,
@@ -30,6 +28,7 @@ from tests.reference.batches import (
 )
 from tests.reference.dense_optimizers import apply_adagrad
 from tests.reference.graphs import executed
+from tests.reference.tables import contents, random_tables
 
 SIZE, DIM, RATE = 30, 6, 0.3
 # Only these ids are ever read: neither tokens nor negatives are 0, or 25 and above.
@@ -37,34 +36,12 @@ USED = range(1, 25)
 COUNTS = np.array([50 - id if id in USED else 0 for id in range(SIZE)])
 
 both = pytest.mark.parametrize("name", MODELS)
-
-
-@pytest.fixture(autouse=True)
-def on_the_cpu():
-    """Where results are promised bit for bit."""
-    with tf.device("CPU:0"):
-        yield
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 
 def make_tables(optimizer, size=SIZE, dim=DIM):
-    random = np.random.default_rng(0)
-    values = {name: random.normal(size=(size, dim)).astype("f") for name in ("input", "output")}
-    return {
-        name: DeviceTable(
-            size, dim, lambda shape, name=name: tf.constant(values[name]), slots=optimizer.slots
-        )
-        for name in values
-    }
-
-
-def contents(tables):
-    """The bytes-exact values of every table and slot."""
-    found = {}
-    for name, table in tables.items():
-        found[name] = table.values.numpy()
-        for slot, part in table.slots.items():
-            found[f"{name}.{slot}"] = part.values.numpy()
-    return found
+    specs = dict.fromkeys(("input", "output"), TableSpec(size, dim, None))
+    return random_tables(specs, optimizer.slots)
 
 
 def run_step(model, tables, optimizer, batch, number, rate=RATE):
@@ -129,23 +106,6 @@ def test_steps_equal_dense_autodiff_and_dense_adagrad(name):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5)
             slot = tables[table].slots["accumulator"].values
             np.testing.assert_allclose(slot, accumulators[table], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.slow
-@both
-@pytest.mark.parametrize("optimizer", [sgd(), adagrad(0.01), rowwise_adagrad(0.01)])
-def test_rows_that_no_one_asks_for_stay_as_they_are_bit_for_bit(name, optimizer):
-    tables = make_tables(optimizer)
-    before = contents(tables)
-    train = train_function(make_model(name, COUNTS), tables, optimizer, seed=1)
-    tokens_SBL = np.stack([make_tokens(USED, seed=number) for number in range(3)])
-    train(tf.constant(tokens_SBL), tf.constant(0, tf.int64), tf.constant(0.01))
-    after = contents(tables)
-    used = np.isin(np.arange(SIZE), USED)
-    for part in before:
-        assert after[part][~used].tobytes() == before[part][~used].tobytes()
-    for table in tables:
-        assert (after[table][used] != before[table][used]).any(axis=1).all()
 
 
 @both
@@ -259,28 +219,3 @@ def test_only_the_first_steps_loss_is_computed(name):
     assert operations.count("Softplus") == 2
     assert operations.count("Sigmoid") == {"skipgram": 2, "cbow": 1}[name] * 5
     assert operations.count("ResourceScatterUpdate") == 2 * 5
-
-
-@pytest.mark.slow
-@both
-def test_training_learns_which_words_come_together(name):
-    """Every document is one of eleven pairs of words."""
-    model = make_model(name, COUNTS, dim=24)
-    optimizer = adagrad(0.01)
-    tables = {
-        table: DeviceTable(spec.rows, spec.columns, spec.initial, slots=optimizer.slots)
-        for table, spec in model.tables().items()
-    }
-    train = train_function(model, tables, optimizer, seed=1)
-    words_SB72 = 2 * np.random.default_rng(0).integers(1, 12, size=(200, 4, 7, 1)) + [0, 1]
-    words_SB72[..., 0] = ~words_SB72[..., 0]
-    tokens_SBL = tf.constant(words_SB72.reshape(200, 4, 14), tf.int32)
-    losses = []
-    for first in range(0, 200, 2):
-        part = tokens_SBL[first : first + 2]
-        total, examples = train(part, tf.constant(first, tf.int64), tf.constant(0.1))
-        losses.append(float(total / examples))
-    assert losses[-1] < 0.7 * losses[0]
-    inputs, outputs = (tables[table].values.numpy()[2:24] for table in ("input", "output"))
-    partners = np.arange(22) ^ 1
-    np.testing.assert_array_equal((inputs @ outputs.T).argmax(axis=1), partners)

@@ -1,7 +1,5 @@
 """A whole step whose loss is streamed, against dense autodiff and dense Adagrad."""
 
-from __future__ import annotations
-
 import dataclasses
 from unittest import mock
 
@@ -31,13 +29,7 @@ SIZE, DIM, RATE = 30, 5, 0.3
 MODELS = {"skipgram": SkipGram, "cbow": Cbow}
 
 both = pytest.mark.parametrize("name", MODELS)
-
-
-@pytest.fixture(autouse=True)
-def on_the_cpu():
-    """Where results are promised bit for bit."""
-    with tf.device("CPU:0"):
-        yield
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 
 def make_job(name, levels=2, tile=0, dtype=tf.float32, slots=None):

@@ -46,8 +46,9 @@ class DynamicEmbedding(keras.layers.Layer):
     the layer. A key without a row reads as its initial row, which depends on the key alone.
 
     Example:
-        inputs = keras.Input((), dtype="string")
-        vectors = lexrow.keras.DynamicEmbedding(64, "string", capacity=10_000_000)(inputs)
+        >>> inputs = keras.Input((), dtype="string")
+        >>> layer = lexrow.keras.DynamicEmbedding(64, "string", capacity=10_000_000)
+        >>> vectors = layer(inputs)
 
     Args:
         output_dim: The columns of a row, D.

@@ -38,12 +38,12 @@ class RowEmbedding(keras.layers.Embedding):
     every row of a table, even if the gradient has few.
 
     Example:
-        model = keras.Sequential([
-            lexrow.keras.RowEmbedding(10_000_000, 64),
-            keras.layers.GlobalAveragePooling1D(),
-            keras.layers.Dense(1),
-        ])
-        model.compile(lexrow.keras.LazyAdam(0.001), loss="mse")
+        >>> model = keras.Sequential([
+        ...     lexrow.keras.RowEmbedding(10_000_000, 64),
+        ...     keras.layers.GlobalAveragePooling1D(),
+        ...     keras.layers.Dense(1),
+        ... ])
+        >>> model.compile(lexrow.keras.LazyAdam(0.001), loss="mse")
 
     Ids must be whole numbers from 0 to input_dim - 1. Otherwise the call raises
     `tf.errors.InvalidArgumentError` with the smallest and the largest id that is wrong. Code

@@ -29,8 +29,8 @@ class RowEmbeddingReduce(RowEmbedding):
     `keras_rs.layers.EmbedReduce`.
 
     Example:
-        words = keras.Input((None,), dtype="int32")  # 0 stands for padding
-        vector = lexrow.keras.RowEmbeddingReduce(10_000_000, 64, mask_zero=True)(words)
+        >>> words = keras.Input((None,), dtype="int32")  # 0 stands for padding
+        >>> vector = lexrow.keras.RowEmbeddingReduce(100_000, 64, mask_zero=True)(words)
 
     Args:
         input_dim: As for `RowEmbedding`, like every argument that is not listed here.

@@ -25,6 +25,9 @@ class TableConfig:
     The first seven fields are those of `keras_rs.layers.TableConfig`. The others are the arguments
     of `RowEmbedding` with these names.
 
+    Example:
+        >>> users = lexrow.keras.TableConfig("users", 10_000, 32, combiner=None)
+
     Attributes:
         name: The name of the table, and of the layer that has it.
         vocabulary_size: The number of rows, V.
@@ -75,6 +78,11 @@ class FeatureConfig:
     """Configuration of one feature: an input whose ids are looked up in a table.
 
     The fields are those of `keras_rs.layers.FeatureConfig`.
+
+    Example:
+        >>> words = lexrow.keras.TableConfig("words", 10_000, 32, combiner="mean")
+        >>> title = lexrow.keras.FeatureConfig("title", words, (None, 20))
+        >>> query = lexrow.keras.FeatureConfig("query", words, (None, 5))
 
     Attributes:
         name: The name of the feature, for messages.
@@ -144,14 +152,16 @@ class FeatureEmbedding(keras.layers.Layer):
     Each table is a `RowEmbeddingReduce`, or a `RowEmbedding` if it has no combiner.
 
     Example:
-        words = lexrow.keras.TableConfig("words", 10_000_000, 64, table="host")
-        users = lexrow.keras.TableConfig("users", 1_000_000, 32)
-        layer = lexrow.keras.FeatureEmbedding({
-            "title": lexrow.keras.FeatureConfig("title", words, (None, 20)),
-            "query": lexrow.keras.FeatureConfig("query", words, (None, None)),
-            "user": lexrow.keras.FeatureConfig("user", users, (None,)),
-        })
-        vectors = layer({"title": titles, "query": queries, "user": user_ids})
+        >>> words = lexrow.keras.TableConfig("words", 100_000, 64, table="host")
+        >>> users = lexrow.keras.TableConfig("users", 10_000, 32)
+        >>> layer = lexrow.keras.FeatureEmbedding({
+        ...     "title": lexrow.keras.FeatureConfig("title", words, (None, 20)),
+        ...     "query": lexrow.keras.FeatureConfig("query", words, (None, None)),
+        ...     "user": lexrow.keras.FeatureConfig("user", users, (None,)),
+        ... })
+        >>> vectors = layer({"title": titles, "query": queries, "user": user_ids})
+        >>> vectors["title"].shape
+        (None, 64)
 
     Args:
         feature_configs: A nested structure of `FeatureConfig`, or of `keras_rs.layers`'. Of a table

@@ -68,6 +68,10 @@ def output_as_loss(targets: Any, output: tf.Tensor) -> tf.Tensor:
 
     Keras applies sample weights and masks to the result and takes the mean.
 
+    Example:
+        >>> model = keras.Model([tokens, words], lexrow.keras.Softmax(10_000)(hidden, words))
+        >>> model.compile(lexrow.keras.RowwiseAdagrad(0.1), loss=lexrow.keras.output_as_loss)
+
     Args:
         output: The output of an output layer, -log P of each target.
     """
@@ -85,8 +89,8 @@ class Softmax(OutputLayer):
     words. It is the reference for the other layers. See `keras.layers.softmax_layers` for its use.
 
     Example:
-        output = lexrow.keras.Softmax(50_000)
-        model = keras.Model([tokens, words], output(hidden, words))
+        >>> output = lexrow.keras.Softmax(10_000)
+        >>> model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
         vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
@@ -119,8 +123,8 @@ class ClassSoftmax(OutputLayer):
     it holds the rows of all its batches.
 
     Example:
-        output = lexrow.keras.ClassSoftmax(10_000_000, counts)
-        model = keras.Model([tokens, words], output(hidden, words))
+        >>> output = lexrow.keras.ClassSoftmax(10_000, counts)
+        >>> model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
         vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
@@ -178,8 +182,8 @@ class HierarchicalSoftmax(OutputLayer):
     `keras.layers.softmax_layers` for its use.
 
     Example:
-        output = lexrow.keras.HierarchicalSoftmax(10_000_000, counts)
-        model = keras.Model([tokens, words], output(hidden, words))
+        >>> output = lexrow.keras.HierarchicalSoftmax(10_000, counts)
+        >>> model = keras.Model([tokens, words], output(hidden, words))
     """
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
@@ -195,8 +199,8 @@ class AdaptiveSoftmax(OutputLayer):
     its use.
 
     Example:
-        output = lexrow.keras.AdaptiveSoftmax(1_000_000, counts, cutoffs=[10_000, 100_000])
-        model = keras.Model([tokens, words], output(hidden, words))
+        >>> output = lexrow.keras.AdaptiveSoftmax(10_000, counts, cutoffs=[1_000, 4_000])
+        >>> model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
         vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
@@ -319,8 +323,8 @@ class SampledSoftmax(_SampledLayer):
     on two cores. Give `evaluation="sampled"`, or validate fewer targets.
 
     Example:
-        output = lexrow.keras.SampledSoftmax(1_000_000, counts, samples=1024)
-        model = keras.Model([tokens, words], output(hidden, words))
+        >>> output = lexrow.keras.SampledSoftmax(10_000, counts, samples=1024)
+        >>> model = keras.Model([tokens, words], output(hidden, words))
 
     Args:
         vocabulary_size: As for `OutputLayer`, like every argument that is not listed here.
@@ -348,8 +352,8 @@ class NCE(_SampledLayer):
     Arguments and use are those of `SampledSoftmax`.
 
     Example:
-        output = lexrow.keras.NCE(1_000_000, counts, samples=1024)
-        model = keras.Model([tokens, words], output(hidden, words))
+        >>> output = lexrow.keras.NCE(10_000, counts, samples=1024)
+        >>> model = keras.Model([tokens, words], output(hidden, words))
     """
 
     _loss = Nce

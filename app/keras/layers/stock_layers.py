@@ -30,6 +30,10 @@ def to_keras(model: keras.Model) -> keras.Model:
     The copy has the same weights. Its file, its weights file and its SavedModel open where this
     package is not installed. It is not compiled.
 
+    Example:
+        >>> [type(layer).__name__ for layer in lexrow.keras.to_keras(model).layers]
+        ['Embedding', 'Flatten', 'Dense']
+
     Args:
         model: A sequential or functional model that is built.
 

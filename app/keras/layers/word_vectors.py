@@ -27,8 +27,10 @@ def load_vectors(layer: RowEmbedding, path: str | Path, vocabulary: Sequence[str
     before the model is trained.
 
     Example:
-        count = lexrow.keras.load_vectors(layer, "glove.6B.300d.txt", text.get_vocabulary())
-        print(f"{count:,} of {text.vocabulary_size():,} words have a vector")
+        >>> vocabulary = ["", "[UNK]", "king", "lexrow"]  # as of TextVectorization.get_vocabulary()
+        >>> layer = lexrow.keras.RowEmbedding(len(vocabulary), 3)
+        >>> lexrow.keras.load_vectors(layer, "vectors.vec", vocabulary)  # those that it has
+        1
 
     Args:
         layer: A `RowEmbedding` or `RowEmbeddingReduce`, with a table of any kind.

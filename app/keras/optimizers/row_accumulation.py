@@ -51,7 +51,8 @@ def add_gradients(first: Any, second: Any) -> Any:
     both are put one after the other; an optimizer of `lexrow.keras` adds those of a repeated row.
 
     Example:
-        sums = [lexrow.keras.add_gradients(a, b) for a, b in zip(sums, gradients, strict=True)]
+        >>> gradients = first_gradients, second_gradients  # each as of `tape.gradient`
+        >>> sums = [lexrow.keras.add_gradients(a, b) for a, b in zip(*gradients, strict=True)]
 
     Args:
         first: A dense gradient, `tf.IndexedSlices` or None.

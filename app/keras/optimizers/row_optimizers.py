@@ -22,7 +22,7 @@ class SGD(RowSparse, keras.optimizers.SGD):
     `optimizers.sgd`). Other variables are updated as in Keras.
 
     Example:
-        model.compile(lexrow.keras.SGD(0.1, momentum=0.9), loss="mse")
+        >>> model.compile(lexrow.keras.SGD(0.1, momentum=0.9), loss="mse")
 
     Args:
         learning_rate: As for the optimizer of Keras, like every argument that is not listed here.
@@ -49,7 +49,7 @@ class Adagrad(RowSparse, keras.optimizers.Adagrad):
     The results are the same as with Keras (see `optimizers.adagrad`).
 
     Example:
-        model.compile(lexrow.keras.Adagrad(0.1), loss="mse")
+        >>> model.compile(lexrow.keras.Adagrad(0.1), loss="mse")
 
     Args:
         learning_rate: As for the optimizer of Keras, like every argument that is not listed here.
@@ -78,7 +78,7 @@ class RowwiseAdagrad(Adagrad):
     updated by Adagrad as in Keras. Arguments are those of `Adagrad`.
 
     Example:
-        model.compile(lexrow.keras.RowwiseAdagrad(0.1), loss="mse")
+        >>> model.compile(lexrow.keras.RowwiseAdagrad(0.1), loss="mse")
     """
 
     has_row_state = True
@@ -104,7 +104,7 @@ class Ftrl(RowSparse, keras.optimizers.Ftrl):
     `l1_regularization_strength` stores no `linear`. Other variables are updated as in Keras.
 
     Example:
-        model.compile(lexrow.keras.Ftrl(0.1, l1_regularization_strength=0.01), loss="mse")
+        >>> model.compile(lexrow.keras.Ftrl(0.1, l1_regularization_strength=0.01), loss="mse")
 
     Args:
         learning_rate: As for the optimizer of Keras, like every argument that is not listed here.
@@ -213,7 +213,7 @@ class LazyAdam(_LazyAdam, keras.optimizers.Adam):
     Keras (see `optimizers.adam`).
 
     Example:
-        model.compile(lexrow.keras.LazyAdam(0.001), loss="mse")
+        >>> model.compile(lexrow.keras.LazyAdam(0.001), loss="mse")
 
     Args:
         learning_rate: As for the optimizer of Keras, like every argument that is not listed here.
@@ -236,7 +236,7 @@ class LazyAdamW(_LazyAdam, keras.optimizers.AdamW):
     with Keras. Otherwise as `LazyAdam`.
 
     Example:
-        model.compile(lexrow.keras.LazyAdamW(0.001, weight_decay=0.004), loss="mse")
+        >>> model.compile(lexrow.keras.LazyAdamW(0.001, weight_decay=0.004), loss="mse")
 
     Args:
         learning_rate: As for the optimizer of Keras, like every argument that is not listed here.

@@ -380,9 +380,8 @@ class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
     are those of Keras.
 
     Example:
-        keras.mixed_precision.set_global_policy("mixed_float16")
-        optimizer = lexrow.keras.LossScaleOptimizer(lexrow.keras.LazyAdam(0.001))
-        model.compile(optimizer, loss="mse")
+        >>> optimizer = lexrow.keras.LossScaleOptimizer(lexrow.keras.LazyAdam(0.001))
+        >>> model.compile(optimizer, loss="mse")
     """
 
     def build(self, var_list: Iterable[keras.Variable]) -> None:

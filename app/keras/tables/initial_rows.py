@@ -52,8 +52,10 @@ class StoredRows(keras.initializers.Initializer):
     """Initializer that copies rows from a NumPy file or array, without a second copy in memory.
 
     Example:
-        numpy.save("vectors.npy", vectors)  # (1_000_000, 300)
-        layer = lexrow.keras.RowEmbedding(1_000_000, 300, lexrow.keras.StoredRows("vectors.npy"))
+        >>> numpy.save("vectors.npy", numpy.ones((1_000, 3)))
+        >>> layer = lexrow.keras.RowEmbedding(1_000, 3, lexrow.keras.StoredRows("vectors.npy"))
+        >>> layer(numpy.array([7])).numpy()
+        array([[1., 1., 1.]], dtype=float32)
 
     Rows are read in parts of about 16 MB, whatever the kind of table. A model that was saved has
     the rows that were trained, and so loads without the file: a layer that is made from its

@@ -23,8 +23,8 @@ from ...losses.tree.huffman import canonical_code
 from ...settings import ClassifyConfig
 from ...tables.arrays import row_slices
 from ...tables.base import Table
-from ...text.fasttext import line_features
-from ...text.fasttext.model_file import CENTROIDS, LINE_END, Args, Dictionary
+from ...text.fasttext import line_features, model_file
+from ...text.fasttext.model_file import CENTROIDS, LINE_END, Args, Dictionary, QuantizedMatrix
 from ...text.vocabulary import Vocabulary
 from ...types import WordVectors
 from . import fasttext_start
@@ -40,6 +40,7 @@ _LOSSES = {
 # Columns that share a centroid: the default of fastText for the input (-dsub), and its constant for
 # the output (FastText::quantize).
 _COLUMNS = 2
+_PAIR = 8  # bytes of a kept bucket and its row, in a pruned dictionary
 
 
 class _Classifier(tf.Module):
@@ -173,7 +174,8 @@ def _fasttext(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
         UsageError: fastText has no such loss or features, or --output is no regular file.
         RunError: No checkpoint can be read, or a file cannot be written.
     """
-    model, words = convert(config, workdir)
+    trained = load_trained(config, workdir)
+    model, words = convert(config, trained)
     target = fasttext_bin.model_path(path)
     blocks = model.input_blocks(), model.output_blocks()
     fasttext_bin.write_model(target, model.args, model.dictionary, *blocks)
@@ -183,7 +185,7 @@ def _fasttext(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     return f"{target}: {model.about()}"
 
 
-def convert(config: ClassifyConfig, workdir: Workdir) -> tuple[FastTextModel, Vocabulary]:
+def convert(config: ClassifyConfig, trained: TrainedClassifier) -> tuple[FastTextModel, Vocabulary]:
     """Return a trained classifier as one of fastText, and its words.
 
     Labels get --label_prefix. For the loss `hierarchical_softmax` their counts are those that give
@@ -191,11 +193,10 @@ def convert(config: ClassifyConfig, workdir: Workdir) -> tuple[FastTextModel, Vo
 
     Raises:
         UsageError: fastText has no such loss or features.
-        RunError: No checkpoint can be read.
     """
     settings = config.labelled
     _check(config)
-    _, tables, words, labels, features = load_trained(config, workdir)
+    _, tables, words, labels, features = trained
     ids = np.arange(features.rows, dtype=np.int32)
     if features.buckets_N is not None:
         ids_B = np.full(features.buckets, -1, np.int32)
@@ -256,7 +257,12 @@ def _blocks(table: Table, ids: np.ndarray, sign: int = 1) -> Iterator[np.ndarray
 
 
 def _fasttext_quantized(
-    config: ClassifyConfig, workdir: Workdir, path: str, cutoff: int, qout: bool
+    config: ClassifyConfig,
+    workdir: Workdir,
+    path: str,
+    cutoff: int = 0,
+    qout: bool = False,
+    bytes: int = 0,
 ) -> str:
     """Write a trained classifier as `fasttext quantize -qnorm` does, and return a message.
 
@@ -267,19 +273,16 @@ def _fasttext_quantized(
         path: The file; `.ftz` is added to another name.
         cutoff: The rows of words and n-grams to keep, those of the largest norms; 0 for all.
         qout: Whether to quantise the output rows, too.
+        bytes: The most bytes of the file, for which further rows are left out; 0 for any.
 
     Raises:
         UsageError: fastText has no such loss or features, there are fewer than 256 rows to
-            quantise, Faiss is not installed, or --output is no regular file.
+            quantise, the file would have more bytes, Faiss is not installed, or --output is no
+            regular file.
         RunError: No checkpoint can be read, or the file cannot be written.
     """
-    model, _ = convert(config, workdir)
-    # As many as there are centroids at least, so that a small model can be written, too.
-    rows = max(int((model.ids_N >= 0).sum()), min(CENTROIDS, len(model.ids_N)))
-    kept = min(cutoff or rows, rows)
-    if kept < len(model.ids_N):
-        model = prune(model, kept)
-    inputs = quantize(model.input_blocks, len(model.ids_N), _COLUMNS)
+    model, _ = convert(config, load_trained(config, workdir))
+    model, inputs = _quantize_inputs(model, cutoff, qout, bytes)
     quantized = quantize(model.output_blocks, len(model.ids_R), _COLUMNS) if qout else None
     target = path if path.endswith(".ftz") else f"{path}.ftz"
     fasttext_bin.write_model(
@@ -287,6 +290,79 @@ def _fasttext_quantized(
     )
     ngrams = len(model.ids_N) - len(model.dictionary.words)
     return f"{target}: {model.about()}, {ngrams:,} rows of n-grams"
+
+
+def _quantize_inputs(
+    model: FastTextModel, cutoff: int, qout: bool, most: int
+) -> tuple[FastTextModel, QuantizedMatrix]:
+    """Return a model without the rows that are left out, and its quantised input.
+
+    The arguments are those of `_fasttext_quantized`, and so is the UsageError.
+    """
+    # As many as there are centroids at least, so that a small model can be written, too.
+    rows = max(int((model.ids_N >= 0).sum()), min(CENTROIDS, len(model.ids_N)))
+    kept = min(cutoff or rows, rows)
+    if most:
+        sizes_N = _file_sizes(model, qout)
+        kept = min(kept, int(np.searchsorted(sizes_N, most, side="right")))
+        if kept < min(CENTROIDS, rows):
+            least = sizes_N[min(CENTROIDS, rows) - 1]
+            raise UsageError(
+                f"--bytes={most}: the file of this classifier has {least:,} bytes or more; give "
+                "as many, or train with a smaller --dim"
+            )
+    if kept < len(model.ids_N):
+        model = prune(model, kept)
+    return model, quantize(model.input_blocks, len(model.ids_N), _COLUMNS)
+
+
+def quantize_tables(config: ClassifyConfig, trained: TrainedClassifier, most: int) -> None:
+    """Replace the input rows by those of its quantised file; those that it leaves out become 0.
+
+    Args:
+        most: The most bytes of the file.
+
+    Raises:
+        UsageError: There is no such file (see `_fasttext_quantized`).
+    """
+    model, matrix = _quantize_inputs(convert(config, trained)[0], 0, False, most)
+    table = trained.tables["input"]
+    for part in row_slices(table.rows, table.columns):
+        ids_N = tf.range(part.start, part.stop)
+        table.assign(ids_N, tf.zeros([part.stop - part.start, table.columns]))
+    (written_K,) = np.nonzero(model.ids_N >= 0)
+    table.assign(tf.constant(model.ids_N[written_K], tf.int32), tf.constant(matrix.take(written_K)))
+
+
+def _file_sizes(model: FastTextModel, qout: bool) -> np.ndarray:
+    """Return the bytes of a quantised file that keeps the first 1, 2, ... rows of `_longest`."""
+    names, args = model.dictionary, model.args
+    entry, columns, labels = model_file.ENTRY.size + 1, args.dim, len(model.ids_R)
+    parts = -(-columns // _COLUMNS)
+    matrix = model_file.FLAG.size + model_file.QUANTIZED.size + 2 * model_file.QUANTIZER.size
+    matrix += 4 * CENTROIDS * (columns + 1)  # the centroids of the parts and of the norms
+    size = model_file.SIGNATURE.size + model_file.ARGS.size + model_file.SIZES.size + matrix
+    size += sum(len(label) + entry for label in names.labels)
+    if qout:
+        size += matrix + labels * (parts + 1)
+    else:
+        size += model_file.FLAG.size + model_file.SHAPE.size + 4 * labels * columns
+    words_V = np.array([len(word) + entry for word in names.words])
+    pairs_B = np.full(len(model.ids_N) - len(words_V), _PAIR)
+    return size + np.cumsum(np.concatenate([words_V, pairs_B])[_longest(model)] + parts + 1)
+
+
+def _longest(model: FastTextModel) -> np.ndarray:
+    """Return the numbers of the input rows by norm, the longest first.
+
+    The row of `</s>` comes first, and rows of zeros come last.
+    """
+    words = model.dictionary.words
+    norms_N = np.concatenate([np.linalg.norm(block, axis=1) for block in model.input_blocks()])
+    norms_N[model.ids_N < 0] = -1
+    if LINE_END.encode() in words:
+        norms_N[words.index(LINE_END.encode())] = np.inf
+    return np.argsort(-norms_N, kind="stable")
 
 
 def prune(model: FastTextModel, cutoff: int) -> FastTextModel:
@@ -299,11 +375,7 @@ def prune(model: FastTextModel, cutoff: int) -> FastTextModel:
         cutoff: The number of rows to keep; those of zeros are kept last.
     """
     words, counts_V = model.dictionary.words, model.dictionary.counts_V
-    norms_N = np.concatenate([np.linalg.norm(block, axis=1) for block in model.input_blocks()])
-    norms_N[model.ids_N < 0] = -1
-    if LINE_END.encode() in words:
-        norms_N[words.index(LINE_END.encode())] = np.inf
-    kept_K = np.argsort(-norms_N, kind="stable")[:cutoff]
+    kept_K = _longest(model)[:cutoff]
     words_K, buckets_K = np.sort(kept_K[kept_K < len(words)]), kept_K[kept_K >= len(words)]
     dictionary = model.dictionary._replace(
         words=[words[row] for row in words_K],

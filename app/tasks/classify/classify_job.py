@@ -32,7 +32,7 @@ from ...text.vocabulary import Vocabulary
 from ...training.job import Evaluator, Job, TrainingData
 from ...types import ALONE, Team
 from . import classify_data, fasttext_start, label_metrics
-from .classify_model import Classifier, load_classifier, make_model
+from .classify_model import Classifier, TrainedClassifier, load_classifier, make_model
 
 
 def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
@@ -48,8 +48,14 @@ def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Tea
         UsageError: The flags or the texts do not fit together.
         RunError: A file cannot be read.
     """
-    data, labelled = classify_data.load_data(config, workdir, finished, team), config.labelled
-    examples = data.training
+    return build_job(config, workdir, classify_data.load_data(config, workdir, finished, team))[0]
+
+
+def build_job(
+    config: ClassifyConfig, workdir: Workdir, data: classify_data.Data
+) -> tuple[Job, TrainedClassifier]:
+    """Make the job that trains a classifier on loaded texts, as `make_job`, and the classifier."""
+    examples, labelled = data.training, config.labelled
     features, texts = classify_data.fit_features(
         examples, config.input.micro_tokens, data.words, labelled, workdir
     )
@@ -82,12 +88,13 @@ def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Tea
     classifier = Classifier(model, tables, features, placed.device)
     if data.heldout is not None:
         evaluator = Evaluator(functools.partial(_heldout_scores, classifier, data.heldout))
-    return placing.make_job(
+    job = placing.make_job(
         *(config, model, placed, training_data),
         evaluator=evaluator,
         growth=_growth(model, data, features),
         finish=functools.partial(_closing, config, data.heldout),
     )
+    return job, TrainedClassifier(model, tables, data.words, data.labels, features)
 
 
 def _growth(model: Bag, data: classify_data.Data, features: Features) -> Growth | None:
@@ -200,11 +207,14 @@ def _closing(config: ClassifyConfig, heldout: Examples | None, workdir: Workdir)
     if heldout is not None:
         classifier, _, labels = load_classifier(config, workdir)
         lines.append(label_metrics.format_table(classifier.score(heldout), labels.tokens))
+    export = "format=saved_model --output=FOLDER"
+    if most := config.tuning.tune_bytes:
+        export = f"format=fasttext_quantized --bytes={most} --output=FILE"
     lines += [
         "next:",
         f"  lexrow predict --workdir={path} < FILE",
         f"  lexrow evaluate --workdir={path} --heldout=FILE",
-        f"  lexrow export --workdir={path} --format=saved_model --output=FOLDER",
+        f"  lexrow export --workdir={path} --{export}",
         f"  tensorboard --logdir={path}/tensorboard",
     ]
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +13,7 @@ from ...assembly.learning import OutputSpec
 from ...assembly.memory_plan import free_memory
 from ...checkpoints.growth import Growth, RowMap
 from ...checkpoints.workdir import Workdir
+from ...evaluation import score_report
 from ...input import device_batches, pipeline, token_cache, token_rows
 from ...input.blocks import ALL, Share, raise_read_errors
 from ...models.cbow import Cbow
@@ -22,8 +23,10 @@ from ...models.word_model import WordModel
 from ...settings import Config, InputConfig
 from ...system import devices
 from ...tables import memory
+from ...tables.base import Table
 from ...tables.dynamic.keys import STRING, KeyMap
 from ...tables.memory import Item
+from ...text import unicode_rules
 from ...text.reading import Progress
 from ...training.job import Job, PlacedTables
 from ...types import ALONE, Batches, NgramRule, Team
@@ -72,9 +75,31 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     data = dataclasses.replace(data, summary=[*data.summary, *lines])
     return placing.make_job(
         *(config, model, placed, data),
+        watch=_make_watch(config, model, tokens, placed.tables),
         growth=_growth(model, text, rule),
         finish=text_tasks.write_and_score,
     )
+
+
+def _make_watch(
+    config: Config, model: WordModel, tokens: Sequence[str], tables: Mapping[str, Table]
+) -> Callable[[], Callable[[], dict[str, float]]] | None:
+    """Return what scores the words after each epoch (see `Job.watch`); None if nothing does.
+
+    Only tables whose rows are there at once are read: those of one device.
+    """
+    is_on_device = config.table.table == "device" and config.run.strategy == "none"
+    if not (config.run.score_epochs and is_on_device and tables):
+        return None
+    gather = tables["input"].gather
+
+    def read(ids_N: np.ndarray) -> np.ndarray:
+        """Return the vectors of words, (N, D) float32."""
+        if model.subwords is None:
+            return gather(tf.constant(ids_N)).numpy()
+        return model.subwords.compose(tf.constant(ids_N), gather).numpy()
+
+    return score_report.make_epoch_scorer(tokens, unicode_rules.normal_form(config.corpus), read)
 
 
 def _growth(model: WordModel, text: Text, rule: NgramRule | None) -> Growth | None:

@@ -1,7 +1,5 @@
 """Adaptive softmax against PyTorch's formulas over whole tables."""
 
-from __future__ import annotations
-
 import itertools
 from unittest import mock
 
@@ -171,21 +169,6 @@ def test_tables_and_what_they_start_as():
     assert (reseeded["projection2"].initial((400, 100)).numpy() != first).any()
     for name in ("head", "tail1"):
         assert not tables[name].initial((5, 5)).numpy().any()
-
-
-@pytest.mark.slow
-def test_training_from_the_start_learns_the_rare_words_too():
-    loss = AdaptiveSoftmax(COUNTS, COLUMNS, (4, 10, 30))
-    tables = {
-        name: DeviceTable(spec.rows, spec.columns, spec.initial)
-        for name, spec in loss.tables().items()
-    }
-    targets_N = tf.constant([1, 5, 20, 40, 59], tf.int32)
-    hidden_ND = 8 * hidden(5)
-    for _ in range(12):
-        gradients(loss, tables, toy.singly(hidden_ND, targets_N))
-    found_N = inference.log_probability(loss, hidden_ND, targets_N, toy.gather_from(tables))
-    assert (found_N.numpy() > np.log(0.8)).all()
 
 
 @pytest.mark.parametrize(

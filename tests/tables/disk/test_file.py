@@ -1,4 +1,4 @@
-from __future__ import annotations
+import tempfile
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from app.tables.device import DeviceTable, make_cache
 from app.tables.disk.file import FileTable, read_rows
 from app.tables.disk.table_file import TableFile
 from app.tables.initial import Constant, Uniform
+from tests.reference import tables
 
 # Numbers that every type holds.
 ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -34,22 +35,38 @@ def compiled(function, *inputs):
     return tf.function(function, autograph=False).get_concrete_function(*specs)(*inputs)
 
 
+def by_xla(function, *inputs):
+    return tf.function(function, autograph=False, jit_compile=True)(*inputs)
+
+
 WAYS = pytest.mark.parametrize("way", [eager, compiled])
+MADE = DeviceTable, tables.in_file, tables.dealt
+KINDS = [(make, way) for make in MADE for way in (eager, compiled)]
+KINDS.append((DeviceTable, by_xla))  # which can compile no other
+SLOTS = {"accumulator": Slot(1, 0.5)}
 
 
 @pytest.fixture(params=DTYPES, ids=lambda dtype: dtype.name)
 def table(request, tmp_path):
-    slots = {"accumulator": Slot(1, 0.5)}
-    return FileTable(opened(tmp_path / "rows"), "words", 6, 2, given, request.param, slots=slots)
+    return FileTable(opened(tmp_path / "rows"), "words", 6, 2, given, request.param, slots=SLOTS)
+
+
+@pytest.fixture(params=[(*kind, dtype) for kind in KINDS for dtype in DTYPES])
+def kind(request, tmp_path, monkeypatch):
+    """A table of every kind, a way to call a function that uses it, and the dtype of its rows."""
+    make, way, dtype = request.param
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return make(6, 2, given, dtype, slots=SLOTS), way, dtype
 
 
 def all_rows(table):
     return table.gather(tf.range(table.rows)).numpy()
 
 
-@WAYS
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
-def test_rows_are_gathered_and_assigned_and_no_others(table, way, dtype):
+def test_rows_are_gathered_and_assigned_and_no_others(kind, dtype):
+    table, way, _ = kind
+
     def change(ids_U, delta_UD, rows_UD):
         before_UD = table.gather(tf.concat([ids_U, ids_U], axis=0))
         table.assign(ids_U[:2], table.gather(ids_U[:2]) + delta_UD)
@@ -68,8 +85,9 @@ def test_rows_are_gathered_and_assigned_and_no_others(table, way, dtype):
     np.testing.assert_array_equal(after, expected[ids])
 
 
-@WAYS
-def test_no_ids_are_nothing_to_do(table, way):
+def test_no_ids_are_nothing_to_do(kind):
+    table, way, _ = kind
+
     def change(ids_U, rows_UD):
         table.assign(ids_U, rows_UD)
         return table.gather(ids_U)
@@ -91,16 +109,17 @@ def test_a_row_that_is_not_there_is_refused(table, way, wrong):
     np.testing.assert_array_equal(all_rows(table), ROWS)
 
 
-def test_rows_are_stored_as_asked_and_slots_as_float32(table):
-    third = tf.constant([[1 / 3, -1 / 3]])
-    table.assign(tf.constant([2]), third)
-    nearest = third.numpy().astype(table.dtype.as_numpy_dtype).astype(np.float32)
+def test_rows_are_stored_as_asked_and_slots_as_float32(kind):
+    (table, way, dtype), third = kind, tf.constant([[1 / 3, -1 / 3]])
+    way(lambda rows_UD: table.assign(tf.constant([2]), rows_UD) or rows_UD, third)
+    nearest = third.numpy().astype(dtype.as_numpy_dtype).astype(np.float32)
     np.testing.assert_array_equal(table.gather(tf.constant([2])), nearest)
     slot = table.slots["accumulator"]
-    assert (slot.rows, slot.columns, slot.dtype) == (6, 1, tf.float32)
-    assert table.bytes() == 12 * table.dtype.size + 6 * 4
+    assert (slot.rows, slot.columns) == (6, 1)
+    assert table.bytes() == 12 * dtype.size + 6 * 4
     np.testing.assert_array_equal(all_rows(slot), np.full((6, 1), 0.5, np.float32))
     slot.assign(tf.constant([1]), tf.constant([[1.1]]))
+    assert slot.gather(tf.constant([1])).numpy() == np.float32(1.1)
     assert table.is_finite()
     table.assign(tf.constant([5]), tf.constant([[1.0, float("inf")]]))
     assert not table.is_finite() and slot.is_finite()

@@ -1,7 +1,5 @@
 """Labels that fastText and we predict with the same file."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scores of labels against loops over the texts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Vectors of a file are found for words as the tokenizer of the run writes them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,10 +1,6 @@
 """Vectors of items in files, and an index of them."""
 
-from __future__ import annotations
-
 import json
-import resource
-import signal
 import sys
 import tracemalloc
 
@@ -101,18 +97,10 @@ def test_an_index_that_finds_too_little_is_not_written(tmp_path):
 
 
 @pytest.mark.parametrize("rows", [3, 3000])
-def test_an_index_on_a_full_disk(tmp_path, rows):
-    handler, limit = signal.getsignal(signal.SIGXFSZ), resource.getrlimit(resource.RLIMIT_FSIZE)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
-    try:
-        with pytest.raises(
-            RunError, match=f"^cannot write {tmp_path}/index: File too large; raise the limit"
-        ):
-            item_export.write_faiss(tmp_path / "index", drawn(2, 0), drawn(rows, 1))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, handler)
+def test_an_index_on_a_full_disk(tmp_path, limited, rows):
+    limited(100)
+    with pytest.raises(RunError, match=f"^cannot write {tmp_path}/index: File too large; raise"):
+        item_export.write_faiss(tmp_path / "index", drawn(2, 0), drawn(rows, 1))
     assert not list(tmp_path.iterdir())
 
 

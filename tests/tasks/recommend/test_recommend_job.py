@@ -1,7 +1,5 @@
 """Recommenders find what was planted, and refuse what cannot be."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

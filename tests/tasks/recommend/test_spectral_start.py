@@ -1,7 +1,5 @@
 """Vectors to start from against the singular vectors of the dense matrix."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -11,7 +9,7 @@ from app.input.token_rows import PAD
 from app.losses.negative_sampling import NegativeSampling
 from app.models.skipgram import SkipGram
 from app.optimizers.adagrad import rowwise_adagrad
-from app.settings import Config, CorpusConfig, InputConfig, ModelConfig
+from app.settings.flag_values import from_names
 from app.tables.dynamic.keys import STRING, KeyMap
 from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Uniform
@@ -48,11 +46,8 @@ class Run:
         settings = {"batch_tokens": BATCH, "row_tokens": ROW, "steps_per_call": STEPS}
         settings |= {"block_bytes": block_bytes, "subsample": 0.0, "shuffle": False}
         self.sources = (str(corpus),)
-        self.config = Config(
-            corpus=CorpusConfig(corpus=str(corpus)),
-            input=InputConfig(**settings | options),
-            model=ModelConfig(window=WINDOW, dim=3),
-        )
+        settings |= {"corpus": str(corpus), "window": WINDOW, "dim": 3}
+        self.config = from_names(settings | options)
         self.keys = KeyMap(capacity, STRING, sightings, max_age, PINNED_STEPS)
         self.stores = [
             RowStore(self.keys, 3, initial, rowwise_adagrad().slots)

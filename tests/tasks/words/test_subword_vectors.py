@@ -1,7 +1,5 @@
 """Runs with subwords of this version and of earlier ones, which had a row for each bucket."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

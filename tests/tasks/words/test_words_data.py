@@ -1,22 +1,20 @@
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os
-import shutil
 
 import numpy as np
 import pytest
 
-from app.checkpoints.workdir import Workdir
+from app.checkpoints.workdir import Workdir, read_settings
 from app.errors import UsageError
 from app.input import blocks
 from app.input.token_rows import PAD
-from app.settings import Config, CorpusConfig, InputConfig, VocabularyConfig
+from app.settings.checks import make_config
 from app.settings.flag_values import from_names
 from app.tables.memory import Item
 from app.tasks.words import words_data, words_job
 from app.tasks.words.words_data import load_text
+from app.tasks.words.words_job import make_model
 from app.text import vocabulary
 from app.training.job import PlacedTables
 from tests.teams import together
@@ -51,12 +49,8 @@ def corpus(tmp_path):
 
 def config(corpus, vocab="", cache="none", subsample=0.0, **changes):
     sizes = {"batch_tokens": 16, "row_tokens": 4, "steps_per_call": 2, "block_bytes": 1024}
-    sizes |= changes
-    return Config(
-        corpus=CorpusConfig(corpus=corpus),
-        vocabulary=VocabularyConfig(vocab=vocab, min_count=1),
-        input=InputConfig(cache=cache, subsample=subsample, **sizes),
-    )
+    sizes |= {"corpus": corpus, "vocab": vocab, "min_count": 1, "cache": cache}
+    return from_names(sizes | {"subsample": subsample} | changes)
 
 
 def test_a_corpus_is_counted_once(place, corpus):
@@ -73,15 +67,6 @@ def test_a_corpus_is_counted_once(place, corpus):
     again = load_text(config(corpus), place, finished=False)
     assert again.vocabulary.tokens == ["b", "a"]
     assert (again.words, again.batches) == (found.words, found.batches)
-
-
-@pytest.mark.slow
-def test_batches_are_about_as_many_as_expected(place, corpus):
-    for subsample in (0.0, 0.05):
-        settings = config(corpus, subsample=subsample)
-        found = load_text(settings, place, finished=False)
-        batches = make_batches(found, settings, place)
-        assert len(of_epoch(batches, 0)) == pytest.approx(found.batches, abs=1)
 
 
 @pytest.fixture
@@ -237,17 +222,6 @@ def test_a_corpus_edited_in_place_gets_a_new_cache(place, long_corpus):
 
 
 @pytest.mark.slow
-def test_copies_of_a_corpus_have_one_digest(place, corpus, tmp_path):
-    found = load_text(config(corpus), place, finished=False)
-    (tmp_path / "copy").mkdir()
-    copy = shutil.copy(corpus, tmp_path / "copy")
-    os.utime(copy, ns=(1, 1))
-    copied = load_text(config(str(copy)), place, finished=False)
-    assert copied.fingerprint["modified"] != found.fingerprint["modified"]
-    assert words_data.compute_digest(copied) == words_data.compute_digest(found)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "cache",
     ["none", *(pytest.param(cache, marks=pytest.mark.slow) for cache in ("memory", "disk"))],
@@ -383,3 +357,31 @@ def test_words_that_are_not_separated_are_reported_once(place, tmp_path, caplog)
     words_data.record(found, place)
     load_text(config(str(path)), place, finished=False)
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, False),
+        ({"contexts": "drawn"}, True),
+        ({"loss": "sampled_softmax", "samples": 8}, False),
+        ({"loss": "hierarchical_softmax"}, False),
+        ({"loss": "class_softmax"}, True),
+        ({"loss": "softmax"}, True),
+        ({"loss": "adaptive_softmax"}, True),
+    ],
+)
+def test_only_a_loss_that_lists_pairs_has_drawn_contexts_by_default(values, expected):
+    config = make_config({"dim": 4, **values})
+    counts_V = np.arange(100, 0, -1)
+    assert make_model(config, counts_V).draws_contexts == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("--dim=4\n", "drawn"), ("--task=words\n", "drawn"), ("--contexts=auto\n", "auto")],
+)
+def test_a_workdir_that_is_older_than_the_flag_draws_contexts(tmp_path, flags, expected):
+    (tmp_path / "flags.cfg").write_text(flags)
+    assert read_settings(tmp_path)["contexts"] == expected
+    assert read_settings(tmp_path / "new") == {}

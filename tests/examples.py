@@ -1,0 +1,18 @@
+"""Runs the examples of docstrings."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+
+def run(thing: Any, names: Mapping[str, Any]) -> None:
+    """Run the examples of a module, a class or a function, which may use some names."""
+    module = thing if inspect.ismodule(thing) else False
+    known = {**vars(thing), **names} if module else {**names}
+    found = doctest.DocTestFinder().find(thing, thing.__name__, module, globs=known)
+    assert any(test.examples for test in found)
+    for test in found:
+        assert doctest.DocTestRunner().run(test).failed == 0, test.name
