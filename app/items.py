@@ -293,7 +293,16 @@ class Items(Result):
         self._add("item", features)
 
     def add_users(self, features: Any) -> None:
-        """Add users by their features; see `add_items`."""
+        """Add users by their features; see `add_items`.
+
+        Example:
+            >>> ages = {user: ["old" if user > 9 else "young"] for user in range(20)}
+            >>> pairs = [(u, i) for u in range(20) for i in range(u % 2, 10, 2)]
+            >>> found = train_recommender(pairs, user_features=ages, dim=4, epochs=2)
+            >>> found.add_users({"new": ["old"]})
+            >>> "new" in found.users
+            True
+        """
         self._add("user", features)
 
     def _add(self, kind: str, features: Any) -> None:

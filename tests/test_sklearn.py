@@ -2,9 +2,7 @@
 
 import concurrent.futures
 import gc
-import pathlib
 import pickle
-import re
 import sys
 import tempfile
 
@@ -25,7 +23,6 @@ from app.exporting import fasttext_bin, word2vec
 from app.sklearn import TextClassifier, TextVectorizer
 from app.types import WordVectors
 
-ROOT = pathlib.Path(__file__).parents[1]
 KINDS = {"good": "warm funny fine", "bad": "dull long awful"}
 SMALL = {"dim": 8, "settings": {"device": "CPU:0", "log_seconds": 0.0}}
 ESTIMATORS = [TextClassifier(), TextVectorizer()]
@@ -263,18 +260,6 @@ def test_vectors_are_trained_in_a_pipeline():
     assert words.transform(["film"]).shape == (1, 8)
     unicode = clone(words).set_params(tokenizer="unicode").fit(texts)
     np.testing.assert_array_equal(*unicode.transform(["FILM!", "film"])[:, None])
-
-
-@pytest.mark.slow
-def test_the_example_of_the_guide(capsys):
-    guide = ROOT / "app/tasks/classify/README.md"
-    (program,) = re.findall(
-        r"```python\n(from lexrow.sklearn.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL
-    )
-    found: dict = {}
-    exec(program.replace("lexrow.sklearn", "app.sklearn"), found)  # its name in the repository
-    assert capsys.readouterr().out.startswith("['good'] [[")
-    assert found["vectors"].shape == (100, 10)
 
 
 @pytest.mark.slow

@@ -115,7 +115,8 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
 @pytest.mark.slow
 def test_the_example_of_the_guide_ranks_as_the_model(tmp_path, trained, capsys):
     guide = (ROOT / "app/tasks/recommend/README.md").read_text(encoding="utf-8")
-    program = "\n".join(re.findall(r"```python\n(?!import lexrow)(.*?)```", guide, re.DOTALL))
+    _, reference = guide.split("## In the shell")
+    program = "\n".join(re.findall(r"```python\n(.*?)```", reference, re.DOTALL))
     output = tmp_path / "vectors"
     export(tmp_path, trained, "vectors", "vectors")
     user = (output / "users.tsv").read_text().split("\n")[0]
