@@ -157,7 +157,7 @@ def test_who_is_missing_is_named_once(caplog):
     ("flags", "message"),
     [
         ("--workers=100000", "--workers=100000: give at most 1000"),
-        ("--workers=2", "--workers=2: give the flags of the run to train, as in -- --fl"),
+        ("--workers=2", "--workers=2: give the flags of the run to train, as in -- --preset"),
         (
             "--workers=2 --dim=3",
             "--dim=3 is a flag of `lexrow train`; write it after the others and a --",

@@ -174,7 +174,7 @@ def test_editors_see_the_same_signatures():
 
 def test_help_is_one_screen():
     text = pydoc.plain(pydoc.render_doc(lexrow))
-    assert len(text.splitlines()) <= 60
+    assert len(text.partition("PACKAGE CONTENTS")[0].splitlines()) <= 25
     assert "lexrow.train_words" in text
 
 

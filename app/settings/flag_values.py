@@ -62,7 +62,9 @@ BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5, "disliked_below": -1
 
 def has_effect(name: str, values: Mapping[str, Any]) -> bool:
     """Return whether another flag has a value that a flag needs to have an effect (see `NEEDS`)."""
-    other, known = NEEDS.get(name, ("task", (values["task"],)))
+    if name not in NEEDS:
+        return True
+    other, known = NEEDS[name]
     return values[other] in known
 
 

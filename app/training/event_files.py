@@ -70,11 +70,11 @@ class EventFile:
                 self._described.add(name)
         self._write(Event(step=step, wall_time=wall_time or time.time(), summary=summary))
 
-    def describe(self, settings: Mapping[str, Any], began: float) -> None:
+    def describe(self, settings: Mapping[str, Any], workdir: Path, began: float) -> None:
         """Write the settings of the run as hyperparameters and as a table, changed ones first.
 
         Args:
-            settings: Flag name -> value, of all flags of the run.
+            settings: Flag name -> value.
             began: When the run began, in seconds since 1970.
         """
         chosen, usual = hyperparameters(settings), defaults(settings)
@@ -84,7 +84,6 @@ class EventFile:
             shown = f"`{value}`" if value == default else f"**`{value}`**"
             rows.append(f"{name} | {shown} | `{default}`")
         # Runs of one trial would be one row, so the trial has the name of the workdir.
-        workdir = Path(settings["workdir"])
         numbers = hparams_pb(chosen, f"{workdir.name} ({workdir.parent})", began)
         for summary in (text_pb("settings", "\n".join(rows)), numbers):
             self._write(Event(step=0, wall_time=began, summary=summary))
@@ -120,7 +119,7 @@ def begin(folder: Path, jsonl: Path, settings: Mapping[str, Any]) -> EventFile:
     began = now = time.time() - seconds
     events = EventFile(folder)
     if settings:
-        events.describe(settings, began)
+        events.describe(settings, jsonl.parent, began)
     for line in lines:
         now = began + line.get("train_seconds", now - began)
         values = {name: one for name, one in line.items() if isinstance(one, int | float)}

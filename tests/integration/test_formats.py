@@ -35,9 +35,9 @@ def test_words_of_columns_and_their_closing_scores(tmp_path):
     (line,) = (line for line in ended.err.splitlines() if line.startswith("ws353"))
     for _ in range(2):  # a finished run that is called again writes nothing twice
         rows = logged(workdir)
-        assert all("loss" in row for row in rows[:-1])
+        assert all("loss" in row or "ws353" in row for row in rows[:-1])
         assert list(rows[-1]) == ["step", "epoch", "ws353"]
-        assert rows[-1]["step"] == rows[-2]["step"] and rows[-1]["epoch"] == 2
+        assert rows[-1]["step"] == max(row["step"] for row in rows) and rows[-1]["epoch"] == 2
         assert f"{rows[-1]['ws353']:.3f}" in line
         done(tmp_path, "app.train", f"--workdir={workdir}")
 

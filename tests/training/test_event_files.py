@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
 import tensorflow as tf
@@ -81,8 +82,8 @@ def test_a_resumed_run_has_one_curve_whatever_wrote_its_files(tmp_path):
 
 def test_settings_are_text_and_hyperparameters(tmp_path):
     config = make_config({"task": "words", "dim": 30, "log_seconds": 1.0, "corpus": "a.txt"})
-    settings = {**by_name(config), "workdir": "runs/now"}
-    event_files.begin(tmp_path, tmp_path / "none", settings).close()
+    jsonl = pathlib.Path("runs/now/metrics.jsonl")
+    event_files.begin(tmp_path, jsonl, by_name(config)).close()
     events = loaded(tmp_path)
     (text,) = events.Tensors("settings")
     (markdown,) = text.tensor_proto.string_val
