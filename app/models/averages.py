@@ -29,30 +29,29 @@ def average(
         count: The number of rows, known in host memory.
         means: The number of means, B.
     """
-    with tf.device(HOST):
-        shape = tf.cast(tf.stack([means, count]), tf.int64)
+    with tf.device(HOST):  # at least one row, as the kernel of the product divides by their number
+        sizes = tf.stack([means, count])
+        shape = tf.maximum(sizes, 1)
     by_mean = tf.raw_ops.SparseTensorToCSRSparseMatrix(
-        indices=tf.cast(entries_N2, tf.int64), values=shares_N, dense_shape=shape
+        indices=tf.cast(entries_N2, tf.int64),
+        values=shares_N,
+        dense_shape=tf.cast(shape, tf.int64),
     )
     by_row = tf.raw_ops.SparseMatrixTranspose(input=by_mean, type=tf.float32)
 
-    def multiply(matrix: tf.Tensor, rows: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-        """Return the product of a sparse matrix of so many rows, which may be none, and another."""
-        # TensorFlow's kernel divides by the number of rows, which would end the process.
-        return tf.cond(
-            rows > 0,
-            lambda: tf.raw_ops.SparseMatrixMatMul(a=matrix, b=factor),
-            lambda: factor[:0],
-        )
+    def multiply(matrix: tf.Tensor, factor_MD: tf.Tensor, of: int, to: int) -> tf.Tensor:
+        """Return the product of a sparse matrix and another; `of` and `to` are places in `sizes`."""
+        factor_MD = tf.pad(factor_MD, [[0, shape[of] - sizes[of]], [0, 0]])
+        return tf.raw_ops.SparseMatrixMatMul(a=matrix, b=factor_MD)[: sizes[to]]
 
     @custom_gradient
     def weigh(rows_UD: tf.Tensor):
         """Return the means (B, D), with a gradient by the rows."""
 
         def gradient(upstream_BD: tf.Tensor) -> tf.Tensor:
-            return multiply(by_row, shape[1], upstream_BD)
+            return multiply(by_row, upstream_BD, 0, 1)
 
-        means_BD = multiply(by_mean, shape[0], rows_UD)
+        means_BD = multiply(by_mean, rows_UD, 1, 0)
         return tf.ensure_shape(means_BD, (None, rows_UD.shape[1])), gradient
 
     return weigh(rows_UD)
