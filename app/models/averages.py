@@ -40,7 +40,7 @@ def average(
     by_row = tf.raw_ops.SparseMatrixTranspose(input=by_mean, type=tf.float32)
 
     def multiply(matrix: tf.Tensor, factor_MD: tf.Tensor, of: int, to: int) -> tf.Tensor:
-        """Return the product of a sparse matrix and another; `of` and `to` are places in `sizes`."""
+        """Return a product with a sparse matrix; `of` and `to` are the places of its sizes."""
         factor_MD = tf.pad(factor_MD, [[0, shape[of] - sizes[of]], [0, 0]])
         return tf.raw_ops.SparseMatrixMatMul(a=matrix, b=factor_MD)[: sizes[to]]
 
