@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,15 @@ def test_adding(described, tmp_path, kind):
     items.add_users({"new": {"kind": "even"}})
     assert parity(items.recommend("new", k=5, exclude=["a", "b"])) == {0}
     assert items.evaluate([("new", "b")], top="16")["recall@16"] == 1.0
+
+
+def test_a_recommender_is_pickled_without_what_was_added(described):
+    again = pickle.loads(pickle.dumps(described))
+    assert again.items == described.items and again.workdir != described.workdir
+    assert again.recommend(1) == described.recommend(1)
+    again.add_items({"a": ["odd"]})
+    with pytest.raises(TypeError, match="^items were added by add_items, in this object only"):
+        pickle.dumps(again)
 
 
 @pytest.mark.parametrize(
