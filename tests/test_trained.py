@@ -210,6 +210,7 @@ def test_stored_settings_without_effect_beside_new_ones_are_left_out(tmp_path):
         run.settings("classify", {})
 
 
+@pytest.mark.slow
 def test_a_pool_of_threads_trains_and_asks_at_once():
     lists, settings = [["a", "b", "c"], ["d", "e", "f"]] * 200, {"dim": 8, "batch_tokens": 256}
 

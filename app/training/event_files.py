@@ -20,7 +20,6 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT
-from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.plugins.scalar.metadata import create_summary_metadata
 from tensorboard.plugins.text.summary_v2 import text_pb
 
@@ -84,6 +83,9 @@ class EventFile:
             shown = f"`{value}`" if value == default else f"**`{value}`**"
             rows.append(f"{name} | {shown} | `{default}`")
         # Runs of one trial would be one row, so the trial has the name of the workdir.
+        # It takes .03 s, and not every start trains.
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+
         numbers = hparams_pb(chosen, f"{workdir.name} ({workdir.parent})", began)
         for summary in (text_pb("settings", "\n".join(rows)), numbers):
             self._write(Event(step=0, wall_time=began, summary=summary))

@@ -260,6 +260,7 @@ def test_trials_of_something_else(tmp_path, fake, change, error, message):
         tune(*make(tmp_path, **values, **change))
 
 
+@pytest.mark.slow
 def test_a_trial_scores_as_the_run_does(tmp_path):
     """Also with several labels, after another trial, and in a graph that was used before."""
     config, workdir = make(tmp_path, lines=texts(several=True))
