@@ -311,9 +311,10 @@ def test_loading_is_silent_and_needs_no_console(tmp_path):
     settings = {"max_ngram": 3, "ngram_buckets": 99, "dim": 4, "epochs": 1}
     lexrow.train_words([["a", "b"]] * 99, workdir=tmp_path, batch_tokens=256, **settings)
     code = f"""
-import sys
+import os, sys
 import app as lexrow
 print(lexrow.load({str(tmp_path)!r}).tokenize("a b"))
+os.dup2(os.open(os.devnull, os.O_RDWR), 2)  # notes of TensorFlow on steps
 sys.stderr = None
 lexrow.train_words([["a", "b"]] * 99, dim=4, epochs=1, batch_tokens=256, verbose=True)
 """
