@@ -21,7 +21,6 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT
 from tensorboard.plugins.scalar.metadata import create_summary_metadata
-from tensorboard.plugins.text.summary_v2 import text_pb
 
 from ..settings import RunConfig
 from ..settings.flag_values import defaults, from_names, has_effect
@@ -76,6 +75,10 @@ class EventFile:
             settings: Flag name -> value.
             began: When the run began, in seconds since 1970.
         """
+        # These take .03 s, and not every start trains.
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+        from tensorboard.plugins.text.summary_v2 import text_pb
+
         chosen, usual = hyperparameters(settings), defaults(settings)
         rows = ["setting | value | default", "---|---|---"]
         for name in sorted(chosen, key=lambda name: chosen[name] == usual[name]):
@@ -83,9 +86,6 @@ class EventFile:
             shown = f"`{value}`" if value == default else f"**`{value}`**"
             rows.append(f"{name} | {shown} | `{default}`")
         # Runs of one trial would be one row, so the trial has the name of the workdir.
-        # It takes .03 s, and not every start trains.
-        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
-
         numbers = hparams_pb(chosen, f"{workdir.name} ({workdir.parent})", began)
         for summary in (text_pb("settings", "\n".join(rows)), numbers):
             self._write(Event(step=0, wall_time=began, summary=summary))
