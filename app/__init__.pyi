@@ -376,5 +376,5 @@ def load(
     *,
     limit: int = 0,
     dtype: str = "float32",
-    tokenizer: str = "whitespace",
+    tokenizer: str = "",
 ) -> Words | Texts | Items | Language: ...

@@ -257,9 +257,9 @@ def _with_files(files: Mapping[str, bytes]) -> Run:
     return run
 
 
-def _load_run(kind: type, run: Run) -> Any:
-    """Return what a program gets of a run, such as `Words`."""
-    return kind.load(run.path, run)  # type: ignore[attr-defined]
+def load_run(kind: type, run: Run, options: Mapping[str, Any] | None = None) -> Any:
+    """Return what a program gets of a run, such as `Words`, loaded with options."""
+    return kind.load(run.path, run, **options or {})  # type: ignore[attr-defined]
 
 
 class Result:
@@ -275,7 +275,7 @@ class Result:
     def __reduce__(self) -> tuple:
         if self._run is None:
             raise TypeError("this is a file of another library; load it where it is used")
-        return _load_run, (type(self), self._run)
+        return load_run, (type(self), self._run)
 
     def report(self) -> Figure:
         """Draw the loss, the scores, the speed and the learning rate of the run over its steps.
@@ -360,7 +360,7 @@ def load(
     *,
     limit: int = 0,
     dtype: str = "float32",
-    tokenizer: str = "whitespace",
+    tokenizer: str = "",
 ) -> Any:
     """Load what a workdir or a file of vectors holds.
 
@@ -415,6 +415,7 @@ def export(
     vectors: Callable[[], WordVectors],
     run: Run | None,
     options: Mapping[str, Any],
+    limit: int = 0,
 ) -> None:
     """Write the result of a run, or vectors of a file, in a format of `lexrow export`.
 
@@ -422,9 +423,11 @@ def export(
         vectors: Returns the vectors, for a format of vectors.
         run: The run; None for vectors of a file.
         options: Those of the format, by name.
+        limit: The words that were loaded of the run; 0 for all.
 
     Raises:
-        ValueError: There is no such format for the task, or it has no such option.
+        ValueError: There is no such format for the task, or it has no such option, or it writes all
+            words of the run, and not all were loaded.
         RunError: The file cannot be written.
     """
     formats: Mapping[str, Callable[..., str]] = {}
@@ -441,6 +444,11 @@ def export(
         raise ValueError(f"format={format!r}: no such format here; choose from {', '.join(known)}")
     for name in options.keys() - {*OPTIONS.get(format, ())}:
         raise ValueError(f"{name} means nothing to format={format!r}; leave it out")
+    if format in formats and limit:
+        raise ValueError(
+            f"format={format!r} writes all words of {run and run.path}, and limit={limit} "
+            "left some out; load them without limit"
+        )
     with argument_names(names):
         if format in formats:
             formats[format](config, run.workdir, os.fspath(path), **options)

@@ -17,7 +17,7 @@ from .settings import CorpusConfig
 from .text import vector_files
 from .text.unicode_rules import normal_form, normalize
 from .text.vocabulary import join_words
-from .trained import Result, Run, argument_names, export, start_tensorflow, takes_settings
+from .trained import Result, Run, argument_names, export, load_run, start_tensorflow, takes_settings
 from .types import WordVectors
 
 if TYPE_CHECKING:
@@ -79,8 +79,14 @@ class Words(Result):
         counts: Occurrences in the training text, (V,) int64; None if they are not known.
     """
 
-    def __init__(self, vectors: WordVectors, run: Run | None = None, tokenizer: str = "whitespace"):
-        self._run = run
+    def __init__(
+        self,
+        vectors: WordVectors,
+        run: Run | None = None,
+        tokenizer: str = "whitespace",
+        limit: int = 0,
+    ):
+        self._run, self._limit = run, limit
         self._corpus = run.config.corpus if run else CorpusConfig(tokenizer=tokenizer)
         self._all = vectors if run else vectors._replace(form=normal_form(self._corpus))
         self.tokens, self.vectors, self.counts = vectors.tokens, vectors.matrix, vectors.counts
@@ -130,16 +136,19 @@ class Words(Result):
                 start_tensorflow()
             if not is_run:
                 vectors = vector_files.read(os.fspath(path), limit, dtype)
-                return cls(vectors, tokenizer=tokenizer or "whitespace")
+                return cls(vectors, None, tokenizer or "whitespace", limit)
             found, run = trained_vectors.load(os.fspath(path)), run or Run(path)
             if run.config.run.task == "recommend":
                 raise UsageError(f"{path}: a recommender, which has no words; name another run")
             part = slice(limit or None)
             counts = None if found.counts is None else found.counts[part]
             # A copy, so that the memory of the others is free.
-            matrix = found.matrix[part].astype(dtype, copy=bool(limit))
+            with np.errstate(over="ignore"):
+                matrix = found.matrix[part].astype(dtype, copy=bool(limit))
             found = found._replace(tokens=found.tokens[part], matrix=matrix, counts=counts)
-            return cls(found, run)
+            if dtype == "float16":
+                vector_files.check_finite(os.fspath(path), found.tokens, matrix)
+            return cls(found, run, limit=limit)
 
     def __len__(self) -> int:
         """Return the number of words."""
@@ -165,8 +174,22 @@ class Words(Result):
 
     def __reduce__(self) -> tuple:
         if self._run is None:
-            return Words, (self._all, None, self._corpus.tokenizer)
-        return super().__reduce__()
+            return Words, (self._all, None, self._corpus.tokenizer, self._limit)
+        return load_run, (type(self), self._run, self._part())
+
+    def _part(self) -> dict[str, Any]:
+        """Return how these words were loaded."""
+        return {"limit": self._limit, "dtype": self.vectors.dtype.name}
+
+    def _check_sif(self, sif: float) -> None:
+        """Raise ValueError for weights of counts that are not those of all words."""
+        if sif and self.counts is None:
+            raise ValueError(f"sif={sif:g} needs counts of words, which a file of vectors lacks")
+        if sif and 0 < self._limit <= len(self):
+            raise ValueError(
+                f"sif={sif:g} needs the counts of all words, and limit={self._limit} left some "
+                "out; load them without limit"
+            )
 
     def __repr__(self) -> str:
         return f"<Words: {len(self):,} words, {self.vectors.shape[1]} columns>"
@@ -298,15 +321,14 @@ class Words(Result):
                 removal of the first component), such as 1e-3. With 0, no word is weighted.
 
         Raises:
-            ValueError: Weights need counts of words, which are not known.
+            ValueError: Weights need counts of all words, which are not known.
 
         Example:
             >>> words.encode(["king queen", "man"]).shape
             (2, 3)
         """
         given = [texts] if isinstance(texts, str) else list(texts)
-        if sif and self.counts is None:
-            raise ValueError(f"sif={sif:g} needs counts of words, which a file of vectors lacks")
+        self._check_sif(sif)
         tokens = self._tokenize(given)
         known = {word: None for text in tokens for word in text}
         known = dict.fromkeys(word for word in known if word in self)
@@ -333,14 +355,18 @@ class Words(Result):
             options: Of `lexrow export` for the format, such as `sif`.
 
         Raises:
-            ValueError: There is no such format, or a word cannot be written in it.
+            ValueError: There is no such format, or a word cannot be written in it, or the format
+                or `sif` needs all words, and they were loaded with `limit`.
             RunError: The file cannot be written.
 
         Example:
             >>> words.export("vectors.bin", "word2vec_binary")
         """
+        if self.counts is not None:
+            self._check_sif(options.get("sif", 0.0))
         matrix = self.vectors.astype(np.float32, copy=False)
-        export(path, format, lambda: self._all._replace(matrix=matrix), self._run, options)
+        vectors = self._all._replace(matrix=matrix)
+        export(path, format, lambda: vectors, self._run, options, self._limit)
 
     def to_gensim(self) -> KeyedVectors:
         """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words.
@@ -424,8 +450,9 @@ class Words(Result):
         done = self._run.epochs + epochs
         self._run.train("words", value, {"epochs": done, "grow_vocab": True, **settings}, verbose)
         run = self._run
+        again = Words.load(run.path, run, **self._part())
         vars(self).clear()
-        vars(self).update(vars(Words.load(run.path, run)))
+        vars(self).update(vars(again))
         return self
 
     @functools.cached_property

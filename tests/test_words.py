@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import json
 import pickle
 import subprocess
 import sys
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 import app as lexrow
 from app import trained as trained_module
@@ -251,6 +255,23 @@ def test_a_part_of_a_workdir_is_loaded(trained):
     np.testing.assert_array_equal(part.counts, trained.counts[:2])
 
 
+def test_a_part_stays_one_and_gives_nothing_of_the_whole(royal, trained, tmp_path):
+    royal.export(tmp_path / "v.parquet", "parquet")
+    for path in (trained.workdir, tmp_path / "v.parquet"):
+        part = lexrow.load(path, limit=2, dtype="float16")
+        for again in (pickle.loads(pickle.dumps(part)), copy.copy(part)):
+            assert again.tokens == part.tokens and again.vectors.dtype == np.float16
+            with pytest.raises(ValueError, match="^sif=0.1 needs the counts of all words, and lim"):
+                again.encode("a", sif=0.1)
+            with pytest.raises(ValueError, match="^sif=0.1 needs the counts of all words, and lim"):
+                again.export(tmp_path / "out", "static_embedding", sif=0.1)
+    part = pickle.loads(pickle.dumps(lexrow.load(trained.workdir, limit=2, dtype="float16")))
+    with pytest.raises(ValueError, match="^format='fasttext' writes all words of .*, and limit=2"):
+        part.export(tmp_path / "out", "fasttext")
+    assert not (tmp_path / "out").exists()
+    assert len(part.train([["a", "new"]] * 50)) == 2 and part.vectors.dtype == np.float16
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"limit": -1}, "^limit=-1: give"), ({"dtype": "int8"}, "^dtype='int8': give float32")],
@@ -269,3 +290,71 @@ def test_a_damaged_export(royal, tmp_path, name):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=f"^{path}: .*; copy it again, or give a file of"):
             lexrow.load(path)
+
+
+def _safetensors(path, tokens=("a", "b"), vectors=((1, 2), (3, 4)), counts=(2, 1), header=None):
+    vectors, counts = np.array(vectors, "<f4"), np.array(counts, "<i8")
+    text = np.frombuffer(json.dumps(tokens).encode(), np.uint8)
+    parts, body = {}, b""
+    for name, kind, part in (
+        ("vectors", "F32", vectors),
+        ("counts", "I64", counts),
+        ("tokens", "U8", text),
+    ):
+        span = [len(body), len(body) + part.nbytes]
+        parts[name] = {"dtype": kind, "shape": part.shape, "data_offsets": span}
+        body += part.tobytes()
+    start = json.dumps(parts if header is None else header).encode()
+    path.write_bytes(len(start).to_bytes(8, "little") + start + body)
+
+
+def _parquet(path, tokens=("a", "b"), vectors=((1, 2), (3, 4)), counts=(2, 1)):
+    kind = pyarrow.list_(pyarrow.float32())
+    columns = {"token": tokens, "vector": pyarrow.array(vectors, kind), "count": counts}
+    parquet.write_table(pyarrow.table(columns), path, row_group_size=1)
+
+
+@pytest.mark.parametrize(
+    ("write", "damage", "message"),
+    [
+        (_parquet, {"vectors": [[1, 2], [3]]}, "a vector is of 1 numbers, where the first has 2"),
+        (_parquet, {"vectors": [[1], [2, 3, 4]]}, "a vector is of 3 numbers, where the first has"),
+        (_parquet, {"vectors": [[1, 2], None]}, "a vector is missing, where the first has 2"),
+        (_parquet, {"vectors": [[], []]}, "a vector is of 0 numbers"),
+        (_parquet, {"tokens": ["a", None]}, "a token is no text"),
+        (_parquet, {"tokens": [1, 2]}, "a token is no text"),
+        (_parquet, {"counts": ["x", "y"]}, "2 tokens, and counts"),
+        (_safetensors, {"tokens": ["a", None]}, "a token is no text"),
+        (_safetensors, {"tokens": "ab"}, "a token is no text"),
+        (_safetensors, {"tokens": ["a", "b", "c"]}, r"3 tokens, and vectors \(2, 2\)"),
+        (_safetensors, {"counts": [2]}, r"2 tokens, and counts \(1,\)"),
+        (_safetensors, {"header": ["vectors"]}, "no tensors .*the header is no JSON object"),
+    ],
+)
+@pytest.mark.parametrize("limit", [0, 2])
+def test_a_table_that_does_not_fit_together(tmp_path, write, damage, message, limit):
+    path = tmp_path / f"v.{write.__name__[1:]}"
+    write(path)
+    assert lexrow.load(path).counts.tolist() == [2, 1]
+    write(path, **damage)
+    with pytest.raises(ValueError, match=f"^{path}: {message}.*; copy it again, or give a file of"):
+        lexrow.load(path, limit=limit)
+
+
+@pytest.mark.parametrize("write", [_safetensors, _parquet])
+def test_of_a_repeated_word_the_first_row_is_loaded(tmp_path, write):
+    path = tmp_path / f"v.{write.__name__[1:]}"
+    write(path, tokens=["a", "a"])
+    words = lexrow.load(path)
+    assert words.tokens == ["a"] and words.counts.tolist() == [2]
+    np.testing.assert_array_equal(words.vectors, [[1, 2]])
+
+
+@pytest.mark.parametrize("format", FILES)
+def test_a_number_beyond_half_floats(tmp_path, format):
+    path = tmp_path / FILES[format]
+    matrix = np.float32([[1, 2], [1e6, 0]])
+    Words(WordVectors(["a", "b"], matrix)).export(path, format)
+    np.testing.assert_array_equal(lexrow.load(path).vectors, matrix)
+    with pytest.raises(ValueError, match=f"^{path}, row 2: the vector of 'b' has a number beyond"):
+        lexrow.load(path, dtype="float16")

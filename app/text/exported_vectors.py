@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,28 +30,44 @@ def _read_safetensors(path: str | Path, limit: int) -> WordVectors:
         data = np.memmap(path, np.uint8, "r")
         start = 8 + int.from_bytes(data[:8].tobytes(), "little")
         header = json.loads(data[8:start].tobytes())
+        if not isinstance(header, dict):
+            raise ValueError("the header is no JSON object")
         parts = {}
         for name in {"vectors", "tokens", "counts"} & header.keys():
             first, last = (start + offset for offset in header[name]["data_offsets"])
             part = data[first:last].view(_DTYPES[header[name]["dtype"]])
             parts[name] = part.reshape(header[name]["shape"])
-        tokens = json.loads(parts["tokens"].tobytes())[: limit or None]
+        tokens = json.loads(parts["tokens"].tobytes())
+        _check(path, tokens, parts["vectors"].shape, parts.get("counts"))
         matrix = np.array(parts["vectors"][: limit or None], np.float32)
         counts = np.array(parts["counts"][: limit or None]) if "counts" in parts else None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give another file") from error
+    except UsageError:
+        raise
     except (ValueError, LookupError, TypeError) as error:
         reason = f"no tensors `vectors` and `tokens` can be read ({error})"
         raise UsageError(f"{path}: {reason}; {_AGAIN}") from error
-    if matrix.ndim != 2 or len(tokens) != len(matrix):
-        raise UsageError(f"{path}: {len(tokens)} tokens, and vectors {matrix.shape}; {_AGAIN}")
-    return WordVectors(tokens, matrix, counts)
+    return WordVectors(tokens[: limit or None], matrix, counts)
+
+
+def _check(
+    path: str | Path, tokens: Any, shape: tuple[int, ...], counts: np.ndarray | None = None
+) -> None:
+    """Raise UsageError if tokens, the shape of vectors and counts are not of one table."""
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise UsageError(f"{path}: a token is no text; {_AGAIN}")
+    if len(shape) != 2 or len(tokens) != shape[0] or not shape[1]:
+        raise UsageError(f"{path}: {len(tokens)} tokens, and vectors {shape}; {_AGAIN}")
+    if counts is not None and (counts.shape != shape[:1] or counts.dtype.kind not in "iuf"):
+        raise UsageError(f"{path}: {len(tokens)} tokens, and counts {counts.shape}; {_AGAIN}")
 
 
 def _read_parquet(path: str | Path, limit: int) -> WordVectors:
     """Read the columns `token`, `vector` and `count`; see `vector_files.read`."""
     try:
         import pyarrow
+        from pyarrow import compute
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise UsageError(f'{path}: needs pyarrow; pip install "lexrow[handover]"') from error
@@ -67,6 +84,13 @@ def _read_parquet(path: str | Path, limit: int) -> WordVectors:
                 if not len(rows):
                     break
                 tokens += rows["token"].to_pylist()
+                widths = compute.list_value_length(rows["vector"]).to_pylist()
+                columns = parts[0].shape[1] if parts else widths[0]
+                if wrong := [width for width in widths if not width or width != columns]:
+                    found = f"of {wrong[0]} numbers" if wrong[0] is not None else "missing"
+                    raise UsageError(
+                        f"{path}: a vector is {found}, where the first has {columns}; {_AGAIN}"
+                    )
                 numbers = rows["vector"].flatten().to_numpy(zero_copy_only=False)
                 parts.append(numbers.astype(np.float32).reshape(len(rows), -1))
                 if "count" in wanted:
@@ -77,7 +101,8 @@ def _read_parquet(path: str | Path, limit: int) -> WordVectors:
         raise UsageError(f"{path}: {error}; {_AGAIN}") from error
     if not parts:
         raise UsageError(f"{path}: no row has a word; {_AGAIN}")
-    counts_V = np.concatenate(counts) if counts else None
+    matrix, counts_V = np.concatenate(parts), np.concatenate(counts) if counts else None
+    _check(path, tokens, matrix.shape, counts_V)
     if counts_V is not None and counts_V.dtype.kind == "f" and math.isnan(counts_V.sum()):
         counts_V = None  # null: not known
-    return WordVectors(tokens, np.concatenate(parts), counts_V)
+    return WordVectors(tokens, matrix, counts_V)

@@ -71,6 +71,7 @@ def needs_tensorflow(path: str | Path) -> bool:
     return model_file.is_fasttext(path)
 
 
+@np.errstate(over="ignore")  # of float16, which is reported
 def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVectors:
     """Read a file of word2vec (text or binary), GloVe, fastText (`.bin`), or `lexrow export`.
 
@@ -96,8 +97,10 @@ def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVector
         return _read_fasttext(path, limit, dtype)
     if read_exported := exported_vectors.reader(path):
         vectors = read_exported(path, limit)
-        _check_finite(path, vectors.tokens, vectors.matrix)
-        return vectors._replace(matrix=vectors.matrix.astype(dtype, copy=False))
+        check_finite(path, vectors.tokens, vectors.matrix)
+        matrix = vectors.matrix.astype(dtype, copy=False)
+        check_finite(path, vectors.tokens, matrix)
+        return _without_repeated(vectors._replace(matrix=matrix))
     words: dict[str, None] = {}
     # This grows with the file, so that a damaged header cannot ask for terabytes.
     numbers = bytearray()
@@ -129,7 +132,22 @@ def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVector
             zero_word,
         )
     matrix = np.frombuffer(numbers, np.dtype(dtype).newbyteorder("<")).reshape(len(words), -1)
+    if dtype == "float16":
+        check_finite(path, list(words), matrix)
     return WordVectors(list(words), matrix.astype(dtype, copy=False))
+
+
+def _without_repeated(vectors: WordVectors) -> WordVectors:
+    """Return vectors with the first row only of a repeated word, with a warning."""
+    first: dict[str, int] = {}
+    for row, token in enumerate(vectors.tokens):
+        first.setdefault(token, row)
+    if repeated := len(vectors.tokens) - len(first):
+        logging.warning("%d rows repeat an earlier word: left out", repeated)
+        rows_N, counts = list(first.values()), vectors.counts
+        counts = None if counts is None else counts[rows_N]
+        vectors = WordVectors(list(first), vectors.matrix[rows_N], counts)
+    return vectors
 
 
 def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
@@ -148,7 +166,7 @@ def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
     first, blank = 1, 0
     while part := list(itertools.islice(found, _CHECKED)):
         numbers = np.frombuffer(b"".join(row for _, row in part), "<f4")
-        _check_finite(path, [word for word, _ in part], numbers.reshape(len(part), -1), first)
+        check_finite(path, [word for word, _ in part], numbers.reshape(len(part), -1), first)
         first += len(part)
         for word, row in part:
             if word:
@@ -159,15 +177,23 @@ def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
         logging.warning("%s: %d rows have no word: left out", path, blank)
 
 
-def _check_finite(
+def check_finite(
     path: str | Path, tokens: Sequence[str], matrix_ND: np.ndarray, first: int = 1
 ) -> None:
-    """Raise UsageError if a number of some vectors, from row `first` on, is not finite."""
+    """Raise UsageError if a number of some vectors, from row `first` on, is not finite.
+
+    An infinite one of float16 was too large for it.
+    """
     for start in range(0, len(tokens), _CHECKED):
         is_finite_M = np.isfinite(matrix_ND[start : start + _CHECKED]).all(axis=1)
         if not is_finite_M.all():
             row = start + int(is_finite_M.argmin())
             number = matrix_ND[row][~np.isfinite(matrix_ND[row])][0]
+            if matrix_ND.dtype == np.float16 and np.isinf(number):
+                raise UsageError(
+                    f"{path}, row {first + row}: the vector of {tokens[row][:60]!r} has a number "
+                    "beyond the largest of float16, 65,504; read it as float32"
+                )
             raise UsageError(
                 f"{path}, row {first + row}: the vector of {tokens[row][:60]!r} has {number}, "
                 "which is not a finite number; correct or remove the row"
@@ -198,7 +224,7 @@ def _read_fasttext(path: str | Path, limit: int = 0, dtype: str = "float32") -> 
         rows_N, counts_W = features.of_words(part)
         owners_N = np.repeat(np.arange(len(part)), counts_W)
         matrix_VD[first : first + len(part)] = mean_rows(model, rows_N, owners_N, len(part))
-    _check_finite(path, tokens, matrix_VD)
+    check_finite(path, tokens, matrix_VD)
     return WordVectors(tokens, matrix_VD, model.dictionary.counts_V[: limit or None], ngrams)
 
 
