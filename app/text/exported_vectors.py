@@ -72,7 +72,8 @@ def _read_parquet(path: str | Path, limit: int) -> WordVectors:
     except ImportError as error:
         raise UsageError(f'{path}: needs pyarrow; pip install "lexrow[handover]"') from error
     tokens: list[str] = []
-    parts, counts = [], []
+    parts: list[np.ndarray] = []
+    counts: list[np.ndarray] = []
     try:
         with ParquetFile(path) as file:
             names = file.schema_arrow.names
