@@ -99,7 +99,7 @@ def train_recommender(
         with run.writing("pairs.csv") as file:
             settings = {**settings, **_write_pairs(file, pairs, settings)}
         value = os.fspath(run.path / "pairs.csv")
-    run.train("recommend", value, settings, verbose)
+    run.train("recommend", value, settings, verbose, "pairs")
     return Items.load(run.path, run)
 
 
@@ -119,7 +119,7 @@ class Items(Result):
     def __init__(self, run: Run):
         from .tasks.recommend.recommend_model import load_recommender
 
-        self._run = run
+        self._run, self._added = run, ""  # "item" or "user"
         self._set(load_recommender(run.config_of("recommend"), run.workdir))
 
     def _set(self, trained: TrainedRecommender) -> None:
@@ -149,6 +149,14 @@ class Items(Result):
         """
         with argument_names():
             return cls(run or Run(path))
+
+    def __reduce__(self) -> tuple:
+        if self._added:
+            raise TypeError(
+                f"{self._added}s were added by add_{self._added}s, in this object only; copy or "
+                "pickle a recommender without them, and add them to it again"
+            )
+        return super().__reduce__()
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -211,8 +219,7 @@ class Items(Result):
             >>> [name for name, _ in items.recommend(3, k=1)]
             ['3']
         """
-        if k < 1:
-            raise ValueError(f"k={k}: ask for at least one item")
+        _check_number(k)
         is_one = isinstance(users, str) or not isinstance(users, Iterable)
         names = [users] if is_one else list(users)
         users_N = _ids(names, self._user_ids, "user")
@@ -273,7 +280,8 @@ class Items(Result):
     def add_items(self, features: Any) -> None:
         """Add items by their features, so that they are recommended, ranked and compared as others.
 
-        They are in this object only: exports and later loads do not have them. A feature that no
+        They are in this object only: exports and later loads do not have them, and the object
+        cannot be pickled or copied any more. A feature that no
         item in training had is left out.
 
         Args:
@@ -319,6 +327,7 @@ class Items(Result):
             ratings = self._run.config_of("recommend").ratings
             with argument_names({f"{kind}_features={path}": name}):
                 self._set(recommend_model.add(self._trained, ratings, kind, path))
+        self._added = kind
 
     def similar_items(self, item: Any, k: int = 10) -> Ranked:
         """Return the items whose vectors are nearest to that of an item by cosine, best first.
@@ -363,15 +372,19 @@ class Items(Result):
         """
         from .tasks.recommend import recommend_job
 
-        with argument_names(), contextlib.ExitStack() as stack:
+        names, others = {}, {"score_users": "all", **columns, **({"top": top} if top else {})}
+        with contextlib.ExitStack() as stack:
             if isinstance(pairs, str | os.PathLike):
-                value, others = os.fspath(pairs), dict(columns)
+                value = os.fspath(pairs)
             else:
                 path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "pairs.csv"
                 with writing(path) as file:
-                    others = _write_pairs(file, pairs, columns)
+                    written = _write_pairs(file, pairs, columns)
+                others |= {f"{one}_column": "" for one in _COLUMNS} | written
                 value = os.fspath(path)
-            config = self._run.config_with(**others, **({"top": top} if top else {}))
+                names = {f"heldout={value}": "pairs", value: "pairs"}
+            stack.enter_context(argument_names(names))
+            config = self._run.config_with(**others)
             return recommend_job.evaluate(config, self._run.workdir, value, self._trained)[1]
 
     @functools.cached_property
@@ -423,8 +436,15 @@ def _ids(names: Sequence[Any], ids: dict[str, int], kind: str) -> np.ndarray:
     return np.array(found, np.int32)
 
 
+def _check_number(k: int) -> None:
+    """Raise ValueError if this is no number of items or users to return."""
+    if k < 1:
+        raise ValueError(f"k={k}: ask for at least one")
+
+
 def _nearest(vectors_VE: np.ndarray, names: Sequence[str], row: int, k: int) -> Ranked:
     """Return the k names of highest cosine with that of a row, best first, without it."""
+    _check_number(k)
     lengths_V = np.maximum(np.linalg.norm(vectors_VE, axis=1), np.finfo(np.float32).tiny)
     cosines_V = (vectors_VE @ vectors_VE[row]) / (lengths_V * lengths_V[row])
     cosines_V[row] = -np.inf
@@ -489,7 +509,8 @@ def _write_pairs(file: TextIO, pairs: Any, settings: Mapping[str, Any]) -> dict[
         pairs = table_rows(pairs, [one for one in given if one] or names)
     elif hasattr(pairs, "tocoo"):  # of scipy
         matrix = pairs.tocoo()
-        pairs = zip(matrix.row, matrix.col, matrix.data, strict=True)
+        values_N = matrix.data.astype(float) if matrix.data.dtype == bool else matrix.data
+        pairs = zip(matrix.row, matrix.col, values_N, strict=True)
     elif not isinstance(pairs, Iterable):
         raise ValueError(f"pairs is {type(pairs).__name__}; give a path or pairs")
     rows, width = csv.writer(file), 0

@@ -21,6 +21,7 @@ from .trained import Result, Run, argument_names, export, takes_settings
 # In the file of the texts, between the labels of one: a character that no label should have.
 _BETWEEN = "\x1f"
 _BINS = 10  # of the calibration
+_OF_TUNING = {"tune_seconds": "seconds", "tune_bytes": "bytes"}  # arguments of `tune`, by setting
 
 
 @takes_settings("classify")
@@ -67,7 +68,9 @@ def _train(
     settings: dict[str, Any],
 ) -> Texts:
     """Train a classifier in a workdir; see `train_classifier`."""
-    run.settings("classify", settings)  # refuses a wrong one before anything is read
+    config = run.settings("classify", settings)  # refuses a wrong one before anything is read
+    if labels is not None and weights is None and _has_weights(config):
+        raise ValueError(f"the run in workdir={run.path} has weights; give weights, too")
     if labels is None and weights is not None:
         raise ValueError("weights are given without labels; give labels, or weights in the files")
     if labels is None:
@@ -180,6 +183,8 @@ class Texts(Result):
             raise ValueError(f"{given[0]}: give seconds and bytes instead")
         run = Run(workdir)
         settings = {**settings, "tune_seconds": seconds, "tune_bytes": bytes or 0}
+        with argument_names(_OF_TUNING):
+            run.settings("classify", settings)  # refuses a wrong one before anything is written
         if heldout is not None and labels is not None:
             try:
                 heldout_texts, heldout_labels = heldout
@@ -192,7 +197,8 @@ class Texts(Result):
             heldout = _write_labelled(run, columns, "heldout.csv")
         if heldout is not None:
             settings["heldout"] = heldout
-        return _train(run, texts, labels, weights, verbose, settings)
+        with argument_names(_OF_TUNING):
+            return _train(run, texts, labels, weights, verbose, settings)
 
     @property
     def trials(self) -> list[dict[str, Any]]:
@@ -267,8 +273,9 @@ class Texts(Result):
         Args:
             texts: An iterable of texts; or a path or glob of labelled files, without `labels`.
             labels: The label of each text, or a list of its labels.
-            columns: `text_column` and `label_column` of files, if they differ from those of the
-                training files.
+            columns: `text_column`, `label_column`, `label_separator` and `weight_column` of files,
+                if they differ from those of the training files. After training on lists, cells
+                have one label and no weight unless these say otherwise.
 
         Returns:
             `accuracy` (or, if a text has several labels, `precision_at_1`, `recall_at_1` and
@@ -319,6 +326,8 @@ class Texts(Result):
         from .tasks.classify import classify_job
 
         with argument_names():
+            if self._run.config.labelled.label_separator == _BETWEEN:  # trained on lists
+                columns = {"label_separator": "", "weight_column": "", **columns}
             config = self._run.config_with(**columns)
             return classify_job.evaluate(config, self._run.workdir, os.fspath(files))[1]
 
@@ -346,6 +355,12 @@ class Texts(Result):
 
     def __repr__(self) -> str:
         return f"<Texts: {len(self.labels):,} labels>"
+
+
+def _has_weights(config: Any) -> bool:
+    """Return whether a run was trained on lists of texts, labels and weights."""
+    labelled = config.labelled
+    return labelled.label_separator == _BETWEEN and bool(labelled.weight_column)
 
 
 def _calibration_error(chances_N: np.ndarray, right_N: np.ndarray) -> float:
@@ -398,13 +413,21 @@ def _write_labelled(
             text, label, *weight = row
             if not isinstance(text, str):
                 raise ValueError(f"texts[{count}] is {type(text).__name__}, and not a text")
-            if weight and not 0 <= float(weight[0]) <= MOST_WEIGHT:
+            if weight and not _is_weight(weight[0]):
                 remedy = f"give a number from 0 to {MOST_WEIGHT:,.0f}"
                 raise UsageError(f"weights[{count}]={weight[0]}: {remedy}")
             rows.writerow([text, _BETWEEN.join(_listed(label, f"labels[{count}]")), *weight])
         if count < 0:
             raise ValueError("texts has no text; give at least one")
     return os.fspath(path)
+
+
+def _is_weight(value: Any) -> bool:
+    """Return whether a value is a possible weight of a text."""
+    try:
+        return 0 <= float(value) <= MOST_WEIGHT
+    except (TypeError, ValueError):
+        return False
 
 
 def _listed(label: Any, name: str = "labels") -> list[str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
-from .errors import StoppedError, UsageError, missing_package
+from .errors import RunError, StoppedError, UsageError, missing_package
 from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values, flagfiles
 from .settings.checks import combine, typed_values
@@ -44,6 +44,7 @@ _OF_COMMANDS = frozenset({"task", "workdir", "corpus", "plan_only", "data_dir"})
 # Settings that people change most, which a signature names first.
 _FIRST = frozenset({"dim", "epochs", "learning_rate", "loss", "min_count", "seed", "window"})
 _PREFIX = "lexrow-"
+_FLAG = re.compile(r"(`[^`]*`)|--([a-z][a-z0-9_]*)")  # in a message, but not in its commands
 # By task, the class of what a program gets.
 _KINDS = {
     "words": "Words",
@@ -104,7 +105,8 @@ class Run:
     @property
     def config(self) -> Any:
         """The settings of the run, of the class of its task."""
-        return flag_values.from_names(read_settings(self.path))
+        with argument_names():
+            return flag_values.from_names(read_settings(self.path))
 
     def config_of(self, task: str) -> Any:
         """Return the settings of the run; raise ValueError if it is not of a task."""
@@ -166,11 +168,10 @@ class Run:
     def config_with(self, **values: Any) -> Any:
         """Return the settings of the run with other values; raise ValueError for wrong ones."""
         with argument_names():
-            for name, value in values.items():
-                field = flag_values.fields()[name]
-                if wrong := fault(field, value):
+            for name, value in typed_values(values).items():
+                if wrong := fault(flag_values.fields()[name], value):
                     raise UsageError(f"{name}={value}: {wrong}")
-        return flag_values.from_names({**read_settings(self.path), **values})
+            return flag_values.from_names({**read_settings(self.path), **values})
 
     def settings(self, task: str, given: Mapping[str, Any], corpus: str = "") -> Config:
         """Return the settings of training, with those of the workdir where none are given.
@@ -180,9 +181,9 @@ class Run:
         """
         for name in given.keys() & _OF_COMMANDS:
             raise ValueError(f"{name} is no setting of this function; leave it out")
-        stored = read_settings(self.path)
         own = {"task": task, "workdir": str(self.path), **({"corpus": corpus} if corpus else {})}
         with argument_names():
+            stored = read_settings(self.path)
             usual = _preset(given["preset"], task) if given.get("preset") else {}
             typed = typed_values({name: given[name] for name in given if name != "preset"})
             values = {**usual, **own, **typed}
@@ -354,13 +355,19 @@ def table_rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def load(path: str | os.PathLike[str], **options: Any) -> Any:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    limit: int = 0,
+    dtype: str = "float32",
+    tokenizer: str = "whitespace",
+) -> Any:
     """Load what a workdir or a file of vectors holds.
 
     Args:
         path: The workdir of a run, a file of word vectors (word2vec, GloVe, fastText, or one of
             `Words.export`), or a classifier of fastText.
-        options: Of `Words.load` for word vectors: `limit`, `dtype` and `tokenizer`.
+        limit: For word vectors, see `Words.load`; likewise `dtype` and `tokenizer`.
 
     Returns:
         `Words`, `Texts`, `Items` or `Language`.
@@ -379,12 +386,16 @@ def load(path: str | os.PathLike[str], **options: Any) -> Any:
         raise FileNotFoundError(f"{os.fspath(path)}: no such file or folder; check the path")
     path = os.fspath(path)
     if os.path.isdir(path):
-        kind = read_settings(path).get("task", "words")
+        with argument_names():
+            kind = read_settings(path).get("task", "words")
     else:
         kind = "classify" if model_file.is_classifier(path) else "words"
-    if kind != "words" and options:
-        raise ValueError(f"{min(options)} is for word vectors, and {path} has none; leave it out")
-    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path, **options)
+    options = {"limit": limit, "dtype": dtype, "tokenizer": tokenizer}
+    usual = load.__kwdefaults__
+    given = {name: value for name, value in options.items() if value != usual[name]}
+    if kind != "words" and given:
+        raise ValueError(f"{min(given)} is for word vectors, and {path} has none; leave it out")
+    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path, **given)
 
 
 def _line(item: Any, is_tokens: bool, name: str) -> str:
@@ -417,28 +428,39 @@ def export(
         RunError: The file cannot be written.
     """
     formats: Mapping[str, Callable[..., str]] = {}
-    config = Config()
+    config, names = Config(), {"output=": "path="}
     if run is not None:
         from .tasks import all_tasks
 
         config = run.config
         formats = all_tasks.EXPORTS.get(config.run.task, {})
-        run.workdir.check_output(os.fspath(path))
+        with argument_names(names):
+            run.workdir.check_output(os.fspath(path))
     known = dict.fromkeys((*formats, *SHARED.get(config.run.task, FORMATS)))
     if format not in known:
         raise ValueError(f"format={format!r}: no such format here; choose from {', '.join(known)}")
     for name in options.keys() - {*OPTIONS.get(format, ())}:
         raise ValueError(f"{name} means nothing to format={format!r}; leave it out")
-    with argument_names({"output=": "path="}):
+    with argument_names(names):
         if format in formats:
             formats[format](config, run.workdir, os.fspath(path), **options)
         else:
             FORMATS[format](vectors(), os.fspath(path), config.corpus, **options)
 
 
+def _argument(found: re.Match[str]) -> str:
+    """Return the argument of a flag that `_FLAG` finds, and a command as it is."""
+    command, flag = found.groups()
+    if command:
+        return command
+    field = flag_values.fields().get(flag.removeprefix("no"))
+    is_negated = flag.startswith("no") and field is not None and field.type == "bool"
+    return f"{flag[2:]}=False" if is_negated else flag
+
+
 @contextlib.contextmanager
 def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Raise each UsageError of the context with the names of arguments instead of flags.
+    """Raise each error of Lexrow in the context with the names of arguments instead of flags.
 
     That a package is missing gets its remedy.
 
@@ -447,10 +469,8 @@ def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except UsageError as error:
-        # Not in commands, which are in backticks.
-        flag = r"(`[^`]*`)|--(?:no(?=[a-z_]+[;,:]))?(?=[a-z])"
-        text = re.sub(flag, lambda found: found[1] or "", str(error))
+    except (UsageError, RunError) as error:
+        text = re.sub(_FLAG, _argument, str(error))
         for name, argument in (names or {}).items():
             text = text.replace(name, argument)
         if isinstance(error, MissingError):

@@ -17,7 +17,7 @@ from .settings import CorpusConfig
 from .text import vector_files
 from .text.unicode_rules import normal_form, normalize
 from .text.vocabulary import join_words
-from .trained import Result, Run, argument_names, export, takes_settings
+from .trained import Result, Run, argument_names, export, start_tensorflow, takes_settings
 from .types import WordVectors
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Words(Result):
         cls,
         path: str | os.PathLike[str],
         run: Run | None = None,
-        tokenizer: str = "whitespace",
+        tokenizer: str = "",
         limit: int = 0,
         dtype: str = "float32",
     ) -> Words:
@@ -99,7 +99,8 @@ class Words(Result):
         Args:
             path: The workdir or the file.
             run: The run of the workdir, if it is open already.
-            tokenizer: How texts are split for the vectors of a file: `whitespace` or `unicode`.
+            tokenizer: How texts are split for the vectors of a file: `whitespace` (by default) or
+                `unicode`. A workdir has its own.
             limit: Load only so many words, the most frequent (the first of a file); 0 loads all.
             dtype: `float16` keeps the vectors in half the memory; they are computed with in
                 float32, some thousand at a time.
@@ -117,11 +118,19 @@ class Words(Result):
             raise ValueError(f"limit={limit}: give a number of words, or 0 for all")
         if dtype not in ("float32", "float16"):
             raise ValueError(f"dtype={dtype!r}: give float32 or float16")
+        if tokenizer not in ("", "whitespace", "unicode"):
+            raise ValueError(f"tokenizer={tokenizer!r}: give whitespace or unicode")
+        is_run = os.path.isdir(path)
+        if tokenizer and is_run:
+            raise ValueError(f"tokenizer={tokenizer!r}: a workdir has its own; leave it out")
         with argument_names():
-            if not os.path.isdir(path):
-                return cls(vector_files.read(os.fspath(path), limit, dtype), tokenizer=tokenizer)
             from .tasks import trained_vectors
 
+            if (trained_vectors if is_run else vector_files).needs_tensorflow(path):
+                start_tensorflow()
+            if not is_run:
+                vectors = vector_files.read(os.fspath(path), limit, dtype)
+                return cls(vectors, tokenizer=tokenizer or "whitespace")
             found, run = trained_vectors.load(os.fspath(path)), run or Run(path)
             if run.config.run.task == "recommend":
                 raise UsageError(f"{path}: a recommender, which has no words; name another run")
@@ -422,7 +431,8 @@ class Words(Result):
     @functools.cached_property
     def _split(self) -> Tokenizer:
         """The function that splits texts."""
-        from .text.tokenize import make_tokenizer  # it imports TensorFlow
+        start_tensorflow()
+        from .text.tokenize import make_tokenizer
 
         return make_tokenizer(self._corpus)
 

@@ -112,7 +112,7 @@ def blocks_of(text: str) -> list[re.Match]:
 
 
 # These two train on real text for most of a minute.
-SLOW = ("app/tasks/words/README.md", "app/tasks/language_model/README.md")
+SLOW = tuple(f"app/tasks/{task}/README.md" for task in ("words", "classify", "language_model"))
 
 
 @pytest.mark.parametrize(

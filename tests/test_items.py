@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from scipy import sparse
 
 import app as lexrow
 from app import items as module
@@ -129,6 +131,15 @@ def test_adding(described, tmp_path, kind):
     assert items.evaluate([("new", "b")], top="16")["recall@16"] == 1.0
 
 
+def test_a_recommender_is_pickled_without_what_was_added(described):
+    again = pickle.loads(pickle.dumps(described))
+    assert again.items == described.items and again.workdir != described.workdir
+    assert again.recommend(1) == described.recommend(1)
+    again.add_items({"a": ["odd"]})
+    with pytest.raises(TypeError, match="^items were added by add_items, in this object only"):
+        pickle.dumps(again)
+
+
 @pytest.mark.parametrize(
     ("features", "message"),
     [
@@ -190,6 +201,28 @@ def test_evaluating(trained):
     assert again.evaluate(np.array([(0, 0), (1, 1), (5, 5)]), top="1,3")["recall@1"] == 1.0
 
 
+def test_evaluating_pairs_after_training_on_ratings(tmp_path):
+    path, settings = tmp_path / "run", {**FAST, "score_users": "1"}
+    items = lexrow.train_recommender([(*one, 1, 5) for one in PAIRS], workdir=path, **settings)
+    scores = items.evaluate([(0, 0), (1, 1), (5, 5)], top="3")
+    assert scores == items.evaluate([(0, 0, 1), (1, 1, 1), (5, 5, 1)], top="3")
+    alone = [items.evaluate([pair], top="3")["ndcg@3"] for pair in [(0, 0), (1, 1), (5, 5)]]
+    assert scores["ndcg@3"] == pytest.approx(np.mean(alone))  # of all users
+    with pytest.raises(ValueError, match="^pairs: nothing to score; 1 left out"):
+        items.evaluate([("new", 3)])
+    with pytest.raises(ValueError, match="^'foo' is no setting"):
+        items.evaluate([(0, 0)], foo="x")
+
+
+def test_matrices_of_numbers_and_of_booleans_give_the_same(tmp_path):
+    matrix = sparse.coo_matrix((np.ones(len(PAIRS)), np.transpose(PAIRS)))
+    numbers, booleans = (
+        lexrow.train_recommender(one, workdir=tmp_path / one.dtype.name, **FAST)
+        for one in (matrix, matrix.astype(bool))
+    )
+    np.testing.assert_array_equal(numbers.item_vectors, booleans.item_vectors)
+
+
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
@@ -199,6 +232,7 @@ def test_evaluating(trained):
         ([(1, 2), (3, 4, 5)], r"pairs\[1\] is \(3, 4, 5\), without 2 values"),
         ([(1, 2, float("nan"))], "a value is missing"),
         ([(1, None)], "a value is missing"),
+        ([("", 1)], "^pairs, line 2: the name of a user is empty"),
     ],
 )
 def test_bad_pairs(pairs, message):
@@ -220,8 +254,10 @@ def test_bad_questions(trained):
         trained.similar_items("x")
     with pytest.raises(ValueError, match="items has no item"):
         trained.recommend_for([])
-    with pytest.raises(ValueError, match="k=0"):
-        trained.recommend(0, k=0)
+    for ask in (trained.recommend, trained.similar_items, trained.similar_users):
+        for k in (0, -3):
+            with pytest.raises(ValueError, match=f"^k={k}: ask for at least one"):
+                ask(0, k=k)
 
 
 def test_exports(trained, tmp_path):

@@ -96,6 +96,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.slow
 def test_an_exported_model_predicts_the_same_in_plain_tensorflow(tmp_path):
     texts, expected = ["", "a b", "d nothing", "a b c"], {}
     for loss, settings in LAYERS.items():

@@ -70,6 +70,23 @@ def test_evaluating(trained):
     assert scores["calibration_error"] == pytest.approx(np.abs(gaps).sum() / 3, abs=1e-6)
 
 
+def test_files_are_scored_after_training_on_lists_with_weights(tmp_path):
+    given = {"texts": ["good", "bad"] * 40, "labels": ["yes", "no"] * 40}
+    path = tmp_path / "run"
+    texts = lexrow.train_classifier(**given, weights=[1.0] * 80, workdir=path, **FAST)
+    (tmp_path / "one.csv").write_text("text,label\ngood,yes\nbad,no\n")
+    assert texts.evaluate(tmp_path / "one.csv")["accuracy"] == 1
+    (tmp_path / "two.csv").write_text("text,label\ngood,yes|no\nbad,no\n")
+    scores = texts.evaluate(tmp_path / "two.csv", label_separator="|")
+    assert scores["precision_at_1"] == 1 and scores["recall_at_1"] == pytest.approx(2 / 3)
+    with pytest.raises(ValueError, match="^'foo' is no setting"):
+        texts.evaluate(tmp_path / "one.csv", foo="x")
+    with pytest.raises(ValueError, match=f"^the run in workdir={path} has weights; give weights"):
+        lexrow.train_classifier(**given, workdir=path, epochs=9)
+    with pytest.raises(ValueError, match="^path=.* belongs to the run of workdir="):
+        texts.export(path / "flags.cfg")
+
+
 def test_several_labels(tmp_path):
     given = ["red round", "red", "round", "blue"] * 50
     labels = [["r", "o"], ["r"], "o", ("b",)] * 50
@@ -118,6 +135,7 @@ def test_bad_input(texts, labels, message):
         (["x", "y"], [1], "^weights has only 1 items; give one for each text$"),
         (["x", "y"], [1, -1], r"^weights\[1\]=-1: give a number from 0 to 1,000,000$"),
         (["x", "y"], [float("nan"), 1], r"^weights\[0\]=nan: give a number"),
+        (["x", "y"], [1, None], r"^weights\[1\]=None: give a number"),
         (None, [1, 1], "^weights are given without labels"),
     ],
 )
@@ -175,11 +193,16 @@ def test_tuning(tmp_path):
         ({"heldout": ["a text"]}, "heldout: give a tuple of a list of texts and of one of labels"),
         ({"heldout": (["a"], ["x", "y"])}, "texts has only 1 items"),
         ({"tune": "rate"}, "tune=rate: not one of learning_rate"),
+        ({"dimm": 3, "heldout": (["a"], ["x"])}, "^'dimm' is no setting; did you mean dim"),
+        ({"seconds": 1e9}, "^seconds=1000000000.0: give at most"),
+        ({"bytes": 2**41}, "^bytes=2199023255552: give at most"),
     ],
 )
-def test_bad_tuning(values, message):
+def test_bad_tuning(values, message, tmp_path):
+    given = {"texts": ["a", "b"], "labels": ["x", "y"], "heldout_share": 0.5, **values}
     with pytest.raises(ValueError, match=message):
-        Texts.tune(**{"texts": ["a", "b"], "labels": ["x", "y"], "heldout_share": 0.5, **values})
+        Texts.tune(**given, workdir=tmp_path / "run")
+    assert not (tmp_path / "run/heldout.csv").exists()
 
 
 def test_an_interrupted_search(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import RunError, UsageError
 from app.settings import TableConfig
 from app.tasks import trained_vectors
-from app.trained import Run
+from app.trained import Run, argument_names
 from tests import stubs
 from tests.tasks.test_trained_vectors import trained as train_two_words
 
@@ -89,6 +89,7 @@ def iter_that_fails():
         ({"dim": "many"}, "dim='many'"),
         ({"plan_only": True}, "plan_only is no setting of this function"),
         ({"top": "10"}, "^top=10: task=words has no such"),
+        ({"grow_vocab": True, "table": "dynamic"}, "; give grow_vocab=False, or train in a new"),
     ],
 )
 def test_settings_that_cannot_be(settings, message):
@@ -136,6 +137,20 @@ def test_a_run_that_is_refused_keeps_its_text(tmp_path):
     assert (tmp_path / "texts.txt").read_bytes() == before
 
 
+def test_messages_name_arguments():
+    with pytest.raises(RunError, match=r"^a=1; give fold_case=False, b, nope or `lexrow x --c`$"):
+        with argument_names({"z=": "a="}):
+            raise RunError("--z=1; give --nofold_case, --b, --nope or `lexrow x --c`")
+
+
+def test_stored_settings_that_are_wrong(tmp_path):
+    (tmp_path / "flags.cfg").write_text("--task=words\n--dim=0\n")
+    message = "flags.cfg: dim=0: give at least 1.*; mend it, or choose a new workdir$"
+    for use in (lexrow.load, Run.config.fget, lambda path: Run(path).settings("words", {})):
+        with pytest.raises(ValueError, match=message):
+            use(Run(tmp_path) if use is Run.config.fget else tmp_path)
+
+
 def test_a_corpus_that_is_not_there():
     with pytest.raises(FileNotFoundError, match="^corpus=gone.txt: no such file; check the path"):
         lexrow.train_words("gone.txt")
@@ -146,6 +161,11 @@ def test_loading_what_is_not_there(tmp_path):
         lexrow.load(tmp_path / "nothing")
     with pytest.raises(ValueError, match="no trained run there"):
         lexrow.load(tmp_path)
+    with pytest.raises(ValueError, match="^tokenizer='unicode': a workdir has its own"):
+        lexrow.load(tmp_path, tokenizer="unicode")
+    (tmp_path / "v.txt").write_text("a 1 2\n")
+    with pytest.raises(ValueError, match="^tokenizer='Unicode': give whitespace or unicode"):
+        lexrow.load(tmp_path / "v.txt", tokenizer="Unicode")
 
 
 def test_a_temporary_workdir_goes_with_its_result():
@@ -190,6 +210,7 @@ def test_stored_settings_without_effect_beside_new_ones_are_left_out(tmp_path):
         run.settings("classify", {})
 
 
+@pytest.mark.slow
 def test_a_pool_of_threads_trains_and_asks_at_once():
     lists, settings = [["a", "b", "c"], ["d", "e", "f"]] * 200, {"dim": 8, "batch_tokens": 256}
 
@@ -284,6 +305,21 @@ def test_a_workdir_of_another_task_is_reported_as_in_the_shell(tmp_path, kind):
     message = f"^workdir={tmp_path}: no run of task=[a-z_]+ there, but one of task=words; give "
     with pytest.raises(ValueError, match=message + "another workdir, or train one with `lexrow t"):
         kind.load(tmp_path)
+
+
+def test_loading_is_silent_and_needs_no_console(tmp_path):
+    settings = {"max_ngram": 3, "ngram_buckets": 99, "dim": 4, "epochs": 1}
+    lexrow.train_words([["a", "b"]] * 99, workdir=tmp_path, batch_tokens=256, **settings)
+    code = f"""
+import os, sys
+import app as lexrow
+print(lexrow.load({str(tmp_path)!r}).tokenize("a b"))
+os.dup2(os.open(os.devnull, os.O_RDWR), 2)  # notes of TensorFlow on steps
+sys.stderr = None
+lexrow.train_words([["a", "b"]] * 99, dim=4, epochs=1, batch_tokens=256, verbose=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "['a', 'b']\n", "")
 
 
 def test_threads_of_operations_are_set_on_request():

@@ -99,9 +99,12 @@ class Variables:
         for key, entry in self._entries.items():
             if entry.dtype == _STRING and entry.shape == ():
                 # Its length, the checksum of that as 4 bytes, and its bytes.
-                data = np.concatenate(list(self._read(key, _PART_BYTES)))
-                length, start = _varint(data.tobytes(), 0)
-                size = np.array([length], "<u4").view(np.uint8)
+                data = np.concatenate([np.zeros(0, np.uint8), *self._read(key, _PART_BYTES)])
+                try:
+                    length, start = _varint(data.tobytes(), 0)
+                    size = np.array([length], "<u4").view(np.uint8)
+                except (LookupError, OverflowError) as error:
+                    raise damaged(self._path(key), f"{key!r} has no length") from error
                 self._compare(key, crc32c(data[start:], crc32c(size)))
             else:
                 for _ in self._read(key, _PART_BYTES):

@@ -10,10 +10,12 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tqdm
 from absl import logging
+
+if TYPE_CHECKING:
+    import tqdm
 
 # See `progress`.
 _VERBOSE: contextvars.ContextVar[bool | None] = contextvars.ContextVar("verbose", default=None)
@@ -27,7 +29,8 @@ def hide_stderr() -> Iterator[None]:
     The whole process is affected, with all its threads. Some libraries write notes to stderr at
     every log level.
     """
-    sys.stderr.flush()
+    if sys.stderr:  # None in a program without a console
+        sys.stderr.flush()
     with tempfile.TemporaryFile() as notes:
         terminal = os.dup(2)
         os.dup2(notes.fileno(), 2)
@@ -82,7 +85,9 @@ def progress(verbose: bool | None) -> Iterator[None]:
 def make_bar(**options: Any) -> tqdm.tqdm:
     """Return a bar of tqdm; its methods do nothing where a bar cannot or must not be shown."""
     in_notebook = is_notebook()
-    is_visible = _VERBOSE.get() is not False and (in_notebook or sys.stderr.isatty())
+    import tqdm  # layers of Keras need none, and it may not be installed
+
+    is_visible = _VERBOSE.get() is not False and (in_notebook or _is_terminal())
     if not (is_visible and in_notebook):
         return tqdm.tqdm(disable=not is_visible, **options)
     with warnings.catch_warnings():  # without ipywidgets, the bar is one of text
@@ -91,10 +96,15 @@ def make_bar(**options: Any) -> tqdm.tqdm:
     return auto.tqdm(**options)
 
 
+def _is_terminal() -> bool:
+    """Return whether stderr is a terminal; a program without a console has none."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def log_progress(text: str) -> None:
     """Log a line of progress, which `progress(True)` prints, and `progress(False)` drops."""
     verbose = _VERBOSE.get()
-    if verbose and not logging.level_info():
+    if verbose and sys.stderr and not logging.level_info():
         print(text, file=sys.stderr, flush=True)
     elif verbose is not False:
         logging.info("%s", text)

@@ -20,9 +20,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT
-from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.plugins.scalar.metadata import create_summary_metadata
-from tensorboard.plugins.text.summary_v2 import text_pb
 
 from ..settings import RunConfig
 from ..settings.flag_values import defaults, from_names, has_effect
@@ -77,6 +75,10 @@ class EventFile:
             settings: Flag name -> value.
             began: When the run began, in seconds since 1970.
         """
+        # These take .03 s, and not every start trains.
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+        from tensorboard.plugins.text.summary_v2 import text_pb
+
         chosen, usual = hyperparameters(settings), defaults(settings)
         rows = ["setting | value | default", "---|---|---"]
         for name in sorted(chosen, key=lambda name: chosen[name] == usual[name]):

@@ -180,8 +180,8 @@ class _Loop:
                 self._finish_epochs(settings.epochs)
         if self.interval.losses:
             self._log()
-        self._write_side_scores(waits=True)
         self._save()
+        self._write_side_scores(waits=True)
 
     def _is_done(self) -> bool:
         """Return whether the run is at its end: by its last epoch or by --patience."""
@@ -211,23 +211,29 @@ class _Loop:
     def _log(self) -> None:
         """Write and show the metrics of the steps since the last call, and begin a new interval.
 
-        Raise RunError if the loss is not finite. Also if the metrics cannot be written; the run is
-        saved before, unless it has to wait for an exchange.
+        Raise RunError if the loss is not finite, or if the metrics cannot be written.
         """
         values = {
             **self.interval.close(self.position, self.rate),
             **self.staging.values(),
             **self.runner.values(),
         }
+        self._write_side_scores()
+        self._write_metrics(self.position.step, values)
+        self.display.show(self.position.step, values)
+
+    def _write_metrics(self, step: int, values: dict[str, float]) -> None:
+        """Write values to the metrics.
+
+        Raise RunError if that fails; the run is saved before, unless it waits for an exchange.
+        """
         try:
-            self._write_side_scores()
-            self.metrics.write(self.position.step, values)
+            self.metrics.write(step, values)
         except RunError:
             if self.runner.is_synchronized:
                 with suppress(RunError):  # the first error says what is wrong
                     self._save()
             raise
-        self.display.show(self.position.step, values)
 
     def _save(self) -> None:
         """Write a checkpoint, in the chief only.
@@ -276,7 +282,7 @@ class _Loop:
         """Write and show scores of an epoch that were computed meanwhile; see `SideScores.take`."""
         found = self.side_scores.take(waits)
         if found is not None:
-            self.metrics.write(*found)
+            self._write_metrics(*found)
             self.display.show_scores(*found)
 
     def _score_epoch(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,7 @@ from ..system import console
 
 # Scores share the processor with the steps, so they may take this share of the time.
 _SHARE = 0.02
+_FAILURES = OSError, MemoryError, RunError, UsageError
 
 
 class SideScores:
@@ -29,12 +31,20 @@ class SideScores:
     ) -> None:
         """Begin to score an epoch, unless others are computed or have taken too much time.
 
+        If what is scored cannot be read, a warning is logged, and no later epoch is scored.
+
         Args:
             read: Reads what is scored, see `Job.watch`.
         """
         if self._pending is None and time.monotonic() >= self._due:
+            try:
+                score = read()
+            except _FAILURES as error:
+                self._due = math.inf
+                logging.warning("no scores from epoch %d on: %s", epoch, error)
+                return
             self._place = step, epoch
-            self._pending = self._pool.submit(self._score, read())
+            self._pending = self._pool.submit(self._score, score)
 
     def take(self, waits: bool = False) -> tuple[int, dict[str, float]] | None:
         """Return the step and the scores that have been computed since the last call, if any.
@@ -49,7 +59,7 @@ class SideScores:
         pending, self._pending, (step, epoch) = self._pending, None, self._place
         try:
             scores = pending.result()
-        except (OSError, MemoryError, RunError, UsageError) as error:
+        except _FAILURES as error:
             logging.warning("no scores after epoch %d: %s", epoch, error)
             return None
         return (step, {"epoch": epoch, **scores}) if scores else None

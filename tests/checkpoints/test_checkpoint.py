@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.checkpoints import checkpoint, stored
+from app.checkpoints import checkpoint, stored, variables_file
 from app.checkpoints.checkpoint import Position
 from app.checkpoints.table_checkpoints import Checkpoints
 from app.errors import DamagedError, RunError
@@ -107,7 +107,18 @@ def flip(path):
     path.write_bytes(content)
 
 
+def overwrite_objects(path, value=255):
+    """Overwrite what TensorFlow says of the objects that it saved."""
+    objects = variables_file.Variables(path.parent)._entries["_CHECKPOINTABLE_OBJECT_GRAPH"]
+    content = bytearray(path.read_bytes())
+    content[objects.offset : objects.offset + objects.size] = bytes([value]) * objects.size
+    path.write_bytes(content)
+
+
 DAMAGES = {
+    "objects 0xff": ("tables.data-00000-of-00001", overwrite_objects),
+    "objects 0": ("tables.data-00000-of-00001", lambda path: overwrite_objects(path, 0)),
+    "objects 0x7f": ("tables.data-00000-of-00001", lambda path: overwrite_objects(path, 0x7F)),
     "data cut": ("tables.data-00000-of-00001", cut),
     "data empty": ("tables.data-00000-of-00001", lambda path: path.write_bytes(b"")),
     "data flipped": ("tables.data-00000-of-00001", flip),

@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from app.errors import RunError
+from app.errors import RunError, UsageError
+from app.training import metrics as run_metrics
 from app.training.side_scores import SideScores
 from tests.training.test_loop import Run
 
@@ -46,6 +47,44 @@ def test_a_failure_is_a_warning(caplog):
         assert scores.take(waits=True) is None
     assert caplog.messages == ["no scores after epoch 1: a file is gone"]
     scores.close()
+
+
+def test_what_cannot_be_read_is_told_once_and_the_run_goes_on(tmp_path, caplog):
+    def watch():
+        raise UsageError("cannot read pairs.tsv")
+
+    run = Run(tmp_path)
+    run.job = dataclasses.replace(run.job, watch=watch)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        assert run.train(epochs=3)
+    assert caplog.messages == ["no scores from epoch 1 on: cannot read pairs.tsv"]
+    assert run.steps() == [30]
+
+
+@pytest.mark.parametrize(("last", "saved"), [(False, 20), (True, 30)])
+def test_scores_that_cannot_be_written_do_not_lose_the_run(tmp_path, monkeypatch, last, saved):
+    """Where scores are ready at the end of an epoch, or only after the last step."""
+    run = Run(tmp_path / "run")
+    take, write = SideScores.take, run_metrics.Metrics.write
+
+    def take_at(scores, waits=False):
+        return take(scores, waits=True) if waits or not last else None
+
+    def full(metrics, step, values):
+        if "score" in values:
+            raise RunError("cannot write metrics.jsonl: No space left on device")
+        write(metrics, step, values)
+
+    monkeypatch.setattr(SideScores, "take", take_at)
+    monkeypatch.setattr(run_metrics.Metrics, "write", full)
+    run.job = dataclasses.replace(run.job, watch=lambda: lambda: {"score": 1.0})
+    with pytest.raises(RunError, match="No space left"):
+        run.train(epochs=3, log_seconds=1000.0)
+    assert run.steps() == [saved]
+    monkeypatch.undo()
+    whole = Run(tmp_path / "whole")
+    assert run.train(epochs=3) and whole.train(epochs=3)
+    assert run.state() == whole.state()
 
 
 @pytest.mark.parametrize("epochs", [1, 2])

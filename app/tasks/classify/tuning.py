@@ -8,6 +8,7 @@ and no new features, which take longer than to train on few texts.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from ...system.console import log_progress
 from ...system.files import replacing
 from ...system.signals import asked_to_stop
 from ...tables.device import DeviceTable
+from ...text import corpus, reading
 from ...training.job import Job
 from ...training.runner import Runner
 from . import classifier_export, classify_data, classify_job
@@ -40,8 +42,13 @@ _NEW_LOSS = 0.25  # the share of these that change the loss, too
 _MOST_TRIES = 100
 _SMALL = {"epochs": 1, "dim": 8}  # after trials that could not end
 _SURE_SHARE = 0.05  # of a trial, from which its time is known
-_LONGEST_LINE = 1 << 20
-_HEADER = {"corpus": str, "settings": {str: (str, int, float, bool)}}
+_LONGEST_LINE = _HASHED_BYTES = 1 << 20
+_FILES = ("corpus", "heldout", "pretrained_vectors", "initial_model")
+_HEADER = {
+    **dict.fromkeys(_FILES, (str, None)),
+    "corpus": str,
+    "settings": {str: (str, int, float, bool)},
+}
 _TRIAL = {"settings": {str: (str, int, float)}, "score": (float, None), "seconds": float}
 
 
@@ -419,7 +426,31 @@ def _header(config: ClassifyConfig, data: classify_data.Data) -> dict[str, Any]:
     values, fields = flag_values.by_name(config), flag_values.fields_of(type(config))
     names = [name for name in values if fields[name].metadata["fixed"] or name in TUNABLE]
     settings = {name: values[name] for name in (*names, "tune", "tune_bytes")}
-    return {"corpus": data.fingerprint["contents"], "settings": settings}
+    contents = {
+        name: _hash_file(name, values[name]) for name in ("pretrained_vectors", "initial_model")
+    }
+    heldout = config.input.heldout
+    sources = corpus.resolve_heldout(config.corpus, heldout) if heldout else ()
+    return {
+        **contents,
+        "heldout": corpus.read_contents(sources) if sources else "",
+        "corpus": data.fingerprint["contents"],
+        "settings": settings,
+    }
+
+
+def _hash_file(name: str, path: str) -> str:
+    """Return a hash of the bytes of the file that a setting names; "" without a path."""
+    if not path:
+        return ""
+    digest = hashlib.sha256()
+    try:
+        with reading.open_source(path) as file:
+            while block := file.read(_HASHED_BYTES):
+                digest.update(block)
+    except RunError as error:
+        raise UsageError(f"--{name}: {error}") from error
+    return digest.hexdigest()
 
 
 def _read(workdir: Workdir) -> list[Any]:
@@ -441,8 +472,10 @@ def _read_same(workdir: Workdir, header: Mapping[str, Any]) -> list[Trial]:
     """Return the trials of a workdir; raise UsageError if they are of other texts or settings."""
     known, *_ = _read(workdir) or [header]
     where = f"the trials in --workdir={workdir.path}"
-    if known["corpus"] != header["corpus"]:
-        raise UsageError(f"--corpus is not what {where} are of; give that, or a new --workdir")
+    for name in _FILES:
+        # Earlier versions have the hash of the corpus only.
+        if known.get(name, header[name]) != header[name]:
+            raise UsageError(f"--{name} is not what {where} are of; give that, or a new --workdir")
     for name, value in header["settings"].items():
         if known["settings"].get(name) != value:
             was = known["settings"].get(name)

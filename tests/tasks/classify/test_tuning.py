@@ -260,6 +260,21 @@ def test_trials_of_something_else(tmp_path, fake, change, error, message):
         tune(*make(tmp_path, **values, **change))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["heldout", "pretrained_vectors"])
+def test_trials_with_another_file_of_the_same_name(tmp_path, fake, name):
+    path = tmp_path / "file.txt"
+    values = {"tune": "learning_rate", "tune_seconds": 30.0, name: str(path)}
+    rows = {"heldout": texts(20), "pretrained_vectors": ["warm 1 2 3 4", "dull 4 3 2 1"]}[name]
+    path.write_text("".join(f"{row}\n" for row in rows))
+    config, workdir = make(tmp_path, **values)
+    first = tune(config, workdir)
+    assert tune(config, workdir) == first
+    path.write_text("".join(f"{row}\n" for row in reversed(rows)))
+    with pytest.raises(UsageError, match=f"^--{name} is not what the trials in .* are of; give"):
+        tune(config, workdir)
+
+
 def test_a_trial_scores_as_the_run_does(tmp_path):
     """Also with several labels, after another trial, and in a graph that was used before."""
     config, workdir = make(tmp_path, lines=texts(several=True))

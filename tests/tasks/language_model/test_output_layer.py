@@ -128,6 +128,7 @@ def test_tables_in_a_file_are_made_in_the_memory_of_the_plan(tmp_path):
     check_memory(tmp_path, 400_000)
 
 
+@pytest.mark.slow
 def test_many_words_take_the_memory_of_the_plan(tmp_path):
     """Their rows are few numbers here, so that it is numbers for each word that are counted."""
     table = {"table": "host", "table_file": str(tmp_path / "rows"), "hot_rows": "100"}
