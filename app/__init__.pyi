@@ -371,4 +371,10 @@ def train_language_model(
     warmup: float = 0.0,
     weight_decay: float = 0.004,
 ) -> Language: ...
-def load(path: str | PathLike[str]) -> Words | Texts | Items | Language: ...
+def load(
+    path: str | PathLike[str],
+    *,
+    limit: int = 0,
+    dtype: str = "float32",
+    tokenizer: str = "whitespace",
+) -> Words | Texts | Items | Language: ...

@@ -119,7 +119,7 @@ class Items(Result):
     def __init__(self, run: Run):
         from .tasks.recommend.recommend_model import load_recommender
 
-        self._run = run
+        self._run, self._added = run, ""  # "item" or "user"
         self._set(load_recommender(run.config_of("recommend"), run.workdir))
 
     def _set(self, trained: TrainedRecommender) -> None:
@@ -149,6 +149,14 @@ class Items(Result):
         """
         with argument_names():
             return cls(run or Run(path))
+
+    def __reduce__(self) -> tuple:
+        if self._added:
+            raise TypeError(
+                f"{self._added}s were added by add_{self._added}s, in this object only; copy or "
+                "pickle a recommender without them, and add them to it again"
+            )
+        return super().__reduce__()
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -272,7 +280,8 @@ class Items(Result):
     def add_items(self, features: Any) -> None:
         """Add items by their features, so that they are recommended, ranked and compared as others.
 
-        They are in this object only: exports and later loads do not have them. A feature that no
+        They are in this object only: exports and later loads do not have them, and the object
+        cannot be pickled or copied any more. A feature that no
         item in training had is left out.
 
         Args:
@@ -318,6 +327,7 @@ class Items(Result):
             ratings = self._run.config_of("recommend").ratings
             with argument_names({f"{kind}_features={path}": name}):
                 self._set(recommend_model.add(self._trained, ratings, kind, path))
+        self._added = kind
 
     def similar_items(self, item: Any, k: int = 10) -> Ranked:
         """Return the items whose vectors are nearest to that of an item by cosine, best first.

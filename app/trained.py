@@ -355,13 +355,19 @@ def table_rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def load(path: str | os.PathLike[str], **options: Any) -> Any:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    limit: int = 0,
+    dtype: str = "float32",
+    tokenizer: str = "whitespace",
+) -> Any:
     """Load what a workdir or a file of vectors holds.
 
     Args:
         path: The workdir of a run, a file of word vectors (word2vec, GloVe, fastText, or one of
             `Words.export`), or a classifier of fastText.
-        options: Of `Words.load` for word vectors: `limit`, `dtype` and `tokenizer`.
+        limit: For word vectors, see `Words.load`; likewise `dtype` and `tokenizer`.
 
     Returns:
         `Words`, `Texts`, `Items` or `Language`.
@@ -384,9 +390,12 @@ def load(path: str | os.PathLike[str], **options: Any) -> Any:
             kind = read_settings(path).get("task", "words")
     else:
         kind = "classify" if model_file.is_classifier(path) else "words"
-    if kind != "words" and options:
-        raise ValueError(f"{min(options)} is for word vectors, and {path} has none; leave it out")
-    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path, **options)
+    options = {"limit": limit, "dtype": dtype, "tokenizer": tokenizer}
+    usual = load.__kwdefaults__
+    given = {name: value for name, value in options.items() if value != usual[name]}
+    if kind != "words" and given:
+        raise ValueError(f"{min(given)} is for word vectors, and {path} has none; leave it out")
+    return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path, **given)
 
 
 def _line(item: Any, is_tokens: bool, name: str) -> str:

@@ -22,7 +22,7 @@ def text() -> str:
     for name, module in app._MODULES.items():
         if name.startswith("train_"):
             lines += [f"def {name}(", *_arguments(getattr(app, name)), f") -> {kinds[module]}: ..."]
-    lines.append(f"def load(path: str | PathLike[str]) -> {' | '.join(kinds.values())}: ...")
+    lines += ["def load(", *_arguments(app.load), f") -> {' | '.join(kinds.values())}: ..."]
     return _HEAD + "\n".join(lines) + "\n"
 
 

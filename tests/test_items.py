@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,15 @@ def test_adding(described, tmp_path, kind):
     assert items.evaluate([("new", "b")], top="16")["recall@16"] == 1.0
 
 
+def test_a_recommender_is_pickled_without_what_was_added(described):
+    again = pickle.loads(pickle.dumps(described))
+    assert again.items == described.items and again.workdir != described.workdir
+    assert again.recommend(1) == described.recommend(1)
+    again.add_items({"a": ["odd"]})
+    with pytest.raises(TypeError, match="^items were added by add_items, in this object only"):
+        pickle.dumps(again)
+
+
 @pytest.mark.parametrize(
     ("features", "message"),
     [
@@ -162,8 +172,9 @@ def test_disliked_items(tmp_path):
     rated = [(u, i, 1) for u, i in PAIRS] + [(u, (u + 4) % 12, -1) for u in range(24)]
     rated = list({pair[:2]: pair for pair in rated}.values())
     disliked = [pair[:2] for pair in rated if pair[2] < 0]
-    items = lexrow.train_recommender(rated, workdir=tmp_path / "run", **FAST)
-    plain = lexrow.train_recommender([pair for pair in rated if pair[2] > 0], **FAST)
+    longer = FAST | {"epochs": 40}  # of one step each
+    items = lexrow.train_recommender(rated, workdir=tmp_path / "run", **longer)
+    plain = lexrow.train_recommender([pair for pair in rated if pair[2] > 0], **longer)
 
     def mean_score(of):
         return np.mean([of.recommend(u, 1, [i], include_known=True)[0][1] for u, i in disliked])

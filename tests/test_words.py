@@ -160,6 +160,8 @@ def test_words_are_pickled(royal, trained, tmp_path):
         np.testing.assert_array_equal(again.vectors, words.vectors)
         np.testing.assert_array_equal(again.counts, words.counts)
     assert again.workdir != trained.workdir
+    assert b"a b c" not in pickle.dumps(trained)  # a line of its text
+    assert "g" in again.train([["a", "g"]] * 50)
     again.export(tmp_path / "vectors.txt")  # by the settings of the run
     royal.export(tmp_path / "royal.txt")
     unicode = Words.load(tmp_path / "royal.txt", tokenizer="unicode")

@@ -139,11 +139,15 @@ class Workdir:
             )
 
     def model_files(self) -> list[Path]:
-        """Return the files that a trained model is loaded from, with its newest checkpoint."""
+        """Return the files that a trained model is loaded from, with its newest checkpoint.
+
+        What a Python program gave, such as the text of training, is not among them.
+        """
         folders = (list_folder(folder, "step-") for folder in (self.checkpoints, self.best))
         steps = [[path for path in found if path.name[5:].isdigit()][-1:] for found in folders]
         inside = (path for newest in steps for step in newest for path in step.rglob("*"))
-        return [path for path in (*self._files(), *inside) if path.is_file()]
+        files = (path for path in self._files() if path not in self.given)
+        return [path for path in (*files, *inside) if path.is_file()]
 
     def _files(self) -> tuple[Path, ...]:
         """Return the files that a run writes, and those of its texts; without the lock."""

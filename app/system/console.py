@@ -10,10 +10,12 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tqdm
 from absl import logging
+
+if TYPE_CHECKING:
+    import tqdm
 
 # See `progress`.
 _VERBOSE: contextvars.ContextVar[bool | None] = contextvars.ContextVar("verbose", default=None)
@@ -83,6 +85,8 @@ def progress(verbose: bool | None) -> Iterator[None]:
 def make_bar(**options: Any) -> tqdm.tqdm:
     """Return a bar of tqdm; its methods do nothing where a bar cannot or must not be shown."""
     in_notebook = is_notebook()
+    import tqdm  # layers of Keras need none, and it may not be installed
+
     is_visible = _VERBOSE.get() is not False and (in_notebook or _is_terminal())
     if not (is_visible and in_notebook):
         return tqdm.tqdm(disable=not is_visible, **options)

@@ -7,14 +7,15 @@ and makes fractions of other bits. The draws here are TensorFlow's in both. Its 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-import tqdm
 from absl import logging
 from tensorflow.python.framework import ops  # no public module counts names
 
@@ -146,7 +147,8 @@ class CompiledIfPossible:
 
 def _warn(message: str) -> None:
     """Log a warning, on a line above any bar."""
-    with tqdm.tqdm.external_write_mode():
+    bars = sys.modules.get("tqdm")  # may not be installed, as layers of Keras need none
+    with bars.tqdm.external_write_mode() if bars else contextlib.nullcontext():
         logging.warning("%s", message)
 
 
