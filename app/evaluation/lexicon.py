@@ -138,14 +138,25 @@ def unit_vectors(
     # It imports TensorFlow, which takes seconds and vectors without n-grams do not need.
     from ..text.subwords import compose_unseen
 
-    spellings = normalize((words[index] for index in unseen), lexicon.form)
-    if lexicon.case == "fold" and lexicon.form != FOLDED:
-        spellings = [spelling.lower() for spelling in spellings]
+    spellings = spell([words[index] for index in unseen], lexicon.form, lexicon.case)
     vectors_ND = compose_unseen(spellings, lexicon.ngrams)
     lengths_N = np.linalg.norm(vectors_ND.astype(np.float64), axis=1)
     known_N[unseen] = usable = np.isfinite(lengths_N) & (lengths_N > 0)
     units_ND[unseen[usable]] = vectors_ND[usable] / lengths_N[usable, np.newaxis]
     return units_ND, known_N
+
+
+def spell(words: Sequence[str], form: str, case: str = "fold") -> list[str]:
+    """Return the spellings whose n-grams give words without a row their vectors.
+
+    Args:
+        form: The form of the words of the text, as `WordVectors.form`.
+        case: See `make_lexicon`.
+    """
+    spellings = [*normalize(words, form)]
+    if case == "fold" and form != FOLDED:
+        spellings = [spelling.lower() for spelling in spellings]
+    return spellings
 
 
 def nearest_rows(

@@ -12,10 +12,10 @@ import numpy as np
 from ..errors import UsageError
 from ..system.console import aligned
 from ..text.unicode_rules import FOLDED, normalize
-from ..types import WordVectors
+from ..types import NgramVectors, WordVectors
 from . import nearest_words
 from .benchmarks import Score, read_pairs, score_analogies, score_pairs
-from .lexicon import Lexicon, make_lexicon
+from .lexicon import Lexicon, make_lexicon, spell
 
 _WORDS = 6  # the number of words with neighbors in the report at the end of a run
 _NEIGHBORS = 5
@@ -90,18 +90,23 @@ def run(
 
 
 def make_epoch_scorer(
-    tokens: Sequence[str], form: str, read: Callable[[np.ndarray], np.ndarray]
+    tokens: Sequence[str],
+    form: str,
+    read: Callable[[np.ndarray], np.ndarray],
+    read_ngrams: Callable[[Sequence[str]], NgramVectors] | None = None,
 ) -> Callable[[], Callable[[], dict[str, float]]] | None:
     """Return a function that reads the vectors that the benchmarks need (see `Job.watch`).
 
     The scores of word pairs are those of `run`. The analogies are of the 10,000 most frequent
     words, as `analogy_10k`: with all words they take seconds. Words beyond the 200,000 most
-    frequent count as unknown.
+    frequent count as unknown: with n-grams they have the vectors of these, without their own row.
 
     Args:
         tokens: The V words, most frequent first.
         form: The form of their spelling, as `WordVectors.form`.
         read: Returns the vectors of words by their ids, (N, D) float32.
+        read_ngrams: Returns the vectors of the n-grams of words, from which unknown words get
+            theirs; None if these have no vector.
 
     Returns:
         The function, or None without gensim.
@@ -110,10 +115,15 @@ def make_epoch_scorer(
         return None
 
     @functools.cache
+    def words_of_pairs() -> list[str]:
+        """Return the words of all pairs."""
+        pairs = [pair for name in _PAIRS.values() for pair in read_pairs(_gensim_file(name))]
+        return [word for pair in pairs for word in pair[:2]]
+
+    @functools.cache
     def ids() -> np.ndarray:
         """Return the ids of the words that the scores need, rising; none if no pair is known."""
-        pairs = [pair for name in _PAIRS.values() for pair in read_pairs(_gensim_file(name))]
-        wanted = {*normalize([word for pair in pairs for word in pair[:2]], FOLDED)}
+        wanted = {*normalize(words_of_pairs(), FOLDED)}
         keys = normalize(tokens[:_EPOCH_WORDS], FOLDED)
         found = [number for number, key in enumerate(keys) if key in wanted]
         return np.union1d(found, np.arange(min(len(tokens), _ANALOGY_WORDS) if found else 0))
@@ -123,7 +133,9 @@ def make_epoch_scorer(
         ids_N = ids().astype(np.int32)
         if not len(ids_N):
             return dict
-        vectors = WordVectors([tokens[number] for number in ids_N], read(ids_N), form=form)
+        ngrams = read_ngrams(spell(words_of_pairs(), form)) if read_ngrams else None
+        words = [tokens[number] for number in ids_N]
+        vectors = WordVectors(words, read(ids_N), ngrams=ngrams, form=form)
         return functools.partial(_score_epoch, vectors)
 
     return start

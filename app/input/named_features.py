@@ -112,7 +112,8 @@ def read(
                 f"--{kind}_features={path}: no column names the {kind}s among {', '.join(header)}; "
                 f"name one {kind}_id"
             )
-        columns.check_single(path, header, key)
+        for column in dict.fromkeys(header):
+            columns.check_single(path, header, column)
         for where, row in rows:
             name = whole(_text(row.pop(key, None)).strip())
             if not name:
@@ -136,6 +137,8 @@ def features_of(
 ) -> Iterator[str]:
     """Yield the features of a user or an item, each as `column=value`.
 
+    White space within them becomes one blank, as a line break would end a name in a file of names.
+
     Args:
         row: The cells by column: text, numbers, or lists of these; None or NaN has no feature.
         text_columns: Columns whose tokens are features, in lower case.
@@ -146,6 +149,7 @@ def features_of(
     """
     for column, cell in row.items():
         is_list = not isinstance(cell, str | bytes | Mapping) and isinstance(cell, Iterable)
+        title = " ".join(column.split())
         for part in cell if is_list else [cell]:
             if isinstance(part, Mapping) or (
                 isinstance(part, Iterable) and not isinstance(part, str | bytes)
@@ -157,7 +161,8 @@ def features_of(
             values = _TOKEN.findall(text.casefold()) if column in text_columns else [text]
             if column not in text_columns and not is_list:
                 values = text.split(_SEVERAL)
-            yield from (f"{column}={whole(value.strip())}" for value in values if value.strip())
+            cleaned = (" ".join(value.split()) for value in values)
+            yield from (f"{title}={whole(value)}" for value in cleaned if value)
 
 
 def gather(by_name: ByName, tokens: Sequence[str], trained: int) -> NamedFeatures:

@@ -57,7 +57,7 @@ class Split:
         users: Names of the user ids. Those without a training pair, of which only features are
             known, come last, with a count of 0.
         items: Names of the item ids, likewise.
-        train: Training pairs with these ids.
+        train: Training pairs with these ids. With --weighted, their ratings are their weights.
         heldout: Held-out pairs with these ids.
         known: Items that each user has in `train`.
         repeated: Number of repeated pairs that were merged.
@@ -107,18 +107,16 @@ def split_pairs(
     Raises:
         UsageError: Ratings or times that the flags need are missing, or no training pair is left.
     """
-    add_ratings = settings.weighted and corpus_pairs.ratings_N is not None
     corpus_pairs = filter_by_rating(corpus_pairs, settings.min_rating, disliked_below)
-    if (
-        add_ratings
-        and (corpus_pairs.ratings_N[~_is_disliked(corpus_pairs, disliked_below)] <= 0).any()
-    ):
-        raise UsageError(
-            "--weighted: some ratings are not above 0; leave their pairs out with --min_rating"
-        )
-    corpus_pairs, repeated = _merge_repeated(corpus_pairs, add_ratings)
     if heldout_pairs is not None:
-        train, heldout = corpus_pairs, select_liked(heldout_pairs, settings, disliked_below)
+        heldout_pairs = select_liked(heldout_pairs, settings, disliked_below)
+    if settings.weighted and corpus_pairs.ratings_N is not None:
+        corpus_pairs, repeated = _merge_weights(corpus_pairs, disliked_below)
+        disliked_below = 0.0
+    else:
+        corpus_pairs, repeated = _merge_repeated(corpus_pairs, add_ratings=False)
+    if heldout_pairs is not None:
+        train, heldout = corpus_pairs, heldout_pairs
     else:
         is_heldout_N = ~_is_disliked(corpus_pairs, disliked_below)  # which may be
         liked = corpus_pairs.select(is_heldout_N)
@@ -151,6 +149,33 @@ def _is_disliked(pairs: Ratings, below: float) -> np.ndarray:
     if pairs.ratings_N is None:
         return np.zeros(len(pairs.users_N), bool)
     return pairs.ratings_N < below
+
+
+def _merge_weights(pairs: Ratings, disliked_below: float) -> tuple[Ratings, int]:
+    """Return `_merge_repeated` of pairs with their weights (see `weigh`) as ratings.
+
+    What is disliked is decided before, as two low ratings do not add up to a high one.
+
+    Raises:
+        UsageError: The rating of a liked item is not above 0, or weights of a pair add up to 0.
+    """
+    is_disliked_N = _is_disliked(pairs, disliked_below)
+    if (pairs.ratings_N[~is_disliked_N] <= 0).any():
+        raise UsageError(
+            "--weighted: some ratings are not above 0; leave their pairs out with --min_rating"
+        )
+    weights_N = np.where(
+        is_disliked_N, pairs.ratings_N - np.float32(disliked_below), pairs.ratings_N
+    )
+    merged, repeated = _merge_repeated(pairs._replace(ratings_N=weights_N), add_ratings=True)
+    for pair in np.flatnonzero(merged.ratings_N == 0):
+        user = merged.user_keys[merged.users_N[pair]]
+        item = merged.item_keys[merged.items_N[pair]]
+        raise UsageError(
+            f"--weighted: the weights of user {user[:60]!r} with item {item[:60]!r} add up to 0; "
+            "leave out these rows"
+        )
+    return merged, repeated
 
 
 def select_liked(pairs: Ratings, settings: RatingsConfig, disliked_below: float) -> Ratings:
@@ -293,18 +318,18 @@ def _codes(pairs: Ratings) -> np.ndarray:
     return pairs.users_N.astype(np.int64) * len(pairs.item_keys) + pairs.items_N
 
 
-def weigh(split: Split, weighted: bool, disliked_below: float) -> np.ndarray | None:
+def weigh(split: Split, weighted: bool) -> np.ndarray | None:
     """Return the weight of each training pair, (N,) float32; None if all are 1.
 
-    The weight of a liked item is its rating, and that of a disliked one is negative, and says how
-    far its rating is below; or they are 1 and -1.
+    With --weighted, the weight of a liked item is its rating, and that of a disliked one is
+    negative, and says how far its rating is below; a repeated pair has the sum. Without, they are 1
+    and -1.
     """
+    if weighted:
+        return split.train.ratings_N
     if split.disliked_N is None:
-        return split.train.ratings_N if weighted else None
-    if not weighted:
-        return np.where(split.disliked_N, np.float32(-1), np.float32(1))
-    ratings_N = split.train.ratings_N
-    return np.where(split.disliked_N, ratings_N - np.float32(disliked_below), ratings_N)
+        return None
+    return np.where(split.disliked_N, np.float32(-1), np.float32(1))
 
 
 def make_batches(

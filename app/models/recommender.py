@@ -160,7 +160,8 @@ class Recommender:
         initial: Any = Uniform(limit, initial_seed(name, self.seed))
         if name in self.start:
             initial = FirstColumns(self.start[name], initial)
-        return TableSpec(rows, columns, initial, by_frequency=True, grows=True)
+        # The rows that many share, those of features, come last.
+        return TableSpec(rows, columns, initial, by_frequency=name not in self.lists, grows=True)
 
     def _with_biases(self, spec: TableSpec) -> TableSpec:
         """Return the table with the loss's initial biases as last column, if it gives any."""

@@ -51,6 +51,12 @@ def test_files(tmp_path, kind):
     assert named_features.read([path], "item", "", ["title"]) == EXPECTED
 
 
+def test_white_space_is_one_blank(tmp_path):
+    (tmp_path / "items.csv").write_text('id,"a\nb"\n7,"Sci\n\t Fi |\r\n| x"\n')
+    found = named_features.read([str(tmp_path / "items.csv")], "item", "", [])
+    assert found == {"7": ["a b=Sci Fi", "a b=x"]}
+
+
 def test_rows_of_one_name_are_joined(tmp_path):
     (tmp_path / "tags.csv").write_text("id,tag\n7,sea\n8,sky\n7.0,sky\n7,sea\n")
     found = named_features.read([str(tmp_path / "tags.csv")], "item", "", [])
@@ -68,6 +74,7 @@ def test_rows_of_one_name_are_joined(tmp_path):
         ("item,b\n1,2,3\n", "line 2: 3 fields where the first one has 2"),
         ("item,b\n1\n", "line 2: 1 of 2 fields"),
         ("item,item,b\n1,1,2\n", "2 columns are named item"),
+        ("item,b,b\n1,2,3\n", "2 columns are named b; remove or rename all but one"),
         ("item,b\n", "no row below its header"),
         ('{"item": 1, "b": {"c": 2}}\n', "line 1: b is .'c': 2.; give text, a number, or a list"),
         ('{"item": 1, "b": [[2]]}\n', "line 1: b is .2.; give text"),

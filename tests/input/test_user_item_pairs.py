@@ -93,13 +93,37 @@ def test_disliked_items_stay_and_do_not_count():
     ]
     assert np.diff(found.known.starts_U).tolist() == [3, 2]  # b likes most
     assert not len(found.heldout.users_N)
-    assert weigh(found, False, 2.5).tolist() == [1, -1, 1, 1, 1]
-    assert weigh(found, True, 2.5).tolist() == [5, -1.5, 4, 5, 4]
+    assert weigh(found, False).tolist() == [1, -1, 1, 1, 1]
+    found = split_pairs(given, given, *how(min_rating="4", weighted=True), disliked_below=2.5)
+    assert weigh(found, True).tolist() == [5, -1.5, 4, 5, 4]
+    assert found.disliked_N.tolist() == [False, True, False, False, False]
     for share in (0.2, 0.4):
         held = split_pairs(given, None, *how(heldout_share=share), disliked_below=2.5).heldout
         assert not {"ay", "bz", "cy"} & {*named(held)}
     plain = split_pairs(given, None, *how())
-    assert plain.disliked_N is None and weigh(plain, False, 0) is None
+    assert plain.disliked_N is None and weigh(plain, False) is None
+
+
+@pytest.mark.parametrize(
+    ("rated", "below", "weight"),
+    [
+        ([2.0, 2.0], 3, -2),  # two low ratings are no high one
+        ([4.0, 2.0], 3, 3),
+        ([-2.0, 1.5], 0, -0.5),
+        ([-2.0, 1.5], -1, 0.5),
+        ([1.0, -1.0], 0, None),
+    ],
+)
+def test_repeated_pairs_of_weights_add_up(rated, below, weight):
+    given = ratings([("a", "x", one) for one in rated] + [("a", "y", 5.0), ("b", "x", 5.0)])
+    if weight is None:
+        with pytest.raises(UsageError, match="--weighted: the weights of user 'a' with item 'x'"):
+            split_pairs(given, None, *how(weighted=True), disliked_below=below)
+        return
+    found = split_pairs(given, None, *how(weighted=True), disliked_below=below)
+    by_name = dict(zip(named(found.train), weigh(found, True).tolist(), strict=True))
+    assert by_name == {"ax": weight, "ay": 5, "bx": 5}
+    assert named(found.liked) == ["ax"] * (weight > 0) + ["ay", "bx"]
 
 
 def test_users_and_items_of_which_only_features_are_known_come_last():

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...checkpoints import checkpoint
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
@@ -122,8 +123,11 @@ def check_names(split: Split, files_named: str, workdir: Workdir) -> None:
 
 
 def check_features(features: SideFeatures, workdir: Workdir) -> None:
-    """Raise UsageError unless the features are those of the workdir; a new workdir passes."""
-    if not workdir.items.exists():
+    """Raise UsageError unless the features are those of the workdir.
+
+    A workdir without a checkpoint passes: its files may be of a run that broke off among them.
+    """
+    if not checkpoint.list_checkpoints(workdir.checkpoints):
         return
     kinds = zip(SideFeatures._fields, features, load_features(workdir), strict=True)
     for kind, current, recorded in kinds:
@@ -165,6 +169,8 @@ def load_features(workdir: Workdir) -> SideFeatures:
 def _write_features(features: SideFeatures, workdir: Workdir) -> None:
     """Write features; a run without any has no such files."""
     if features == NO_FEATURES:
+        for path in (workdir.features, *_feature_files(workdir)):
+            path.unlink(missing_ok=True)
         return
     none = NamedFeatures(Vocabulary([], np.zeros(0, np.int64), 0), *np.zeros((2, 0), np.int64))
     sides = [none if found is None else found for found in features]
@@ -195,12 +201,12 @@ def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Work
         fingerprint: The fingerprint of the corpus (see `corpus.fingerprint`).
         mean: Mean rating, which the model adds to its scores.
     """
+    _write_features(split.features, workdir)  # first, as the names of some may be refused
     files.write_json(workdir.corpus, {"fingerprint": fingerprint, "mean": mean})
     save_names(split.users, workdir.users)
     save_names(split.items, workdir.items)
     with replacing(workdir.known) as temporary, open(temporary, "wb") as file:
         np.savez(file, **split.known._asdict())
-    _write_features(split.features, workdir)
 
 
 def about(split: Split, sources: Sequence[str]) -> list[tuple[str, str]]:

@@ -72,7 +72,7 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
         *(config, split.users, split.items, mean, split.features, initial),
         has_disliked=split.disliked_N is not None,
     )
-    weights_N = user_item_pairs.weigh(split, settings.weighted, settings.disliked_below)
+    weights_N = user_item_pairs.weigh(split, settings.weighted)
     batches = user_item_pairs.make_batches(
         train, weights_N, seed, config.input, model.pair_loss.user_pairs
     )

@@ -178,7 +178,11 @@ def make_model(
     """
     in_training = trained(items)
     spec = PairSpec(
-        items.counts[:in_training], mean, config.input.micro_tokens, devices.name(config.run)
+        items.counts[:in_training],
+        mean,
+        config.input.micro_tokens,
+        devices.name(config.run),
+        has_disliked,
     )
     loss = PAIR_LOSSES[config.model.loss](config.model, config.ratings, spec)
     scorer = _make_scorer(config, loss)

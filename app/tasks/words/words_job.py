@@ -28,8 +28,9 @@ from ...tables.dynamic.keys import STRING, KeyMap
 from ...tables.memory import Item
 from ...text import unicode_rules
 from ...text.reading import Progress
+from ...text.subwords import hash_words
 from ...training.job import Job, PlacedTables
-from ...types import ALONE, Batches, NgramRule, Team
+from ...types import ALONE, Batches, NgramRule, NgramVectors, Team
 from .. import text_tasks
 from . import growing_words, words_data
 from .subword_vectors import make_rows, make_rule
@@ -75,14 +76,18 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     data = dataclasses.replace(data, summary=[*data.summary, *lines])
     return placing.make_job(
         *(config, model, placed, data),
-        watch=_make_watch(config, model, tokens, placed.tables),
+        watch=_make_watch(config, model, tokens, placed.tables, rule),
         growth=_growth(model, text, rule),
         finish=text_tasks.write_and_score,
     )
 
 
 def _make_watch(
-    config: Config, model: WordModel, tokens: Sequence[str], tables: Mapping[str, Table]
+    config: Config,
+    model: WordModel,
+    tokens: Sequence[str],
+    tables: Mapping[str, Table],
+    rule: NgramRule | None,
 ) -> Callable[[], Callable[[], dict[str, float]]] | None:
     """Return what scores the words after each epoch (see `Job.watch`); None if nothing does.
 
@@ -91,15 +96,22 @@ def _make_watch(
     is_on_device = config.table.table == "device" and config.run.strategy == "none"
     if not (config.run.score_epochs and is_on_device and tables):
         return None
-    gather = tables["input"].gather
+    gather, subwords = tables["input"].gather, model.subwords
 
     def read(ids_N: np.ndarray) -> np.ndarray:
         """Return the vectors of words, (N, D) float32."""
-        if model.subwords is None:
+        if subwords is None:
             return gather(tf.constant(ids_N)).numpy()
-        return model.subwords.compose(tf.constant(ids_N), gather).numpy()
+        return subwords.compose(tf.constant(ids_N), gather).numpy()
 
-    return score_report.make_epoch_scorer(tokens, unicode_rules.normal_form(config.corpus), read)
+    def read_ngrams(words: Sequence[str]) -> NgramVectors:
+        """Return the vectors of the n-grams of words."""
+        buckets_N = np.intersect1d(hash_words(words, rule).buckets_N, subwords.buckets_N)
+        rows_N = len(tokens) + np.searchsorted(subwords.buckets_N, buckets_N)
+        return NgramVectors(rule, gather(tf.constant(rows_N, tf.int32)).numpy(), buckets_N)
+
+    form = unicode_rules.normal_form(config.corpus)
+    return score_report.make_epoch_scorer(tokens, form, read, read_ngrams if subwords else None)
 
 
 def _growth(model: WordModel, text: Text, rule: NgramRule | None) -> Growth | None:

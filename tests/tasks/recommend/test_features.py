@@ -10,11 +10,12 @@ import tensorflow as tf
 
 from app.checkpoints.workdir import Workdir
 from app.errors import DamagedError, UsageError
-from app.input.named_features import gather
+from app.input.named_features import NO_FEATURES, gather
 from app.settings import checks
-from app.tasks.recommend import recommend_job, recommend_model
+from app.tasks.recommend import recommend_data, recommend_job, recommend_model
 from app.tasks.recommend.ranking_metrics import Ranker
 from app.tasks.recommend.spectral_start import divide_by_features
+from app.text import vocabulary
 from app.training import loop
 from tests.tasks.recommend.test_recommend_job import ITEMS, blocks, config_of
 
@@ -99,10 +100,9 @@ def test_a_run_that_goes_on_is_the_same(usual, tmp_path):
 
 
 def test_other_features_are_refused(tmp_path):
-    config = described(tmp_path)
+    config = described(tmp_path, epochs=1)
     workdir = Workdir(config.run.workdir)
-    with workdir.lock():
-        recommend_job.make_job(config, workdir, False).data.record()
+    train(config)
     recommend_job.make_job(config, workdir, False)
     path = tmp_path / "items.csv"
     for text in (path.read_text().replace("item3,3|x", "item3,2"), path.read_text() + "new,1,1\n"):
@@ -112,6 +112,32 @@ def test_other_features_are_refused(tmp_path):
     none = dataclasses.replace(config.ratings, item_features="", user_features="")
     with pytest.raises(UsageError, match="^--user_features: the run"):
         recommend_job.make_job(dataclasses.replace(config, ratings=none), workdir, False)
+
+
+def test_files_of_a_run_that_broke_off_do_not_matter(tmp_path, monkeypatch):
+    """They are written anew as long as there is no checkpoint, also without features."""
+    config, names = described(tmp_path), tmp_path / "items.csv"
+    workdir = Workdir(config.run.workdir)
+    with monkeypatch.context() as context, workdir.lock():
+        context.setattr(vocabulary, "_LONGEST_NAME", 6)  # `block=x` has 7
+        with pytest.raises(UsageError, match="has more than 6 bytes"):
+            recommend_job.make_job(config, workdir, False).data.record()
+    assert not workdir.items.exists() and not workdir.users.exists()
+    with workdir.lock():
+        recommend_job.make_job(config, workdir, False).data.record()
+    names.write_text(names.read_text().replace("item3,3|x", "item3,2"))
+    with workdir.lock():
+        job = recommend_job.make_job(config, workdir, False)
+        job.data.record()
+    assert not any(spec.by_frequency for spec in job.model.tables().values())
+    ratings = dataclasses.replace(config.ratings, item_features="", user_features="")
+    config = dataclasses.replace(config, ratings=ratings)
+    workdir.items.unlink()  # it has the new items
+    workdir.users.unlink()
+    job = recommend_job.make_job(config, workdir, False)
+    job.data.record()
+    assert recommend_data.load_features(workdir) == NO_FEATURES
+    assert all(spec.by_frequency for spec in job.model.tables().values())
 
 
 def test_dynamic_tables_are_refused():

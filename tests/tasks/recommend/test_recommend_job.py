@@ -1,6 +1,7 @@
 """Recommenders find what was planted, and refuse what cannot be."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -160,6 +161,23 @@ def test_weights_are_ratings_above_0(tmp_path):
     config = dataclasses.replace(config, ratings=ratings)
     job = recommend_job.make_job(config, Workdir(tmp_path / "run"), False)
     assert job.data.epoch_size == 3 and job.data.unit == "pairs"
+
+
+@pytest.mark.parametrize("loss", ["sampled_items", "in_batch_softmax", "bpr"])
+def test_dislikes_reach_the_loss(tmp_path, loss):
+    """Each term is -log P, so a logged loss below 0 would have no minimum."""
+    lines = [f"{line} 1" for line in blocks().splitlines()]
+    lines += [f"user{user} item{(user + 1) % ITEMS} -1" for user in range(USERS)]
+    text = "\n".join(["user item rating", *lines]).replace(" ", ",")
+    config = config_of(tmp_path, text, loss=loss, epochs=8, log_seconds=0.0, heldout_share=0.0)
+    workdir = Workdir(config.run.workdir)
+    with workdir.lock():
+        job = recommend_job.make_job(config, workdir, False)
+        assert job.model.pair_loss.has_disliked
+        assert loop.train(job, config.run, workdir)
+    metrics = workdir.metrics.read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in metrics]
+    assert len(losses) > 2 and min(losses) > 0
 
 
 def test_another_corpus_is_refused(tmp_path):

@@ -9,6 +9,7 @@ from app.checkpoints.stored import read_rows
 from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import DamagedError
+from app.evaluation import score_report
 from app.models.subword_rows import SubwordRows
 from app.settings.checks import make_config
 from app.settings.flag_values import by_name
@@ -145,3 +146,16 @@ def test_rows_of_another_vocabulary_are_refused():
     words = Vocabulary(OLD.split(), np.ones(5, np.int64), 5)
     with pytest.raises(DamagedError, match="17 rows are not those of 5 words"):
         subword_vectors.compose(words, np.zeros((17, 4), np.float32), RULE)
+
+
+def test_scores_of_an_epoch_compose_unknown_words_as_those_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "OLD", "tiger cats computer keyboard planet trains")
+    place = make_run(tmp_path)
+    job = words_job.make_job(settings(tmp_path), Workdir(tmp_path / "other"), False)
+    found = job.watch()()
+    Checkpoints(place.checkpoints, job.placed.tables).save(Position(step=1, epoch=1, batches=1))
+    vectors = trained_vectors.load(place.path)
+    expected = {score.name: score for score in score_report.run(vectors, ["ws353", "simlex999"])}
+    assert expected["ws353"].used > 300
+    for name, score in expected.items():
+        assert found[name] == pytest.approx(score.value, abs=1e-6)
