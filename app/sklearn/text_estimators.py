@@ -286,7 +286,9 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
                 remedy = "give the name of a workdir or of a file"
                 raise ValueError(f"vectors={self.vectors!r}: {remedy}")
             with argument_names({f"workdir={self.vectors}": f"vectors={self.vectors}"}):
-                self.words_ = Words.load(self.vectors, tokenizer=self.tokenizer)
+                # The vectors of a workdir have its tokenizer.
+                tokenizer = "" if os.path.isdir(self.vectors) else self.tokenizer
+                self.words_ = Words.load(self.vectors, tokenizer=tokenizer)
         self._n_features_out = self.words_.vectors.shape[1]  # for get_feature_names_out
         return self
 
