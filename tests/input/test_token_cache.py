@@ -331,6 +331,7 @@ def assert_equal(made, expected):
         np.testing.assert_array_equal(batch, other)
 
 
+@pytest.mark.slow
 def test_blocks_of_any_size_and_every_place_to_go_on_from():
     # The first programs are for blocks of 900, the others for at most 56 tokens.
     blocks = make_blocks([500, 0, 300, 900, 7, 1, 56, 57, 0, 333, 900, 12])

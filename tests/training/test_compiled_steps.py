@@ -28,11 +28,11 @@ SUBWORDS = {"min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500}
 COMPILED = [
     WORDS,
     WORDS | {"model": "cbow", "optimizer": "lazy_adam", "clip_row_norm": 0.1},
-    WORDS | {"loss": "sampled_softmax", "sampler": "unigram", "micro_batches": 2},
     RECOMMEND,
     RECOMMEND | {"loss": "bpr"},
 ]
 COMPILED_SELDOM = [
+    WORDS | {"loss": "sampled_softmax", "sampler": "unigram", "micro_batches": 2},
     WORDS | {"loss": "nce"},
     WORDS | {"table": "dynamic"},
     WORDS | HOST | {"optimizer": "lazy_adam"},
