@@ -27,15 +27,21 @@ from ..tables.table_warnings import (
     warn_of_dense_gradient,
     warn_of_whole_table,
 )
-from .row_accumulation import Merged, RowAccumulator, check_accumulated, make_row_accumulator
+from .row_accumulation import (
+    Merged,
+    RowAccumulator,
+    Streamed,
+    check_accumulated,
+    make_row_accumulator,
+)
 
 _LARGE = LARGE
 _ROUNDINGS = ("stochastic", "nearest")
 _HALF = (tf.bfloat16, tf.float16)
-_NOT_NEGATIVE = (
-    *("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"),
-    *("epsilon", "initial_accumulator_value", "beta"),
-)
+_CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
+_NOT_NEGATIVE = (*_CLIPS, "weight_decay", "epsilon", "initial_accumulator_value", "beta")
+# Arguments for which an optimizer needs whole gradients.
+_NEEDS_WHOLE = (*_CLIPS, "gradient_accumulation_steps", "loss_scale_factor")
 _BELOW_1 = ("beta_1", "beta_2")
 _P = ParamSpec("_P")
 
@@ -247,6 +253,8 @@ class RowSparse(StateByPart):
 
     def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
         """Clip as Keras does, with the rows of a table in place of the whole."""
+        if not any(getattr(self, name) for name in _CLIPS):  # nothing reads a `Streamed`
+            return grads
         dense = [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
         clipped = super()._clip_gradients(dense)
         return [
@@ -319,15 +327,25 @@ class RowSparse(StateByPart):
         if constraint := row_constraint(own):
             rule = _constrained(rule, constraint)
         stored = own if isinstance(own, TableVariable) else variable
-        table = _Rows(stored, self.row_slots(index), self._rounding_seed(index))
-        update_rows(
-            rule,
-            table,
-            gradient.indices,
-            tf.reshape(gradient.values, (-1, table.columns)),
-            tf.cast(learning_rate, tf.float32),
-            tf.cast(self.iterations, tf.int64) + 1,
-        )
+        by_id = isinstance(gradient, Streamed)
+        table = _Rows(stored, self.row_slots(index), self._rounding_seed(index), by_id)
+        rate = tf.cast(learning_rate, tf.float32)
+        step = tf.cast(self.iterations, tf.int64) + 1
+        if isinstance(gradient, Streamed):
+            gradient.visit(
+                lambda ids_U, rows_UD, by_rows: update_rows(
+                    rule, table, ids_U, by_rows, rate, step, rows_UD
+                )
+            )
+            return
+        by_rows = tf.reshape(gradient.values, (-1, table.columns))
+        update_rows(rule, table, gradient.indices, by_rows, rate, step)
+
+    def needs_whole(self) -> str | None:
+        """Return the argument for which this optimizer needs the whole gradient of a table."""
+        if self._distribution_strategy.num_replicas_in_sync > 1:
+            return "tf.distribute"
+        return next((name for name in _NEEDS_WHOLE if getattr(self, name, None)), None)
 
     def _rounding_seed(self, index: int) -> tf.Tensor | None:
         """Return the seed, (2,) int64, of this update's stochastic rounding, or None for nearest.
@@ -422,10 +440,20 @@ class _Rows:
 
     Its slots have the names of an update rule, for `optimizers.base.update_rows`. A table stores
     rows that its dtype can represent as they are, so tables of all kinds hold the same rows.
+
+    Args:
+        by_id: Whether the draws of rounding are hashes of the ids, as for rows in several blocks.
     """
 
-    def __init__(self, variable: Any, slots: Mapping[str, keras.Variable], seed: tf.Tensor | None):
+    def __init__(
+        self,
+        variable: Any,
+        slots: Mapping[str, keras.Variable],
+        seed: tf.Tensor | None,
+        by_id: bool = False,
+    ):
         self._dtype, self._seed = tf.as_dtype(variable.dtype), seed
+        self._by_id = by_id or under_xla()
         self.slots: dict[str, Any]
         if isinstance(variable, TableVariable):
             self._table: Any = variable.table
@@ -438,7 +466,7 @@ class _Rows:
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Round rows (U, D) by the seed, and write them to the table; under XLA by other draws."""
-        if self._seed is not None and under_xla():
+        if self._seed is not None and self._by_id:
             rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, ids_U)
         elif self._seed is not None:
             rows_UD = round_stochastically(rows_UD, self._dtype, self._seed)
