@@ -92,8 +92,7 @@ def test_a_line_longer_than_a_block_is_cut_into_documents_of_a_block(tmp_path):
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 @pytest.mark.parametrize("damage", ["truncated", "corrupt"])
 def test_damaged_compressed_files_are_named(tmp_path, suffix, damage):
-    draw = random.Random(2)
-    data = COMPRESSORS[suffix](base64.encodebytes(draw.randbytes(100_000)))
+    data = COMPRESSORS[suffix](base64.encodebytes(random.Random(2).randbytes(100_000)))
     damaged = {
         "truncated": data[: len(data) // 2],
         "corrupt": data[:5000] + bytes(500) + data[5500:],
