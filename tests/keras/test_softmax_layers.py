@@ -460,7 +460,7 @@ def compiled(name, **options):
     return model, x, np.maximum(y, 0)
 
 
-@pytest.mark.parametrize("name", ["classes", "samples"])
+@pytest.mark.parametrize("name", ["classes", pytest.param("samples", marks=pytest.mark.slow)])
 def test_the_layer_measures_perplexity_and_accuracy(name):
     model, x, y = compiled(name, metrics=["perplexity", "accuracy"])
     shown = model.fit([x, y], y, validation_data=([x, y], y), epochs=1, batch_size=20, verbose=0)
@@ -477,7 +477,7 @@ def test_the_layer_measures_perplexity_and_accuracy(name):
         assert logs["perplexity"] == pytest.approx(np.exp(logs["loss"]), rel=0.05)
 
 
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize("name", [SAMPLED[0], pytest.param(SAMPLED[1], marks=pytest.mark.slow)])
 def test_a_sampled_loss_of_evaluation_is_that_of_training(name):
     model, x, y = compiled(name, evaluation="sampled", metrics=["sampled_loss"])
     layer = model.layers[-1]
@@ -506,6 +506,11 @@ def own(targets, output):
     return output
 
 
+@pytest.fixture(scope="module")
+def to_classes():
+    return compiled("classes")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -518,8 +523,8 @@ def own(targets, output):
         ({"metrics": [own, keras.metrics.MeanMetricWrapper(own, name="mean")]}, None),
     ],
 )
-def test_what_compares_the_output_with_classes_is_refused_by_name(given, message):
-    model, x, y = compiled("classes")
+def test_what_compares_the_output_with_classes_is_refused_by_name(to_classes, given, message):
+    model, x, y = to_classes
     model.compile(LazyAdam(0.01), **{"loss": output_as_loss} | given)
     for run in (model.fit, model.evaluate, model.train_on_batch, model.test_on_batch):
         options = {"verbose": 0} if run in (model.fit, model.evaluate) else {}
