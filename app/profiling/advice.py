@@ -21,7 +21,7 @@ from .stages import Pipeline, Stage
 _CACHED = ("tokenize", "read")
 # Stages that --map_parallelism runs in parallel.
 _PARALLEL = ("tokenize", "rows")
-_LEAST_SPEEDUP = 1.05  # smaller ones are not reported
+_LEAST_SPEEDUP = 1.1  # smaller ones are as uncertain as the profile itself
 _UPDATE_SHARE = 0.25  # of a step, from which on another optimizer is proposed
 
 _MEASURED = "data/benchmarks/README.md"
@@ -114,7 +114,7 @@ def advise(
         config: The settings of the run; None if it was not a run of `lexrow train`.
 
     Returns:
-        First the changes whose speedup the profile cannot tell, then those with a speedup of 1.05
+        First the changes whose speedup the profile cannot tell, then those with a speedup of 1.1
         or more, the greatest first, and those with a condition at the end; empty if none is known.
     """
     changes = []
