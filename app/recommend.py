@@ -62,8 +62,7 @@ def main(users: Sequence[str]) -> None:
             disliked = new_users.parse_items(
                 _split(values.disliked), trained.items, "--disliked", path
             )
-        how = trained.model, trained.tables, ranker, chosen, disliked
-        rows_MD = new_users.solve_rows(*how)
+        rows_MD = new_users.solve_rows(trained.model, trained.tables, ranker, chosen, disliked)
         chosen = new_users.join_items(chosen, disliked)
         if not values.include_known and len(chosen.items_N) == len(trained.items.tokens):
             raise UsageError(
@@ -75,16 +74,14 @@ def main(users: Sequence[str]) -> None:
             _print(None, *_named(trained.items.tokens, ids_MK[0], scores_MK[0]))
         return
     known = None if values.include_known else trained.known
-    given = users or _lines(sys.stdin.buffer)
-    asked = (user if user in ids else whole(user) for user in given)
+    asked = (user if user in ids else whole(user) for user in users or _lines(sys.stdin.buffer))
     unknown = 0
     shown: list[str] = []  # some of them
     while group := list(itertools.islice(asked, _USERS)):
         users_N = np.array([ids[user] for user in group if user in ids], np.int32)
         for users_M, ids_MK, scores_MK in ranker.blocks(users_N, known):
             for user, ids_K, scores_K in zip(users_M, ids_MK, scores_MK, strict=True):
-                named = _named(trained.items.tokens, ids_K, scores_K)
-                _print(trained.users.tokens[user], *named)
+                _print(trained.users.tokens[user], *_named(trained.items.tokens, ids_K, scores_K))
         others = [user for user in group if user not in ids]
         unknown += len(others)
         shown += others[: _SHOWN + 1 - len(shown)]  # one more lets a message end in "…"

@@ -178,8 +178,7 @@ def define_vectors(compares: bool = True) -> None:
     if compares:
         cases = ("fold", "exact")
         define("case", "fold", "How words are compared: `fold` ignores case.", choices=cases)
-    bounds = 0, setting.MOST_ROWS
-    define("restrict", 0, "Use only the first N words. 0 uses all.", bounds=bounds)
+    define("restrict", 0, "Use only the first N words. 0 uses all.", bounds=(0, setting.MOST_ROWS))
 
 
 def vectors() -> WordVectors:

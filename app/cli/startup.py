@@ -29,8 +29,7 @@ def store_programs() -> None:
     warning is logged instead.
     """
     try:
-        gpu = program_cache.gpu_kind(os.environ)
-        os.environ.update(program_cache.with_folder(os.environ, gpu))
+        os.environ.update(program_cache.with_folder(os.environ, program_cache.gpu_kind(os.environ)))
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
         logging.warning(
             "XLA stores no programs, so every run compiles its own: %s; set XDG_CACHE_HOME to a "

@@ -218,8 +218,7 @@ def test_reading_leaves_the_folder_as_it_is_and_needs_no_slots(tmp_path, tables)
 
 def slotted(columns, width):
     """A table under the name `input`, and its slot of another width."""
-    slots = {"accumulator": Slot(width, 0.5)}
-    return {"input": DeviceTable(50, columns, tf.zeros, slots=slots)}
+    return {"input": DeviceTable(50, columns, tf.zeros, slots={"accumulator": Slot(width, 0.5)})}
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,8 @@ def test_a_corpus_that_fails_midway_is_not_kept(tmp_path, disk):
 
     signature = tf.TensorSpec([None], tf.int32)
     blocks = tf.data.Dataset.from_generator(fail_once, output_signature=signature)
-    path = tmp_path / "tokens"
     kept = (
-        token_cache.cache_on_disk(blocks, path, progress)
+        token_cache.cache_on_disk(blocks, tmp_path / "tokens", progress)
         if disk
         else token_cache.cache_in_memory(blocks, progress)
     )
@@ -210,8 +209,7 @@ def keep(sources, corpus, limit=1 << 30, entries=1 << 20, phrases=(), team=ALONE
 
 def read_again(sources, corpus, vocabulary, share, phrases=()):
     tokenize = pipeline.make_block_tokenizer(corpus, vocabulary, phrases)
-    progress = Progress.make(sources)
-    blocks = pipeline.map_blocks(sources, corpus, INPUT, progress, tokenize, share)
+    blocks = pipeline.map_blocks(sources, corpus, INPUT, Progress.make(sources), tokenize, share)
     return [*blocks.as_numpy_iterator()]
 
 
@@ -367,8 +365,7 @@ def test_the_programs_have_no_loop_and_serve_all_blocks():
     functions = device_batches._row_functions(KEEP, WINDOW, SETTINGS, 1, shape)
     corpus, block = tf.zeros([3 * size], tf.uint32), tf.zeros([5], tf.int64)
     for function, others in zip(functions, ((), (tf.zeros(shape, tf.uint32),)), strict=True):
-        arguments = corpus, block, *others, size
-        text = function.experimental_get_compiler_ir(*arguments)(stage="hlo")
+        text = function.experimental_get_compiler_ir(corpus, block, *others, size)(stage="hlo")
         assert " while(" not in text and text.count(" sort(") == text.count("is_stable=true")
         layout = re.search(r"entry_computation_layout=\{\((.*?)\)->", text)[1]
         assert "u32[150000]" in layout and "s64[5]" in layout

@@ -215,8 +215,7 @@ def check(printed: str) -> None:
 
 
 def test_a_few_models_leave_nothing(tmp_path):
-    program = ("tests.integration.test_given_back", tmp_path, "2", "5")
-    check(done(tmp_path, *program, "cached").out)
+    check(done(tmp_path, "tests.integration.test_given_back", tmp_path, "2", "5", "cached").out)
 
 
 @pytest.mark.slow

@@ -68,8 +68,7 @@ class Run:
         )
 
     def train(self):
-        flags = by_name(self.config)
-        return loop.train(self.job, self.config.run, self.place, flags=flags)
+        return loop.train(self.job, self.config.run, self.place, flags=by_name(self.config))
 
     def rows(self):
         return [json.loads(line) for line in self.place.metrics.read_text().splitlines()]
@@ -129,8 +128,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, corpus, whole):
     assert again.train()
     assert again.state() == whole.state()
     for name in ("step", "epoch", "loss", "words", "heldout_loss"):
-        expected = [row.get(name) for row in whole.rows()]
-        assert [row.get(name) for row in again.rows()] == expected
+        assert [row.get(name) for row in again.rows()] == [row.get(name) for row in whole.rows()]
 
 
 @pytest.mark.slow
