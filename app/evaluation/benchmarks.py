@@ -52,6 +52,10 @@ class Score(NamedTuple):
     parts: tuple[Score, ...] = ()
     words: str = ""
 
+    def __repr__(self) -> str:
+        counts = f"{self.used:,} used, {self.skipped:,} skipped"
+        return f"<Score {self.name}: {self.measure} {self.value}, {counts}>"
+
 
 def read_pairs(path: str | Path) -> list[tuple[str, str, float]]:
     """Read pairs of words and their judged similarity from columns with tabs, commas or spaces.
