@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from ...optimizers.base import Rule, State, touched, update_rows
 from ...system.xla import under_xla
-from ...tables.base import Ids
+from ...tables.base import Ids, LocatedIds
 from ...tables.device import VariableRows
+from ...tables.joined import JoinedTable, kind
 from ...tables.rounding import round_stochastically, round_under_xla
 from ..backend import in_place, owners_in_call, require_tensorflow, row_constraint
 from ..saving import StateByPart
@@ -29,10 +30,12 @@ from ..tables.table_warnings import (
 )
 from .row_accumulation import (
     Merged,
+    Numbers,
     RowAccumulator,
     Streamed,
     check_accumulated,
     make_row_accumulator,
+    merge_together,
 )
 
 _LARGE = LARGE
@@ -98,6 +101,7 @@ class RowSparse(StateByPart):
             raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
         super().__init__(*args, **kwargs)
         self.rounding = rounding
+        self._numbers = Numbers()
         self.check_arguments()
 
     def check_arguments(self) -> None:
@@ -249,6 +253,8 @@ class RowSparse(StateByPart):
             v.value if isinstance(g, tf.IndexedSlices) and row_constraint(v) else v
             for g, v in zip(grads, variables, strict=True)
         ]
+        if _is_one_program():
+            return merge_together(grads, variables, self._numbers), below
         return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below
 
     def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
@@ -265,9 +271,16 @@ class RowSparse(StateByPart):
     def _backend_update_step(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any], learning_rate: Any
     ) -> None:
-        """Update the variables as Keras does, with plain `tf.IndexedSlices` for tf.distribute."""
-        plain = [g.plain() if isinstance(g, Merged) else g for g in grads]
-        super()._backend_update_step(plain, trainable_variables, learning_rate)
+        """Update the variables as Keras does, with plain `tf.IndexedSlices` for tf.distribute.
+
+        Where XLA compiles the step for one device, tables that are alike are updated together.
+        """
+        pairs = list(zip(grads, trainable_variables, strict=True))
+        if _is_one_program():
+            self._update_together([p for p in pairs if isinstance(p[0], Merged)], learning_rate)
+            pairs = [pair for pair in pairs if not isinstance(pair[0], Merged)]
+        plain = [g.plain() if isinstance(g, Merged) else g for g, _ in pairs]
+        super()._backend_update_step(plain, [v for _, v in pairs], learning_rate)
 
     def _backend_apply_gradients(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any]
@@ -322,30 +335,75 @@ class RowSparse(StateByPart):
         if self._distribution_strategy.num_replicas_in_sync > 1:
             # Rows are unique in each replica, but can repeat between replicas.
             gradient = Merged.of(gradient, variable)
-        decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
-        rule = self.row_rule(index, decay)
-        if constraint := row_constraint(own):
+        self._update_rows([(gradient, variable)], learning_rate)
+
+    def _update_together(self, pairs: Sequence[tuple[Merged, Any]], rate: Any) -> None:
+        """Update the rows of tables, those that are alike at once.
+
+        Args:
+            pairs: Row-sparse gradients with unique rows, and their variables.
+        """
+        alike: dict[Any, list[tuple[Merged, Any]]] = {}
+        for number, (gradient, variable) in enumerate(pairs):
+            index = self._get_variable_index(variable)
+            own = self._trainable_variables[index]
+            is_alone = row_constraint(own) or self._rounding_seed(index) is not None
+            key = kind(self._table(variable)), self._decay(variable), is_alone and number
+            alike.setdefault(key, []).append((gradient, variable))
+        for group in alike.values():
+            self._update_rows(group, rate)
+
+    def _update_rows(self, pairs: Sequence[tuple[Any, Any]], rate: Any) -> None:
+        """Update the rows of tables that are alike, by the rule of the first.
+
+        Args:
+            pairs: Row-sparse gradients with unique rows, and their variables.
+        """
+        variable = pairs[0][1]
+        index = self._get_variable_index(variable)
+        rule = self.row_rule(index, self._decay(variable))
+        if constraint := row_constraint(self._trainable_variables[index]):
             rule = _constrained(rule, constraint)
-        stored = own if isinstance(own, TableVariable) else variable
-        by_id = isinstance(gradient, Streamed)
-        table = _Rows(stored, self.row_slots(index), self._rounding_seed(index), by_id)
-        rate = tf.cast(learning_rate, tf.float32)
-        step = tf.cast(self.iterations, tf.int64) + 1
-        if isinstance(gradient, Streamed):
-            gradient.visit(
+        rate, step = tf.cast(rate, tf.float32), tf.cast(self.iterations, tf.int64) + 1
+        tables = [self._table(variable) for _, variable in pairs]
+        if isinstance(pairs[0][0], Streamed):
+            (table,) = tables
+            table.draws_by_id = True  # else rows of two blocks would have the same draws
+            pairs[0][0].visit(
                 lambda ids_U, rows_UD, by_rows: update_rows(
                     rule, table, ids_U, by_rows, rate, step, rows_UD
                 )
             )
             return
-        by_rows = tf.reshape(gradient.values, (-1, table.columns))
-        update_rows(rule, table, gradient.indices, by_rows, rate, step)
+        columns = tables[0].columns
+        values = [tf.reshape(gradient.values, (-1, columns)) for gradient, _ in pairs]
+        ids = [gradient.indices for gradient, _ in pairs]
+        is_one = len(pairs) == 1
+        update_rows(
+            rule,
+            tables[0] if is_one else JoinedTable(tables),
+            ids[0] if is_one else ids,
+            values[0] if is_one else tf.concat(values, axis=0),
+            rate,
+            step,
+        )
 
     def needs_whole(self) -> str | None:
         """Return the argument for which this optimizer needs the whole gradient of a table."""
         if self._distribution_strategy.num_replicas_in_sync > 1:
             return "tf.distribute"
         return next((name for name in _NEEDS_WHOLE if getattr(self, name, None)), None)
+
+    def _decay(self, variable: Any) -> float:
+        """Return the weight decay of a variable, 0 for none."""
+        return self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
+
+    def _table(self, variable: Any) -> _Rows:
+        """Return a variable with its slots as a table."""
+        index = self._get_variable_index(variable)
+        own = self._trainable_variables[index]
+        stored = own if isinstance(own, TableVariable) else variable
+        return _Rows(stored, self.row_slots(index), self._rounding_seed(index))
 
     def _rounding_seed(self, index: int) -> tf.Tensor | None:
         """Return the seed, (2,) int64, of this update's stochastic rounding, or None for nearest.
@@ -425,6 +483,7 @@ class _Matrix(VariableRows):
     def __init__(self, values: tf.Variable):
         super().__init__(values)
         self.columns = values.shape[1:].num_elements()
+        self.slots: dict[str, Any] = {}
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """Return rows, each flattened to a vector, (U, D) float32."""
@@ -441,19 +500,13 @@ class _Rows:
     Its slots have the names of an update rule, for `optimizers.base.update_rows`. A table stores
     rows that its dtype can represent as they are, so tables of all kinds hold the same rows.
 
-    Args:
-        by_id: Whether the draws of rounding are hashes of the ids, as for rows in several blocks.
+    Attributes:
+        draws_by_id: Whether the draws of the rounding depend on the ids, as they do under XLA.
     """
 
-    def __init__(
-        self,
-        variable: Any,
-        slots: Mapping[str, keras.Variable],
-        seed: tf.Tensor | None,
-        by_id: bool = False,
-    ):
+    def __init__(self, variable: Any, slots: Mapping[str, keras.Variable], seed: tf.Tensor | None):
         self._dtype, self._seed = tf.as_dtype(variable.dtype), seed
-        self._by_id = by_id or under_xla()
+        self.draws_by_id = under_xla()
         self.slots: dict[str, Any]
         if isinstance(variable, TableVariable):
             self._table: Any = variable.table
@@ -466,11 +519,17 @@ class _Rows:
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Round rows (U, D) by the seed, and write them to the table; under XLA by other draws."""
-        if self._seed is not None and self._by_id:
-            rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, ids_U)
+        if self._seed is not None and self.draws_by_id:
+            ids = ids_U.ids_U if isinstance(ids_U, LocatedIds) else ids_U
+            rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, ids)
         elif self._seed is not None:
             rows_UD = round_stochastically(rows_UD, self._dtype, self._seed)
         self._table.assign(ids_U, rows_UD)
+
+
+def _is_one_program() -> bool:
+    """Return whether XLA compiles the step that is traced, for one device."""
+    return under_xla() and not tf.distribute.has_strategy()
 
 
 def _constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
