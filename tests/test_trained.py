@@ -243,6 +243,7 @@ def test_a_pool_of_threads_trains_and_asks_at_once():
     assert found[0] == found[3]  # to the bit, whatever ran beside it
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_trained(tmp_path):
     code = """
 import os, pathlib, signal, tempfile, threading, time

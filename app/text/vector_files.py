@@ -96,6 +96,11 @@ def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVector
         matrix = vectors.matrix.astype(dtype, copy=False)
         check_finite(path, vectors.tokens, matrix)
         return _without_repeated(vectors._replace(matrix=matrix))
+    return _read_rows(path, limit, dtype)
+
+
+def _read_rows(path: str | Path, limit: int, dtype: str) -> WordVectors:
+    """Read a file of word2vec or GloVe; see `read`."""
     words: dict[str, None] = {}
     # This grows with the file, so that a damaged header cannot ask for terabytes.
     numbers = bytearray()

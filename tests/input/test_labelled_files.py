@@ -201,7 +201,9 @@ def test_labels_that_are_lists_or_numbers(tmp_path):
         labelled_files.read(given, *config(**COLUMNS))
 
 
-@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r\r\n", "\r"])
+@pytest.mark.parametrize(
+    "ends", ["\r\n", *(pytest.param(e, marks=pytest.mark.slow) for e in ("\n", "\r\r\n", "\r"))]
+)
 def test_rows_of_columns_longer_than_blocks(tmp_path, ends):
     words = [f"w{number}" for number in range(400)]
     rows = ["review,kind", " ".join(words) + ",a", '"' + "\n".join(words) + '",b', "one two,c", ""]

@@ -92,7 +92,13 @@ def test_a_batch_has_its_shape_and_the_last_is_filled_up():
     assert (found[2][1, 1] == PAD).all() and (found[2][1, 0] != PAD).any()
 
 
-@pytest.mark.parametrize("blocks", [[], [block([])], [block([]), block([])]])
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [block([]), block([])],
+        *(pytest.param(blocks, marks=pytest.mark.slow) for blocks in ([], [block([])])),
+    ],
+)
 def test_nothing_gives_nothing(blocks):
     assert batches(blocks) == []
 
@@ -194,7 +200,13 @@ def test_no_subsampling_keeps_all():
     np.testing.assert_array_equal(token_rows.keep_probability(COUNTS, 0), np.ones(8))
 
 
-@pytest.mark.parametrize(("size", "expected"), [(1, 1), (159, 10), (160, 10), (161, 11), (48, 3)])
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        *((160, 10), (161, 11)),
+        *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((1, 1), (159, 10), (48, 3))),
+    ],
+)
 def test_batches_are_foretold(size, expected):
     assert pipeline.estimate_batches(np.array([size]), np.ones(1), SMALL) == expected
     assert len(batches([block([0] * size)])) == expected

@@ -341,7 +341,11 @@ def test_blocks_of_any_size_and_every_place_to_go_on_from():
         assert_equal(list(make(range(4, 6), first)), expected[min(first, in_first) :])
 
 
-@pytest.mark.parametrize("sizes", [[], [0], [0, 0, 0], [1], [3, 0, 2]], ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [[], [3, 0, 2], *(pytest.param(s, marks=pytest.mark.slow) for s in ([0], [0, 0, 0], [1]))],
+    ids=str,
+)
 def test_a_text_smaller_than_a_batch(sizes):
     blocks = make_blocks(sizes)
     expected = by_pipeline(blocks, range(3))
@@ -349,6 +353,7 @@ def test_a_text_smaller_than_a_batch(sizes):
     assert_equal(list(by_device(blocks)(range(3), 0)), expected)
 
 
+@pytest.mark.slow
 def test_equal_keys_of_rows_keep_their_order():
     """Of 20,000 keys of 23 bits, some are equal."""
     settings = InputConfig(batch_tokens=4096, row_tokens=1, steps_per_call=5)

@@ -214,6 +214,7 @@ def check(printed: str) -> None:
         assert (after["files"], after["threads"]) == (before["files"], before["threads"]), kind
 
 
+@pytest.mark.slow
 def test_a_few_models_leave_nothing(tmp_path):
     check(done(tmp_path, "tests.integration.test_given_back", tmp_path, "2", "5", "cached").out)
 
