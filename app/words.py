@@ -135,7 +135,7 @@ class Words(Result):
         with argument_names():
             from .tasks import trained_vectors
 
-            if is_run and trained_vectors.needs_tensorflow(path):
+            if is_run and trained_vectors.needs_tensorflow(os.fspath(path)):
                 start_tensorflow()
             most = limit + 1 if limit else 0  # one more shows whether words are left out
             if is_run:
