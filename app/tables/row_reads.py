@@ -67,7 +67,8 @@ def unique_by_representative(
     """Return the same as `unique` does under XLA for several tables; the ids are in no order.
 
     Any occurrence of an id represents it: it has the id among the results, and the others have the
-    largest number of the dtype. That takes three operations instead of a sort.
+    largest number of the dtype. That takes three operations instead of a sort. An id that is this
+    number is padding. It has an index after the end, so that XLA drops its gradient.
 
     Args:
         starts: For each of `ids`, the place of its table among the numbers of `indices_V`. Ids of
@@ -85,7 +86,10 @@ def unique_by_representative(
     indices_V.scatter_update(tf.IndexedSlices(tf.cast(index_M, indices_V.dtype), places_M))
     inverses = tf.split(tf.cast(indices_V.sparse_read(places_M), tf.int32), sizes)
     return [
-        (tf.where(inverse_N == tf.range(size), ids_N, ids_N.dtype.max), inverse_N)
+        (
+            tf.where(inverse_N == tf.range(size), ids_N, ids_N.dtype.max),
+            tf.where(ids_N == ids_N.dtype.max, size, inverse_N),
+        )
         for ids_N, inverse_N, size in zip(ids, inverses, sizes, strict=True)
     ]
 

@@ -28,6 +28,7 @@ SUBWORDS = {"min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500}
 TREE = {"loss": "hierarchical_softmax"}
 COMPILED = [
     WORDS,
+    WORDS | SUBWORDS,
     WORDS | {"model": "cbow", "optimizer": "lazy_adam", "clip_row_norm": 0.1},
     RECOMMEND,
     RECOMMEND | {"loss": "bpr"},
@@ -42,11 +43,11 @@ COMPILED_SELDOM = [
     RECOMMEND | {"loss": "sampled_items"},
     RECOMMEND | {"loss": "bpr", "model": "neumf"},
     WORDS | TREE,
-    WORDS | TREE | {"model": "cbow"},
+    WORDS | TREE | SUBWORDS | {"model": "cbow"},
+    WORDS | SUBWORDS | {"loss": "sampled_softmax", "micro_batches": 2},
 ]
 # What XLA lacks for the steps that it cannot compile yet. The list may only become shorter.
 REFUSED = [
-    (WORDS | SUBWORDS, "RaggedGather"),
     (CLASSIFY, "SparseTensorToCSRSparseMatrix"),
     (WORDS | {"loss": "class_softmax"}, "UniqueWithCounts"),
 ]
