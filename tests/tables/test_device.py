@@ -51,8 +51,7 @@ def test_it_starts_as_its_initial_values_which_are_made_once():
 def test_a_compiled_function_never_reads_the_whole_table(table):
     @tf.function
     def touch(ids):
-        rows = table.gather(ids)
-        table.assign(ids, rows)
+        table.assign(ids, table.gather(ids))
 
     operations = {op.type for op in touch.get_concrete_function(tf.range(3)).graph.get_operations()}
     assert {"ResourceGather", "ResourceScatterUpdate"} <= operations
@@ -331,8 +330,7 @@ def test_xla_pads_distinct_ids_with_a_number_that_is_no_row(size):
         [each.numpy() for each in part] for part in compiled_unique(tf.constant(ids))
     ]
     expected = np.unique(ids)
-    padding = np.full(size - len(expected), tf.int64.max)
-    np.testing.assert_array_equal(ids_U, [*expected, *padding])
+    np.testing.assert_array_equal(ids_U, [*expected, *np.full(size - len(expected), tf.int64.max)])
     np.testing.assert_array_equal(ids_U[inverse_N], ids)
     np.testing.assert_array_equal(again_U, ids_U)
     np.testing.assert_array_equal(again_U[again_N], ids_U)
@@ -363,8 +361,7 @@ def test_static_shapes_stay_static_under_xla(size):
 def test_ids_of_every_dtype_under_xla(dtype):
     run = tf.function(unique, autograph=False, jit_compile=True)
     ids_U, inverse_N = run(tf.constant([127, 3, 127], dtype))
-    no_row = max(tf.int32.max, dtype.max)
-    assert ids_U.numpy().tolist() == [3, 127, no_row]
+    assert ids_U.numpy().tolist() == [3, 127, max(tf.int32.max, dtype.max)]
     np.testing.assert_array_equal(inverse_N, [1, 0, 1])
 
 
@@ -527,11 +524,10 @@ def test_ids_that_are_rows_come_back_as_they_are(way, dtype, ids):
 def test_the_smallest_and_the_largest_id_that_are_not_are_named(way, dtype, ids, smallest, largest):
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         way(tf.constant(ids, dtype))
-    text = " ".join(str(raised.value).replace("'", "").replace("[", "").replace("]", "").split())
     assert (
         "words: ids must be from 0 to 99; the smallest id out of range is "
         f"{smallest} and the largest {largest}"
-    ) in text
+    ) in " ".join(str(raised.value).replace("'", "").replace("[", "").replace("]", "").split())
 
 
 def test_a_table_that_int32_cannot_count():

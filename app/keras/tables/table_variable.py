@@ -189,10 +189,8 @@ class TableVariable(HandleVariable):
         if (recorded := _recorded.get()) is not None:
             recorded.append((self, ids_N))
             return tf.zeros(shape)
-        if self._value is None:  # Keras looks for shapes only, before it makes variables
-            return tf.zeros(shape)
-        if export := current_export():
-            return tf.reshape(self._rows_of_export(export)(ids_N), shape)
+        if self._value is None or current_export():
+            return tf.reshape(self.gather(ids_N), shape)
 
         @custom_gradient
         def gather(_: tf.Tensor):
@@ -210,8 +208,19 @@ class TableVariable(HandleVariable):
 
             return rows_ND, gradient
 
-        rows_ND = gather(self._value.empty())
-        return tf.reshape(rows_ND, shape)
+        return tf.reshape(gather(self.watched()), shape)
+
+    def gather(self, ids_N: tf.Tensor) -> tf.Tensor:
+        """Return the rows (N, D) of some ids as `look_up` does, without a gradient."""
+        if self._value is None:  # Keras looks for shapes only, before it makes variables
+            return tf.zeros((tf.size(ids_N), self.table.columns))
+        if export := current_export():
+            return self._rows_of_export(export)(ids_N)
+        return self._readable.gather(ids_N)
+
+    def watched(self) -> tf.Tensor:
+        """Return an empty tensor, whose gradient a gradient tape gives to the variable."""
+        return tf.zeros(self._shape) if self._value is None else self._value.empty()
 
     def make_slot(self, name: str, columns: int, initial: float) -> TableVariable:
         """Make optimizer state for each row, and return it as a Keras variable.
@@ -350,6 +359,11 @@ class TableVariable(HandleVariable):
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
         """Replace the rows by those that tf.train.Checkpoint read."""
         self.assign(restored_tensors[_VALUE])
+
+
+def is_recording() -> bool:
+    """Return whether the code runs in a block of `record_ids`."""
+    return _recorded.get() is not None
 
 
 @contextlib.contextmanager
