@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from ..models.base import Model, Preparable
 from ..tables.base import Table
+from ..tables.joined import JoinedTable, kind
 from ..tables.row_reads import unique, unique_by_representative
 from ..types import Batch
 from .gradients import RowGradients
@@ -80,7 +81,7 @@ class Representatives:
     """
 
     def __init__(self) -> None:
-        self._starts: dict[str, int] = {}  # by table: its first number
+        self._places: dict[str, range] = {}  # by table: the places of its numbers
         self._indices: tf.Variable | None = None
 
     def prepare(self, tables: Mapping[str, Table]) -> None:
@@ -88,7 +89,8 @@ class Representatives:
         if self._indices is None:
             rows = 0
             for name, table in tables.items():
-                self._starts[name], rows = rows, rows + table.rows
+                self._places[name] = range(rows, rows + table.rows)
+                rows += table.rows
             # A GPU has no kernels for variables of int32.
             self._indices = tf.Variable(tf.zeros([rows], tf.uint32), trainable=False)
 
@@ -98,37 +100,8 @@ class Representatives:
         """Return the unique rows."""
         if not ids or any(ids_N.shape[0] is None for _, ids_N in ids):
             return [unique(ids_N) for _, ids_N in ids]
-        starts = [self._starts[name] for name, _ in ids]
-        return unique_by_representative([ids_N for _, ids_N in ids], starts, self._indices)
-
-
-class JoinedTable:
-    """Tables that are alike as one `tables.base.Table` for an update; its ids are those of each.
-
-    Args:
-        tables: Tables of the same columns, with the same slots.
-    """
-
-    def __init__(self, tables: Sequence[Table]):
-        self._tables = tables
-        self.slots = {
-            name: JoinedTable([table.slots[name] for table in tables]) for name in tables[0].slots
-        }
-
-    def locate(self, ids: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Return the ids of each table, located."""
-        return [table.locate(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
-
-    def gather(self, ids: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Return the rows of all tables, one table after the other."""
-        rows = [table.gather(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
-        return tf.concat(rows, axis=0)
-
-    def assign(self, ids: Sequence[tf.Tensor], rows_ND: tf.Tensor) -> None:
-        """Replace the rows of all tables."""
-        parts = tf.split(rows_ND, [ids_U.shape[0] for ids_U in ids])
-        for table, ids_U, rows_UD in zip(self._tables, ids, parts, strict=True):
-            table.assign(ids_U, rows_UD)
+        places = [self._places[name] for name, _ in ids]
+        return unique_by_representative([ids_N for _, ids_N in ids], places, self._indices)
 
 
 def join_alike(
@@ -148,9 +121,8 @@ def join_alike(
     alike: dict[Any, list[str]] = {}
     for name, table in tables.items():
         if name in gradients:
-            slots = tuple((slot, table.slots[slot].columns) for slot in table.slots)
             is_known = name in rows and gradients[name].ids_U.shape[0] is not None
-            alike.setdefault((table.columns, slots) if is_known else name, []).append(name)
+            alike.setdefault(kind(table) if is_known else name, []).append(name)
     updates: list[tuple[Any, Any, tf.Tensor, tf.Tensor | None]] = []
     for names in alike.values():
         ids = [gradients[name].ids_U for name in names]

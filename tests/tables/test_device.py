@@ -402,33 +402,33 @@ def test_low_precision_rows_have_float32_gradients():
 def test_sums_by_representatives_are_those_of_sorted_ids_bit_for_bit():
     rows, sizes, columns = (7, 50), (64, 200), 3
     generator = np.random.default_rng(3)
-    ids = [generator.integers(0, v, n, np.int32) for v, n in zip(rows, sizes, strict=True)]
+    # Some ids are out of range.
+    ids = [generator.integers(-1, v + 1, n, np.int32) for v, n in zip(rows, sizes, strict=True)]
     values = [generator.normal(size=(n, columns)).astype(np.float32) for n in sizes]
     indices = tf.Variable(generator.integers(0, 9, sum(rows)).astype(np.uint32))  # not cleared
+    places = range(rows[0]), range(rows[0], sum(rows))
 
     @tf.function(jit_compile=True)
     def sums(by_representative):
         found = [unique(ids_N) for ids_N in ids]
         if by_representative:
             tables = [tf.constant(ids_N) for ids_N in ids]
-            found = unique_by_representative(tables, (0, rows[0]), indices)
+            found = unique_by_representative(tables, places, indices)
         return [
             (ids_U, sum_rows(tf.constant(values_ND), inverse_N, len(values_ND)))
             for (ids_U, inverse_N), values_ND in zip(found, values, strict=True)
         ]
 
-    for (found_U, found_UD), (ids_U, sums_UD), ids_N in zip(
-        sums(True), sums(False), ids, strict=True
+    for (found_U, found_UD), (ids_U, sums_UD), ids_N, count in zip(
+        sums(True), sums(False), ids, rows, strict=True
     ):
-        is_row = found_U.numpy() < 50
+        expected = np.intersect1d(ids_N, np.arange(count))
+        is_row, is_sorted = found_U.numpy() < count, np.isin(ids_U.numpy(), expected)
         order = np.argsort(found_U.numpy()[is_row])
-        expected = np.unique(ids_N)
         np.testing.assert_array_equal(found_U.numpy()[is_row][order], expected)
-        np.testing.assert_array_equal(ids_U.numpy()[: len(expected)], expected)
-        np.testing.assert_array_equal(
-            found_UD.numpy()[is_row][order], sums_UD.numpy()[: len(expected)]
-        )
-        assert not found_UD.numpy()[~is_row].any()
+        np.testing.assert_array_equal(ids_U.numpy()[is_sorted], expected)
+        np.testing.assert_array_equal(found_UD.numpy()[is_row][order], sums_UD.numpy()[is_sorted])
+        assert np.isin(found_U.numpy()[~is_row], np.iinfo(np.int32).max).all()
 
 
 # Numbers that every type holds.

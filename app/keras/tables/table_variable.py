@@ -21,6 +21,7 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from ...system.gradients import custom_gradient
 from ...system.python_functions import under_vectorized_map
+from ...system.xla import under_xla
 from ...tables.arrays import row_slices
 from ...tables.base import Slot, Table
 from ...tables.cached import CachedRows
@@ -195,7 +196,8 @@ class TableVariable(HandleVariable):
         @custom_gradient
         def gather(_: tf.Tensor):
             """Return the rows (N, D); a gradient by the ignored argument is row-sparse."""
-            if under_vectorized_map():  # which has no form of tf.unique
+            # tf.vectorized_map has no form of tf.unique, and XLA would sort the ids.
+            if under_vectorized_map() or under_xla():
                 rows_ND = self._readable.gather(ids_N)
             else:
                 ids_U, inverse_N = rows_to_read(ids_N)
