@@ -58,7 +58,7 @@ class _Block(NamedTuple):
     place_B: tf.Tensor  # in the list of the tiles of all blocks
     slot_B: tf.Tensor  # equal for the tiles of a segment
     first_B: tf.Tensor  # row
-    ids_BS: tf.Tensor  # of rows, _NO_ROW for padding
+    ids_U: tf.Tensor  # of the B S rows, _NO_ROW for padding
     start_B: tf.Tensor  # of the pairs of its segment
     count_B: tf.Tensor
 
@@ -123,13 +123,14 @@ class PaddedSegments:
             def add(chunk: tf.Tensor | int, *sums: tf.Tensor) -> list[tf.Tensor]:
                 """Add the loss and the gradients of a chunk of pairs."""
                 found = self._chunk(block, shape, rows_BSD, normalizer_P, chunk)
-                index_BM, hidden_BMD, loss_BM, error_BMS = found
+                index_Q, hidden_BMD, loss_BM, error_BMS = found
                 rows = tf.cast(rows_BSD, hidden_BMD.dtype)
                 by_hidden_BMD = tf.cast(tf.matmul(error_BMS, rows), tf.float32)
+                by_hidden_QD = tf.reshape(by_hidden_BMD, [-1, hidden_BMD.shape[2]])
                 by_rows_BSD = tf.matmul(error_BMS, hidden_BMD, transpose_a=True)
                 return [
                     sums[0] + tf.reduce_sum(loss_BM),
-                    tf.tensor_scatter_nd_add(sums[1], index_BM[..., tf.newaxis], by_hidden_BMD),
+                    tf.tensor_scatter_nd_add(sums[1], index_Q[:, tf.newaxis], by_hidden_QD),
                     sums[2] + tf.cast(by_rows_BSD, tf.float32),
                 ]
 
@@ -139,10 +140,11 @@ class PaddedSegments:
                 flat = [-1, rows_BSD.shape[2]]
                 rows_UD, by_rows_UD = tf.reshape(rows_BSD, flat), tf.reshape(by_rows_BSD, flat)
                 with tf.name_scope("update/"):
-                    update(self._table, tf.reshape(block.ids_BS, [-1]), rows_UD, by_rows_UD)
+                    update(self._table, block.ids_U, rows_UD, by_rows_UD)
                 return sums
             index_B1 = tf.where(block.is_tile_B, block.place_B, self._places)[:, tf.newaxis]
-            new = zip(by_row, (block.ids_BS, by_rows_BSD), strict=True)
+            ids_BS = tf.reshape(block.ids_U, rows_BSD.shape[:2])
+            new = zip(by_row, (ids_BS, by_rows_BSD), strict=True)
             return [*sums, *(tf.tensor_scatter_nd_update(old, index_B1, each) for old, each in new)]
 
         first = [tf.constant(0.0), tf.zeros(hidden_ND.shape), *by_row]
@@ -155,14 +157,17 @@ class PaddedSegments:
     def losses(self, gather: Gather) -> tf.Tensor:
         """Return the loss of each hidden vector, (N,) float32; see `losses.stream.losses`."""
 
-        def visit(block: _Block, shape: _Shape, normalizer_P: Any, loss_N: tf.Tensor) -> list:
+        def visit(
+            block: _Block, shape: _Shape, normalizer_P: Any, loss_N: tf.Tensor
+        ) -> Sequence[tf.Tensor]:
             """Add the losses of a block."""
             rows_BSD = self._gather(gather, block)
 
             def add(chunk: tf.Tensor | int, loss_N: tf.Tensor) -> list[tf.Tensor]:
                 """Add the losses of a chunk of pairs."""
-                index_BM, _, loss_BM, _ = self._chunk(block, shape, rows_BSD, normalizer_P, chunk)
-                return [tf.tensor_scatter_nd_add(loss_N, index_BM[..., tf.newaxis], loss_BM)]
+                index_Q, _, loss_BM, _ = self._chunk(block, shape, rows_BSD, normalizer_P, chunk)
+                loss_Q = tf.reshape(loss_BM, [-1])
+                return [tf.tensor_scatter_nd_add(loss_N, index_Q[:, tf.newaxis], loss_Q)]
 
             return self._over_chunks(block, shape, add, [loss_N])
 
@@ -171,7 +176,10 @@ class PaddedSegments:
         return loss_N
 
     def _over_blocks(
-        self, gather: Gather, visit: Callable[..., list], carried: Sequence[tf.Tensor]
+        self,
+        gather: Gather,
+        visit: Callable[..., Sequence[tf.Tensor]],
+        carried: Sequence[tf.Tensor],
     ) -> Sequence[tf.Tensor]:
         """Return `carried` after `visit(block, shape, normalizer_P, *carried)` for every block."""
         before: tf.Tensor | int = 0  # tiles in the blocks of other shapes
@@ -214,7 +222,7 @@ class PaddedSegments:
             most = self._count if number == len(_PAIRS) - 1 else min(pairs, self._count)
             segments = min(len(self._bounds) - 1, self._count // (least + 1))
             places = min(len(self._segment_F), segments * most_tiles)
-            pairs = min(pairs, self._count)
+            pairs = min(pairs, self._count, max(_SCORES // (2 * most_tiles * wide), _PAIRS[0]))
             tiles = min(_ROWS // (self._size * columns), _SCORES // (pairs * wide))
             tiles = min(max(tiles, 2 * most_tiles), places + most_tiles - 1)
             found.append(_Shape(least, most, tiles, pairs, tiles - most_tiles + 1, places))
@@ -241,23 +249,28 @@ class PaddedSegments:
             is_tile_B &= (slot_B >= 0) & (slot_B < shape.step)
         bounds = tf.constant(self._bounds, tf.int32)
         first_B = tf.gather(bounds, segment_B) + number_B * self._size
-        ids_BS = first_B[:, tf.newaxis] + tf.range(self._size)
-        is_row_BS = ids_BS < tf.gather(bounds, segment_B + 1)[:, tf.newaxis]
+        end_B = tf.where(is_tile_B, tf.gather(bounds, segment_B + 1), 0)
+        # In one dimension: XLA would give indices that were (B, S) another layout, and then also
+        # the table, which it would transpose in each block.
+        row_U = tf.range(shape.tiles * self._size)
+        ids_U = tf.gather(first_B, row_U // self._size) + row_U % self._size
+        is_row_U = ids_U < tf.gather(end_B, row_U // self._size)
         return _Block(
             is_tile_B,
             before + place_B,
             tf.where(is_tile_B, slot_B, shape.tiles - 1),
             first_B,
-            tf.where(is_row_BS & is_tile_B[:, tf.newaxis], ids_BS, _NO_ROW),
+            tf.where(is_row_U, ids_U, _NO_ROW),
             tf.gather(self._starts_G, segment_B),
             tf.where(is_tile_B, tf.gather(self._counts_G, segment_B), 0),
         )
 
     def _gather(self, gather: Gather, block: _Block) -> tf.Tensor:
         """Return the rows of a block, (B, S, D); padding has any row."""
-        ids_U = tf.minimum(tf.reshape(block.ids_BS, [-1]), int(self._bounds[-1]) - 1)
+        ids_U = tf.minimum(block.ids_U, int(self._bounds[-1]) - 1)
         with tf.name_scope("gather/"):
-            return tf.reshape(gather(self._table, ids_U), [*block.ids_BS.shape, -1])
+            rows_UD = gather(self._table, ids_U)
+        return tf.reshape(rows_UD, [-1, self._size, rows_UD.shape[1]])
 
     def _over_chunks(
         self,
@@ -287,14 +300,14 @@ class PaddedSegments:
 
             def add(chunk: tf.Tensor | int, sum_P: tf.Tensor) -> list[tf.Tensor]:
                 """Add the scores of a chunk of pairs."""
-                pair_BM, is_pair_BM, _, _, scores_BMS = self._score(block, shape, rows_BSD, chunk)
-                before_BM, tile_BM = tf.gather(sum_P, pair_BM), tf.reduce_logsumexp(scores_BMS, 2)
-                greater_BM = tf.maximum(before_BM, tile_BM)
-                parts = tf.exp(before_BM - greater_BM) + tf.exp(tile_BM - greater_BM)
-                index_BM1 = tf.where(is_pair_BM, pair_BM, self._count)[..., tf.newaxis]
-                return [
-                    tf.tensor_scatter_nd_update(sum_P, index_BM1, greater_BM + tf.math.log(parts))
-                ]
+                pair_Q, is_pair_Q, _, _, scores_BMS = self._score(block, shape, rows_BSD, chunk)
+                tile_Q = tf.reshape(tf.reduce_logsumexp(scores_BMS, axis=2), [-1])
+                before_Q = tf.gather(sum_P, pair_Q)
+                greater_Q = tf.maximum(before_Q, tile_Q)
+                parts_Q = tf.exp(before_Q - greater_Q) + tf.exp(tile_Q - greater_Q)
+                index_Q1 = tf.where(is_pair_Q, pair_Q, self._count)[:, tf.newaxis]
+                sum_Q = greater_Q + tf.math.log(parts_Q)
+                return [tf.tensor_scatter_nd_update(sum_P, index_Q1, sum_Q)]
 
             return self._over_chunks(block, shape, add, [sum_P])
 
@@ -304,22 +317,26 @@ class PaddedSegments:
     def _score(
         self, block: _Block, shape: _Shape, rows_BSD: tf.Tensor, chunk: tf.Tensor | int
     ) -> tuple[tf.Tensor, ...]:
-        """Return indices of pairs, whether they are pairs of the block, vectors, and scores.
+        """Return Q = B M pairs, whether there is each, the indices of vectors, vectors, and scores.
 
-        The pairs of a tile are (M,); with the vectors there are their indices, N for no pair.
+        The indices of pairs and of vectors are (Q,); that of a vector is N or more where there is no pair.
         """
-        number_M = chunk * shape.pairs + tf.range(shape.pairs)
-        is_pair_BM = number_M < block.count_B[:, tf.newaxis]
-        pair_BM = tf.where(is_pair_BM, block.start_B[:, tf.newaxis] + number_M, 0)
+        number_Q = tf.range(shape.tiles * shape.pairs)
+        tile_Q, number_Q = number_Q // shape.pairs, number_Q % shape.pairs + chunk * shape.pairs
+        is_pair_Q = number_Q < tf.gather(block.count_B, tile_Q)
+        pair_Q = tf.where(is_pair_Q, tf.gather(block.start_B, tile_Q) + number_Q, 0)
         owners_P, hidden_ND = self._pairs.owners_P, self._pairs.hidden_ND
-        owner_BM = pair_BM if owners_P is None else tf.gather(owners_P, pair_BM)
-        hidden_BMD = tf.gather(hidden_ND, owner_BM)
+        owner_Q = pair_Q if owners_P is None else tf.gather(owners_P, pair_Q)
+        hidden_BMD = tf.reshape(
+            tf.gather(hidden_ND, owner_Q), [shape.tiles, shape.pairs, hidden_ND.shape[1]]
+        )
         rows = tf.cast(rows_BSD, hidden_ND.dtype)
         scores_BMS = tf.cast(tf.matmul(hidden_BMD, rows, transpose_b=True), tf.float32)
-        is_row_B1S = (block.ids_BS != _NO_ROW)[:, tf.newaxis]
-        index_BM = tf.where(is_pair_BM, owner_BM, hidden_ND.shape[0])
+        is_row_B1S = tf.reshape(block.ids_U != _NO_ROW, [shape.tiles, 1, self._size])
         scores_BMS = tf.where(is_row_B1S, scores_BMS, tf.float32.min)
-        return pair_BM, is_pair_BM, index_BM, hidden_BMD, scores_BMS
+        # With the numbers of the pairs, too, XLA keeps them in one dimension (see `_block`).
+        index_Q = tf.where(is_pair_Q, owner_Q, hidden_ND.shape[0] + number_Q)
+        return pair_Q, is_pair_Q, index_Q, hidden_BMD, scores_BMS
 
     def _chunk(
         self,
@@ -335,7 +352,10 @@ class PaddedSegments:
         gradient has the dtype of the vectors.
         """
         found = self._score(block, shape, rows_BSD, chunk)
-        pair_BM, is_pair_BM, index_BM, hidden_BMD, scores_BMS = found
+        pair_Q, is_pair_Q, index_Q, hidden_BMD, scores_BMS = found
+        pair_BM, is_pair_BM = (
+            tf.reshape(each_Q, [shape.tiles, shape.pairs]) for each_Q in (pair_Q, is_pair_Q)
+        )
         if normalizer_P is not None:
             normalizer_BM = tf.gather(normalizer_P, pair_BM)
         else:
@@ -350,7 +370,7 @@ class PaddedSegments:
         error_BMS = (shares_BMS - tf.cast(is_target_BMS, tf.float32)) * weights_BM[..., tf.newaxis]
         # Padding may have a share that is not finite.
         error_BMS = tf.where(is_pair_BM[..., tf.newaxis], error_BMS, 0.0)
-        return index_BM, hidden_BMD, loss_BM, tf.cast(error_BMS, hidden_BMD.dtype)
+        return index_Q, hidden_BMD, loss_BM, tf.cast(error_BMS, hidden_BMD.dtype)
 
     def _normalizers(self, block: _Block, shape: _Shape, scores_BMS: tf.Tensor) -> tf.Tensor:
         """Return the log-sum-exp of each pair's scores over the tiles of its segment, (B, M)."""
