@@ -319,7 +319,7 @@ class PaddedSegments:
     ) -> tuple[tf.Tensor, ...]:
         """Return Q = B M pairs, whether there is each, the indices of vectors, vectors, and scores.
 
-        The indices of pairs and of vectors are (Q,); that of a vector is N or more where there is no pair.
+        The indices of pairs and of vectors are (Q,); that of a vector is N if there is no pair.
         """
         number_Q = tf.range(shape.tiles * shape.pairs)
         tile_Q, number_Q = number_Q // shape.pairs, number_Q % shape.pairs + chunk * shape.pairs
@@ -334,8 +334,7 @@ class PaddedSegments:
         scores_BMS = tf.cast(tf.matmul(hidden_BMD, rows, transpose_b=True), tf.float32)
         is_row_B1S = tf.reshape(block.ids_U != _NO_ROW, [shape.tiles, 1, self._size])
         scores_BMS = tf.where(is_row_B1S, scores_BMS, tf.float32.min)
-        # With the numbers of the pairs, too, XLA keeps them in one dimension (see `_block`).
-        index_Q = tf.where(is_pair_Q, owner_Q, hidden_ND.shape[0] + number_Q)
+        index_Q = tf.where(is_pair_Q, owner_Q, hidden_ND.shape[0])
         return pair_Q, is_pair_Q, index_Q, hidden_BMD, scores_BMS
 
     def _chunk(
