@@ -190,7 +190,7 @@ def test_shapes_and_dtypes(name):
     assert spec.shape == (None, None) and spec.dtype == "float32"
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 3, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "kind",
     [
