@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla  # no public barrier
 
 from ..models.base import Model, Preparable
 from ..tables.base import Table
@@ -126,6 +127,9 @@ class JoinedTable:
 
     def assign(self, ids: Sequence[tf.Tensor], rows_ND: tf.Tensor) -> None:
         """Replace the rows of all tables."""
+        # XLA would compute the rows of each table apart, and keep a copy of a table for those of the
+        # next one.
+        (rows_ND,) = xla.optimization_barrier(rows_ND)
         parts = tf.split(rows_ND, [ids_U.shape[0] for ids_U in ids])
         for table, ids_U, rows_UD in zip(self._tables, ids, parts, strict=True):
             table.assign(ids_U, rows_UD)

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...models.averages import sum_segments
 from ...system.gradients import custom_gradient
 from ...system.xla import under_xla
 from ...tables.id_checks import require
@@ -219,8 +220,7 @@ def _weighted_sums(
         weights_N: The weight of each id, float32.
     """
     if under_xla():  # which has no product with a sparse matrix
-        rows_ND = tf.gather(rows_UD, inverse_N) * weights_N[:, tf.newaxis]
-        return tf.math.unsorted_segment_sum(rows_ND, segments_N, segments)
+        return sum_segments(rows_UD, inverse_N, weights_N, segments_N, segments)
     positions_N2 = tf.stack([segments_N, tf.cast(inverse_N, tf.int64)], axis=1)
     shape = tf.stack([segments, tf.shape(rows_UD, out_type=tf.int64)[0]])
 
