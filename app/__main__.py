@@ -6,6 +6,8 @@ import difflib
 import runpy
 import sys
 
+from . import __version__
+
 COMMANDS = {
     "train": "Train a model.",
     "evaluate": "Score a trained run, or a file of word vectors.",
@@ -38,6 +40,9 @@ def main() -> int:
     name, *rest = sys.argv[1:] or ["help"]
     if name in ("--help", "-h", "-help", "help"):
         print(_USAGE)
+        return 0
+    if name == "--version":
+        print(f"lexrow {__version__}")
         return 0
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, 1)

@@ -71,8 +71,7 @@ def main(_: Sequence[str]) -> None:
     if values.format == "saved_model":
         startup.start_tensorflow()
     options = {name: values[name].value for name in own}
-    corpus = flag_values.from_names(stored).corpus
-    FORMATS[values.format](vectors, values.output, corpus, **options)
+    FORMATS[values.format](vectors, values.output, flag_values.from_names(stored).corpus, **options)
     rows, columns = len(vectors.tokens), vectors.matrix.shape[1]
     has_text_ops = values.format == "saved_model" and vectors.form
     needs = " (to load it: import tensorflow_text)" if has_text_ops else ""

@@ -90,16 +90,17 @@ def train_recommender(
         if features is not None:
             settings[f"{kind}_features"] = features
     run.settings("recommend", settings)  # refuses a wrong one before anything is read
-    for kind, features in written.items():
-        with run.writing(f"{kind}s.jsonl") as file:
-            _write_features(file, features, f"{kind}_features", kind)
-    if isinstance(pairs, str | os.PathLike):
-        value, _ = run.corpus(pairs, "pairs")
-    else:
-        with run.writing("pairs.csv") as file:
-            settings = {**settings, **_write_pairs(file, pairs, settings)}
-        value = os.fspath(run.path / "pairs.csv")
-    run.train("recommend", value, settings, verbose, "pairs")
+    with run.undoing():
+        for kind, features in written.items():
+            with run.writing(f"{kind}s.jsonl") as file:
+                _write_features(file, features, f"{kind}_features", kind)
+        if isinstance(pairs, str | os.PathLike):
+            value, _ = run.corpus(pairs, "pairs")
+        else:
+            with run.writing("pairs.csv") as file:
+                settings = {**settings, **_write_pairs(file, pairs, settings)}
+            value = os.fspath(run.path / "pairs.csv")
+        run.train("recommend", value, settings, verbose, "pairs")
     return Items.load(run.path, run)
 
 
@@ -520,8 +521,9 @@ def _write_pairs(file: TextIO, pairs: Any, settings: Mapping[str, Any]) -> dict[
             width = len(values)
             rows.writerow(_COLUMNS[:width])
         if not 2 <= width <= 4 or len(values) != width:
-            wanted = f"{width} values, as the first" if place else "a user and an item"
-            raise ValueError(f"pairs[{place}] is {pair!r}, without {wanted}")
+            wanted = f"with {width} values, as the first" if place else "of a user and an item"
+            remedy = "" if names is None else "; name columns by user_column and item_column"
+            raise ValueError(f"pairs[{place}] is {pair!r}; give one {wanted}{remedy}")
         if any(value is None or value != value for value in values):
             raise ValueError(f"pairs[{place}] is {pair!r}; a value is missing (None or NaN)")
         rows.writerow(values)

@@ -57,10 +57,11 @@ def train_language_model(
     """
     run = Run(workdir)
     run.settings("language_model", settings)  # refuses a wrong one before anything is read
-    value, is_tokens = run.corpus(corpus)
-    if is_tokens:
-        settings = {"tokenizer": "whitespace", **settings}
-    run.train("language_model", value, settings, verbose)
+    with run.undoing():
+        value, is_tokens = run.corpus(corpus)
+        if is_tokens:
+            settings = {"tokenizer": "whitespace", **settings}
+        run.train("language_model", value, settings, verbose)
     return Language.load(run.path, run)
 
 

@@ -124,4 +124,4 @@ def _format(labels: list[tuple[str, float]]) -> str:
 
 if __name__ == "__main__":
     define()
-    flags.run(main)
+    flags.run(main, remedy="give the texts on standard input, as in: --workdir=DIR < FILE")

@@ -76,8 +76,7 @@ def _diagnose(flag: str, path: str) -> profile_report.Diagnosis:
     # Of a profile in WORKDIR/tensorboard/NAME/plugins/profile; earlier versions had no NAME.
     above = [path for path in profile.resolve().parents[3:5] if (path / "flags.cfg").exists()]
     stored = workdir.read_settings(above[0] if above else "")
-    config = flag_values.from_names(stored) if stored else None
-    return profile_report.diagnose(profile, config)
+    return profile_report.diagnose(profile, flag_values.from_names(stored) if stored else None)
 
 
 if __name__ == "__main__":

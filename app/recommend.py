@@ -14,7 +14,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from absl import flags as absl_flags
@@ -24,6 +24,10 @@ from .cli import flags, startup
 from .errors import UsageError
 from .settings.setting import MOST_ROWS
 from .system.files import bounded_lines
+
+if TYPE_CHECKING:
+    from .tasks.recommend.ranking_metrics import Ranker
+    from .tasks.recommend.recommend_model import TrainedRecommender
 
 _USERS = 1 << 16  # that are answered at a time, so that a list without an end takes no more memory
 _SHOWN = 5  # of the users that are not known, as in `new_users`
@@ -51,40 +55,20 @@ def main(users: Sequence[str]) -> None:
     from .text.vocabulary import whole
 
     trained = recommend_model.load_recommender(*run)
-    ids = {token: number for number, token in enumerate(trained.users.tokens)}
     ranker = Ranker(trained.model, trained.tables, values.k)
     if new_items is not None:
-        flag = "--items_file" if values.items_file else "--items"
-        path = f"{values.workdir}/items.tsv"
-        chosen = new_users.parse_items(new_items, trained.items, flag, path)
-        disliked = None
-        if values.disliked:
-            disliked = new_users.parse_items(
-                _split(values.disliked), trained.items, "--disliked", path
-            )
-        how = trained.model, trained.tables, ranker, chosen, disliked
-        rows_MD = new_users.solve_rows(*how)
-        chosen = new_users.join_items(chosen, disliked)
-        if not values.include_known and len(chosen.items_N) == len(trained.items.tokens):
-            raise UsageError(
-                f"{flag} names all {len(chosen.items_N):,} items, so no item is left; name fewer, "
-                "or give --include_known"
-            )
-        excluded = None if values.include_known else chosen
-        for _, ids_MK, scores_MK in ranker.blocks(np.zeros(1, np.int32), excluded, rows_MD):
-            _print(None, *_named(trained.items.tokens, ids_MK[0], scores_MK[0]))
+        _answer_new_user(trained, ranker, new_items)
         return
+    ids = {token: number for number, token in enumerate(trained.users.tokens)}
     known = None if values.include_known else trained.known
-    given = users or _lines(sys.stdin.buffer)
-    asked = (user if user in ids else whole(user) for user in given)
+    asked = (user if user in ids else whole(user) for user in users or _lines(sys.stdin.buffer))
     unknown = 0
     shown: list[str] = []  # some of them
     while group := list(itertools.islice(asked, _USERS)):
         users_N = np.array([ids[user] for user in group if user in ids], np.int32)
         for users_M, ids_MK, scores_MK in ranker.blocks(users_N, known):
             for user, ids_K, scores_K in zip(users_M, ids_MK, scores_MK, strict=True):
-                named = _named(trained.items.tokens, ids_K, scores_K)
-                _print(trained.users.tokens[user], *named)
+                _print(trained.users.tokens[user], trained.items.tokens, ids_K, scores_K)
         others = [user for user in group if user not in ids]
         unknown += len(others)
         shown += others[: _SHOWN + 1 - len(shown)]  # one more lets a message end in "…"
@@ -94,6 +78,29 @@ def main(users: Sequence[str]) -> None:
             f"{unknown} user(s) {found}; give users of that file, or the items of a new user by "
             "--items"
         )
+
+
+def _answer_new_user(trained: TrainedRecommender, ranker: Ranker, items: list[str]) -> None:
+    """Print the best items of a user who chose some items, and dislikes those of --disliked."""
+    from .tasks.recommend import new_users
+
+    values = absl_flags.FLAGS
+    flag = "--items_file" if values.items_file else "--items"
+    path, disliked = f"{values.workdir}/items.tsv", None
+    chosen = new_users.parse_items(items, trained.items, flag, path)
+    if values.disliked:
+        names = _split(values.disliked)
+        disliked = new_users.parse_items(names, trained.items, "--disliked", path)
+    rows_MD = new_users.solve_rows(trained.model, trained.tables, ranker, chosen, disliked)
+    chosen = new_users.join_items(chosen, disliked)
+    if not values.include_known and len(chosen.items_N) == len(trained.items.tokens):
+        raise UsageError(
+            f"{flag} names all {len(chosen.items_N):,} items, so no item is left; name fewer, "
+            "or give --include_known"
+        )
+    excluded = None if values.include_known else chosen
+    for _, ids_MK, scores_MK in ranker.blocks(np.zeros(1, np.int32), excluded, rows_MD):
+        _print(None, trained.items.tokens, ids_MK[0], scores_MK[0])
 
 
 def _new_items(users: Sequence[str]) -> list[str] | None:
@@ -126,14 +133,6 @@ def _split(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _named(
-    tokens: Sequence[str], ids_K: np.ndarray, scores_K: np.ndarray
-) -> tuple[list[str], list[float]]:
-    """Return the names of the items that were found, and their scores; an id of -1 is left out."""
-    items = [tokens[number] for number in ids_K if number >= 0]
-    return items, scores_K.tolist()[: len(items)]
-
-
 def _lines(file: BinaryIO, path: str = "standard input", content: str = "users") -> Iterator[str]:
     """Yield the users or items that a file names, a line each; skip blank lines.
 
@@ -148,11 +147,15 @@ def _lines(file: BinaryIO, path: str = "standard input", content: str = "users")
             yield name
 
 
-def _print(user: str | None, items: list[str], scores: list[float]) -> None:
+def _print(
+    user: str | None, tokens: Sequence[str], ids_K: np.ndarray, scores_K: np.ndarray
+) -> None:
     """Print a user and the items with their scores, as text or (--json) as one JSON object.
 
-    The user is None if it is new; text has no line for it.
+    The user is None if it is new; text has no line for it. An id of -1 is no item.
     """
+    items = [tokens[number] for number in ids_K if number >= 0]
+    scores = scores_K.tolist()[: len(items)]
     if absl_flags.FLAGS.json:
         print(json.dumps({"user": user, "items": items, "scores": scores}))
         return

@@ -56,7 +56,9 @@ def train_classifier(
         >>> texts.labels
         ['no', 'yes']
     """
-    return _train(Run(workdir), texts, labels, weights, verbose, settings)
+    run = Run(workdir)
+    with run.undoing():
+        return _train(run, texts, labels, weights, verbose, settings)
 
 
 def _train(
@@ -185,19 +187,19 @@ class Texts(Result):
         settings = {**settings, "tune_seconds": seconds, "tune_bytes": bytes or 0}
         with argument_names(_OF_TUNING):
             run.settings("classify", settings)  # refuses a wrong one before anything is written
-        if heldout is not None and labels is not None:
-            try:
-                heldout_texts, heldout_labels = heldout
-            except ValueError:
-                raise ValueError(
-                    "heldout: give a tuple of a list of texts and of one of labels"
-                ) from None
-            columns = {"text": heldout_texts, "label": heldout_labels}
-            columns |= {} if weights is None else {"weight": [1.0 for _ in heldout_texts]}
-            heldout = _write_labelled(run, columns, "heldout.csv")
-        if heldout is not None:
-            settings["heldout"] = heldout
-        with argument_names(_OF_TUNING):
+        with argument_names(_OF_TUNING), run.undoing():
+            if heldout is not None and labels is not None:
+                try:
+                    heldout_texts, heldout_labels = heldout
+                except ValueError:
+                    raise ValueError(
+                        "heldout: give a tuple of a list of texts and of one of labels"
+                    ) from None
+                columns = {"text": heldout_texts, "label": heldout_labels}
+                columns |= {} if weights is None else {"weight": [1.0 for _ in heldout_texts]}
+                heldout = _write_labelled(run, columns, "heldout.csv")
+            if heldout is not None:
+                settings["heldout"] = heldout
             return _train(run, texts, labels, weights, verbose, settings)
 
     @property
@@ -275,7 +277,8 @@ class Texts(Result):
             labels: The label of each text, or a list of its labels.
             columns: `text_column`, `label_column`, `label_separator` and `weight_column` of files,
                 if they differ from those of the training files. After training on lists, cells
-                have one label and no weight unless these say otherwise.
+                have one label and no weight unless these say otherwise, and lines such as
+                `__label__good a film` need `text_column=""` and `label_column=""`.
 
         Returns:
             `accuracy` (or, if a text has several labels, `precision_at_1`, `recall_at_1` and

@@ -39,4 +39,4 @@ def main(_: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     flags.define_settings()
-    flags.run(main)
+    flags.run(main, remedy="name the files of the text by --corpus=FILE, see --help")

@@ -44,6 +44,7 @@ _OF_COMMANDS = frozenset({"task", "workdir", "corpus", "plan_only", "data_dir"})
 # Settings that people change most, which a signature names first.
 _FIRST = frozenset({"dim", "epochs", "learning_rate", "loss", "min_count", "seed", "window"})
 _PREFIX = "lexrow-"
+_LONGEST_PATH = 1 << 16  # characters, of all paths with the commas between them
 _FLAG = re.compile(r"(`[^`]*`)|--([a-z][a-z0-9_]*)")  # in a message, but not in its commands
 # By task, the class of what a program gets.
 _KINDS = {
@@ -88,6 +89,7 @@ class Run:
 
     def __init__(self, path: str | os.PathLike[str] | None):
         self.path = Path(path or tempfile.mkdtemp(prefix=_PREFIX))
+        self._written: dict[Path, Path | None] = {}  # see `undoing`
         if path is None:
             weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
@@ -135,6 +137,11 @@ class Run:
         Raises:
             ValueError: There is no text, or an item is neither a text nor a list of tokens.
         """
+        if isinstance(texts, str) and ("\n" in texts or len(texts) > _LONGEST_PATH):
+            raise ValueError(
+                f"{argument} is a text of {len(texts):,} characters, and not a path; give a list "
+                "of texts, as in [text]"
+            )
         if isinstance(texts, str):
             return texts, False
         if isinstance(texts, os.PathLike):
@@ -162,8 +169,36 @@ class Run:
         Raises:
             ValueError: Another run is being trained in the workdir, or it cannot be written.
         """
-        with argument_names(), self.workdir.lock(), writing(self.path / name) as file:
+        path = self.path / name
+        with argument_names(), self.workdir.lock(), writing(path) as file:
             yield file
+            if path not in self._written:
+                is_there, earlier = path.exists(), self.path / f"{name}.earlier"
+                self._written[path] = Path(shutil.copy2(path, earlier)) if is_there else None
+
+    @contextlib.contextmanager
+    def undoing(self) -> Iterator[None]:
+        """Undo what `writing` has written in the block if it refuses to train on that.
+
+        The earlier files stay until the block ends. They are not put back if training was stopped
+        or failed (RunError), as it goes on with the new ones.
+        """
+        outer, self._written = self._written, {}
+        try:
+            yield
+        except RunError:
+            raise
+        except Exception:
+            for path, earlier in self._written.items():
+                path.unlink(missing_ok=True)
+                if earlier:
+                    os.replace(earlier, path)
+            raise
+        finally:
+            for earlier in self._written.values():
+                if earlier:
+                    earlier.unlink(missing_ok=True)
+            self._written = outer
 
     def config_with(self, **values: Any) -> Any:
         """Return the settings of the run with other values; raise ValueError for wrong ones."""

@@ -63,10 +63,11 @@ def train_words(
     """
     run = Run(workdir)
     run.settings("words", settings)  # refuses a wrong one before anything is read
-    value, is_tokens = run.corpus(corpus)
-    if is_tokens:
-        settings = {"tokenizer": "whitespace", **settings}
-    run.train("words", value, settings, verbose)
+    with run.undoing():
+        value, is_tokens = run.corpus(corpus)
+        if is_tokens:
+            settings = {"tokenizer": "whitespace", **settings}
+        run.train("words", value, settings, verbose)
     return Words.load(run.path, run)
 
 
@@ -108,6 +109,7 @@ class Words(Result):
             tokenizer: How texts are split for the vectors of a file: `whitespace` (by default) or
                 `unicode`. A workdir has its own.
             limit: Load only so many words, the most frequent (the first of a file); 0 loads all.
+                Of the table of a workdir only these rows are read, so its checksum is not compared.
             dtype: `float16` keeps the vectors in half the memory; they are computed with in
                 float32, some thousand at a time.
 
@@ -134,21 +136,24 @@ class Words(Result):
 
             if (trained_vectors if is_run else vector_files).needs_tensorflow(path):
                 start_tensorflow()
-            if not is_run:
-                vectors = vector_files.read(os.fspath(path), limit, dtype)
-                return cls(vectors, None, tokenizer or "whitespace", limit)
-            found, run = trained_vectors.load(os.fspath(path)), run or Run(path)
-            if run.config.run.task == "recommend":
-                raise UsageError(f"{path}: a recommender, which has no words; name another run")
+            most = limit + 1 if limit else 0  # one more shows whether words are left out
+            if is_run:
+                run = run or Run(path)
+                if run.config.run.task == "recommend":
+                    raise UsageError(f"{path}: a recommender, which has no words; name another run")
+                found = trained_vectors.load(os.fspath(path), most)
+            else:
+                found = vector_files.read(os.fspath(path), most, dtype)
+            limit = limit if limit < len(found.tokens) else 0
             part = slice(limit or None)
             counts = None if found.counts is None else found.counts[part]
             # A copy, so that the memory of the others is free.
             with np.errstate(over="ignore"):
                 matrix = found.matrix[part].astype(dtype, copy=bool(limit))
             found = found._replace(tokens=found.tokens[part], matrix=matrix, counts=counts)
-            if dtype == "float16":
+            if is_run and dtype == "float16":
                 vector_files.check_finite(os.fspath(path), found.tokens, matrix)
-            return cls(found, run, limit=limit)
+            return cls(found, run if is_run else None, tokenizer or "whitespace", limit)
 
     def __len__(self) -> int:
         """Return the number of words."""
@@ -185,7 +190,7 @@ class Words(Result):
         """Raise ValueError for weights of counts that are not those of all words."""
         if sif and self.counts is None:
             raise ValueError(f"sif={sif:g} needs counts of words, which a file of vectors lacks")
-        if sif and 0 < self._limit <= len(self):
+        if sif and self._limit:
             raise ValueError(
                 f"sif={sif:g} needs the counts of all words, and limit={self._limit} left some "
                 "out; load them without limit"
@@ -446,10 +451,10 @@ class Words(Result):
                 f"training in {self.workdir} was stopped; first go on to its end with "
                 f"train_words(corpus, workdir={self.workdir!r}, epochs=…)"
             )
-        value, _ = self._run.corpus(corpus)
-        done = self._run.epochs + epochs
-        self._run.train("words", value, {"epochs": done, "grow_vocab": True, **settings}, verbose)
-        run = self._run
+        run, done = self._run, self._run.epochs + epochs
+        with run.undoing():
+            value, _ = run.corpus(corpus)
+            run.train("words", value, {"epochs": done, "grow_vocab": True, **settings}, verbose)
         again = Words.load(run.path, run, **self._part())
         vars(self).clear()
         vars(self).update(vars(again))

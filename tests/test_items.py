@@ -228,8 +228,8 @@ def test_matrices_of_numbers_and_of_booleans_give_the_same(tmp_path):
     [
         ([], "pairs has no pair"),
         (3, "pairs is int"),
-        ([(1,)], r"pairs\[0\] is \(1,\), without a user and an item"),
-        ([(1, 2), (3, 4, 5)], r"pairs\[1\] is \(3, 4, 5\), without 2 values"),
+        ([(1,)], r"pairs\[0\] is \(1,\); give one of a user and an item$"),
+        ([(1, 2), (3, 4, 5)], r"pairs\[1\] is \(3, 4, 5\); give one with 2 values"),
         ([(1, 2, float("nan"))], "a value is missing"),
         ([(1, None)], "a value is missing"),
         ([("", 1)], "^pairs, line 2: the name of a user is empty"),
@@ -269,3 +269,16 @@ def test_exports(trained, tmp_path):
         trained.export(tmp_path / "model", "fasttext")
     with pytest.raises(ValueError, match="pairs.csv belongs to the run"):
         trained.export(Path(trained.workdir) / "pairs.csv", "safetensors")
+
+
+def test_other_pairs_are_refused_and_those_of_the_run_are_kept(tmp_path):
+    pairs = [(user, item) for user in range(20) for item in range(user % 2, 10, 2)]
+    kinds = {item: ["even" if item % 2 == 0 else "odd"] for item in range(10)}
+    lexrow.train_recommender(pairs, item_features=kinds, workdir=tmp_path, **FAST)
+    names = "pairs.csv", "items.jsonl"
+    before = [(tmp_path / name).read_bytes() for name in names]
+    for given in (pairs[:50], [(1,)]):
+        with pytest.raises(ValueError, match="is not what workdir=.* was made|give one of a user"):
+            lexrow.train_recommender(given, item_features={1: ["x"]}, workdir=tmp_path, **FAST)
+        assert [(tmp_path / name).read_bytes() for name in names] == before
+    assert not [*tmp_path.glob("*.earlier")]

@@ -60,8 +60,7 @@ def names_imported(tree: ast.Module, package: str) -> set[str]:
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            relative = "." * node.level + (node.module or "")
-            module = importlib.util.resolve_name(relative, package)
+            module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             names.update(f"{module}.{alias.name}" for alias in node.names)
     return names
 
@@ -150,8 +149,7 @@ def test_only_the_top_layers_know_flags(modules):
 
 
 def test_importing_a_module_only_defines(modules):
-    acting = {name: lines for name, tree in modules.items() if (lines := acts_at_import(tree))}
-    assert acting == {}
+    assert {name: lines for name, tree in modules.items() if (lines := acts_at_import(tree))} == {}
 
 
 def test_imports_are_relative(modules):

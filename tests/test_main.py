@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from app import __version__
 from app.__main__ import COMMANDS
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -32,6 +33,7 @@ def test_it_lists_every_command_with_the_first_line_of_its_help():
         assert f"  {name} " in printed and text in printed
     assert len(printed.splitlines()) <= 20
     assert lexrow()[:3] == (0, printed, [])
+    assert lexrow("--version")[:3] == (0, f"lexrow {__version__}\n", [])
 
 
 def test_the_help_of_training_names_every_example_of_settings():

@@ -34,8 +34,7 @@ def test_a_byte_order_mark_is_skipped():
 
 def test_a_line_that_is_too_long_is_cut_and_counted(monkeypatch):
     monkeypatch.setattr(predict, "_BLOCK_BYTES", 3)
-    text = b"12345678\n123456789\n\n" + b"x" * 50
-    found = [*predict._lines(io.BytesIO(text), longest=8)]
+    found = [*predict._lines(io.BytesIO(b"12345678\n123456789\n\n" + b"x" * 50), longest=8)]
     assert [line for lines, _ in found for line in lines] == [
         b"12345678",
         b"12345678",

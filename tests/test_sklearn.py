@@ -31,8 +31,7 @@ ESTIMATORS = [TextClassifier(), TextVectorizer()]
 def make_texts(count=60):
     draw = np.random.default_rng(0)
     labels = draw.choice(sorted(KINDS), size=count)
-    texts = [f"a {draw.choice(KINDS[label].split())} film, __label__x" for label in labels]
-    return texts, labels
+    return [f"a {draw.choice(KINDS[label].split())} film, __label__x" for label in labels], labels
 
 
 @pytest.fixture(scope="module")
@@ -204,8 +203,7 @@ def test_several_labels_of_a_text(kind):
     names = MultiLabelBinarizer().fit([["a", "b", "c", "none"]])
     y = names.transform([sorted(set(text) & set("abc")) for text in texts])
     model = TextClassifier(epochs=40, **SMALL).fit(texts, kind(y))
-    found = model.predict(texts)
-    assert (found == y).mean() > 0.99 and model.score(texts, y) > 0.97
+    assert (model.predict(texts) == y).mean() > 0.99 and model.score(texts, y) > 0.97
     assert not y[:, 3].any() and not (y.any(axis=1)).all()  # an unused label, a text without any
     assert model.predict_proba(["a"]).shape == (1, 4)
     assert model.classes_.tolist() == [0, 1, 2, 3]
@@ -225,8 +223,7 @@ def test_vectors_that_cannot_be_used(tmp_path):
     ("write", "name"), [(word2vec.write, "vectors"), (fasttext_bin.write, "vectors.bin")]
 )
 def test_means_of_the_vectors_of_a_file(tmp_path, write, name):
-    words = WordVectors(["one", "two"], np.array([[1, 2], [3, 6]], np.float32))
-    write(words, str(tmp_path / name))
+    write(WordVectors(["one", "two"], np.array([[1, 2], [3, 6]], np.float32)), str(tmp_path / name))
     model = TextVectorizer(str(tmp_path / name))
     found = model.fit_transform(["one two", "two unknown two", "", "three"])
     np.testing.assert_array_equal(found, [[2, 4], [3, 6], [0, 0], [0, 0]])
@@ -235,8 +232,7 @@ def test_means_of_the_vectors_of_a_file(tmp_path, write, name):
     with pytest.raises(NotFittedError):
         clone(model).transform(["one"])
     assert model.get_feature_names_out().tolist() == ["textvectorizer0", "textvectorizer1"]
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.transform(["one"]), [[1, 2]])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).transform(["one"]), [[1, 2]])
     with pytest.raises(ValueError, match="none: No such file"):
         TextVectorizer(str(tmp_path / "none")).fit(["one"])
 

@@ -79,6 +79,9 @@ def test_files_are_scored_after_training_on_lists_with_weights(tmp_path):
     (tmp_path / "two.csv").write_text("text,label\ngood,yes|no\nbad,no\n")
     scores = texts.evaluate(tmp_path / "two.csv", label_separator="|")
     assert scores["precision_at_1"] == 1 and scores["recall_at_1"] == pytest.approx(2 / 3)
+    (tmp_path / "lines.txt").write_text("__label__yes good\n__label__no bad\n")
+    lines = {"text_column": "", "label_column": ""}
+    assert texts.evaluate(tmp_path / "lines.txt", **lines)["accuracy"] == 1
     with pytest.raises(ValueError, match="^'foo' is no setting"):
         texts.evaluate(tmp_path / "one.csv", foo="x")
     with pytest.raises(ValueError, match=f"^the run in workdir={path} has weights; give weights"):
@@ -192,6 +195,8 @@ def test_tuning(tmp_path):
         ({"labels": ["x", "x"]}, "every text to train on has the label 'x'"),
         ({"heldout": ["a text"]}, "heldout: give a tuple of a list of texts and of one of labels"),
         ({"heldout": (["a"], ["x", "y"])}, "texts has only 1 items"),
+        ({"labels": ["x"], "heldout": (["a"], ["x"])}, "labels has only 1 items"),
+        ({"labels": ["x", "x"], "heldout": (["a"], ["x"])}, "every text to train on has the label"),
         ({"tune": "rate"}, "tune=rate: not one of learning_rate"),
         ({"dimm": 3, "heldout": (["a"], ["x"])}, "^'dimm' is no setting; did you mean dim"),
         ({"seconds": 1e9}, "^seconds=1000000000.0: give at most"),
@@ -202,7 +207,7 @@ def test_bad_tuning(values, message, tmp_path):
     given = {"texts": ["a", "b"], "labels": ["x", "y"], "heldout_share": 0.5, **values}
     with pytest.raises(ValueError, match=message):
         Texts.tune(**given, workdir=tmp_path / "run")
-    assert not (tmp_path / "run/heldout.csv").exists()
+    assert not [*tmp_path.rglob("*.csv*")]
 
 
 def test_an_interrupted_search(tmp_path, monkeypatch):

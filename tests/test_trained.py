@@ -53,6 +53,7 @@ def test_paths_are_values_of_the_flag(tmp_path):
     [
         ([], "corpus has no text"),
         (7, "corpus is int"),
+        ("a text\nof lines", "corpus is a text of 15 characters, and not a path; give a list of"),
         (["a", ["b"]], r"corpus\[1\] is list, and not a text"),
         ([["a"], "b"], r"corpus\[1\] is str, and not a list of tokens"),
         ([["a"], ["b", 1]], r"corpus\[1\] is list, and not a list of tokens"),
@@ -135,6 +136,19 @@ def test_a_run_that_is_refused_keeps_its_text(tmp_path):
     with Workdir(tmp_path).lock(), pytest.raises(ValueError, match="another job is running there"):
         lexrow.train_words([["c", "d"]] * 30, **quick | {"epochs": 2})
     assert (tmp_path / "texts.txt").read_bytes() == before
+
+
+def test_files_that_are_refused_are_put_back(tmp_path):
+    run, path = Run(tmp_path), tmp_path / "texts.txt"
+    run.corpus(["first"])
+    for error, kept in ((ValueError, "first\n"), (RunError, "second\n")):
+        with pytest.raises(error), run.undoing():
+            run.corpus(["second"])
+            with run.undoing(), run.writing("other.txt"):
+                pass
+            raise error
+        assert path.read_text() == kept
+    assert sorted(os.listdir(tmp_path)) == ["lock", "other.txt", "texts.txt"]
 
 
 def test_messages_name_arguments():
@@ -229,6 +243,7 @@ def test_a_pool_of_threads_trains_and_asks_at_once():
     assert found[0] == found[3]  # to the bit, whatever ran beside it
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_trained(tmp_path):
     code = """
 import os, pathlib, signal, tempfile, threading, time

@@ -255,6 +255,19 @@ def test_a_part_of_a_workdir_is_loaded(trained):
     np.testing.assert_array_equal(part.counts, trained.counts[:2])
 
 
+def test_a_limit_that_leaves_nothing_out_is_none(royal, trained, tmp_path):
+    royal.export(tmp_path / "v.bin", "word2vec_binary")
+    royal.export(tmp_path / "v.parquet", "parquet")
+    for path in (trained.workdir, tmp_path / "v.bin", tmp_path / "v.parquet"):
+        count = len(lexrow.load(path))
+        limits = [lexrow.load(path, limit=limit)._limit for limit in (count - 1, count, count + 9)]
+        assert limits == [count - 1, 0, 0]
+        assert len(lexrow.load(path, limit=count)) == count
+    whole = lexrow.load(trained.workdir, limit=len(trained))
+    assert whole.encode("a", sif=0.1).any()
+    whole.export(tmp_path / "whole.bin", "fasttext")
+
+
 def test_a_part_stays_one_and_gives_nothing_of_the_whole(royal, trained, tmp_path):
     royal.export(tmp_path / "v.parquet", "parquet")
     for path in (trained.workdir, tmp_path / "v.parquet"):

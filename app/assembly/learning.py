@@ -193,9 +193,8 @@ def _in_batch_softmax(
 ) -> UserItemLoss:
     """Return the in-batch softmax, with the log-probabilities of items on the device."""
     with tf.device(spec.device):  # a variable, as it may be too large for a constant of the graph
-        expected_V = log_expected(spec.counts_V, spec.pairs)
         return InBatchSoftmax(
-            tf.Variable(expected_V, trainable=False),
+            tf.Variable(log_expected(spec.counts_V, spec.pairs), trainable=False),
             _temperature(settings, ratings),
             devices.compute_dtype(settings, spec.device),
             spec.has_disliked,

@@ -344,8 +344,7 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
         return train_step(model, tables, optimizer, [batch], rate, number)[0]
 
-    graph = one.get_concrete_function(data).graph
-    return peak_bytes(graph, sorted(unique, reverse=True) or [0])
+    return peak_bytes(one.get_concrete_function(data).graph, sorted(unique, reverse=True) or [0])
 
 
 def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:
@@ -447,8 +446,7 @@ def rows_for_words(
         raise UsageError(f"--table_gb={settings.table_gb}: a word takes {taken} bytes; give more")
     items, free = [word_map(rows, vocabulary.min_count)], free_memory(settings, [])
     if too_much(items, free):
-        remedy = f"give less than --table_gb={settings.table_gb}"
-        raise memory.refusal(items, free, [remedy])
+        raise memory.refusal(items, free, [f"give less than --table_gb={settings.table_gb}"])
     return rows
 
 

@@ -75,8 +75,7 @@ def place_tables(
         how = config.table, places, config.run.seed
         tables = storage.make_tables(model.tables(), *how, slots, maker)
     staging = make_staging(plan.cache_sizes, model, tables, config, places[0])
-    micro_batches = config.input.micro_batches or 1
-    return PlacedTables(tables, places[0], micro_batches, staging, plan.items)
+    return PlacedTables(tables, places[0], config.input.micro_batches or 1, staging, plan.items)
 
 
 def make_staging(

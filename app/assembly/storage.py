@@ -97,8 +97,7 @@ def _on_host(name: str, rows: int, settings: TableConfig, device: str, options: 
 
 def _sharded(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
     """Return a table in shards over all local devices, not only the given ones."""
-    places = sharded.local_devices()
-    return sharded.make(rows, devices=places, rule=settings.shard_rule, **options)
+    return sharded.make(rows, devices=sharded.local_devices(), rule=settings.shard_rule, **options)
 
 
 def in_file(path: str, workdir: Workdir) -> Maker:
@@ -116,8 +115,7 @@ def in_file(path: str, workdir: Workdir) -> Maker:
     for folder in checkpoint.list_checkpoints(workdir.checkpoints):
         resume = True  # a damaged checkpoint keeps the file as well
         with contextlib.suppress(RunError):
-            layouts = stored.read_layouts(folder).values()
-            resume = "file" in {layout["kind"] for layout in layouts}
+            resume = "file" in {layout["kind"] for layout in stored.read_layouts(folder).values()}
             break
     if not workdir.owner.exists() and not resume:
         read_own_header(Path(path), "", resume)  # refused before the workdir gets an id of a run

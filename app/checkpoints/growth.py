@@ -57,11 +57,7 @@ class Growth(NamedTuple):
 
 
 def check_growth(
-    growth: Growth,
-    specs: Mapping[str, TableSpec],
-    settings: RunConfig,
-    loss: str,
-    workdir: Workdir,
+    growth: Growth, specs: Mapping[str, TableSpec], settings: RunConfig, loss: str, workdir: Workdir
 ) -> None:
     """Check that the tables of a run can grow from those of the workdir.
 

@@ -64,12 +64,13 @@ def is_same_layout(first: Layout, second: Layout) -> bool:
     return {**first, "path": None} == {**second, "path": None}
 
 
-def read_rows(folder: Path, name: str, slot: str = "") -> np.ndarray:
+def read_rows(folder: Path, name: str, slot: str = "", most: int = 0) -> np.ndarray:
     """Read all rows of a table in a checkpoint, or of one of its slots.
 
     Args:
         name: The name of the table, which has rows by id.
         slot: The name of the slot; by default the rows of the table itself.
+        most: Read only so many rows, the first ones; then no checksum is compared. 0 reads all.
 
     Returns:
         Rows (V, D), float32, possibly read-only; in a temporary file where memory is short.
@@ -83,14 +84,19 @@ def read_rows(folder: Path, name: str, slot: str = "") -> np.ndarray:
         from ..tables.disk import file  # it imports TensorFlow
 
         section = f"{name}.{slot}" if slot else name
-        return file.read_rows(Path(layout["path"]), folder / name, section)
+        return file.read_rows(Path(layout["path"]), folder / name, section)[: most or None]
     variables, keys = _open_variables(folder, name, slot, layout)
     rows = sum(variables.shapes[key][0] for key in keys)
-    rows_VD = arrays.make_buffer((rows, variables.shapes[keys[0]][1]), folder.parent)
     plan = ShardingPlan(rows, len(keys), layout.get("rule", "block"))
+    wanted = min(rows, most or rows)
+    rows_VD = arrays.make_buffer((wanted, variables.shapes[keys[0]][1]), folder.parent)
     for shard, key in enumerate(keys):
         for first, part_ND in variables.parts(key):
-            rows_VD[plan.ids(shard, first + np.arange(len(part_ND)))] = part_ND
+            ids_N = plan.ids(shard, first + np.arange(len(part_ND)))
+            count = np.searchsorted(ids_N, wanted)
+            rows_VD[ids_N[:count]] = part_ND[:count]
+            if count < len(ids_N):
+                break
     return rows_VD
 
 
@@ -152,11 +158,14 @@ def absence(folder: Path, name: str, slot: str) -> str:
     )
 
 
-def read_ids(folder: Path, name: str, slot: str = "") -> tuple[np.ndarray, np.ndarray]:
+def read_ids(
+    folder: Path, name: str, slot: str = "", most: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Read the rows of a table in a checkpoint, and the ids that have these rows.
 
     Args:
         slot: The name of a slot, whose rows are read instead; not for a dynamic table.
+        most: See `read_rows`; a dynamic table gives all rows.
 
     Returns:
         Ids (N,), rising, and rows (N, D), float32. A dynamic table gives the ids that it has stored
@@ -167,7 +176,7 @@ def read_ids(folder: Path, name: str, slot: str = "") -> tuple[np.ndarray, np.nd
         RunError: The checkpoint cannot be read, or it is of a dynamic table whose keys are not ids.
     """
     if not is_by_key(folder, name):
-        rows_VD = read_rows(folder, name, slot)
+        rows_VD = read_rows(folder, name, slot, most)
         return np.arange(len(rows_VD)), rows_VD
     from ..tables.dynamic import keys, row_store  # they import TensorFlow
 

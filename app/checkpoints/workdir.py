@@ -116,8 +116,7 @@ class Workdir:
         """
         if path.exists():
             return True
-        steps = list_folder(self.checkpoints, "step-")
-        if any((step / "state.json").exists() for step in steps):
+        if any((step / "state.json").exists() for step in list_folder(self.checkpoints, "step-")):
             raise checked_files.missing(path)
         return False
 
@@ -279,8 +278,7 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         if wrong:
             where = f"{path}/flags.cfg: --{name}={texts[name]}: {wrong}"
             raise UsageError(f"{where}; mend it, or choose a new --workdir")
-    older = {name: value for name, value in BEFORE.items() if name in fields and stored}
-    return older | stored
+    return {name: value for name, value in BEFORE.items() if name in fields and stored} | stored
 
 
 def write_flags(path: Path, settings: dict[str, Any]) -> None:
@@ -295,8 +293,7 @@ def write_flags(path: Path, settings: dict[str, Any]) -> None:
         RunError: The file cannot be written.
     """
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        repeat = "lexrow train --flagfile=THIS"
-        file.write(f"# All {len(settings)} flags of this run: {repeat}\n")
+        file.write(f"# All {len(settings)} flags of this run: lexrow train --flagfile=THIS\n")
         for name, value in settings.items():
             file.write(f"{flagfiles.line(name, as_text(value))}\n")
 

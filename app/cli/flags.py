@@ -178,8 +178,7 @@ def define_vectors(compares: bool = True) -> None:
     if compares:
         cases = ("fold", "exact")
         define("case", "fold", "How words are compared: `fold` ignores case.", choices=cases)
-    bounds = 0, setting.MOST_ROWS
-    define("restrict", 0, "Use only the first N words. 0 uses all.", bounds=bounds)
+    define("restrict", 0, "Use only the first N words. 0 uses all.", bounds=(0, setting.MOST_ROWS))
 
 
 def vectors() -> WordVectors:
@@ -199,7 +198,11 @@ def vectors() -> WordVectors:
     return vector_files.read(path) if given.vectors else trained_vectors.load(path)
 
 
-def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
+def run(
+    main: Callable[[Sequence[str]], None],
+    arguments: bool = False,
+    remedy: str = "write it as --NAME=VALUE, see --help",
+) -> None:
     """Set up the log, parse the flags of `sys.argv`, and call the main function of a command.
 
     With --help, print the help instead. A failure ends the process with a one-line message: with
@@ -209,6 +212,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
     Args:
         main: The function; it is called with the arguments that are not flags.
         arguments: Whether the command takes arguments that are not flags.
+        remedy: What to do instead, where it takes none.
     """
     set_up_logging()
     try:
@@ -218,7 +222,6 @@ def run(main: Callable[[Sequence[str]], None], arguments: bool = False) -> None:
                 return
             others = parse(sys.argv, arguments)
             if others and not arguments:
-                remedy = "write it as --NAME=VALUE, see --help"
                 raise UsageError(f"{others[0]!r} is not a flag; {remedy}")
             main(others)
     except BrokenPipeError:  # the reader has closed the pipe, as `| head` does

@@ -29,8 +29,7 @@ def store_programs() -> None:
     warning is logged instead.
     """
     try:
-        gpu = program_cache.gpu_kind(os.environ)
-        os.environ.update(program_cache.with_folder(os.environ, gpu))
+        os.environ.update(program_cache.with_folder(os.environ, program_cache.gpu_kind(os.environ)))
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
         logging.warning(
             "XLA stores no programs, so every run compiles its own: %s; set XDG_CACHE_HOME to a "
@@ -101,6 +100,8 @@ def _refuse_import(name: str) -> Iterator[None]:
 
 def check_task(path: str | os.PathLike[str], stored: dict[str, Any], task: str) -> None:
     """Raise UsageError if a workdir has no run of a task; see `start_run`."""
+    if not os.fspath(path):
+        raise UsageError(f"--workdir= is empty; name the folder of a run of --task={task}")
     if stored.get("task") != task:
         other = f", but one of --task={stored['task']}" if "task" in stored else ""
         raise UsageError(

@@ -122,8 +122,7 @@ class Workers(Replicas):
             return job.data.batches(epochs, first)
         held = self.micro_batches(job)
         own = job.data.batches(epochs, first, held)
-        empty = tf.concat([job.data.empty] * len(held), axis=1)
-        return self._agreement.batches(own, epochs, empty)
+        return self._agreement.batches(own, epochs, tf.concat([job.data.empty] * len(held), axis=1))
 
     def micro_batches(self, job: Job) -> range:
         """See `Replicas`; an equal share for each process, or all if the job has no empty batch."""
@@ -189,8 +188,7 @@ class Workers(Replicas):
         """
         digest = self._digest
         if not self._is_shared:  # every process has the whole batch
-            parts = (t.numpy().tobytes() for t in tf.nest.flatten(data))
-            digest ^= zlib.crc32(b"".join(parts))
+            digest ^= zlib.crc32(b"".join(t.numpy().tobytes() for t in tf.nest.flatten(data)))
         starts_R2 = self._gather(tf.stack([first, tf.constant(digest, tf.int64)]))
         steps, digests = set(starts_R2[:, 0].tolist()), set(starts_R2[:, 1].tolist())
         if len(steps) > 1:

@@ -55,10 +55,7 @@ class Replicas(Runner):
     """
 
     def __init__(
-        self,
-        strategy: tf.distribute.Strategy,
-        sync_steps: int = 1,
-        sync_dtype: str = "float32",
+        self, strategy: tf.distribute.Strategy, sync_steps: int = 1, sync_dtype: str = "float32"
     ):
         self.replicas = strategy.num_replicas_in_sync
         self.strategy = strategy
@@ -102,8 +99,7 @@ class Replicas(Runner):
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """See `Runner`; for all replicas of this process."""
-        inputs = data, first, rate, self.flags_F()
-        return audit(self._function, self._tables, inputs)
+        return audit(self._function, self._tables, (data, first, rate, self.flags_F()))
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`; the result is computed later."""
@@ -115,8 +111,7 @@ class Replicas(Runner):
         result = Made._make([local(part)[0] for part in results])
         self._exchanged.append(result.numbers)
         if self._synchronizer is not None:
-            done = int(first) + self._steps_per_call
-            self._synchronizer.count(self._steps_per_call, done)
+            self._synchronizer.count(self._steps_per_call, int(first) + self._steps_per_call)
         return result
 
     def close(self) -> None:
@@ -209,13 +204,11 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
             elif not sizes:  # the lookups of a call are known before its first step
                 sizes = exchange.largest([_lookup_size(tables, one) for one in lookups], next(keys))
             size = sizes[index]
-            key = key_of_size(next(keys), size)
-            vectors = exchange.gather(pack(gradients, flags_F, size), key)
+            vectors = exchange.gather(pack(gradients, flags_F, size), key_of_size(next(keys), size))
             merged, sums_F = unpack(vectors, exchange.replicas, gradients, size)
             apply_gradients(tables, job.optimizer, merged, rate, first + index + 1)
             made.append(Made(merged.loss, merged.examples, sums_F, tf.cast(size, tf.float32)))
-        numbers = tf.add_n([step.numbers for step in made]) / len(made)
-        return made[0]._replace(numbers=numbers)
+        return made[0]._replace(numbers=tf.add_n([step.numbers for step in made]) / len(made))
 
     @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:

@@ -52,6 +52,10 @@ class Score(NamedTuple):
     parts: tuple[Score, ...] = ()
     words: str = ""
 
+    def __repr__(self) -> str:
+        counts = f"{self.used:,} used, {self.skipped:,} skipped"
+        return f"<Score {self.name}: {self.measure} {self.value}, {counts}>"
+
 
 def read_pairs(path: str | Path) -> list[tuple[str, str, float]]:
     """Read pairs of words and their judged similarity from columns with tabs, commas or spaces.
@@ -169,8 +173,7 @@ def spearman(x: np.ndarray, y: np.ndarray) -> float | None:
 def _ranks(values: np.ndarray) -> np.ndarray:
     """Return the rank of each value from 1, float64; equal values share the mean rank."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(sizes)
-    return (last - (sizes - 1) / 2)[group.reshape(-1)]
+    return (np.cumsum(sizes) - (sizes - 1) / 2)[group.reshape(-1)]
 
 
 def score_analogies(lexicon: Lexicon, path: str | Path, name: str) -> Score:
@@ -236,5 +239,4 @@ def _outcomes(lexicon: Lexicon, rows: list[list[tuple[int, ...]]]) -> list[bool 
 
 def _count_unknown(is_known: Mapping[str, bool]) -> str:
     """Return how many words of a file are unknown, for `Score.words`."""
-    unknown = sum(not known for known in is_known.values())
-    return f"{unknown:,} of {len(is_known):,} words unknown"
+    return f"{sum(not known for known in is_known.values()):,} of {len(is_known):,} words unknown"

@@ -224,5 +224,4 @@ def _sample(vectors: WordVectors) -> list[str]:
     """
     words = [word for word in vectors.tokens[100:5000] if word.isalpha() and len(word) >= 5]
     words = words or [word for word in vectors.tokens if word.isalpha()] or vectors.tokens
-    stride = max(1, len(words) // _WORDS)
-    return words[::stride][:_WORDS]
+    return words[:: max(1, len(words) // _WORDS)][:_WORDS]

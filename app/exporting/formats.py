@@ -6,14 +6,7 @@ from collections.abc import Callable
 
 from ..settings import CorpusConfig
 from ..types import WordVectors
-from . import (
-    fasttext_bin,
-    parquet_file,
-    projector,
-    safetensors_file,
-    static_embedding,
-    word2vec,
-)
+from . import fasttext_bin, parquet_file, projector, safetensors_file, static_embedding, word2vec
 
 
 def _saved_model(vectors: WordVectors, path: str, corpus: CorpusConfig) -> None:

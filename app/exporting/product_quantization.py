@@ -51,11 +51,10 @@ def quantize(
     products = _train(sample_ND, length)
     norm_products = _train(norms_V[np.sort(chosen_N), np.newaxis], 1)
     codes = [_encode(products, _normalize(block)[0]) for block in read_blocks()]
-    norm_codes_V = _encode(norm_products, norms_V[:, np.newaxis])[:, 0]
     return QuantizedMatrix(
         np.concatenate(codes),
         _make_quantizer(products, sample_ND.shape[1], length),
-        norm_codes_V,
+        _encode(norm_products, norms_V[:, np.newaxis])[:, 0],
         _make_quantizer(norm_products, 1, 1),
     )
 

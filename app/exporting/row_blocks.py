@@ -21,8 +21,7 @@ def read_blocks(vectors: WordVectors, rows_N: np.ndarray | None = None) -> Itera
     count = len(vectors.tokens) if rows_N is None else len(rows_N)
     for low in range(0, count, _BLOCK_ROWS):
         part = slice(low, low + _BLOCK_ROWS)
-        rows = vectors.matrix[part if rows_N is None else rows_N[part]]
-        yield np.ascontiguousarray(rows, "<f4")
+        yield np.ascontiguousarray(vectors.matrix[part if rows_N is None else rows_N[part]], "<f4")
 
 
 def unique_rows(vectors: WordVectors) -> np.ndarray:

@@ -70,11 +70,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     end = 0
     for name, tensor in tensors.items():
         start, end = end, end + math.prod(tensor.shape) * _SIZES[tensor.dtype]
-        header[name] = {
-            "dtype": tensor.dtype,
-            "shape": tensor.shape,
-            "data_offsets": [start, end],
-        }
+        header[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     with open(path, "wb") as file:

@@ -117,8 +117,7 @@ def _weights(vectors: WordVectors, sif: float) -> np.ndarray:
             f"--sif={sif:g} needs counts of words, which a file of vectors does not have; give "
             "--workdir, or --sif=0"
         )
-    shares_V = vectors.counts / max(1, vectors.counts.sum())
-    return (sif / (sif + shares_V)).astype(np.float32)
+    return (sif / (sif + vectors.counts / max(1, vectors.counts.sum()))).astype(np.float32)
 
 
 def _parts(vectors: WordVectors, rows_N: np.ndarray, weights_V: np.ndarray) -> Iterator[np.ndarray]:
@@ -157,9 +156,8 @@ def make_tokenizer(tokens: Sequence[str], config: CorpusConfig) -> Tokenizer:
     if config.tokenizer == "whitespace":
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         return tokenizer
-    letters = set().union(*tokens)
     tokenizer.normalizer = normalizers.Sequence(
-        _normalizers(unicode_rules.normal_form(config), letters)
+        _normalizers(unicode_rules.normal_form(config), set().union(*tokens))
     )
     pattern = Regex(unicode_rules.TOKENS[config.drop_punctuation])
     splits = [pre_tokenizers.Split(pattern, "removed", invert=True)]

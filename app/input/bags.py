@@ -130,8 +130,7 @@ def make_packing(
     micro = max(1, settings.micro_batches)
     sizes_E = features.sizes(examples.lengths_E, settings.micro_tokens)
     limits = (steps for most, steps in _MIN_STEPS_OF.items() if settings.batch_tokens <= most)
-    fewest = next(limits, _MIN_STEPS)
-    smallest = int(sizes_E.sum()) // (fewest * micro)
+    smallest = int(sizes_E.sum()) // (next(limits, _MIN_STEPS) * micro)
     size = min(settings.micro_tokens, max(smallest, int(sizes_E.max())))
     if settings.batch_tokens > _SMALL:
         size = max(_fill_calls(sizes_E, size, settings.steps_per_call * micro), int(sizes_E.max()))
@@ -139,8 +138,7 @@ def make_packing(
     takes_all = all_labels or examples.shares_N is not None
     labels = int(examples.label_counts_E.max()) if takes_all else 1
     steps = settings.steps_per_call * micro
-    is_weighted = examples.weights_E is not None or examples.shares_N is not None
-    has_shares = all_labels and is_weighted
+    has_shares = all_labels and (examples.weights_E is not None or examples.shares_N is not None)
     # Two partitions of rows keep two cores busy; a small step would have too many short operations.
     partitions = 2 if size > _SMALL and features.rows > 1 else 1
     return Packing(steps, size, min(len(examples), bags), labels, micro, has_shares, partitions)

@@ -250,11 +250,10 @@ class TokenCounts:
         """Return the counts for `merge`; without tokens if some were dropped, as of no use."""
         self.prune()
         tally = {} if self.threshold else self.tally()
-        numbers = self.total, self.blocks, self.too_long, self.threshold
         return {
             "tokens": join_tokens(tally),
             "counts": np.fromiter(tally.values(), np.int64, len(tally)),
-            "numbers": np.array(numbers, np.int64),
+            "numbers": np.array((self.total, self.blocks, self.too_long, self.threshold), np.int64),
             "replaced": self.replaced,
         }
 
@@ -441,8 +440,7 @@ def select_phrases(counts: PairCounts, settings: VocabularyConfig) -> PhraseTabl
     pairs, counts_P, token_counts_P2 = counts.pairs(settings.phrase_min_count)
     product_P = token_counts_P2[:, 0].astype(np.float64) * token_counts_P2[:, 1]
     if settings.phrase_score == "npmi":
-        share_P = counts_P / counts.total
-        scores_P = np.log(counts_P / product_P * counts.total) / -np.log(share_P)
+        scores_P = np.log(counts_P / product_P * counts.total) / -np.log(counts_P / counts.total)
     else:
         scores_P = (counts_P - settings.phrase_min_count) / product_P * counts.total
     kept = [

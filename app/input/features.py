@@ -161,8 +161,7 @@ def encode(examples: Examples, features: Features, most: int) -> EncodedTexts:
     ids_F, shares_F = np.empty(sizes_E.sum(), np.int32), np.empty(sizes_E.sum(), np.float32)
     counts_E, end = np.zeros(len(sizes_E), np.int64), 0  # of unique features
     for first, stop in itertools.pairwise(bounds):
-        lengths = lengths_E[first:stop]
-        owners, index_M = intervals(examples.starts_E[first:stop], lengths)
+        owners, index_M = intervals(examples.starts_E[first:stop], lengths_E[first:stop])
         ids = examples.tokens_M[index_M]
         if features.ngrams > 1:
             hashes_M = None if hashes_W is None else hashes_W[ids]

@@ -24,12 +24,7 @@ from ..text import columns, reading
 from ..text.fasttext.model_file import LINE_END
 from ..text.reading import Progress
 from ..text.tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
-from .blocks import (
-    interleave_sources,
-    map_in_order,
-    raise_read_errors,
-    share_dataset,
-)
+from .blocks import interleave_sources, map_in_order, raise_read_errors, share_dataset
 from .labelled import Examples, list_starts
 
 _ROWS = 4096  # rows of a file that are tokenized at a time
@@ -54,10 +49,7 @@ class Files(NamedTuple):
 
 
 def read(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    labelled: LabelledConfig,
-    settings: InputConfig,
+    sources: tuple[str, ...], corpus: CorpusConfig, labelled: LabelledConfig, settings: InputConfig
 ) -> Examples:
     """Return the labelled texts of some files; words and labels in order of appearance.
 
@@ -126,8 +118,7 @@ def _number_block(
 
 def _assign_ids(names: list, index: dict[Any, int]) -> np.ndarray:
     """Return the id of each name, (U,) int32; a new name gets the next id."""
-    ids = (index.setdefault(name, len(index)) for name in names)
-    return np.fromiter(ids, np.int32, len(names))
+    return np.fromiter((index.setdefault(name, len(index)) for name in names), np.int32, len(names))
 
 
 def _join(
@@ -284,8 +275,7 @@ def _column_blocks(files: Files, progress: Progress) -> tf.data.Dataset:
 
     def read_groups(index: int) -> Iterator[tuple[list, ...]]:
         """Yield the groups of the source of this number."""
-        rows = read_columns(files, progress, index)
-        for group in group_rows(rows, files.settings.block_bytes):
+        for group in group_rows(read_columns(files, progress, index), files.settings.block_bytes):
             texts, *lists = zip(*group, strict=True)
             flat: list[list] = []
             for column in lists:
@@ -293,8 +283,7 @@ def _column_blocks(files: Files, progress: Progress) -> tf.data.Dataset:
                 flat.append([number for number, items in enumerate(column) for _ in items])
             yield list(texts), *flat
 
-    signature = _STRINGS, _STRINGS, _NUMBERS, _STRINGS, _NUMBERS
-    how = signature, progress, files.settings.readers
+    how = (_STRINGS, _STRINGS, _NUMBERS, _STRINGS, _NUMBERS), progress, files.settings.readers
     return interleave_sources(len(files.sources), read_groups, *how)
 
 

@@ -258,6 +258,5 @@ def make_parsed_rows(window: int, settings: InputConfig, seed: int) -> Callable[
         return sample_rows(ids_M, documents_M, chances_M, *how)
 
     number = tf.TensorSpec([], tf.int64)
-    dtypes = tf.int32, tf.float32, tf.int32, tf.int64
-    specs = [tf.TensorSpec([None], dtype) for dtype in dtypes]
+    specs = [tf.TensorSpec([None], dtype) for dtype in (tf.int32, tf.float32, tf.int32, tf.int64)]
     return tf.function(block_rows, autograph=False).get_concrete_function(number, number, *specs)

@@ -53,8 +53,7 @@ class _Field(NamedTuple):
         """Return where a header names this column: by a usual name, else by one of the others."""
         simple = [_simple(name) for name in names]
         both = self.usual, self.others
-        found = (i for known in both for i, name in enumerate(simple) if name in known)
-        return next(found, None)
+        return next((i for known in both for i, name in enumerate(simple) if name in known), None)
 
 
 _USERS = "uid|customer|client|buyer|visitor|member|account|reviewer|reader|listener|session"
@@ -73,13 +72,7 @@ _LINES = 100  # lines that are examined
 # From this share of lines with as many fields as a pair has, other lines are taken for mistakes.
 _MOST = 0.8
 _BLOCK_BYTES = 16 << 20
-_SEPARATORS = {
-    "::": "`::`",
-    "\t": "tabs",
-    ",": "commas",
-    ";": "semicolons",
-    "": "white space",
-}
+_SEPARATORS = {"::": "`::`", "\t": "tabs", ",": "commas", ";": "semicolons", "": "white space"}
 _NAMED = {"parquet": "Parquet columns", "json": "JSON lines"}
 _PAIR = (2, 3, 4)  # fields of a line without a header: a pair, with a rating, and with a time
 
@@ -410,8 +403,7 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
         return Layout(kind, columns=_find_columns(path, names, named, by_name=True))
     number, first = _first_line(path)
     separator = _separator(first)
-    first_rows = itertools.islice(columns.split_rows(path, read_lines(path), separator), _LINES)
-    rows = [*first_rows]
+    rows = [*itertools.islice(columns.split_rows(path, read_lines(path), separator), _LINES)]
     fields = [row for _, row in rows]
     if not fields:
         raise UsageError(f"{path} has only separators; give a file of users and items")

@@ -75,8 +75,7 @@ def make_epoch_rows(
         trained = size - tf.cast(tf.cast(size, tf.float64) * share, tf.int32)
         if not heldout:
             return _rows(ids_M[:trained], end, settings)
-        before = tf.concat([[end], ids_M], axis=0)[trained]
-        return _rows(ids_M[trained:], before, settings)
+        return _rows(ids_M[trained:], tf.concat([[end], ids_M], axis=0)[trained], settings)
 
     return lambda epoch: map_in_order(blocks, block_rows, settings, "rows")
 
@@ -118,13 +117,11 @@ def _rows(ids_M: tf.Tensor, before: int | tf.Tensor, settings: InputConfig) -> t
     streams = settings.micro_tokens // length
     size = tf.size(ids_M)
     count = -(-size // (streams * length))  # rows of a stream
-    padding = count * streams * length - size
-    ids = tf.concat([[before], ids_M, tf.fill([padding], PAD)], axis=0)
+    ids = tf.concat([[before], ids_M, tf.fill([count * streams * length - size], PAD)], axis=0)
     starts_RB = tf.range(count)[:, tf.newaxis] * length
     starts_RB += tf.range(streams) * count * length
     rows_RBL = tf.gather(ids, starts_RB[:, :, tf.newaxis] + tf.range(length + 1))
     begin_RB1 = tf.range(count)[:, tf.newaxis, tf.newaxis] == 0
     first_RB1 = rows_RBL[:, :, :1]
     first_RB1 = tf.where(begin_RB1 & (first_RB1 != PAD), ~first_RB1, first_RB1)
-    marked_RBL = tf.concat([first_RB1, rows_RBL[:, :, 1:]], axis=2)
-    return tf.reshape(marked_RBL, (-1, length + 1))
+    return tf.reshape(tf.concat([first_RB1, rows_RBL[:, :, 1:]], axis=2), (-1, length + 1))

@@ -47,9 +47,8 @@ def decode(tokens_BL: tf.Tensor) -> Decoded:
     with tf.device(HOST):
         first = tokens_BL < 0
         real = tokens_BL != PAD
-        ids = tf.where(first, ~tokens_BL, tokens_BL)
         return Decoded(
-            ids=tf.where(real, ids, 0),
+            ids=tf.where(real, tf.where(first, ~tokens_BL, tokens_BL), 0),
             real=real,
             document=tf.cumsum(tf.cast(first, tf.int32), axis=1),
         )
@@ -128,8 +127,7 @@ def sample_rows(
     )
     kept_M = draws_M < chances_M
     first = differs_from_previous(tf.boolean_mask(documents_M, kept_M))
-    tokens_N = encode(tf.boolean_mask(ids_M, kept_M), first)
-    rows_RL = _rows(tokens_N, settings.row_tokens, window)
+    rows_RL = _rows(encode(tf.boolean_mask(ids_M, kept_M), first), settings.row_tokens, window)
     if settings.shuffle:
         shuffling = block_seed(seed, SHUFFLE, epoch, number)
         keys_R = tf.random.stateless_uniform(tf.shape(rows_RL)[:1], shuffling)
@@ -160,7 +158,6 @@ def _rows(tokens_N: tf.Tensor, centres: int, window: int) -> tf.Tensor:
     """
     size = tf.shape(tokens_N)[0]
     count = -(-size // centres)
-    padding = [window, window + count * centres - size]
-    padded = tf.pad(tokens_N, [padding], constant_values=PAD)
+    padded = tf.pad(tokens_N, [[window, window + count * centres - size]], constant_values=PAD)
     starts = tf.range(count) * centres
     return tf.gather(padded, starts[:, tf.newaxis] + tf.range(centres + 2 * window))

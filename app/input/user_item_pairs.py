@@ -262,8 +262,7 @@ def _merge_repeated(pairs: Ratings, add_ratings: bool) -> tuple[Ratings, int]:
     repeated = len(codes_N) - len(merged.users_N)
     if add_ratings and repeated:
         first_N = np.flatnonzero(np.append(True, is_last_N[:-1]))
-        sums_N = np.add.reduceat(pairs.ratings_N[order_N], first_N)
-        merged = merged._replace(ratings_N=sums_N)
+        merged = merged._replace(ratings_N=np.add.reduceat(pairs.ratings_N[order_N], first_N))
     return merged.select(np.argsort(order_N[is_last_N])), repeated
 
 
@@ -375,8 +374,7 @@ def make_batches(
                 positions = number * steps * size + tf.range(steps * size, dtype=tf.int64)
                 chosen = tf.gather(order_N, tf.minimum(positions, count - 1))
                 batch = UserItemPairs(*(tf.gather(tensor, chosen) for tensor in tensors))
-                weights = tf.where(positions < count, batch.weights, 0.0)
-                batch = batch._replace(weights=weights)
+                batch = batch._replace(weights=tf.where(positions < count, batch.weights, 0.0))
                 return epoch, UserItemPairs(*(tf.reshape(part, (steps, size)) for part in batch))
 
             skipped = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
@@ -402,8 +400,7 @@ def _shuffle_groups(users_N: np.ndarray, size: int, random: np.random.Generator)
     count = len(users_N)
     draws_N = random.integers(1 << 32, size=count, dtype=np.uint64)
     by_user_N = np.argsort((users_N.astype(np.uint64) << np.uint64(32)) | draws_N, kind="stable")
-    is_first_N = np.diff(users_N[by_user_N], prepend=-1) != 0
-    user_starts = np.flatnonzero(is_first_N)
+    user_starts = np.flatnonzero(np.diff(users_N[by_user_N], prepend=-1) != 0)
     places_N = np.arange(count) - np.repeat(user_starts, np.diff(user_starts, append=count))
     starts_G = np.flatnonzero(places_N % size == 0)
     sizes_G = np.diff(starts_G, append=count)

@@ -11,7 +11,7 @@ from ..tables.memory import Item, lines, totals
 from .layers.dynamic_embedding import DynamicEmbedding
 from .layers.softmax_base import OutputLayer
 from .step_parts import parts_of
-from .tables.table_memory import memory_of, slot_bytes, table_items
+from .tables.table_memory import memory_of, place_of, slot_bytes, table_items
 
 
 class MemoryPlan(tuple[Item, ...]):
@@ -85,5 +85,5 @@ def _memory(layer: keras.layers.Layer, optimizer: Any, hidden_size: int | None) 
         item
         for name, shape in layer.table_shapes(hidden_size).items()
         for slots in [state(shape[1], dtype, f"{path}/{name}")]
-        for item in table_items(f"{layer.name}: {name}", shape, dtype, slots)
+        for item in table_items(f"{layer.name}: {name}", shape, dtype, slots, place_of(layer))
     ]

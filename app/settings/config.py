@@ -544,8 +544,7 @@ class Config:
 
     def without_effect(self) -> set[str]:
         """Return the flags that change nothing beside the others, but for those of `NEEDS`."""
-        is_unicode = self.corpus.tokenizer == "unicode"
-        return set() if is_unicode else {"fold_case", "drop_punctuation"}
+        return set() if self.corpus.tokenizer == "unicode" else {"fold_case", "drop_punctuation"}
 
     @classmethod
     def learning_rate(cls, values: Mapping[str, Any]) -> float:

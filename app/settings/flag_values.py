@@ -30,11 +30,7 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ("phrases", (1, 2, 3, 4), "phrase_score phrase_threshold phrase_min_count"),
     ("model", ("skipgram",), "contexts"),
     ("model", ("mlp", "neumf"), "layers"),
-    (
-        "loss",
-        ("negative_sampling",),
-        "negatives shared_negatives group_tokens negative_power",
-    ),
+    ("loss", ("negative_sampling",), "negatives shared_negatives group_tokens negative_power"),
     ("loss", ("sampled_softmax", "nce", "sampled_items"), "samples"),
     ("loss", ("sampled_softmax", "nce"), "sampler"),
     ("loss", ("class_softmax",), "class_levels class_rule classes class_devices"),

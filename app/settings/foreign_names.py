@@ -59,12 +59,7 @@ _MEANINGS = {
 _SERVERS = "parameter servers are gone; leave it out, as --strategy=multi_worker needs none"
 _SERVICE = "the tf.data service is gone; leave it out, as each process reads its text itself"
 # Flags of earlier versions, which flagfiles of then have, and what to do without them.
-GONE = {
-    "exchange": _SERVERS,
-    "ps": _SERVERS,
-    "data_service": _SERVICE,
-    "data_workers": _SERVICE,
-}
+GONE = {"exchange": _SERVERS, "ps": _SERVERS, "data_service": _SERVICE, "data_workers": _SERVICE}
 
 
 def meant(name: str, known: Collection[str]) -> str:

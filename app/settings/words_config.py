@@ -126,5 +126,4 @@ class LanguageModelConfig(Config):
     @classmethod
     def learning_rate(cls, values: Mapping[str, Any]) -> float:
         """Return the default of --learning_rate: 0.004 for lazy Adam, else as for other tasks."""
-        is_adam = values["optimizer"] == "lazy_adam"
-        return 0.004 if is_adam else super().learning_rate(values)
+        return 0.004 if values["optimizer"] == "lazy_adam" else super().learning_rate(values)

@@ -111,8 +111,7 @@ def read_lines(path: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
 
 def bounded_lines(file: BinaryIO, name: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of an open file, without a byte-order mark."""
-    lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
         if len(line) > LONGEST_LINE:
             raise UsageError(
                 f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; give a file of "

@@ -42,8 +42,7 @@ def free(count: int) -> list[int]:
         count: The number of ports; an AssertionError is raised if fewer are free.
     """
     shuffled = random.SystemRandom().sample(_FREE, len(_FREE))
-    free_ports = (port for port in shuffled if not taken(port))
-    chosen = list(itertools.islice(free_ports, count))
+    chosen = list(itertools.islice((port for port in shuffled if not taken(port)), count))
     assert len(chosen) == count
     return chosen
 

@@ -75,8 +75,7 @@ class Process:
         """
         if self.code is None:
             return
-        brief = time.monotonic() - self._started < _BRIEF_SECONDS
-        self._brief = self._brief + 1 if brief else 1
+        self._brief = self._brief + 1 if time.monotonic() - self._started < _BRIEF_SECONDS else 1
         if self._brief == _BRIEF_ENDS:
             raise RunError(f"{self.name} keeps ending: {self.reason()}")
         logging.warning("%s ended (%s); starting it again", self.name, self.reason())

@@ -218,8 +218,7 @@ def _draw_bits(count: int, seed: tf.Tensor) -> tf.Tensor:
     These are operations of arithmetic only, so `tf.vectorized_map` draws for many seeds at once.
     """
     seed = tf.cast(seed, tf.uint64)
-    halves = [half for number in tf.unstack(seed) for half in _halves(number)]
-    mixed = _philox(_SCRAMBLE, halves)
+    mixed = _philox(_SCRAMBLE, [half for number in tf.unstack(seed) for half in _halves(number)])
     block_B = tf.range(-(-count // 4), dtype=tf.int32)
     blocks_B = tf.cast(block_B, tf.uint32), tf.zeros_like(block_B, tf.uint32)
     bits_4B = _philox(mixed[:2], (*blocks_B, *mixed[2:]))
@@ -237,12 +236,7 @@ def _philox(key: Sequence[tf.Tensor | int], counter: Sequence[tf.Tensor]) -> Seq
             _halves(word + tf.constant(round_number * step, tf.uint64))[0]
             for word, step in zip((first, second), _KEY_STEPS, strict=True)
         ]
-        words = [
-            high_1 ^ words[1] ^ keys[0],
-            low_1,
-            high_0 ^ words[3] ^ keys[1],
-            low_0,
-        ]
+        words = [high_1 ^ words[1] ^ keys[0], low_1, high_0 ^ words[3] ^ keys[1], low_0]
     return words
 
 

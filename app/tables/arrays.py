@@ -177,8 +177,7 @@ def _load_array(json_path: Path, name: str, entry: Mapping[str, Any]) -> np.ndar
 
     Raises DamagedError if a file is damaged or does not agree with the entry.
     """
-    path = json_path.parent / name
-    data = b"".join(read(path, entry["mark"]))
+    data = b"".join(read(json_path.parent / name, entry["mark"]))
     try:
         part = np.frombuffer(data, entry["dtype"]).reshape(entry["shape"])
     except ValueError as error:

@@ -96,9 +96,8 @@ class CacheMap:
         """
         first = len(self.pinned_N)
         positions_N = self._positions_V[ids_N]
-        missed_N = ids_N[positions_N == NONE]
         # With counts, NumPy (from 2.3) sorts; without them it hashes, which takes 20 times as long.
-        loaded_ids_M = np.unique(missed_N, return_counts=True)[0].astype(np.int64)
+        loaded_ids_M = np.unique(ids_N[positions_N == NONE], return_counts=True)[0].astype(np.int64)
         is_idle_C = np.ones(self.unpinned, bool)
         is_idle_C[positions_N[positions_N != NONE] - first] = False
         idle_I = np.flatnonzero(is_idle_C)
@@ -220,8 +219,7 @@ class CachedRows(tf.Module):
             return self.cache.gather(positions_U)
         if under_xla():  # which has no dynamic shapes
             cached_UD = self.cache.gather(tf.maximum(positions_U, 0))
-            is_cached_U1 = positions_U[:, tf.newaxis] >= 0
-            return tf.where(is_cached_U1, cached_UD, self.backing.gather(ids_U))
+            return tf.where(positions_U[:, tf.newaxis] >= 0, cached_UD, self.backing.gather(ids_U))
 
         def gather_both() -> tf.Tensor:
             """Return the rows of all ids, each from the cache or from the backing table."""
@@ -343,8 +341,7 @@ class CachedTable(CachedRows):
         """
         with tf.device(HOST):
             ids_M = tf.constant(plan.loaded_ids_M)
-            parts = self._with_slots().items()
-            rows = {name: table.backing.gather(ids_M) for name, table in parts}
+            rows = {name: table.backing.gather(ids_M) for name, table in self._with_slots().items()}
         with tf.device(self.device):
             return LoadedRows(
                 {name: tf.identity(rows_MD) for name, rows_MD in rows.items()},

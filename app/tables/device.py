@@ -138,9 +138,7 @@ class VariableRows:
         """
         for copy in self._copies():
             tf.raw_ops.ResourceScatterUpdate(
-                resource=copy.handle,
-                indices=ids_U,
-                updates=tf.cast(rows_UD, self.values.dtype),
+                resource=copy.handle, indices=ids_U, updates=tf.cast(rows_UD, self.values.dtype)
             )
 
     def _copies(self) -> Sequence[tf.Variable]:
@@ -181,9 +179,7 @@ class DeviceTable(RoundedTable, VariableRows):
         **options: Any,
     ):
         values = tf.Variable(
-            lambda: initial_values(initial, (rows, columns), dtype),
-            trainable=False,
-            name="values",
+            lambda: initial_values(initial, (rows, columns), dtype), trainable=False, name="values"
         )
         RoundedTable.__init__(self, rows, columns, dtype, **options)
         VariableRows.__init__(self, values)

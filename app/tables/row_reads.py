@@ -44,11 +44,9 @@ def _unique_by_sorting(ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     XLA compiles `tf.unique` to a loop over the ids. An iteration took 17 microseconds on a GPU
     (NVIDIA H100). This function has no loop.
     """
-    if ids_N.dtype.size < tf.int32.size:
-        ids_N = tf.cast(ids_N, tf.int32)  # whose largest number is not the id of a row
-    count, shape, no_row = tf.size(ids_N), ids_N.shape, tf.constant(ids_N.dtype.max, ids_N.dtype)
-    ids_N = tf.ensure_shape(xla.remove_dynamic_dimension_size(ids_N, 0), shape)
-    ids_N = tf.where(tf.range(tf.size(ids_N)) < count, ids_N, no_row)
+    count = tf.size(ids_N)
+    ids_N = _of_static_size(ids_N)
+    no_row = tf.constant(ids_N.dtype.max, ids_N.dtype)
     order_N = tf.argsort(ids_N)
     sorted_N = tf.gather(ids_N, order_N)
     is_first_N = tf.concat(
@@ -61,33 +59,55 @@ def _unique_by_sorting(ids_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return ids_U, inverse_N[:count]
 
 
+def _of_static_size(ids_N: tf.Tensor) -> tf.Tensor:
+    """Return ids, with the largest number of their dtype after those of a size XLA cannot know."""
+    if ids_N.dtype.size < tf.int32.size:
+        ids_N = tf.cast(ids_N, tf.int32)  # whose largest number is not the id of a row
+    count, shape = tf.size(ids_N), ids_N.shape
+    ids_N = tf.ensure_shape(xla.remove_dynamic_dimension_size(ids_N, 0), shape)
+    return tf.where(tf.range(tf.size(ids_N)) < count, ids_N, ids_N.dtype.max)
+
+
 def unique_by_representative(
-    ids: Sequence[tf.Tensor], starts: Sequence[int], indices_V: tf.Variable
+    ids: Sequence[tf.Tensor], places: Sequence[range], indices_V: tf.Variable
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
     """Return the same as `unique` does under XLA for several tables; the ids are in no order.
 
     Any occurrence of an id represents it: it has the id among the results, and the others have the
-    largest number of the dtype. That takes three operations instead of a sort.
+    largest number of the dtype. That takes three operations instead of a sort. Each id out of range
+    is a row of its own, which XLA drops.
 
     Args:
-        starts: For each of `ids`, the place of its table among the numbers of `indices_V`. Ids of
-            one table must differ if they are given separately.
+        places: For each of `ids`, the places of the rows of its table among the numbers of
+            `indices_V`. Ids of one table must differ if they are given separately.
         indices_V: A variable to work with, one number for each row; its values do not matter.
 
     Returns:
         For each of `ids`, the unique ids and the inverse.
     """
-    sizes = [ids_N.shape[0] for ids_N in ids]
+    counts = [tf.size(ids_N) for ids_N in ids]
+    ids = [_of_static_size(ids_N) for ids_N in ids]
+    indices = [tf.range(tf.size(ids_N)) for ids_N in ids]
+    are_rows = [(ids_N >= 0) & (ids_N < len(own)) for ids_N, own in zip(ids, places, strict=True)]
+    nowhere = tf.constant(indices_V.shape[0], tf.int64)
     places_M = tf.concat(
-        [tf.cast(ids_N, tf.int64) + start for ids_N, start in zip(ids, starts, strict=True)], 0
+        [
+            tf.where(is_row_N, tf.cast(ids_N, tf.int64) + own.start, nowhere)
+            for ids_N, is_row_N, own in zip(ids, are_rows, places, strict=True)
+        ],
+        axis=0,
     )
-    index_M = tf.concat([tf.range(size) for size in sizes], 0)
-    indices_V.scatter_update(tf.IndexedSlices(tf.cast(index_M, indices_V.dtype), places_M))
-    inverses = tf.split(tf.cast(indices_V.sparse_read(places_M), tf.int32), sizes)
-    return [
-        (tf.where(inverse_N == tf.range(size), ids_N, ids_N.dtype.max), inverse_N)
-        for ids_N, inverse_N, size in zip(ids, inverses, sizes, strict=True)
-    ]
+    index_M = tf.cast(tf.concat(indices, axis=0), indices_V.dtype)
+    indices_V.scatter_update(tf.IndexedSlices(index_M, places_M))
+    found_M = tf.cast(indices_V.sparse_read(places_M), tf.int32)
+    results = []
+    for ids_N, index_N, is_row_N, inverse_N, count in zip(
+        ids, indices, are_rows, tf.split(found_M, [*map(tf.size, ids)]), counts, strict=True
+    ):
+        inverse_N = tf.where(is_row_N, inverse_N, index_N)
+        ids_U = tf.where(is_row_N & (inverse_N == index_N), ids_N, ids_N.dtype.max)
+        results.append((ids_U, inverse_N[:count]))
+    return results
 
 
 def rows_to_read(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

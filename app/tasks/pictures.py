@@ -40,8 +40,7 @@ def plot_rows(names: Sequence[str], rows_ND: np.ndarray, axes: Axes | None = Non
         ImportError: matplotlib is not installed.
     """
     axes = axes or _pyplot().subplots(layout="constrained")[1]
-    centered_ND = rows_ND - rows_ND.mean(axis=0)
-    left_NK, sizes_K, _ = np.linalg.svd(centered_ND, full_matrices=False)
+    left_NK, sizes_K, _ = np.linalg.svd(rows_ND - rows_ND.mean(axis=0), full_matrices=False)
     points_N2 = np.zeros((len(rows_ND), 2))
     points_N2[:, : min(2, len(sizes_K))] = (left_NK * sizes_K)[:, :2]
     axes.scatter(points_N2[:, 0], points_N2[:, 1], s=14)

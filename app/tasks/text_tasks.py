@@ -130,8 +130,7 @@ def cache_blocks(
     """
     if not epochs:  # a plan writes nothing and reads no whole epoch
         return blocks
-    kind = token_cache.choose(settings.cache, epochs, text.words)
-    return token_cache.CACHES[kind](
+    return token_cache.CACHES[token_cache.choose(settings.cache, epochs, text.words)](
         blocks, progress, lambda: workdir.cache / f"{_cache_key(text, settings, share)}.tokens"
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints import checkpoint
-from ..checkpoints.stored import read_ids, read_layout
+from ..checkpoints.stored import count_rows, read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_settings
 from ..errors import DamagedError, RunError, UsageError
 from ..settings import ClassifyConfig, Config, RecommendConfig, flag_values
@@ -39,13 +39,14 @@ def needs_tensorflow(path: str | Path) -> bool:
 _ITEMS_AT_ONCE = 1 << 14  # whose rows are added at a time
 
 
-def load(path: str | Path) -> WordVectors:
+def load(path: str | Path, most: int = 0) -> WordVectors:
     """Load the vectors of the words of a run, or of its items with --task=recommend.
 
     They are of the best epoch if --patience kept one, else of the newest checkpoint.
 
     Args:
         path: The workdir of the run.
+        most: Of plain rows read only so many, the first ones, and compare no checksum; 0 reads all.
 
     Raises:
         UsageError: The workdir has no run.
@@ -71,7 +72,7 @@ def load(path: str | Path) -> WordVectors:
             recorded = recorded_corpus.read(workdir, shape).get("ngram_rows")
             ngrams = ngrams if recorded is None else recorded
         vectors = checkpoint.read_newest(
-            trained, lambda folder: _load_checkpoint(folder, workdir, config, names, ngrams)
+            trained, lambda folder: _load_checkpoint(folder, workdir, config, names, ngrams, most)
         )
     return vectors._replace(form=unicode_rules.normal_form(config.corpus))
 
@@ -86,7 +87,7 @@ def _load_names(config: Config, workdir: Workdir) -> Vocabulary:
 
 
 def _load_checkpoint(
-    folder: Path, workdir: Workdir, config: Config, names: Vocabulary, ngrams: int
+    folder: Path, workdir: Workdir, config: Config, names: Vocabulary, ngrams: int, most: int
 ) -> WordVectors:
     """Load the vectors in the folder of a checkpoint, without a bias and without word n-grams.
 
@@ -98,7 +99,8 @@ def _load_checkpoint(
         path, table = workdir.items, "items"
         lists = _item_lists(workdir, names)
     is_dynamic, count = read_layout(folder, table)["kind"] == "dynamic", len(names.tokens)
-    ids_N, rows_ND = read_ids(folder, table)
+    is_plain = not is_dynamic and lists is None and not config.model.has_subwords
+    ids_N, rows_ND = read_ids(folder, table, most=most if is_plain else 0)
     if table == "items" and config.model.model == "mf":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
     if lists is not None:
@@ -114,6 +116,7 @@ def _load_checkpoint(
         except DamagedError as error:  # of the names, as the checkpoint could be read
             raise misfit(path, count, folder, len(rows_ND)) from error
     last = ids_N[-1] + 1 if len(ids_N) else 0
+    last = count_rows(folder, table) if is_plain and most else last
     # A dynamic table may lack rows.
     if last > count + ngrams or (last < count + ngrams and not is_dynamic):
         raise misfit(path, count, folder, last)

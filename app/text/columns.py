@@ -270,8 +270,7 @@ def _delimited_rows(path: str, lines: Iterable[Lines], columns: Mapping[str, str
     """Yield the rows of a CSV file, whose cells are between commas, tabs or semicolons."""
     lines = iter(lines)
     start = list(itertools.islice(lines, 1))
-    separator = _separator(path, start, columns)
-    rows = _split_csv(path, itertools.chain(start, lines), separator)
+    rows = _split_csv(path, itertools.chain(start, lines), _separator(path, start, columns))
     _, header = next(rows, (0, []))
     found = _find(path, [name.strip() for name in header], columns)
     for number, row in rows:
@@ -283,8 +282,7 @@ def _delimited_rows(path: str, lines: Iterable[Lines], columns: Mapping[str, str
 def _separator(path: str, start: list[Lines], columns: Mapping[str, str]) -> str:
     """Return the separator between whose cells a header has all columns, else the most cells."""
     best, most = ",", 0
-    separators = sorted(_SEPARATORS, key=lambda sign: ".tsv" in path.lower() and sign != "\t")
-    for separator in separators:
+    for separator in sorted(_SEPARATORS, key=lambda sign: ".tsv" in path.lower() and sign != "\t"):
         try:
             _, header = next(_split_csv(path, start, separator), (0, []))
         except UsageError:  # quotes that are none between other separators

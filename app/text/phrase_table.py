@@ -74,8 +74,7 @@ def load(path: Path, digest: str) -> Phrases:
     for _, group in itertools.groupby(rows, key=lambda row: row[0]):
         _, first, second, counts, scores = zip(*group, strict=True)
         pairs = list(zip(first, second, strict=True))
-        table = np.array(counts, np.int64), np.array(scores, np.float64)
-        tables.append(PhraseTable(pairs, *table))
+        tables.append(PhraseTable(pairs, np.array(counts, np.int64), np.array(scores, float)))
     return tuple(tables)
 
 
@@ -173,8 +172,6 @@ def _without_overlaps(at_Q: tf.Tensor) -> tf.Tensor:
     Args:
         at_Q: The position of the first token of each pair, rising, int64.
     """
-    goes_on = at_Q[1:] == at_Q[:-1] + 1
-    begins_Q = tf.concat([tf.ones_like(at_Q[:1], tf.bool), ~goes_on], axis=0)
+    begins_Q = tf.concat([tf.ones_like(at_Q[:1], tf.bool), at_Q[1:] != at_Q[:-1] + 1], axis=0)
     run_Q = tf.cumsum(tf.cast(begins_Q, tf.int32)) - 1
-    starts = tf.boolean_mask(at_Q, begins_Q)
-    return (at_Q - tf.gather(starts, run_Q)) % 2 == 0
+    return (at_Q - tf.gather(tf.boolean_mask(at_Q, begins_Q), run_Q)) % 2 == 0

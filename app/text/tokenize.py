@@ -127,8 +127,7 @@ def _make_space_splitter() -> Tokenizer:
     # tf.strings.split is twice as fast as WhitespaceTokenizer. But it asks the C library for white
     # space, and some locales (ISO 8859, macOS) see white space inside UTF-8 characters.
     with tf.init_scope():
-        high_bytes = tf.constant([bytes(range(0x80, 0x100))])
-        safe = tf.strings.split(high_bytes).flat_values.shape == (1,)
+        safe = tf.strings.split(tf.constant([bytes(range(0x80, 0x100))])).flat_values.shape == (1,)
     if safe:
         return tf.strings.split
     import tensorflow_text

@@ -101,6 +101,11 @@ def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVector
         matrix = vectors.matrix.astype(dtype, copy=False)
         check_finite(path, vectors.tokens, matrix)
         return _without_repeated(vectors._replace(matrix=matrix))
+    return _read_rows(path, limit, dtype)
+
+
+def _read_rows(path: str | Path, limit: int, dtype: str) -> WordVectors:
+    """Read a file of word2vec or GloVe; see `read`."""
     words: dict[str, None] = {}
     # This grows with the file, so that a damaged header cannot ask for terabytes.
     numbers = bytearray()
@@ -308,8 +313,7 @@ def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_L
                 f"{path}, line 2: {len(numbers)} numbers, where line 1 announces {columns}; "
                 f"{_AGAIN}, or correct line 1 to '{rows} {len(numbers)}'"
             )
-        is_binary = not _are_numbers(row.split()[-columns:], columns)
-        return _Layout(is_binary, True, rows, columns), rest
+        return _Layout(not _are_numbers(row.split()[-columns:], columns), True, rows, columns), rest
     columns = len(fields) - 1
     if columns < 1 or not _are_numbers(fields[1:], columns):
         raise UsageError(f"{path}, line 1: neither a header nor a word and its numbers; {_REMEDY}")

@@ -16,6 +16,7 @@ from tensorflow.compiler.tf2xla.python import xla  # no public barrier
 
 from ..models.base import Model, Preparable
 from ..tables.base import Table
+from ..tables.joined import JoinedTable, kind
 from ..tables.row_reads import unique, unique_by_representative
 from ..types import Batch
 from .gradients import RowGradients
@@ -81,7 +82,7 @@ class Representatives:
     """
 
     def __init__(self) -> None:
-        self._starts: dict[str, int] = {}  # by table: its first number
+        self._places: dict[str, range] = {}  # by table: the places of its numbers
         self._indices: tf.Variable | None = None
 
     def prepare(self, tables: Mapping[str, Table]) -> None:
@@ -89,7 +90,8 @@ class Representatives:
         if self._indices is None:
             rows = 0
             for name, table in tables.items():
-                self._starts[name], rows = rows, rows + table.rows
+                self._places[name] = range(rows, rows + table.rows)
+                rows += table.rows
             # A GPU has no kernels for variables of int32.
             self._indices = tf.Variable(tf.zeros([rows], tf.uint32), trainable=False)
 
@@ -99,6 +101,7 @@ class Representatives:
         """Return the unique rows."""
         if not ids or any(ids_N.shape[0] is None for _, ids_N in ids):
             return [unique(ids_N) for _, ids_N in ids]
+<<<<<<< HEAD
         starts = [self._starts[name] for name, _ in ids]
         return unique_by_representative([ids_N for _, ids_N in ids], starts, self._indices)
 
@@ -127,12 +130,15 @@ class JoinedTable:
 
     def assign(self, ids: Sequence[tf.Tensor], rows_ND: tf.Tensor) -> None:
         """Replace the rows of all tables."""
-        # XLA would compute the rows of each table apart, and keep a copy of a table for those of the
-        # next one.
+        # XLA would compute the rows of each table apart, and copy a table for those of the next one.
         (rows_ND,) = xla.optimization_barrier(rows_ND)
         parts = tf.split(rows_ND, [ids_U.shape[0] for ids_U in ids])
         for table, ids_U, rows_UD in zip(self._tables, ids, parts, strict=True):
             table.assign(ids_U, rows_UD)
+=======
+        places = [self._places[name] for name, _ in ids]
+        return unique_by_representative([ids_N for _, ids_N in ids], places, self._indices)
+>>>>>>> main
 
 
 def join_alike(
@@ -152,9 +158,8 @@ def join_alike(
     alike: dict[Any, list[str]] = {}
     for name, table in tables.items():
         if name in gradients:
-            slots = tuple((slot, table.slots[slot].columns) for slot in table.slots)
             is_known = name in rows and gradients[name].ids_U.shape[0] is not None
-            alike.setdefault((table.columns, slots) if is_known else name, []).append(name)
+            alike.setdefault(kind(table) if is_known else name, []).append(name)
     updates: list[tuple[Any, Any, tf.Tensor, tf.Tensor | None]] = []
     for names in alike.values():
         ids = [gradients[name].ids_U for name in names]

@@ -47,8 +47,7 @@ def rows(loss):
 def test_every_loss_takes_small_and_flat_vocabularies(name, counts):
     loss = make(counts, loss=name, group_tokens=4)
     targets_G1 = tf.zeros((4, 1), tf.int32)
-    seed = tf.constant([1, 1], tf.int64)
-    for table, ids in loss.lookups(targets_G1, 4, seed).items():
+    for table, ids in loss.lookups(targets_G1, 4, tf.constant([1, 1], tf.int64)).items():
         assert int(tf.reduce_max(ids)) < loss.tables()[table].rows
     assert all(spec.rows >= 1 for spec in loss.tables().values())
 
@@ -112,8 +111,7 @@ def test_what_cannot_be_is_refused(flags, message):
 
 def settled(micro, replicas, at=None, tokens=1024):
     config = RecommendConfig(
-        run=RunConfig(task="recommend"),
-        input=InputConfig(micro_batches=micro, batch_tokens=tokens),
+        run=RunConfig(task="recommend"), input=InputConfig(micro_batches=micro, batch_tokens=tokens)
     )
     return strategies.with_micro_batches(config, replicas, at).input.micro_batches
 
@@ -128,8 +126,7 @@ def test_an_epoch_goes_on_as_it_was_begun_where_it_can():
     assert settled(0, 1, within) == settled(0, 2, within) == 4
     assert settled(0, 8, within) == 8  # who cannot share 4
     assert settled(2, 2, within) == 2  # which was asked for
-    between = Position(step=8, epoch=1, batch=0, micro_batches=4)
-    assert settled(0, 1, between) == 1
+    assert settled(0, 1, Position(step=8, epoch=1, batch=0, micro_batches=4)) == 1
 
 
 def test_micro_batches_that_cannot_be():

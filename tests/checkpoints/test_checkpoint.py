@@ -21,6 +21,12 @@ from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
 
 
+def save_alone(folder, table):
+    """Save a table, and return its checkpoints."""
+    Checkpoints(folder, {"input": table}).save(Position(step=1))
+    return checkpoint.list_checkpoints(folder)
+
+
 def read_rows(folder, name):
     """The rows of a table in the newest checkpoint."""
     return checkpoint.read_newest(folder, lambda path: stored.read_ids(path, name))[1]
@@ -212,8 +218,7 @@ def test_reading_leaves_the_folder_as_it_is_and_needs_no_slots(tmp_path, tables)
 
 def slotted(columns, width):
     """A table under the name `input`, and its slot of another width."""
-    slots = {"accumulator": Slot(width, 0.5)}
-    return {"input": DeviceTable(50, columns, tf.zeros, slots=slots)}
+    return {"input": DeviceTable(50, columns, tf.zeros, slots={"accumulator": Slot(width, 0.5)})}
 
 
 @pytest.mark.parametrize(
@@ -238,6 +243,19 @@ def test_tables_of_another_shape_are_not_taken(tmp_path, tables, other, what, wa
 def test_the_shapes_of_every_slot_are_compared(tables):
     places = [place for place, _ in named_variables(tables["input"])]
     assert sorted(places) == [("slots", "accumulator", "values"), ("values",)]
+
+
+@pytest.mark.parametrize("make", [DeviceTable, lambda *how: sharded.make(*how, ["CPU:0"] * 2)])
+def test_the_first_rows_alone_are_read(tmp_path, monkeypatch, make):
+    monkeypatch.setattr(variables_file, "_PART_BYTES", 100)  # three rows
+    table = make(50, 8, tf.random.normal)
+    (folder,) = save_alone(tmp_path, table)
+    whole = stored.read_rows(folder, "input")
+    np.testing.assert_array_equal(whole, table.gather(tf.range(50)))
+    for most in (1, 3, 4, 26, 50, 60):
+        ids_N, rows_ND = stored.read_ids(folder, "input", most=most)
+        assert ids_N.tolist() == [*range(min(most, 50))]
+        np.testing.assert_array_equal(rows_ND, whole[:most])
 
 
 def test_what_a_killed_writer_left_is_no_checkpoint(tmp_path, tables):

@@ -149,8 +149,7 @@ def test_flags_that_are_missing_or_cut(tmp_path):
         workdir.read_flags(place.flags)
     workdir.write_flags(place.flags, {"dim": 8, "epochs": 1, "corpus": ""})
     assert workdir.read_flags(place.flags) == {"dim": "8", "epochs": "1", "corpus": ""}
-    lines = place.flags.read_text().splitlines(keepends=True)
-    place.flags.write_text("".join(lines[:-1]))
+    place.flags.write_text("".join(place.flags.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(UsageError, match="flags.cfg is damaged: it has only 2 of its 3 flags; put"):
         workdir.read_flags(place.flags)
     place.flags.unlink()

@@ -1,7 +1,7 @@
 """Trains replicas on four logical CPU devices with --sync_steps, as a process of its own.
 
-python -m tests.distributed.local_replicas FILE writes the rows and slots of every replica to an
-.npz file, with keys CASE/REPLICA/TABLE, and prints the metrics of each case as JSON.
+python -m tests.distributed.local_replicas FILE CASE... writes the rows and slots of every replica
+to an .npz file, with keys CASE/REPLICA/TABLE, and prints the metrics of each case as JSON.
 """
 
 import json
@@ -113,13 +113,14 @@ def variables(table: DeviceTable) -> dict[str, tf.Variable]:
 
 
 def main() -> None:
-    """Train all cases."""
+    """Train the cases that are named."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
     local_steps.FREQUENT_TIMES, local_steps.FREQUENT_STEPS = 8, 1
     local_steps.BLOCK_ROWS, row_changes.PART_BYTES = BLOCK_ROWS, PART_BYTES
     arrays, metrics = {}, {}
-    for name, case in CASES.items():
+    for name in sys.argv[2:]:
+        case = CASES[name]
         strategy = tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(case.replicas)])
         local_steps.FREQUENT_ROWS = case.frequent
         runner = Replicas(strategy, case.sync_steps, case.sync_dtype)

@@ -1,5 +1,6 @@
 """Replicas that train alone for some steps, beside one device for each of them and numpy."""
 
+import functools
 import json
 
 import numpy as np
@@ -23,15 +24,26 @@ from tests.distributed.local_replicas import (
 )
 from tests.integration.commands import done
 
-EXACT = [name for name, case in CASES.items() if case.dtype == "float32"]
+QUICK = ("four",)
+ALL = [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CASES]
+EXACT = [param for param in ALL if CASES[param.values[0]].dtype == "float32"]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The rows and slots of every replica by case, and the metrics."""
-    folder = tmp_path_factory.mktemp("local")
-    out = done(folder, "tests.distributed.local_replicas", folder / "rows.npz").out
-    return np.load(folder / "rows.npz"), json.loads(out.splitlines()[-1])
+    """From a case to the rows and slots of every replica by case, and the metrics.
+
+    The quick cases are of one process, and the others of another one.
+    """
+
+    @functools.cache
+    def train(are_quick):
+        folder = tmp_path_factory.mktemp("local")
+        names = [name for name in CASES if (name in QUICK) == are_quick]
+        out = done(folder, "tests.distributed.local_replicas", folder / "rows.npz", *names).out
+        return np.load(folder / "rows.npz"), json.loads(out.splitlines()[-1])
+
+    return lambda name: train(name in QUICK)
 
 
 def damped_sum(changes, steps):
@@ -115,7 +127,7 @@ def half(values):
 
 @pytest.mark.parametrize("name", EXACT)
 def test_rows_are_those_of_each_replica_alone_and_merged(trained, name):
-    arrays, _ = trained
+    arrays, _ = trained(name)
     # A rounded change may fall on the other side of the middle of two bfloat16 numbers.
     precision = 1e-2 if CASES[name].sync_dtype == "bfloat16" else 1e-5
     for part, values in expected(CASES[name]).items():
@@ -123,25 +135,26 @@ def test_rows_are_those_of_each_replica_alone_and_merged(trained, name):
         np.testing.assert_allclose(found, values, rtol=precision, atol=precision / 100)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ALL)
 def test_replicas_are_equal_after_an_exchange(trained, name):
-    arrays, _ = trained
+    arrays, _ = trained(name)
     for key in arrays:
         case, _, part = key.split("/")
         if case == name:
             np.testing.assert_array_equal(arrays[key], arrays[f"{name}/0/{part}"], err_msg=key)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ALL)
 def test_an_idle_row_stays(trained, name):
-    arrays, _ = trained
+    arrays, _ = trained(name)
     np.testing.assert_array_equal(
         arrays[f"{name}/0/rows"][12], variables(make_table(CASES[name]))["rows"][12]
     )
 
 
+@pytest.mark.slow
 def test_metrics(trained):
-    _, metrics = trained
+    metrics = trained("four")[1] | trained("adam")[1]
     for name, case in metrics.items():
         each = CASES[name].sync_steps
         assert case["ready"] == [(step + 1) % each == 0 for step in range(5)]

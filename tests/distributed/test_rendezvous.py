@@ -206,8 +206,7 @@ def test_the_same_everywhere_is_right(settings):
     ],
 )
 def test_a_flag_that_differs(settings, change, message):
-    line = differences(settings(), settings() | change)
-    assert line.startswith(f"worker 1 (c:1) has {message}")
+    assert differences(settings(), settings() | change).startswith(f"worker 1 (c:1) has {message}")
 
 
 def test_a_version_a_revision_and_a_cluster_that_differ(settings):
@@ -302,16 +301,14 @@ def run_together(shares, epochs):
 
 
 @pytest.mark.parametrize(
-    "lengths",
-    [[(3, 3), (3, 3)], [(1, 4), (3, 2)], [(0, 2), (2, 0), (1, 1)], [(5, 1), (0, 0)]],
+    "lengths", [[(3, 3), (3, 3)], [(1, 4), (3, 2)], [(0, 2), (2, 0), (1, 1)], [(5, 1), (0, 0)]]
 )
 def test_all_make_as_many_calls_of_an_epoch_as_the_longest_share_has(lengths):
     shares = [
         [(epoch, f"{epoch}.{n}") for epoch, count in enumerate(counts) for n in range(count)]
         for counts in lengths
     ]
-    calls = run_together(shares, range(2))
-    for share, made in zip(shares, calls, strict=True):
+    for share, made in zip(shares, run_together(shares, range(2)), strict=True):
         assert [call for call in made if call[1] != "empty"] == share
         for epoch in range(2):
             most = max(counts[epoch] for counts in lengths)
@@ -355,10 +352,7 @@ def test_empty_messages():
 # TF_CONFIG: what it says, and what is wrong with it in one line.
 
 
-WITH_CHIEF = {
-    "chief": ["host-4.example:80"],
-    "worker": ["10.0.0.2:2222", "10.0.0.3:2222"],
-}
+WITH_CHIEF = {"chief": ["host-4.example:80"], "worker": ["10.0.0.2:2222", "10.0.0.3:2222"]}
 WORKERS = {"worker": ["10.0.0.2:2222", "[::1]:2222"]}
 
 

@@ -197,8 +197,7 @@ def unseen_lexicon(make_vectors):
     rows = np.random.default_rng(1).normal(size=(RULE.buckets, 8)).astype(np.float32)
     ngrams = NgramVectors(RULE, rows)
     words = ["walked", "walking", "sings", "house", "Rome"]
-    matrix = compose_unseen(words, ngrams)
-    return make_lexicon(make_vectors(words, matrix)._replace(ngrams=ngrams))
+    return make_lexicon(make_vectors(words, compose_unseen(words, ngrams))._replace(ngrams=ngrams))
 
 
 def test_unknown_words_have_the_mean_of_their_ngrams(unseen_lexicon):

@@ -33,8 +33,7 @@ WHITESPACE, UNICODE = CorpusConfig(), CorpusConfig(tokenizer="unicode")
 
 
 def drawn(tokens):
-    random_numbers = np.random.default_rng(0)
-    matrix = random_numbers.normal(size=(len(tokens), 6)).astype(np.float32)
+    matrix = np.random.default_rng(0).normal(size=(len(tokens), 6)).astype(np.float32)
     return WordVectors(list(tokens), matrix, np.arange(len(tokens), 0, -1, np.int64) ** 3)
 
 
@@ -266,5 +265,4 @@ def test_unseen_strings_get_the_mean_of_their_ngrams(tmp_path, buckets):
     expected = compose_unseen(words[2:], ngrams)
     np.testing.assert_allclose(answer["vectors"][2:], expected, rtol=1e-5, atol=1e-6)
     assert not answer["vectors"][3].numpy().any()  # the end of a line has no n-grams
-    empty = model.signatures["lookup"](words=tf.zeros([0], tf.string))
-    assert empty["vectors"].shape == (0, 4)
+    assert model.signatures["lookup"](words=tf.zeros([0], tf.string))["vectors"].shape == (0, 4)

@@ -89,8 +89,7 @@ def test_every_example_comes_once_an_epoch(ngrams, partitions):
         found[epoch] += bags_of(step)
     assert sorted(found[0]) == sorted(found[1]) == sorted(expected)
     assert found[0] != found[1]
-    spec = shape.spec()
-    assert [part.shape for part in present(spec)] == [part.shape for part in present(step)]
+    assert [part.shape for part in present(shape.spec())] == [part.shape for part in present(step)]
 
 
 def test_only_large_steps_have_two_partitions():
@@ -236,10 +235,9 @@ def test_a_step_with_micro_batches_has_them_side_by_side():
 
 def encoded(texts):
     """The (feature, share) pairs of each text."""
-    bounds = zip(texts.starts_E, texts.starts_E[1:], strict=False)
     return [
         [*zip(texts.ids_F[i:j].tolist(), texts.shares_F[i:j].round(5).tolist(), strict=True)]
-        for i, j in bounds
+        for i, j in zip(texts.starts_E, texts.starts_E[1:], strict=False)
     ]
 
 

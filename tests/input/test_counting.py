@@ -107,8 +107,7 @@ def test_replaced_bytes_are_told(tmp_path, caplog):
 
 
 def test_a_damaged_source_stops_the_count(tmp_path):
-    packed = gzip.compress(random.Random(5).randbytes(50_000))
-    source = write(tmp_path, "a.txt.gz", packed[:-100])
+    source = write(tmp_path, "a.txt.gz", gzip.compress(random.Random(5).randbytes(50_000))[:-100])
     with pytest.raises(UsageError, match="a.txt.gz is truncated or corrupt"):
         count(source)
 
@@ -116,8 +115,7 @@ def test_a_damaged_source_stops_the_count(tmp_path):
 @pytest.mark.slow
 def test_other_text_is_counted_for_a_vocabulary(tmp_path):
     vocabulary = count(write(tmp_path, "a.txt", "b b b a a \u00e9"))
-    source = write(tmp_path, "b.txt", "\u00e9 b \u00e9 x\ny b")
-    counts, total = recount(vocabulary, source)
+    counts, total = recount(vocabulary, write(tmp_path, "b.txt", "\u00e9 b \u00e9 x\ny b"))
     assert vocabulary.tokens == ["b", "a", "\u00e9"]
     assert (counts.tolist(), counts.dtype, total) == ([2, 0, 2], np.int64, 6)
 
@@ -163,8 +161,7 @@ def test_marks_in_the_text_are_taken_for_what_they_stand_for(tmp_path):
 @pytest.mark.slow
 def test_a_closed_vocabulary_counts_other_text(tmp_path):
     vocabulary = closed(write(tmp_path, "a.txt", "a a a b b\n"))
-    other = write(tmp_path, "b.txt", "b b x <unk>\ny b\n")
-    counts, total = recount(vocabulary, other, close=True)
+    counts, total = recount(vocabulary, write(tmp_path, "b.txt", "b b x <unk>\ny b\n"), close=True)
     assert dict(zip(vocabulary.tokens, counts.tolist(), strict=True)) == {
         "a": 0,
         "b": 3,
@@ -173,8 +170,7 @@ def test_a_closed_vocabulary_counts_other_text(tmp_path):
     }
     assert total == counts.sum() == 8
     with pytest.raises(UsageError, match="none of its 3 tokens is in the vocabulary"):
-        strange = write(tmp_path, "c.txt", "<unk> x\n")
-        recount(vocabulary, strange, close=True)
+        recount(vocabulary, write(tmp_path, "c.txt", "<unk> x\n"), close=True)
 
 
 @pytest.mark.parametrize("close", [False, True])
@@ -215,8 +211,7 @@ SETTINGS = InputConfig(block_bytes=2048, readers=2)
 
 
 def vocabulary_of(sources, team=ALONE, entries=10**6, close=False, **limits):
-    how = CorpusConfig(), SETTINGS, entries, close
-    counts = counting.count_tokens(sources, *how, team=team)
+    counts = counting.count_tokens(sources, CorpusConfig(), SETTINGS, entries, close, team=team)
     found = counting.select_tokens(*counts, VocabularyConfig(**limits), close)
     return found.tokens, found.counts.tolist(), found.total
 
@@ -244,10 +239,9 @@ def test_a_team_whose_memory_is_short_drops_what_one_process_does(texts, caplog)
     assert "--vocab_memory_entries=300 is not enough for the counts of all workers" in caplog.text
     # Each share alone would fit: only the sum does not.
     whole = len(vocabulary_of(sources, min_count=1)[0])
-    alone = vocabulary_of(sources, entries=whole - 1, min_count=1)
     assert (
         together(2, lambda team: vocabulary_of(sources, team, entries=whole - 1, min_count=1))
-        == [alone] * 2
+        == [vocabulary_of(sources, entries=whole - 1, min_count=1)] * 2
     )
 
 

@@ -70,15 +70,13 @@ def test_many_blocks_of_many_files_are_one_text(tmp_path):
         lines = (f"__label__{x[0]} {' '.join(t)}\n" for t, x in zip(texts, labels, strict=True))
         sources += written(tmp_path / f"{number}.txt", "".join(lines))
         expected += [*zip(texts, labels, strict=True)]
-    found = labelled_files.read(sources, *config(block_bytes=1024, readers=1))
-    assert shown(found) == expected
+    assert shown(labelled_files.read(sources, *config(block_bytes=1024, readers=1))) == expected
 
 
 @pytest.mark.slow
 def test_a_tokenizer_does_not_see_labels(tmp_path):
     text = "Fine,\u00a0__label__Good-one FILM!\n__label__bad Awful\n"
-    given = written(tmp_path / "a.txt", text)
-    found = labelled_files.read(given, *config(tokenizer="unicode"))
+    found = labelled_files.read(written(tmp_path / "a.txt", text), *config(tokenizer="unicode"))
     assert shown(found) == [(["fine", "film"], ["Good-one"]), (["awful"], ["bad"])]
     words_M, owners_M = labelled_files.make_word_splitter(*config(tokenizer="unicode")[:2])(
         ["", "__label__x Fine day"]
@@ -97,9 +95,8 @@ def test_another_prefix_and_a_label_twice(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["\\E", "\\Q", ".", "[", " #", "\u00e9-", "$^"])
 def test_a_prefix_is_no_pattern(tmp_path, prefix):
-    text = f"{prefix.strip()}x w\n"
     found = labelled_files.read(
-        written(tmp_path / "a.txt", text), *config(label_prefix=prefix.strip())
+        written(tmp_path / "a.txt", f"{prefix.strip()}x w\n"), *config(label_prefix=prefix.strip())
     )
     assert shown(found) == [(["w"], ["x"])]
 
@@ -204,7 +201,9 @@ def test_labels_that_are_lists_or_numbers(tmp_path):
         labelled_files.read(given, *config(**COLUMNS))
 
 
-@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r\r\n", "\r"])
+@pytest.mark.parametrize(
+    "ends", ["\r\n", *(pytest.param(e, marks=pytest.mark.slow) for e in ("\n", "\r\r\n", "\r"))]
+)
 def test_rows_of_columns_longer_than_blocks(tmp_path, ends):
     words = [f"w{number}" for number in range(400)]
     rows = ["review,kind", " ".join(words) + ",a", '"' + "\n".join(words) + '",b', "one two,c", ""]
@@ -215,8 +214,7 @@ def test_rows_of_columns_longer_than_blocks(tmp_path, ends):
 
 def test_a_quote_that_is_not_closed_is_not_kept_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(columns, "LONGEST", 2000)
-    path = tmp_path / "a.csv"
-    given = written(path, 'review,kind\n"one,a\n' + "two,b\n" * 9999)
+    given = written(tmp_path / "a.csv", 'review,kind\n"one,a\n' + "two,b\n" * 9999)
     files = Files(given, *config(**COLUMNS, block_bytes=1024))
     rows = labelled_files.read_columns(files, Progress.make(given), 0)
     with pytest.raises(UsageError, match="line 2: field larger than field limit .2000.; close"):
@@ -325,8 +323,7 @@ def test_weights_in_lines(tmp_path, tokenizer):
 
 @pytest.mark.slow
 def test_a_prefix_can_be_turned_off(tmp_path):
-    text = "__label__a __weight__x one\n"
-    assert weighted(read(tmp_path / "a.txt", text, weight_prefix="")) == [
+    assert weighted(read(tmp_path / "a.txt", "__label__a __weight__x one\n", weight_prefix="")) == [
         (["__weight__x", "one"], [("a", 1.0)], 1.0)
     ]
 
@@ -336,8 +333,7 @@ def test_weights_of_labels(tmp_path):
     text = (
         "__label__good:0.75 __label__bad:0.25 one\n__label__a:b:1 __label__c __label__c:0.5 two\n"
     )
-    found = read(tmp_path / "a.txt", text, label_weights=True)
-    assert weighted(found) == [
+    assert weighted(read(tmp_path / "a.txt", text, label_weights=True)) == [
         (["one"], [("good", 0.75), ("bad", 0.25)], 1.0),
         (["two"], [("a:b", 1.0), ("c", 1.0)], 1.0),
     ]

@@ -66,10 +66,7 @@ def test_rows_of_one_name_are_joined(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "a,b\n1,2\n",
-            "_features=.*: no column names the items among a, b; name one item_id",
-        ),
+        ("a,b\n1,2\n", "_features=.*: no column names the items among a, b; name one item_id"),
         ("item,b\n,2\n", "line 2: the item has no name; fill it in or"),
         ("item,b\n1,2,3\n", "line 2: 3 fields where the first one has 2"),
         ("item,b\n1\n", "line 2: 1 of 2 fields"),

@@ -58,8 +58,7 @@ def corpus(tmp_path_factory, sentences):
 
 def test_phrases_are_joined_from_left_to_right():
     pairs = table("a b", "b c", "a a")
-    found = join(["a b c", "b c a b", "a a a a a", "a a b", "x", "", "b", "a"], pairs)
-    assert found == [
+    assert join(["a b c", "b c a b", "a a a a a", "a a b", "x", "", "b", "a"], pairs) == [
         ["a_b", "c"],
         ["b_c", "a_b"],
         ["a_a", "a_a", "a"],
@@ -109,8 +108,7 @@ def test_counts_scores_and_text_are_those_of_gensim(corpus, sentences, score, sc
         assert order == sorted(order)
         np.testing.assert_allclose(ours.scores, [theirs[pair] for pair in ours.pairs], rtol=1e-9)
     split = make_phrase_splitter(CorpusConfig(), found)
-    texts = tf.constant(list(map(" ".join, sentences)))
-    assert as_lists(split(texts)) == joined
+    assert as_lists(split(tf.constant(list(map(" ".join, sentences))))) == joined
     assert max(token.count("_") for token in itertools.chain(*joined)) >= 2
 
 
@@ -186,8 +184,7 @@ def test_tables_are_saved_and_loaded(tmp_path, corpus):
     phrases = find([corpus], phrases=2, phrase_threshold=20.0)
     path = tmp_path / "phrases.tsv"
     phrase_table.save(phrases, path)
-    digest = phrase_table.compute_digest(phrases)
-    found = phrase_table.load(path, digest)
+    found = phrase_table.load(path, phrase_table.compute_digest(phrases))
     assert len(found) == len(phrases) == 2
     for ours, theirs in zip(found, phrases, strict=True):
         assert ours.pairs == theirs.pairs

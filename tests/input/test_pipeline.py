@@ -92,7 +92,13 @@ def test_a_batch_has_its_shape_and_the_last_is_filled_up():
     assert (found[2][1, 1] == PAD).all() and (found[2][1, 0] != PAD).any()
 
 
-@pytest.mark.parametrize("blocks", [[], [block([])], [block([]), block([])]])
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [block([]), block([])],
+        *(pytest.param(blocks, marks=pytest.mark.slow) for blocks in ([], [block([])])),
+    ],
+)
 def test_nothing_gives_nothing(blocks):
     assert batches(blocks) == []
 
@@ -138,8 +144,7 @@ def test_ids_are_kept_as_often_as_asked():
     ids = np.random.default_rng(0).permutation(np.repeat(np.arange(5), size))
     found = centres(batches(np.split(block(ids), 10), keep=keep))
     counts = np.bincount(np.where(found < 0, ~found, found), minlength=5)
-    tolerance = 5 * np.sqrt(size * keep * (1 - keep))
-    assert (abs(counts - size * keep) <= tolerance).all()
+    assert (abs(counts - size * keep) <= 5 * np.sqrt(size * keep * (1 - keep))).all()
 
 
 def test_halos_are_made_after_subsampling():
@@ -161,8 +166,7 @@ def test_document_ends_survive_the_loss_of_first_tokens():
     found = centres(batches([block(ids, firsts)], keep=keep))
     kept = np.flatnonzero(keep)
     np.testing.assert_array_equal(np.where(found < 0, ~found, found), kept)
-    changes = np.diff(documents[kept], prepend=-1) != 0
-    np.testing.assert_array_equal(found < 0, changes)
+    np.testing.assert_array_equal(found < 0, np.diff(documents[kept], prepend=-1) != 0)
 
 
 def test_a_halo_knows_where_its_centre_s_document_ends():
@@ -196,16 +200,20 @@ def test_no_subsampling_keeps_all():
     np.testing.assert_array_equal(token_rows.keep_probability(COUNTS, 0), np.ones(8))
 
 
-@pytest.mark.parametrize(("size", "expected"), [(1, 1), (159, 10), (160, 10), (161, 11), (48, 3)])
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        *((160, 10), (161, 11)),
+        *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((1, 1), (159, 10), (48, 3))),
+    ],
+)
 def test_batches_are_foretold(size, expected):
-    counts = np.array([size])
-    assert pipeline.estimate_batches(counts, np.ones(1), SMALL) == expected
+    assert pipeline.estimate_batches(np.array([size]), np.ones(1), SMALL) == expected
     assert len(batches([block([0] * size)])) == expected
 
 
 def test_the_expected_number_of_batches_allows_for_subsampling():
-    keep = np.array([0.25, 0.5])
-    assert pipeline.estimate_batches(np.array([6400, 3200]), keep, SMALL) == 200
+    assert pipeline.estimate_batches(np.array([6400, 3200]), np.array([0.25, 0.5]), SMALL) == 200
 
 
 WORDS = ["the", "cat", "sat", "mat", "éclair"]
@@ -288,8 +296,7 @@ def test_ids_and_firsts_survive_the_round_trip():
 
 
 def test_padding_is_no_token_and_has_an_id_that_can_be_looked_up():
-    tokens = tf.constant([[PAD, ~0, 5, PAD], [PAD, PAD, PAD, ~7]], tf.int32)
-    decoded = decode(tokens)
+    decoded = decode(tf.constant([[PAD, ~0, 5, PAD], [PAD, PAD, PAD, ~7]], tf.int32))
     np.testing.assert_array_equal(decoded.ids, [[0, 0, 5, 0], [0, 0, 0, 7]])
     np.testing.assert_array_equal(
         decoded.real, [[False, True, True, False], [False, False, False, True]]

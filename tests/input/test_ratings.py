@@ -224,8 +224,7 @@ def test_keys_of_parquet_files(tmp_path):
         pyarrow.array([b"1", b"2", b"1"]),
         pyarrow.array(["1", "2", "1"]).dictionary_encode(),
     ):
-        found = of_parquet(path, users, items)
-        assert rows(found) == [("1", "x\r"), ("2", "\ty"), ("1", "x\r")]
+        assert rows(of_parquet(path, users, items)) == [("1", "x\r"), ("2", "\ty"), ("1", "x\r")]
 
 
 @pytest.mark.parametrize(

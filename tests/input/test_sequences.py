@@ -52,8 +52,7 @@ def test_every_token_is_predicted_once_from_the_one_before_it(size):
     streams = read(batches(found))
     assert sum((stream for stream, _ in streams), []) == ids.tolist()
     for stream, before in streams:  # an empty one is padding alone
-        expected = [place - 1 if place else END for place in stream]
-        assert before == expected
+        assert before == [place - 1 if place else END for place in stream]
     lengths = [len(stream) for stream, _ in streams if stream]
     assert len(set(lengths[:-1])) <= 1 and lengths[0] % STEPS in (0, size % STEPS)
 

@@ -127,10 +127,9 @@ def test_repeated_pairs_of_weights_add_up(rated, below, weight):
 
 
 def test_users_and_items_of_which_only_features_are_known_come_last():
-    by_name = {"z": ["f"], "x": ["f", "g"], "new": ["g", "h"]}
     found = split_pairs(
         ratings(["ax", "bx", "ay"]), ratings(["az", "by"]), *how(),
-        described=(None, by_name),
+        described=(None, {"z": ["f"], "x": ["f", "g"], "new": ["g", "h"]}),
     )  # fmt: skip
     assert found.items.tokens == ["x", "y", "new", "z"]
     assert found.items.counts.tolist() == [2, 1, 0, 0]

@@ -178,8 +178,7 @@ def rows(workdir: pathlib.Path) -> dict[str, np.ndarray]:
     reader = tf.train.load_checkpoint(
         str(checkpoint.list_checkpoints(workdir / "checkpoints")[0] / "tables")
     )
-    found = reader.get_variable_to_shape_map()
-    names = [name for name in found if name.endswith("VARIABLE_VALUE")]
+    names = [name for name in reader.get_variable_to_shape_map() if name.endswith("VARIABLE_VALUE")]
     return {name: reader.get_tensor(name).astype(np.float32) for name in names}
 
 

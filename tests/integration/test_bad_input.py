@@ -53,8 +53,7 @@ def test_text(tmp_path, content, code, message):
 def test_lines_of_one_word_have_no_examples(tmp_path):
     path = tmp_path / "words.txt"
     path.write_text("\n".join("abcde" * 40) + "\n")
-    ended = done(tmp_path, *train(tmp_path / "run", path))
-    assert "the measured steps from 1 to" in ended.err
+    assert "the measured steps from 1 to" in done(tmp_path, *train(tmp_path / "run", path)).err
     assert {row["loss"] for row in logged(tmp_path / "run") if "loss" in row} == {0.0}
 
 

@@ -181,8 +181,7 @@ def make_tensorboard(folder: pathlib.Path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("logdir", "run"), [("tensorboard", "run"), ("..", "run/tensorboard/run")])
 def test_the_projector_finds_the_words_of_a_run_and_of_several(trained, logdir, run):
-    found = ask_tensorboard((trained / logdir).resolve(), "/runs")
-    assert json.loads(found.text) == [run]
+    assert json.loads(ask_tensorboard((trained / logdir).resolve(), "/runs").text) == [run]
 
 
 @pytest.mark.slow
@@ -190,8 +189,7 @@ def test_the_projector_finds_the_words_of_a_run_and_of_several(trained, logdir, 
 def test_tensorboard_shows_our_run_words_and_steps(tmp_path, corpus):
     runs = tmp_path / "data/runs"
     workdir = runs / "newest"
-    window = f"--profile_steps={WINDOW.start},{WINDOW.stop}"
-    done(tmp_path, *train(workdir, corpus, window))
+    done(tmp_path, *train(workdir, corpus, f"--profile_steps={WINDOW.start},{WINDOW.stop}"))
     (runs / "older").mkdir()
     os.utime(runs / "older", (0, 0))
 

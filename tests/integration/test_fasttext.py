@@ -128,8 +128,7 @@ def test_a_tree_that_we_wrote_is_trained_on(tmp_path, labelled):
     done(tmp_path, *train(first, labelled, *flags))
     export(tmp_path, first, "fasttext", "first.bin")
     frozen = (f"--initial_model={tmp_path}/first.bin", "--learning_rate=1e-9", "--epochs=1")
-    ended = done(tmp_path, *train(second, labelled, *flags, *frozen))
-    assert "does not fit" not in ended.err
+    assert "does not fit" not in done(tmp_path, *train(second, labelled, *flags, *frozen)).err
     found, expected = (answers(tmp_path, texts, f"--workdir={place}") for place in (second, first))
     for labels, other in zip(found, expected, strict=True):
         assert labels == pytest.approx(other, abs=1e-5)
@@ -143,14 +142,12 @@ def test_models_that_cannot_be_trained_on(tmp_path, labelled):
     given += ("--fasttext_features",)
     message = "other settings; give --dim=10 --word_ngrams=2 --buckets=900"
     assert message in refused(tmp_path, *given)
-    vectors = fasttext_peer.train(tmp_path, "skipgram")
     for path, message in (
-        (vectors, "word vectors of fastText, not a classifier"),
+        (fasttext_peer.train(tmp_path, "skipgram"), "word vectors of fastText, not a classifier"),
         (fasttext_peer.train(tmp_path, "supervised", minn=2, maxn=3), "n-grams of characters, wh"),
         (tmp_path / "none.bin", "none.bin: No such file"),
     ):
-        flags = (*given, f"--initial_model={path}", "--dim=10")
-        assert message in refused(tmp_path, *flags)
+        assert message in refused(tmp_path, *given, f"--initial_model={path}", "--dim=10")
 
 
 @pytest.mark.slow
@@ -200,8 +197,7 @@ def test_unseen_words_have_the_same_vectors_elsewhere(tmp_path, corpus, model):
         np.testing.assert_allclose(peer.get_word_vector(word), vector, atol=1e-5)
         if vector.any():  # gensim has no vector for a word without n-grams
             np.testing.assert_allclose(gensim[word], vector, atol=1e-5)
-    again = vector_files.read(path)
-    np.testing.assert_allclose(again.matrix, ours.matrix, atol=1e-6)
+    np.testing.assert_allclose(vector_files.read(path).matrix, ours.matrix, atol=1e-6)
     nearest = [
         done(tmp_path, "app.neighbors", place, "unseenword", "--k=2").out
         for place in (f"--workdir={workdir}", f"--vectors={path}")
@@ -218,8 +214,7 @@ def test_gensim_trains_our_word_vectors_further(trained, tmp_path):
     np.testing.assert_array_equal(found.syn1neg, output.take(np.arange(len(ours.tokens))))
     assert found.syn1neg.any() and (found.sg, found.window, found.negative) == (1, 2, 5)
     assert (found.epochs, found.min_count, found.sample) == (2, 2, 0.05)
-    counts = [found.wv.get_vecattr(word, "count") for word in ours.tokens]
-    assert counts == ours.counts.tolist()
+    assert [found.wv.get_vecattr(word, "count") for word in ours.tokens] == ours.counts.tolist()
     texts = [ours.tokens] * 5
     found.train(texts, total_examples=len(texts), epochs=1)
 

@@ -51,5 +51,4 @@ def test_the_files_of_plain_word_vectors(tmp_path):
     listed, further = (re.findall(r"`([\w/]+(?:\.py|/))`", part) for part in (table, others))
     assert len(listed) == len(set(listed)) == 40
     assert set(listed) <= called
-    rest = called - set(listed)
-    assert {name for name in rest if not name.startswith(tuple(further))} == set()
+    assert {name for name in called - set(listed) if not name.startswith(tuple(further))} == set()

@@ -105,8 +105,7 @@ def value(field: dataclasses.Field, is_small: bool = False) -> st.SearchStrategy
         edges = [type(field.default)(edge) for edge in edges]
         return st.one_of(st.sampled_from([*edges, *absurd]), kind).map(str)
     if field.metadata["choices"]:
-        wrong = [] if is_small else ["", "other"]
-        return st.sampled_from([*field.metadata["choices"], *wrong])
+        return st.sampled_from([*field.metadata["choices"], *([] if is_small else ["", "other"])])
     return st.one_of(st.sampled_from(_TEXTS), st.text(max_size=8))
 
 
@@ -180,18 +179,16 @@ def texts(draw: st.DrawFn) -> Case:
         *((*evaluate, "--benchmarks=", f"--{flag}={odd}") for flag in ("pairs", "analogies")),
         (*evaluate, f"--heldout={odd}"),
     ]
-    argv = draw(st.sampled_from(commands))
-    return Case(task, argv, content, suffix)
+    return Case(task, draw(st.sampled_from(commands)), content, suffix)
 
 
 def _commands(task: str) -> list[tuple[str, tuple[str, ...], list[str]]]:
     """Return the commands for a run of a task, with the names of flags to draw for each."""
     here = ("--workdir={workdir}",)
     vectors = (*here, "--output={folder}/out")
-    profile = ["before", "json", "plot"]
     found = [
         ("app.evaluate", (*here, "--heldout={corpus}"), ["heldout", "top", "json"]),
-        ("app.profile", here, profile),
+        ("app.profile", here, ["before", "json", "plot"]),
         ("app.export", vectors, ["format", "limit", "restrict", "case", "vectors"]),
         (f"app.{'predict' if task == 'classify' else 'recommend'}", here, ["k", "threshold"]),
     ]

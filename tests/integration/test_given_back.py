@@ -214,9 +214,9 @@ def check(printed: str) -> None:
         assert (after["files"], after["threads"]) == (before["files"], before["threads"]), kind
 
 
+@pytest.mark.slow
 def test_a_few_models_leave_nothing(tmp_path):
-    program = ("tests.integration.test_given_back", tmp_path, "2", "5")
-    check(done(tmp_path, *program, "cached").out)
+    check(done(tmp_path, "tests.integration.test_given_back", tmp_path, "2", "5", "cached").out)
 
 
 @pytest.mark.slow

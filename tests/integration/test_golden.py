@@ -101,8 +101,7 @@ def test_a_golden_workdir_answers_as_before(folder, name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n != "words_stopped")) for n in CASES],
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "words_stopped")) for n in CASES]
 )
 def test_a_golden_workdir_is_resumed(folder, name):
     before = steps_logged(folder / name)

@@ -177,8 +177,7 @@ def test_ids_to_stage_are_looked_up_without_the_device(data, tmp_path):
 
 
 def test_an_operation_without_a_gpu_kernel_is_found():
-    numbers = tf.TensorSpec([2], tf.uint64)
-    (found,) = report_of(lambda given: tf.unstack(given), numbers).lacking
+    (found,) = report_of(lambda given: tf.unstack(given), tf.TensorSpec([2], tf.uint64)).lacking
     assert found == ("Unpack", ("uint64", "uint64", "uint64"))
 
 
@@ -226,8 +225,7 @@ def opened(replicas, data, folder, values):
 @pytest.mark.parametrize(("values", "expected"), OF_REPLICAS, ids=named)
 def test_a_step_of_replicas(replicas, data, tmp_path, values, expected):
     on_cpu, batch = opened(replicas, data, tmp_path, values)
-    inputs = batch, *NUMBERS, replicas.flags_F()
-    function = replicas._function.get_concrete_function(*inputs)
+    function = replicas._function.get_concrete_function(batch, *NUMBERS, replicas.flags_F())
     check(gpu.report(function, on_cpu), EXCHANGED | expected)
 
 

@@ -151,12 +151,10 @@ def test_a_kill_leaves_the_old_or_the_new_workdir(tmp_path, workdir, trained, mo
     assert found.tokens == expected.tokens
     np.testing.assert_array_equal(found.matrix, expected.matrix)
     np.testing.assert_array_equal(found.counts, expected.counts)
-    epochs = 4 if is_new else 2
-    assert read_settings(workdir)["epochs"] == epochs
+    assert read_settings(workdir)["epochs"] == (4 if is_new else 2)
     neighbors = done(tmp_path, "app.neighbors", f"--workdir={workdir}", found.tokens[0], "--k=1")
     assert len(neighbors.out.splitlines()) == 2
-    again = ("app.train", f"--workdir={workdir}") if is_new else ("app.train", *flags)
-    done(tmp_path, *again)
+    done(tmp_path, *(("app.train", f"--workdir={workdir}") if is_new else ("app.train", *flags)))
     undisturbed = shutil.copytree(trained, tmp_path / "undisturbed")
     done(tmp_path, *train(undisturbed, more, *GROW))
     assert tensors(workdir) == tensors(undisturbed)
@@ -210,8 +208,7 @@ def test_a_first_run_with_the_flag_is_as_without(tmp_path, trained, corpus):
 
 def test_rows_without_a_name_stay_the_tail():
     row_map = growth.RowMap(np.array([2, 0, 3]), 5)
-    found = growth._new_ids(7, row_map, 9)
-    assert found.tolist() == [2, 0, 3, 5, 6, 7, 8]
+    assert growth._new_ids(7, row_map, 9).tolist() == [2, 0, 3, 5, 6, 7, 8]
     assert growth._new_ids(7, row_map, 8) is None
     assert growth._new_ids(2, row_map, 4) is None
 

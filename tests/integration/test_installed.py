@@ -54,8 +54,7 @@ def installed(tmp_path_factory):
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source)
     build = f"wheel --no-build-isolation --wheel-dir {wheels} {source}"
-    install = f"install --target {target} --no-index --find-links {wheels} lexrow"
-    for command in (build, install):
+    for command in (build, f"install --target {target} --no-index --find-links {wheels} lexrow"):
         pip = ("-m", "pip", "--quiet", "--disable-pip-version-check", *command.split())
         python(*pip, "--no-deps", folder=source)
     assert {path.name for path in target.iterdir() if path.suffix == ""} == {"lexrow", "bin"}

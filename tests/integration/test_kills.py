@@ -70,10 +70,9 @@ OF_THE_CLOCK = ("_second", "_seconds", "_left", "_wait", "_rate", "_bytes", "_st
 def corpora(tmp_path_factory, corpus):
     """A value of --corpus for each task."""
     folder = tmp_path_factory.mktemp("corpora")
-    texts = make_texts(600, several=True)
     return {
         "words": corpus,
-        "classify": write_lines(folder / "texts.txt", texts),
+        "classify": write_lines(folder / "texts.txt", make_texts(600, several=True)),
         "recommend": write_pairs(folder / "pairs.txt", users=80),
     }
 

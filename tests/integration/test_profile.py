@@ -111,8 +111,7 @@ def rows(trained):
 
 
 def test_a_line_for_every_logged_step(trained, rows):
-    steps = [row["step"] for row in rows]
-    assert steps == list(range(2, newest_step(trained) + 1, 2))
+    assert [row["step"] for row in rows] == list(range(2, newest_step(trained) + 1, 2))
     names = "step epoch loss learning_rate words_per_second input_wait words train_seconds"
     assert {tuple(row) for row in rows} == {(*names.split(), "seconds_left")}
     for name in ("epoch", "words", "train_seconds"):
@@ -134,8 +133,7 @@ def test_tensorboard_shows_the_same(trained, rows):
     )
     events.Reload()
     tags = {tag(name) for name in rows[0] if name != "step"}
-    others = {"settings", "_hparams_/session_start_info"}
-    assert set(events.Tags()["tensors"]) == tags | others
+    assert set(events.Tags()["tensors"]) == tags | {"settings", "_hparams_/session_start_info"}
     for name in ("loss", "learning_rate"):
         tensors = events.Tensors(tag(name))
         found = [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in tensors]

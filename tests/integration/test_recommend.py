@@ -51,8 +51,7 @@ def pairs(tmp_path_factory):
 def trained(tmp_path_factory, pairs):
     """A finished run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("trained")
-    ended = done(folder, *train(folder / "run", pairs))
-    (folder / "run" / "told").write_text(ended.out)
+    (folder / "run" / "told").write_text(done(folder, *train(folder / "run", pairs)).out)
     return folder / "run"
 
 
@@ -108,8 +107,7 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
         for item, score in zip(answer["items"], answer["scores"], strict=True):
             assert inner[item_keys.index(item)] == pytest.approx(score, abs=1e-6)
     export(tmp_path, trained, "word2vec", "items.txt")
-    told = (tmp_path / "items.txt").read_text()
-    assert told.startswith(f"{len(item_keys)} 6\n{item_keys[0]} ")
+    assert (tmp_path / "items.txt").read_text().startswith(f"{len(item_keys)} 6\n{item_keys[0]} ")
 
 
 @pytest.mark.slow
@@ -134,8 +132,7 @@ def test_items_in_formats_of_word_vectors(tmp_path, trained):
         ended = export(tmp_path, trained, form, "x")
         assert ended.out == f"{tmp_path}/x: {len(items)} vectors of 6 numbers\n"
     encoder = ("app.export", f"--workdir={trained}", "--format=static_embedding")
-    line = refused(tmp_path, *encoder, f"--output={tmp_path}/y")
-    assert "no format of --task=recommend" in line
+    assert "no format of --task=recommend" in refused(tmp_path, *encoder, f"--output={tmp_path}/y")
 
 
 @pytest.mark.slow

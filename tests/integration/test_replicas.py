@@ -33,12 +33,11 @@ def folder(tmp_path_factory):
     """Workdirs of two epochs, the first and the second with the strategies in their names."""
     folder = tmp_path_factory.mktemp("mirrored")
     write_data(folder)
-    names = [("none", "none"), ("none", "mirrored"), ("mirrored", "none")]
     trained(
         folder,
         *(
             f"adagrad,{strategy},{epoch},{folder}/{'-'.join(both)}"
-            for both in names
+            for both in [("none", "none"), ("none", "mirrored"), ("mirrored", "none")]
             for epoch, strategy in enumerate(both, 1)
         ),
     )

@@ -79,7 +79,6 @@ def test_half_written_files_are_swept_and_never_read(tmp_path, trained):
     (newer / "tables.index").write_text("half")
     export = workdir / ".vectors.txt.new-0123abcd"  # which app.export may be writing
     export.write_text("half")
-    ended = done(tmp_path, "app.train", f"--workdir={workdir}")
-    assert "damaged" not in ended.err
+    assert "damaged" not in done(tmp_path, "app.train", f"--workdir={workdir}").err
     assert [path for path in (*left, newer, export) if path.exists()] == [export]
     assert tensors(workdir) == tensors(trained)

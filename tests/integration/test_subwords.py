@@ -37,8 +37,7 @@ def morphology(tmp_path_factory):
         stem = draw.choice(stems)
         around = [f"{letter}{stems.index(stem)}" for letter in "cdef"]
         suffixes = [suffix for suffix in SUFFIXES if suffix != unseen[stem]]
-        inflected = [stem + draw.choice(suffixes) for _ in range(4)]
-        line = around + inflected
+        line = around + [stem + draw.choice(suffixes) for _ in range(4)]
         draw.shuffle(line)
         lines.append(" ".join(line))
     path = tmp_path_factory.mktemp("morphology") / "text"

@@ -83,8 +83,7 @@ def test_a_run_that_does_not_fit_is_refused(tmp_path, corpus):
 @pytest.mark.slow
 def test_words_that_get_rows_as_they_come(tmp_path, corpus):
     workdir = tmp_path / "run"
-    ended = done(tmp_path, *train_dynamic(workdir, corpus))
-    assert "vocabulary  grows with the text" in ended.out
+    assert "vocabulary  grows with the text" in done(tmp_path, *train_dynamic(workdir, corpus)).out
     words = vocabulary.load(str(workdir / "vocab.tsv"))
     first = done(tmp_path, "app.neighbors", f"--workdir={workdir}", words.tokens[0])
     assert any(word in first.out for word in words.tokens[1:])

@@ -66,8 +66,7 @@ def test_other_text_on_a_finished_run(tmp_path, workdir, trained):
 )
 def test_a_flag_that_a_finished_run_cannot_have(tmp_path, workdir, flag, message):
     before = contents(workdir)
-    line = refused(tmp_path, "app.train", f"--workdir={workdir}", flag)
-    assert message.format(workdir) in line
+    assert message.format(workdir) in refused(tmp_path, "app.train", f"--workdir={workdir}", flag)
     assert contents(workdir) == before
 
 
@@ -124,7 +123,6 @@ def test_a_vocabulary_of_other_text_leaves_the_rate_to_fall_evenly(tmp_path):
     lines = (f"{word}\t{90_000 - rank}\n" for rank, word in enumerate(WORDS))
     (tmp_path / "words.tsv").write_text("".join(lines), encoding="utf-8")
     corpus = write_corpus(tmp_path / "a.txt", 300)
-    vocabulary = f"--vocab={tmp_path}/words.tsv"
-    done(tmp_path, *train(tmp_path / "run", corpus, vocabulary, "--epochs=1"))
+    done(tmp_path, *train(tmp_path / "run", corpus, f"--vocab={tmp_path}/words.tsv", "--epochs=1"))
     rates = [row["learning_rate"] for row in logged(tmp_path / "run")]
     assert rates[0] == 0.3 and rates[-1] < 0.05

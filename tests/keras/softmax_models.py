@@ -95,13 +95,17 @@ def planted():
     return x, y
 
 
-def make_model(name, optimizer, mask=True, **compiled):
-    """The model, that of its hidden vectors, and its output layer."""
+def make_model(name, optimizer, mask=True, options=None, words=None, **compiled):
+    """The model, that of its hidden vectors, and its output layer.
+
+    With an embedding `words` its vectors are as wide as its rows, and a name ties the layer to it.
+    """
     keras.utils.set_random_seed(0)
     tokens, following = (keras.Input((None,), dtype="int32") for _ in range(2))
-    hidden = RowEmbedding(WORDS, DIM, mask_zero=mask, name="words")(tokens)
-    hidden = keras.layers.Dense(2 * DIM, "tanh", name="hidden")(hidden)
-    layer = LAYERS[name](name="out")
+    units = 2 * DIM if words is None else words.output_dim
+    words = words or RowEmbedding(WORDS, DIM, mask_zero=mask, name="words")
+    hidden = keras.layers.Dense(units, "tanh", name="hidden")(words(tokens))
+    layer = LAYERS[name](name="out", **options or {})
     model = keras.Model([tokens, following], layer(hidden, following))
     model.compile(optimizer, loss=output_as_loss, **compiled)
     return model, keras.Model(tokens, hidden), layer

@@ -1,6 +1,7 @@
 """`FeatureEmbedding` has the tables of many features, and answers as layers made one by one."""
 
 import gc
+import re
 import types
 
 import keras
@@ -226,3 +227,40 @@ def test_bad_inputs():
         layer(DATA, weights=WEIGHTS["texts"])
     with pytest.raises(ValueError, match=r"'user' have shape \(6, 4\), and its input_shape is"):
         layer({"user": DATA["texts"][0], "texts": DATA["texts"]})
+
+
+def many_features(jit_compile):
+    """A model with tables of two widths, trained on ids that repeat."""
+    keras.utils.set_random_seed(0)
+    initializer = keras.initializers.RandomUniform(-0.1, 0.1, seed=3)
+    sizes = {f"f{n}": (30 + n, 4 if n < 3 else 2) for n in range(5)}
+    features = {
+        name: FeatureConfig(
+            name, TableConfig(name, *shape, initializer=initializer, combiner=None), (None,)
+        )
+        for name, shape in sizes.items()
+    }
+    inputs = {name: keras.Input((), dtype="int32", name=name) for name in sizes}
+    vectors = FeatureEmbedding(features)(inputs)
+    scores = keras.layers.Dense(1)(keras.layers.Concatenate()(list(vectors.values())))
+    model = keras.Model(inputs, scores)
+    model.compile(LazyAdam(0.1, global_clipnorm=0.5), "mse", jit_compile=jit_compile)
+    return model, {name: np.arange(32) % 17 + n for n, name in enumerate(sizes)}
+
+
+def test_xla_updates_the_tables_of_one_width_together():
+    found = {}
+    for jit in (False, True):
+        model, ids = many_features(jit)
+        model.fit(ids, np.arange(32.0) % 3, batch_size=16, epochs=2, shuffle=False, verbose=0)
+        found[jit] = [*model.get_weights(), *(v.numpy() for v in model.optimizer.variables)]
+    for ours, expected in zip(found[True], found[False], strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
+    step = tf.function(model.train_step, autograph=False, jit_compile=True)
+    batch = {name: tf.constant(own, tf.int32) for name, own in ids.items()}, tf.zeros([32, 1])
+    program = step.experimental_get_compiler_ir(batch)
+    lowered, optimized = program(stage="hlo"), program(stage="optimized_hlo")
+    # Numbers of rows, a sum for each width; rows and both moments of each table.
+    assert lowered.count(" scatter(") == 1 + 2 + 3 * 5 and " sort(" not in lowered
+    for table in model.trainable_variables[:5]:
+        assert not re.findall(rf"f32\[{table.shape[0]},.*? (?:copy|transpose)\(", optimized)

@@ -9,15 +9,19 @@ import tensorflow as tf
 
 from app.keras import (
     NCE,
+    SGD,
     AdaptiveSoftmax,
     ClassSoftmax,
     HierarchicalSoftmax,
     LazyAdam,
     LossScaleOptimizer,
+    RowEmbedding,
     RowwiseAdagrad,
     SampledSoftmax,
     Softmax,
+    load_model,
     output_as_loss,
+    save_model,
 )
 from app.keras.layers import softmax_base
 from app.losses import sampling
@@ -460,7 +464,7 @@ def compiled(name, **options):
     return model, x, np.maximum(y, 0)
 
 
-@pytest.mark.parametrize("name", ["classes", "samples"])
+@pytest.mark.parametrize("name", ["classes", pytest.param("samples", marks=pytest.mark.slow)])
 def test_the_layer_measures_perplexity_and_accuracy(name):
     model, x, y = compiled(name, metrics=["perplexity", "accuracy"])
     shown = model.fit([x, y], y, validation_data=([x, y], y), epochs=1, batch_size=20, verbose=0)
@@ -477,7 +481,7 @@ def test_the_layer_measures_perplexity_and_accuracy(name):
         assert logs["perplexity"] == pytest.approx(np.exp(logs["loss"]), rel=0.05)
 
 
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize("name", [SAMPLED[0], pytest.param(SAMPLED[1], marks=pytest.mark.slow)])
 def test_a_sampled_loss_of_evaluation_is_that_of_training(name):
     model, x, y = compiled(name, evaluation="sampled", metrics=["sampled_loss"])
     layer = model.layers[-1]
@@ -506,6 +510,11 @@ def own(targets, output):
     return output
 
 
+@pytest.fixture(scope="module")
+def to_classes():
+    return compiled("classes")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -518,8 +527,8 @@ def own(targets, output):
         ({"metrics": [own, keras.metrics.MeanMetricWrapper(own, name="mean")]}, None),
     ],
 )
-def test_what_compares_the_output_with_classes_is_refused_by_name(given, message):
-    model, x, y = compiled("classes")
+def test_what_compares_the_output_with_classes_is_refused_by_name(to_classes, given, message):
+    model, x, y = to_classes
     model.compile(LazyAdam(0.01), **{"loss": output_as_loss} | given)
     for run in (model.fit, model.evaluate, model.train_on_batch, model.test_on_batch):
         options = {"verbose": 0} if run in (model.fit, model.evaluate) else {}
@@ -528,3 +537,189 @@ def test_what_compares_the_output_with_classes_is_refused_by_name(given, message
             return
         with pytest.raises(ValueError, match=message):
             run([x, y], y, **options)
+
+
+# The rows in another place, or those of an embedding.
+
+
+def place(kind, folder, number=0):
+    return {"table": kind} | (
+        {"table_file": str(folder / f"{number}.rows")} if kind == "file" else {}
+    )
+
+
+def state(model):
+    return [v.numpy().tobytes() for v in (*model.weights, *model.optimizer.variables)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(n, k, marks=[] if (n, k) == ("samples", "host") else pytest.mark.slow)
+        for n in LAYERS
+        for k in ("host", "file", "sharded")
+    ],
+)
+def test_a_table_of_every_kind_trains_as_one_of_the_device(name, kind, tmp_path):
+    x, y = planted()
+    models = []
+    for each in ("device", kind):
+        options = place(each, tmp_path)
+        model, predictor, layer = make_model(name, LazyAdam(0.1), options=options)
+        model.train_on_batch([x, y], y)
+        models.append(model)
+    device, ours = models
+    assert state(ours) == state(device) and layer.count_params() > WORDS
+    ids, log_p = layer.top_k(predictor(x), 3)
+    expected = device.get_layer("out").top_k(predictor(x), 3)
+    np.testing.assert_array_equal(ids, expected[0])
+    np.testing.assert_array_equal(log_p, expected[1])
+    assert ours.evaluate([x, y], y, verbose=0) == device.evaluate([x, y], y, verbose=0)
+    save_model(ours, tmp_path / "model.keras")
+    for other in (load_model(tmp_path / "model.keras"), keras.models.clone_model(ours)):
+        out = other.get_layer("out")
+        assert out.table == kind and (kind != "file" or out.table_file != layer.table_file)
+    assert state(load_model(tmp_path / "model.keras")) == state(device)
+    tf.train.Checkpoint(ours).write(str(tmp_path / "at"))
+    device.set_weights([0 * w for w in device.get_weights()])
+    tf.train.Checkpoint(device).read(str(tmp_path / "at")).assert_consumed()
+    for model in (ours, device):
+        draw_again(model.get_layer("out"))
+        model.train_on_batch([x, y], y)
+    assert state(ours) == state(device)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["host", "file"])
+@pytest.mark.parametrize("policy", ["mixed_float16", "bfloat16"])
+def test_another_place_has_the_precision_and_can_be_frozen(kind, policy, tmp_path):
+    x, y = planted()
+    with dtype_policy(policy):
+        model, _, layer = make_model("classes", LazyAdam(0.1), options=place(kind, tmp_path))
+    assert layer.weights[0].dtype == ("bfloat16" if policy == "bfloat16" else "float32")
+    losses = [model.train_on_batch([x, y], y) for _ in range(4)]
+    assert losses[-1] < losses[0] - 0.3
+    layer.trainable = False
+    model.compile(LazyAdam(0.1), loss=output_as_loss)
+    before = layer.get_weights()
+    model.train_on_batch([x, y], y)
+    for now, was in zip(layer.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(now, was)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["host", "file", "sharded"])
+def test_an_export_has_the_rows_of_another_place(kind, tmp_path):
+    model, _, _ = make_model("classes", LazyAdam(0.1), mask=False, options=place(kind, tmp_path))
+    x, y = planted()
+    y %= WORDS
+    model.train_on_batch([x, y], y)
+    model.export(tmp_path / "exported", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "exported")
+    np.testing.assert_allclose(loaded.serve([x, y]), model([x, y]), atol=1e-6)
+
+
+def embedding(kind="device", folder=None, rows=WORDS + 2):
+    return RowEmbedding(rows, DIM, "normal", mask_zero=True, name="words", table=kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "use_bias", "kind"),
+    [("softmax", True, "device"), ("classes", True, "host"), ("samples", False, "host")],
+)
+def test_tied_rows_are_those_of_the_embedding(name, use_bias, kind):
+    table = embedding(kind)
+    layer = LAYERS[name](name="out", tied_to=table, use_bias=use_bias)
+    untied, x, y = LAYERS[name](use_bias=use_bias), vectors(), words()
+    for each in (layer, untied):
+        each.build((None, DIM))
+    random = np.random.default_rng(3)
+    layer.set_weights([random.normal(size=w.shape) for w in layer.get_weights()])
+    order = np.argsort(-COUNTS, kind="stable") if name != "softmax" else np.arange(WORDS)
+    rows = table.get_weights()[0][order]
+    if use_bias:
+        rows = np.concatenate([rows, layer._tables["bias"].numpy()[order]], axis=1)
+    own = [layer._tables[n].numpy() for n in layer._tables if n != "bias"]
+    untied.set_weights([rows, *own])
+    np.testing.assert_array_equal(layer.top_k(x, 5)[0], untied.top_k(x, 5)[0])
+    np.testing.assert_allclose(layer.log_probability(x, y), untied.log_probability(x, y), atol=1e-6)
+    by_hidden, by_tables = gradients(untied, x, y, 1.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        draw_again(layer)
+        loss = tf.reduce_sum(layer(x, y, training=True))
+    found, by_words, *by_own = tape.gradient(loss, [x, *table.weights, *layer.trainable_weights])
+    assert isinstance(by_words, tf.IndexedSlices), "not a product over the whole table"
+    np.testing.assert_allclose(found, by_hidden, atol=1e-5)
+    own = {
+        w.name: tf.convert_to_tensor(g).numpy() for w, g in zip(layer.weights, by_own, strict=True)
+    }
+    whole = tf.math.unsorted_segment_sum(by_words.values, by_words.indices, WORDS + 2).numpy()
+    whole = np.concatenate([whole[:WORDS], *([own.pop("bias")] if use_bias else [])], axis=1)
+    for ours, theirs in zip([whole[order], *own.values()], by_tables, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["device", pytest.param("host", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("given", ["layer", "name"])
+def test_a_tied_model_trains_as_a_dense_product_and_keeps_its_tie(given, kind, tmp_path):
+    x, y = planted()
+    words = embedding(kind)
+    tied = {"tied_to": words if given == "layer" else "words"}
+    model, _, _ = make_model("softmax", SGD(0.5), options=tied, words=words)
+    keras.utils.set_random_seed(0)
+    kernel, bias = model.get_layer("hidden").get_weights()
+    weights = [tf.Variable(w) for w in (words.get_weights()[0], kernel, bias, np.zeros(WORDS, "f"))]
+    for _ in range(2):
+        with tf.GradientTape() as tape:
+            rows, kernel, bias, biases = map(tf.convert_to_tensor, weights)
+            logits = tf.tanh(tf.gather(rows, x) @ kernel + bias) @ tf.transpose(rows[:WORDS])
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                np.maximum(y, 0), logits + biases
+            )
+            loss = tf.reduce_mean(tf.boolean_mask(losses, x != 0))
+        for weight, slope in zip(weights, tape.gradient(loss, weights), strict=True):
+            weight.assign_sub(0.5 * slope)
+        assert model.train_on_batch([x, y], y) == pytest.approx(float(loss), rel=1e-5)
+    np.testing.assert_allclose(words.get_weights()[0], weights[0], atol=1e-5)
+    assert model.count_params() == sum(np.size(w) for w in weights)  # the rows count once
+    save_model(model, tmp_path / "model.keras")
+    for other in (load_model(tmp_path / "model.keras"), keras.models.clone_model(model)):
+        assert other.get_layer("out")._embedding() is other.get_layer("words")
+        other.set_weights(model.get_weights())
+        np.testing.assert_array_equal(other([x, y]), model([x, y]))
+
+
+def test_a_tied_step_changes_the_rows_that_it_reads():
+    words = RowEmbedding(3000, DIM, mask_zero=True, name="words")
+    layer = SampledSoftmax(3000, samples=5, seed=1, tied_to=words)
+    tokens, following = keras.Input((6,), dtype="int32"), keras.Input((6,), dtype="int32")
+    model = keras.Model([tokens, following], layer(words(tokens), following))
+    model.compile(LazyAdam(0.1), loss=output_as_loss)
+    x, y = planted()
+    (before,) = words.get_weights()
+    model.train_on_batch([x, y], y)
+    changed = (words.get_weights()[0] != before).any(axis=1)
+    read = np.union1d(x[x > 0], y[y >= 0])
+    assert changed[read].all() and len(read) <= changed.sum() <= len(read) + 5
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: ClassSoftmax(4, table="disk"), "table='disk'; give one of device, host, file, sh"),
+        (lambda: ClassSoftmax(4, table="file"), "table='file' and table_file=None; name a file"),
+        (lambda: HierarchicalSoftmax(4, tied_to="words"), "tied_to is given, and Hierarchical"),
+        (lambda: AdaptiveSoftmax(9, tied_to=embedding()), "tied_to is given, and AdaptiveSoftmax"),
+        (lambda: Softmax(4, tied_to=keras.layers.Dense(2, name="d")), "tied_to='d' is a Dense; gi"),
+        (lambda: Softmax(99, tied_to=embedding()), "'words' has 42 rows, fewer than the 99 words"),
+        (
+            lambda: Softmax(40, tied_to=embedding(), name="out").build((None, 5)),
+            "out: the hidden vectors have 5 numbers, and the rows of words have 6; put",
+        ),
+        (lambda: built("softmax", tied_to="word")(vectors(), words()), "no layer 'word' is before"),
+    ],
+)
+def test_a_place_or_a_tie_that_cannot_be(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()

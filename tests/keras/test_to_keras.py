@@ -161,6 +161,7 @@ for name in sorted(glob.glob("*.keras")):
 """
 
 
+@pytest.mark.slow
 def test_the_file_opens_without_this_package_and_predicts_as_the_model(tmp_path):
     for name, make in MODELS.items():
         model = make()

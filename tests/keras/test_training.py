@@ -62,12 +62,12 @@ def from_a_dataset(model):
     ("run", "compiled"),
     [
         (fit, {}),
-        (fit, {"run_eagerly": True}),
+        pytest.param(fit, {"run_eagerly": True}, marks=pytest.mark.slow),
         (fit, {"steps_per_execution": 2}),
         (fit, {"jit_compile": True}),
-        (on_batches, {}),
+        pytest.param(on_batches, {}, marks=pytest.mark.slow),
         (in_a_loop, {}),
-        (from_a_dataset, {}),
+        pytest.param(from_a_dataset, {}, marks=pytest.mark.slow),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else value.__name__,
 )

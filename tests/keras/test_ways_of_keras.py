@@ -90,7 +90,7 @@ WAYS = {
     "bfloat16_table": (lambda: LazyAdam(0.01), {"layer": {"dtype": "bfloat16"}}),
 }
 # Each of the other cases is a run like these, by another path of Keras.
-QUICK = {("scaled", kind) for kind in FAR} | {("scaled_made", "host"), ("tape", "file")}
+QUICK = {("scaled", "strings"), ("scaled", "file"), ("scaled_made", "host"), ("tape", "file")}
 CASES = [
     pytest.param(way, kind, marks=() if (way, kind) in QUICK else pytest.mark.slow)
     for way, (_, options) in WAYS.items()
@@ -171,7 +171,14 @@ def test_every_kind_trains_as_the_device(way, kind, tmp_path):
     assert np.isfinite(rows).all() and (rows != 0.5).any()
 
 
-@pytest.mark.parametrize("kind", ["device", *FAR[:-1]])
+def quick_for(*quick, of):
+    """Return a mark for tests of kinds of tables that are quick only for some of them."""
+    return pytest.mark.parametrize(
+        "kind", [pytest.param(k, marks=() if k in quick else pytest.mark.slow) for k in of]
+    )
+
+
+@quick_for("dynamic", of=["device", *FAR[:-1]])
 def test_keras_own_loss_scale_becomes_ours(kind, tmp_path):
     with dtype_policy("mixed_float16"):
         model = make_model(make_table(kind, tmp_path), LazyAdam(0.1))
@@ -255,7 +262,7 @@ def test_attributes_of_a_variable_are_those_of_keras(kind, policy, tmp_path):
     )
 
 
-@pytest.mark.parametrize("kind", ["device", "host", "dynamic"])
+@quick_for("dynamic", of=["device", "host", "dynamic"])
 def test_a_checkpoint_has_the_slots_of_a_multi_optimizer(kind, tmp_path):
     def make():
         inner = {".*words/.*": LazyAdam(0.1)}

@@ -84,8 +84,7 @@ def test_no_gain_is_more_than_the_cores_or_the_shorter_part_allow():
     # tf.data adds a prefetch by itself.
     half = divided(input=0.5)
     assert asked(half, config, slowest, later=(AHEAD, FILL)) == [("--map_parallelism=-1", 2.0)]
-    crowded = half._replace(crowding=0.9)
-    assert asked(crowded, config, slowest) == [
+    assert asked(half._replace(crowding=0.9), config, slowest) == [
         ("--prefetch=-1", pytest.approx(1 / 0.9)),
         ("--map_parallelism=-1", pytest.approx(1 / 0.9)),
     ]

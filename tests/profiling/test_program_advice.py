@@ -81,8 +81,7 @@ def test_a_map_that_calls_python(kind):
 
 def test_a_generator():
     """No map, so that there is nothing to batch before it."""
-    generator = stage("", "Generator", 0)
-    assert asked(WAITING, generator, PYTHON) == gains(cache=4, generated=4)
+    assert asked(WAITING, stage("", "Generator", 0), PYTHON) == gains(cache=4, generated=4)
 
 
 def test_prefetch_is_proposed_only_where_nothing_is_ahead_and_never_for_more_than_it_overlaps():
@@ -123,8 +122,7 @@ def test_small_steps():
     fixed = {"steps": 1 / (1 - 0.4 * 15 / 16), "examples": 1 / (1 - 0.6 * 3 / 4)}
     assert asked(small) == gains(**fixed)
     done = work(("adam/Mul", "Mul", "", 3.0), ("dense/MatMul", "MatMul", "", 1.0), large=False)
-    expected = fixed | {"examples": 1 / (1 - 0.9 * 3 / 4)}
-    assert asked(small, None, (), done) == gains(**expected)
+    assert asked(small, None, (), done) == gains(**fixed | {"examples": 1 / (1 - 0.9 * 3 / 4)})
     # A few percent are worth a word.
     assert asked(divided(host_compute=0.1, device_compute=0.9))[STEPS] < 1.2
     # Several steps a call already: each asks for a batch.
@@ -168,8 +166,7 @@ def test_an_optimizer_that_updates_a_large_table(scope, name):
 
 def test_an_optimizer_that_updates_rows_or_small_variables_or_no_table():
     dense = work(("adam/Mul", "Mul", "", 9.0), ("dense/MatMul", "MatMul", "loss", 1.0))
-    small = adam("adam", large=False)
-    for done in (adam("lazy_adam"), small, dense):
+    for done in (adam("lazy_adam"), adam("adam", large=False), dense):
         assert not any("RowEmbedding" in what for what in asked(COMPUTING, None, (), done))
 
 

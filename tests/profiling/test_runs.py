@@ -54,8 +54,7 @@ def sleeping(monkeypatch):
             return text
 
         def tokenize(texts):
-            slept = tf.numpy_function(sleep, [texts], tf.string)
-            return inner(tf.ensure_shape(slept, texts.shape))
+            return inner(tf.ensure_shape(tf.numpy_function(sleep, [texts], tf.string), texts.shape))
 
         inner = splitter(*corpus)
         return tokenize
@@ -106,8 +105,7 @@ def test_a_stage_that_sleeps_is_named_and_the_advice_removes_it(config, sleeping
 @pytest.mark.slow
 def test_a_normal_run_does_not_wait_for_its_input(config):
     """Its steps have enough to do that other work on the machine does not change the verdict."""
-    model = dataclasses.replace(config.model, dim=400)
-    found = diagnosed(dataclasses.replace(config, model=model))
+    found = diagnosed(dataclasses.replace(config, model=dataclasses.replace(config.model, dim=400)))
     assert found.division.verdict != "input-bound"
     assert found.steps == 1 and found.division.cpu_only
     assert found.work.parts.keys() >= {"lookup", "gather", "loss", "gradient", "update"}

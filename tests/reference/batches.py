@@ -71,5 +71,4 @@ def samples_of(model, batch):
     """The negatives that the model drew, (G, K)."""
     output = model.lookups(batch)["output"].numpy()
     size, length = batch.data.shape
-    drawn = size * (length - 2 * WINDOW) // GROUP * SAMPLES
-    return output[-drawn:].reshape(-1, SAMPLES)
+    return output[-(size * (length - 2 * WINDOW) // GROUP * SAMPLES) :].reshape(-1, SAMPLES)

@@ -106,8 +106,7 @@ class _Walk:
         for op in _in_order(executed(graph)):
             if op.type in _NO_KERNEL:
                 continue
-            inputs = [values[tensor.name] for tensor in op.inputs]
-            made = self._run(op, inputs, scope)
+            made = self._run(op, [values[tensor.name] for tensor in op.inputs], scope)
             values |= {tensor.name: value for tensor, value in zip(op.outputs, made, strict=True)}
         return [values[tensor.name] for tensor in graph.outputs]
 
@@ -134,8 +133,7 @@ class _Walk:
             made = _memories(op, op.op_def.output_arg, found)
         for value, memory in zip(inputs, needed, strict=True):
             self._need(value, memory, op.type, name)
-        kind = "Const" if op.type == "HostConst" else op.type
-        return _values(op, name, kind, made)
+        return _values(op, name, "Const" if op.type == "HostConst" else op.type, made)
 
     def _call(self, op, inputs, name) -> list[Value]:
         attributes, skipped = CALLS[op.type]

@@ -26,8 +26,7 @@ def adagrad(row, state, gradient, rate, step, initial=0.1, epsilon=0.0):
 
 def rowwise_adagrad(row, state, gradient, rate, step, initial=0.1, epsilon=0.0, power=-0.5):
     accumulator = state.get("accumulator", initial) + sum(gradient**2) / len(gradient)
-    change = -rate * gradient * (accumulator + epsilon) ** power
-    return row + change, {"accumulator": accumulator}
+    return row - rate * gradient * (accumulator + epsilon) ** power, {"accumulator": accumulator}
 
 
 def ftrl(row, state, gradient, rate, step, l1=0.0, l2=0.0, beta=0.0, initial=0.1):
@@ -43,8 +42,7 @@ def ftrl(row, state, gradient, rate, step, l1=0.0, l2=0.0, beta=0.0, initial=0.1
     accumulator = accumulator + gradient**2
     new_sigma = (beta + np.sqrt(accumulator)) / rate
     linear = linear + gradient - (new_sigma - sigma) * row
-    small = np.abs(linear) <= l1
-    row = np.where(small, 0.0, -(linear - l1 * np.sign(linear)) / (new_sigma + l2))
+    row = np.where(np.abs(linear) <= l1, 0.0, -(linear - l1 * np.sign(linear)) / (new_sigma + l2))
     return row, {"accumulator": accumulator, "sigma": new_sigma, "linear": linear, "row": row}
 
 

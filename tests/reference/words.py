@@ -83,12 +83,11 @@ def skipgram(inputs_VD, outputs_VD, tokens_BL, pairs_BTL, samples_GK, per_pair):
                 d_outputs[word],
             )
         for sample in samples:
-            weight = sum(pairs_L) * per_pair / len(samples)
             loss.term(
                 inputs_VD[centre],
                 outputs_VD[sample],
                 False,
-                weight,
+                sum(pairs_L) * per_pair / len(samples),
                 d_inputs[centre],
                 d_outputs[sample],
             )

@@ -23,8 +23,7 @@ def with_task(name):
 def check(values):
     """Check settings that a person gives, beside the defaults of their task."""
     checks.check_names(values)
-    config = flag_values.from_names(flag_values.defaults(values) | {"workdir": "run"} | values)
-    checks.check(config)
+    checks.check(flag_values.from_names(flag_values.defaults(values) | {"workdir": "run"} | values))
 
 
 @pytest.mark.parametrize("task", TASKS.values())
@@ -245,8 +244,7 @@ def test_flags_that_others_need_exist_with_their_values():
         least, most = FIELDS[other].metadata["bounds"] or (0, -1)
         tasks = [task for task in TASKS.values() if name in flag_values.fields_of(task)]
         choices = [flag_values.fields_of(task)[other].metadata["choices"] for task in tasks]
-        possible = set().union(*choices) or range(least, most + 1)
-        assert values and set(values) <= set(possible), name
+        assert values and set(values) <= set(set().union(*choices) or range(least, most + 1)), name
     for name, value in flag_values.BEFORE.items():
         assert setting.fault(FIELDS[name], value) is None
 
@@ -333,5 +331,4 @@ def test_defaults_beside_other_values(values, power, rate, accumulator):
     defaults = flag_values.defaults(values)
     names = "learning_rate_power", "learning_rate", "initial_accumulator"
     assert tuple(defaults[name] for name in names) == (power, rate, accumulator)
-    made = flag_values.by_name(checks.make_config(values))
-    assert made == {**defaults, **values}
+    assert flag_values.by_name(checks.make_config(values)) == {**defaults, **values}

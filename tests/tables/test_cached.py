@@ -225,10 +225,9 @@ def batches(number=BATCHES):
 
 def make(optimizer):
     model = make_model("skipgram", COUNTS)
-    specs = model.tables()
     return model, {
         name: DeviceTable(spec.rows, spec.columns, spec.initial, slots=optimizer.slots)
-        for name, spec in specs.items()
+        for name, spec in model.tables().items()
     }
 
 
@@ -319,9 +318,8 @@ def test_rows_that_are_needed_again_are_not_loaded_again():
 
     trained(optimizer, same, watch)
     assert moved[0] > 0
-    row_bytes = (6 + 1) * 4
     # The cache is large enough: every row is loaded once, and none is evicted.
-    assert sum(moved) * STEPS <= WORDS * row_bytes
+    assert sum(moved) * STEPS <= WORDS * (6 + 1) * 4
 
 
 def test_an_error_of_the_batches_reaches_the_loop():
@@ -356,8 +354,7 @@ def test_first_lookups_are_the_ids_of_the_first_calls():
     model, _ = make(rowwise_adagrad())
     found = memory_plan.first_lookups(model, batches(), 4, "CPU:0", 3)
     assert found.keys() == {"input", "output"} and len(found["input"]) == 3
-    first = next(batches())[1].numpy()
-    assert len(found["input"][0]) == first[:, :, 3:-3].size
+    assert len(found["input"][0]) == next(batches())[1].numpy()[:, :, 3:-3].size
 
 
 def test_the_cache_that_a_chunk_needs():

@@ -47,8 +47,7 @@ def test_every_row_is_in_one_shard(rule, rows):
         for shard, ids in enumerate(parts):
             of, place = plan.locate(ids)
             assert (of == shard).all() and (place == np.arange(len(ids))).all()
-        sizes = [len(ids) for ids in parts]
-        assert max(sizes) == -(-rows // shards)
+        assert max(len(ids) for ids in parts) == -(-rows // shards)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -95,8 +94,7 @@ def test_a_checkpoint_holds_each_part_once_with_its_slots(table, tmp_path):
 
 def test_parts_are_stored_and_rounded_as_asked_each_with_draws_of_its_own():
     options = {"dtype": tf.bfloat16, "rounding": "stochastic", "slot_dtype": tf.float16, "seed": 3}
-    slots = {"moment": Slot(0, 0.0)}
-    table = make(parts=2, rows=2_000, initial=tf.zeros, slots=slots, **options)
+    table = make(parts=2, rows=2_000, initial=tf.zeros, slots={"moment": Slot(0, 0.0)}, **options)
     slot = table.slots["moment"]
     assert {part.values.dtype for part in table.parts} == {tf.bfloat16}
     assert {part.values.dtype for part in slot.parts} == {tf.float16}

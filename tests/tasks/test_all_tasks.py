@@ -134,6 +134,5 @@ def test_gradients_are_clipped_as_asked():
     ],
 )
 def test_the_course_of_the_learning_rate(values, expected):
-    settings = OptimizerConfig(**values)
-    rate = learning.make_learning_rate(settings)
+    rate = learning.make_learning_rate(OptimizerConfig(**values))
     assert [rate(done) for done in (0.0, 0.25, 0.5, 1.0)] == pytest.approx(expected)

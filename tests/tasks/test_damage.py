@@ -88,8 +88,7 @@ def make(folder, text: str, flags: dict) -> Run:
     """Makes a workdir with one checkpoint."""
     folder.mkdir()
     (folder / "text").write_text(text)
-    task = flags.get("task", "words")
-    values = {**COMMON, "corpus": str(folder / "text"), **flags, "task": task}
+    values = {**COMMON, "corpus": str(folder / "text"), **flags, "task": flags.get("task", "words")}
     values = flag_values.defaults(values) | values
     values["workdir"] = str(folder / "run")
     if flags.get("table") == "host":

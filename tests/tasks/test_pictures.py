@@ -66,10 +66,9 @@ def test_a_report_has_the_curves_of_a_run(tmp_path):
     ]
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 9, "lo')
-    figure = pictures.report(path, "a run")
     curves = {
         (axes.get_title(), line.get_label()): (list(line.get_xdata()), list(line.get_ydata()))
-        for axes in figure.axes
+        for axes in pictures.report(path, "a run").axes
         for line in axes.lines
     }
     assert curves == {

@@ -40,8 +40,7 @@ def test_scores_of_every_task_answer_a_stop(tmp_path, task):
     def check():
         raise StoppedError("asked")
 
-    config = make_config(tmp_path, task)
-    job = all_tasks.JOBS[task](config, Workdir(tmp_path / "run"), False)
+    job = all_tasks.JOBS[task](make_config(tmp_path, task), Workdir(tmp_path / "run"), False)
     with pytest.raises(StoppedError, match="^asked$"):
         job.evaluator.scores(check)
     assert job.evaluator.scores(lambda: None)

@@ -37,12 +37,12 @@ def test_a_checkpoint_may_go_while_it_is_read(tmp_path, monkeypatch):
     trained(tmp_path, 1)
     read_ids, seen = trained_vectors.read_ids, []
 
-    def read(folder, name):
+    def read(folder, name, **how):
         seen.append(folder.name)
         if len(seen) == 1:
             trained(tmp_path, 2)
             shutil.rmtree(folder, ignore_errors=True)
-        return read_ids(folder, name)
+        return read_ids(folder, name, **how)
 
     monkeypatch.setattr(trained_vectors, "read_ids", read)
     assert trained_vectors.load(tmp_path).matrix[0, 0] == 2

@@ -269,8 +269,7 @@ def tokens(texts, **settings):
 
 
 def test_whitespace_splits_at_any_white_space_and_nowhere_else():
-    texts = ["a\tb  C-d\u00a0e\u3000f\r\n", "", " ", "x\0y"]
-    assert tokens(texts, tokenizer="whitespace") == [
+    assert tokens(["a\tb  C-d\u00a0e\u3000f\r\n", "", " ", "x\0y"], tokenizer="whitespace") == [
         ["a", "b", "C-d", "e", "f"],
         [],
         [],
@@ -291,8 +290,7 @@ def test_whitespace_splits_at_any_white_space_and_nowhere_else():
     ],
 )
 def test_options_of_unicode_tokens(text, settings, expected):
-    found = tokens([text, ""], tokenizer="unicode", **settings)
-    assert found == [expected.split(), []]
+    assert tokens([text, ""], tokenizer="unicode", **settings) == [expected.split(), []]
 
 
 @pytest.mark.slow

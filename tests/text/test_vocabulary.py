@@ -79,8 +79,7 @@ def test_saving_where_one_cannot(tmp_path):
 
 
 def test_lookup_table():
-    table = vocabulary.lookup_table(SAMPLE)
-    ids = table.lookup(tf.constant([["a\u2028b", "the"], ["The", ""]]))
+    ids = vocabulary.lookup_table(SAMPLE).lookup(tf.constant([["a\u2028b", "the"], ["The", ""]]))
     assert ids.dtype == tf.int32
     assert ids.numpy().tolist() == [[2, 0], [vocabulary.UNKNOWN] * 2]
 
@@ -193,8 +192,7 @@ def test_all_get_the_part_of_each():
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"),
-    [(RunError, RunError), (UsageError, UsageError), (NoEffectError, UsageError)],
+    ("error", "kind"), [(RunError, RunError), (UsageError, UsageError), (NoEffectError, UsageError)]
 )
 def test_all_fail_by_the_error_of_one(error, kind):
     told = []

@@ -16,11 +16,16 @@ from ..backend import (
     check_xla,
     in_place,
     in_replica,
-    refuse_strategy,
     require_tensorflow,
 )
 from ..saving import StoreByPart
-from ..tables.table_kinds import check_is_variable, check_kind, make_table, with_new_file
+from ..tables.table_kinds import (
+    check_is_variable,
+    check_kind,
+    make_table,
+    place_config,
+    with_new_file,
+)
 from ..tables.table_memory import require_room
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import StockOptimizerWarning
@@ -138,7 +143,6 @@ class RowEmbedding(keras.layers.Embedding):
             self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
             return
         check_kind(self)  # with `weights`, Keras builds the layer before the constructor's check
-        refuse_strategy(f"{self.name}: table={self.table!r}")
         with tf.init_scope():
             self._embeddings = TableVariable(make_table(self), "embeddings", self.variable_dtype)
         self._embeddings.constraint = self.embeddings_constraint
@@ -147,11 +151,8 @@ class RowEmbedding(keras.layers.Embedding):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer; those of the table only where not the default."""
-        config = super().get_config()
-        if self.table != "device":  # the default is left out: Keras reads the rest, too
-            config["table"] = self.table
-        if self.table == "file":
-            config["table_file"] = str(self.table_file)
+        # The default is left out: Keras reads the rest, too.
+        config = super().get_config() | place_config(self)
         return config | ({"hot_rows": self.hot_rows} if self.hot_rows else {})
 
     @classmethod

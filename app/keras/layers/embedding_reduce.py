@@ -100,10 +100,14 @@ class RowEmbeddingReduce(RowEmbedding):
             weights_N = tf.where(tf.cast(mask_N, tf.bool), weights_N, 0.0)
         if self.mask_zero:
             weights_N = tf.where(ids_N == 0, 0.0, weights_N)
-        ids_U, inverse_N = rows_to_read(ids_N)
-        rows_UD = tf.cast(self._look_up(ids_U), tf.float32)
         segments = tf.reduce_prod(shape)
-        sums_BD = _weighted_sums(rows_UD, inverse_N, segments_N, weights_N, segments)
+        if under_xla():  # which has no product with a sparse matrix, and would sort the ids
+            rows_ND = tf.cast(self._look_up(ids_N), tf.float32) * weights_N[:, tf.newaxis]
+            sums_BD = tf.math.unsorted_segment_sum(rows_ND, segments_N, segments)
+        else:
+            ids_U, inverse_N = rows_to_read(ids_N)
+            rows_UD = tf.cast(self._look_up(ids_U), tf.float32)
+            sums_BD = _weighted_sums(rows_UD, inverse_N, segments_N, weights_N, segments)
         if self.combiner != "sum":
             by = weights_N if self.combiner == "mean" else weights_N**2
             norm_B = tf.math.unsorted_segment_sum(by, segments_N, segments)
@@ -219,8 +223,11 @@ def _weighted_sums(
         segments_N: The segment of each id, int64.
         weights_N: The weight of each id, float32.
     """
+<<<<<<< HEAD
     if under_xla():  # which has no product with a sparse matrix
         return sum_segments(rows_UD, inverse_N, weights_N, segments_N, segments)
+=======
+>>>>>>> main
     positions_N2 = tf.stack([segments_N, tf.cast(inverse_N, tf.int64)], axis=1)
     shape = tf.stack([segments, tf.shape(rows_UD, out_type=tf.int64)[0]])
 

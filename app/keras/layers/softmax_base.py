@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
+import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,12 +15,18 @@ import tensorflow as tf
 
 from ...losses import inference
 from ...losses.base import NormalizedLoss
+from ...tables.base import TableSpec
 from ...tables.device import host_variable, initial_values
 from ...tables.id_checks import check_ids
 from ...types import HOST
-from ..backend import in_replica, owners_in_call, require_tensorflow
-from ..tables.table_memory import device_place, require_free
+from ..backend import check_xla, in_replica, owners_in_call, require_tensorflow
+from ..saving import StoreByPart
+from ..tables.table_kinds import check_place, make_tables, place_config, with_new_file
+from ..tables.table_memory import HOST as HOST_MEMORY
+from ..tables.table_memory import place_of, require_room
+from ..tables.table_variable import TableVariable, is_recording
 from . import softmax_gradients
+from .embedding import RowEmbedding
 
 PERPLEXITY, ACCURACY, SAMPLED_LOSS = "perplexity", "accuracy", "sampled_loss"
 _OWN_LOSS = "output_as_loss"  # the name by which Keras finds it
@@ -29,6 +37,7 @@ _PLAIN = (keras.metrics.MeanMetricWrapper, keras.metrics.Mean, keras.metrics.Sum
 # Of each word, to make classes or a tree: measured for ten million words.
 _WORK_BYTES = 64
 _REMEDY = "give it fewer words or fewer hidden units, or dtype='bfloat16', or use AdaptiveSoftmax"
+_WORDS, _BIAS = "output", "bias"  # the table with a row for each word, and its biases if it is tied
 
 
 class TargetMean(keras.metrics.Mean):
@@ -63,6 +72,14 @@ class OutputLayer(keras.layers.Layer):
             for the logs of `fit` and `evaluate`: "perplexity", which is NaN where the loss is an
             estimate, and "accuracy", the share of targets that are the most likely word, which
             is NaN in training, as it reads the rows of all likely words.
+        table: Where the rows and their optimizer state are: "device", "host", "file" or "sharded",
+            as for `RowEmbedding`.
+        table_file: With table="file", the name of a file for all tables of the layer, as for
+            `RowEmbedding`.
+        tied_to: A `RowEmbedding` whose rows are those of the words, also by its name if it is
+            before this layer in the model. Its output_dim must be the size of the hidden vectors. A
+            step reads and changes only the rows of its batch. Biases, and the rows of classes,
+            belong to this layer.
 
     Raises:
         ValueError: An argument is out of range or of the wrong shape.
@@ -71,6 +88,7 @@ class OutputLayer(keras.layers.Layer):
     _own_arguments: tuple[str, ...] = ()
     _measures: dict[str, type[TargetMean]] = {PERPLEXITY: Perplexity, ACCURACY: TargetMean}
     _row_each = True  # whether a table has a row of all columns for each word, or each but one
+    _can_be_tied = True  # whether the table `_WORDS` has these rows, one for each word
 
     def __init__(
         self,
@@ -79,6 +97,9 @@ class OutputLayer(keras.layers.Layer):
         use_bias: bool = True,
         *,
         metrics: Sequence[str] = (),
+        table: str = "device",
+        table_file: str | os.PathLike | None = None,
+        tied_to: RowEmbedding | str | None = None,
         **options: Any,
     ):
         require_tensorflow()
@@ -93,6 +114,18 @@ class OutputLayer(keras.layers.Layer):
             shown = " ".join(repr(use_bias).split())[:60]
             raise ValueError(f"{self.name}: use_bias={shown}: give True or False")
         self.vocabulary_size, self.use_bias = int(vocabulary_size), bool(use_bias)
+        self.table, self.table_file = table, table_file
+        check_place(self)
+        # A function: Keras would take the embedding for a part of this layer.
+        self._embedding: Callable[[], RowEmbedding] | None = None
+        self._tied_name = tied_to if isinstance(tied_to, str) else None
+        if tied_to is not None and not self._can_be_tied:
+            raise ValueError(
+                f"{self.name}: tied_to is given, and {type(self).__name__} has no row of its own "
+                "for each word; use Softmax, ClassSoftmax, SampledSoftmax or NCE"
+            )
+        if tied_to is not None and not isinstance(tied_to, str):
+            self._tie(tied_to)
         self._counts_V = None
         if counts is not None:
             self._counts_V = checked_counts(counts, self.vocabulary_size, self.name)
@@ -129,8 +162,8 @@ class OutputLayer(keras.layers.Layer):
             raise ValueError(f"{self.name}: hidden has an unknown last dimension; give it a size")
         self.input_spec = keras.layers.InputSpec(axes={-1: hidden_shape[-1]})
         columns = hidden_shape[-1] + self.use_bias
-        row_bytes = self._row_each * columns * self._number_bytes
-        self._require_room(self.vocabulary_size * max(_WORK_BYTES, row_bytes))
+        row_numbers = columns if self._row_each and self._tied_name is None else 0
+        self._require_room(self.vocabulary_size * row_numbers, self.vocabulary_size * _WORK_BYTES)
         counts_V, order_V = self._ranked_counts()
         self._traced: Callable | None = None
         self._made: list[tf.Variable] = []  # TensorFlow exports and saves variables in attributes
@@ -143,20 +176,34 @@ class OutputLayer(keras.layers.Layer):
             self._output = self.make_loss(counts_V, columns)
             if order_V is not None:  # at the end, where checkpoints of earlier versions have none
                 self._ids_V = host_variable(order_V)
-        specs = self._output.tables().values()
-        self._require_room(sum(s.rows * s.columns for s in specs) * self._number_bytes)
+        specs = self._specs(self._output)
+        self._require_room(sum(s.rows * s.columns for s in specs.values()))
+        if self.table == "device":
+            made = {name: self._add_table(name, spec) for name, spec in specs.items()}
+        else:
+            with tf.init_scope():
+                made = {
+                    name: TableVariable(table, name, self.variable_dtype)
+                    for name, table in make_tables(self, specs).items()
+                }
         self._tables = {}
-        for name, spec in self._output.tables().items():
-            self._tables[name] = self.add_weight(
-                (spec.rows, spec.columns),
-                lambda shape, dtype, spec=spec: initial_values(
-                    spec.initial, tuple(shape), tf.as_dtype(dtype)
-                ),
-                name=name,
-            )
-            self._tables[name].is_table = True  # read by the optimizers of lexrow.keras
+        for name, table in made.items():
+            table.trainable = self.trainable
+            self._tables[name] = table
+            table.is_table = True  # read by the optimizers of lexrow.keras
             # tf.train.Checkpoint saves variables in attributes, but not those in a dictionary.
-            setattr(self, f"_table_{name}", self._tables[name])
+            setattr(self, f"_table_{name}", table)
+        if self._embedding is not None:
+            self._check_tied()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the layer as Keras does; first find the embedding that it is tied to by name."""
+        if self._tied_name is not None and self._embedding is None:
+            hidden = args[0] if args else kwargs.get("hidden")
+            found = (each for each in layers_before(hidden) if each.name == self._tied_name)
+            if (embedding := next(found, None)) is not None:
+                self._tie(embedding)
+        return super().__call__(*args, **kwargs)
 
     def call(
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: bool | None = None
@@ -221,7 +268,7 @@ class OutputLayer(keras.layers.Layer):
         """
         self._build_for(hidden)
         hidden = tf.convert_to_tensor(hidden)
-        rows = softmax_gradients.gather_of(self._values())
+        rows = softmax_gradients.gather_of(self._sources())
         for ranks_M, log_p_NM in inference.distribution(self._output, self._extended(hidden), rows):
             yield self._ids(ranks_M).numpy(), log_p_NM.reshape(*hidden.shape[:-1], len(ranks_M))
 
@@ -262,7 +309,7 @@ class OutputLayer(keras.layers.Layer):
         if self.built:
             return {name: tuple(table.shape) for name, table in self._tables.items()}
         loss = self.make_loss(self._ranked_counts()[0], hidden_size + self.use_bias)
-        return {name: (spec.rows, spec.columns) for name, spec in loss.tables().items()}
+        return {name: (spec.rows, spec.columns) for name, spec in self._specs(loss).items()}
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer, with counts packed as text."""
@@ -273,20 +320,35 @@ class OutputLayer(keras.layers.Layer):
             "use_bias": self.use_bias,
             **({"metrics": self.measured} if self.measured else {}),
             **{name: getattr(self, name) for name in self._own_arguments},
+            **place_config(self),
+            **({"tied_to": self._tied_name} if self._tied_name else {}),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> OutputLayer:
-        """Return the layer that has the given configuration."""
+        """Return the layer that has the given configuration; tables in a file get a new one."""
+        config = with_new_file(config)
         if config.get("counts") is not None:
             counts_V = unpacked_counts(config["counts"], config["vocabulary_size"])
             config = config | {"counts": counts_V}
         return cls(**config)
 
+    def save_own_variables(self, store: Any) -> None:
+        """Write the rows; those of a table that is not on the device part by part."""
+        super().save_own_variables(StoreByPart(store))
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the rows; those of a table that is not on the device part by part."""
+        super().load_own_variables(StoreByPart(store))
+
     def _measured(
         self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
     ) -> tf.Tensor:
         """Return the loss of each target, float32 (N,), and measure what the layer is to."""
+        if is_recording():  # a pipeline calls the model for the ids of its look-ups
+            return tf.zeros_like(targets_N, tf.float32)
+        if self.table != "device":
+            check_xla(self)
         if ACCURACY in self.measured and not training:
             ranks_N1, _ = self._top_ranks(hidden_ND, 1)
             self._measure(ACCURACY, tf.cast(ranks_N1[:, 0] == targets_N, tf.float32))
@@ -302,7 +364,7 @@ class OutputLayer(keras.layers.Layer):
 
     def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
         """Return -log P of each target, float32 (N,)."""
-        return softmax_gradients.exact(self._output, self._values(), hidden_ND, targets_N)
+        return softmax_gradients.exact(self._output, self._sources(), hidden_ND, targets_N)
 
     def _measure(self, name: str, values_N: tf.Tensor) -> None:
         """Add the values of some targets to the metric of a name, if the layer has it."""
@@ -324,11 +386,59 @@ class OutputLayer(keras.layers.Layer):
         """The bytes of a number of a table."""
         return tf.as_dtype(self.variable_dtype).size
 
-    def _require_room(self, count: int) -> None:
-        """Raise ValueError if so many bytes are not free where the tables are made."""
-        if not tf.distribute.has_strategy():  # else the rows may be on other machines
-            taker = f"{self.name}: the table of its {self.vocabulary_size:,} words"
-            require_free({device_place(): count}, taker, _REMEDY)
+    def _require_room(self, numbers: int, work_bytes: int = 0) -> None:
+        """Raise ValueError if memory for the tables, or to make their classes, is not free."""
+        needed = {HOST_MEMORY: work_bytes}
+        place = place_of(self)
+        needed[place] = max(needed.get(place, 0), numbers * self._number_bytes)
+        name = f"the table of its {self.vocabulary_size:,} words"
+        require_room(self, needed, name, _REMEDY)
+
+    def _specs(self, loss: NormalizedLoss) -> dict[str, TableSpec]:
+        """Return the tables of the layer; those of the loss, but for rows of another layer."""
+        specs = dict(loss.tables())
+        if self._tied_name is not None:
+            words = specs.pop(_WORDS)
+            if self.use_bias:
+                specs[_BIAS] = dataclasses.replace(words, columns=1)
+        return specs
+
+    def _add_table(self, name: str, spec: TableSpec) -> keras.Variable:
+        """Create a table as a variable of Keras."""
+        return self.add_weight(
+            (spec.rows, spec.columns),
+            lambda shape, dtype: initial_values(spec.initial, tuple(shape), tf.as_dtype(dtype)),
+            name=name,
+        )
+
+    def _tie(self, embedding: Any) -> None:
+        """Take the rows of an embedding as those of the words; raise ValueError if they differ."""
+        if not isinstance(embedding, RowEmbedding):
+            raise ValueError(
+                f"{self.name}: tied_to={getattr(embedding, 'name', embedding)!r} is a "
+                f"{type(embedding).__name__}; give a lexrow.keras.RowEmbedding, or its name"
+            )
+        self._tied_name, self._embedding = embedding.name, lambda: embedding
+        if embedding.input_dim < self.vocabulary_size:
+            raise ValueError(
+                f"{self.name}: tied_to={embedding.name!r} has {embedding.input_dim:,} rows, fewer "
+                f"than the {self.vocabulary_size:,} words of vocabulary_size"
+            )
+        if self.built:
+            self._check_tied()
+
+    def _check_tied(self) -> None:
+        """Build the embedding; raise ValueError if its rows do not fit the hidden vectors."""
+        embedding, units = self._embedding(), self.input_spec.axes[-1]
+        if embedding.output_dim != units:
+            raise ValueError(
+                f"{self.name}: the hidden vectors have {units} numbers, and the rows of "
+                f"{embedding.name} have {embedding.output_dim}; put keras.layers.Dense"
+                f"({embedding.output_dim}) before this layer"
+            )
+        if embedding.lora_enabled:
+            raise ValueError(f"{self.name}: tied_to={embedding.name!r} has LoRA; leave out one")
+        embedding.build()
 
     def _check(self, hidden: Any, targets: Any, dtype: tf.DType) -> None:
         """Raise ValueError if the targets are no integers, or their shape does not fit hidden.
@@ -369,9 +479,20 @@ class OutputLayer(keras.layers.Layer):
         if not self.built:
             self.build(tuple(hidden.shape))
 
-    def _values(self) -> dict[str, tf.Variable | tf.Tensor]:
-        """Return the tables by name: variables of this replica, or tensors in a stateless call."""
-        return {name: in_replica(table.value) for name, table in self._tables.items()}
+    def _sources(self) -> softmax_gradients.Sources:
+        """Return where the rows of each table of the loss are; see `softmax_gradients.Source`."""
+        sources = {name: softmax_gradients.Source([_rows(v)]) for name, v in self._tables.items()}
+        if self._tied_name is None:
+            return sources
+        if self._embedding is None:
+            raise ValueError(
+                f"{self.name}: no layer {self._tied_name!r} is before this one in the model; give "
+                "tied_to= the RowEmbedding itself"
+            )
+        biases = sources.pop(_BIAS).variables if self.use_bias else []
+        variables = [_rows(self._embedding()._embeddings), *biases]
+        ids_V = None if self._ids_V is None else in_replica(self._ids_V)
+        return {_WORDS: softmax_gradients.Source(variables, ids_V), **sources}
 
     def _traced_top_ranks(self) -> Callable:
         """Return `_top_ranks`, in eager mode as a function that is traced once for each k."""
@@ -385,7 +506,7 @@ class OutputLayer(keras.layers.Layer):
 
     def _top_ranks(self, hidden_ND: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the ranks and log P of the k most likely words of each vector, (N, k)."""
-        rows = softmax_gradients.gather_of(self._values())
+        rows = softmax_gradients.gather_of(self._sources())
         return inference.top_k(self._output, hidden_ND, min(k, self.vocabulary_size), rows)
 
     def _ids(self, ranks: Any) -> tf.Tensor:
@@ -399,6 +520,24 @@ class OutputLayer(keras.layers.Layer):
         """Create a variable, and hold it in an attribute; for `tf.variable_creator_scope`."""
         self._made.append(make(**options))
         return self._made[-1]
+
+
+def _rows(table: keras.Variable) -> tf.Variable | tf.Tensor | TableVariable:
+    """Return the rows of a table: a variable of this replica, or a tensor in a stateless call."""
+    return table if isinstance(table, TableVariable) else in_replica(table.value)
+
+
+def layers_before(tensor: Any) -> Iterator[keras.layers.Layer]:
+    """Yield the layers of a functional model that a symbolic tensor comes from, nearest first."""
+    tensors, seen = [tensor], set()
+    for each in tensors:
+        operation = getattr(getattr(each, "_keras_history", None), "operation", None)
+        if operation is None or operation in seen:
+            continue
+        seen.add(operation)
+        if isinstance(operation, keras.layers.Layer):
+            yield from operation._flatten_layers()
+        tensors += [t for node in operation._inbound_nodes for t in node.input_tensors]
 
 
 def checked_counts(counts: Any, words: int, layer: str) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -16,13 +16,40 @@ from ...tables.device import VariableRows
 from ...tables.row_reads import gather_unique
 from ...types import HOST
 from ..optimizers.row_accumulation import Merged
+from ..tables.table_variable import TableVariable
 
-# The tables by name: variables, or tensors in a stateless call of Keras.
-Tables = Mapping[str, tf.Variable | tf.Tensor]
+# Rows (V, D): a tensor in a stateless call of Keras.
+_Rows: TypeAlias = tf.Variable | tf.Tensor | TableVariable
+
+
+class Source(NamedTuple):
+    """Where the rows of a table of a loss are.
+
+    Attributes:
+        variables: Variables with the columns of the table: their rows stand side by side.
+        ids_V: The index in the variables of each row of the table; None for the same index.
+    """
+
+    variables: Sequence[_Rows]
+    ids_V: tf.Variable | None = None
+
+    def ids(self, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return the indices in the variables of some rows of the table."""
+        if self.ids_V is None:
+            return ids_U
+        with tf.device(HOST):  # where the variable is
+            return tf.gather(self.ids_V, ids_U)
+
+    def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Return rows of the table, made of those of each variable."""
+        return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
+
+
+Sources = Mapping[str, Source]  # by name of the table
 
 
 def exact(
-    loss: NormalizedLoss, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor
+    loss: NormalizedLoss, tables: Sources, hidden_ND: tf.Tensor, targets_N: tf.Tensor
 ) -> tf.Tensor:
     """Return -log P of each target, float32 (N,), computed block by block of rows.
 
@@ -44,11 +71,11 @@ def exact(
 
         return -inference.log_probability(loss, hidden_ND, targets_N, gather), backward
 
-    return forward(hidden_ND, *_sources(tables))
+    return forward(hidden_ND, *_watched(tables))
 
 
 def sampled(
-    loss: SampledLoss, tables: Tables, hidden_ND: tf.Tensor, targets_N: tf.Tensor, seed: tf.Tensor
+    loss: SampledLoss, tables: Sources, hidden_ND: tf.Tensor, targets_N: tf.Tensor, seed: tf.Tensor
 ) -> tf.Tensor:
     """Return the loss of each target, float32 (N,), estimated from sampled words.
 
@@ -59,29 +86,47 @@ def sampled(
     targets_N1 = targets_N[:, tf.newaxis]
     with tf.device(HOST):  # as `training.gradients` does
         lookups = loss.lookups(targets_N1, tf.size(targets_N), seed)
-    rows = gather_unique(
-        lookups, lambda name, ids_U: tf.cast(tf.gather(tables[name], ids_U), tf.float32)
-    )
+
+    def look_up(name: str, ids_U: tf.Tensor) -> tf.Tensor:
+        """Return rows of a table, float32 (U, D), with row-sparse gradients."""
+        ids_U = tables[name].ids(ids_U)
+        return tables[name].join([_look_up(rows, ids_U) for rows in tables[name].variables])
+
+    rows = gather_unique(lookups, look_up)
     weights_N11 = tf.ones_like(targets_N, tf.float32)[:, tf.newaxis, tf.newaxis]
     return loss.vector_losses(Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11), rows)
 
 
-def gather_of(tables: Tables) -> Gather:
+def gather_of(tables: Sources) -> Gather:
     """Return a function that gathers rows, float32 (U, D), by the table's name and ids (U,)."""
 
     def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return rows of a variable or a tensor, float32 (U, D)."""
-        table = tables[name]
-        if isinstance(table, tf.Variable):
-            return VariableRows(table).gather(ids_U)
-        return tf.cast(tf.gather(table, ids_U), tf.float32)
+        """Return rows of a table, float32 (U, D)."""
+        ids_U = tables[name].ids(ids_U)
+        return tables[name].join([_gather(rows, ids_U) for rows in tables[name].variables])
 
     return gather
 
 
+def _gather(rows: _Rows, ids_U: tf.Tensor) -> tf.Tensor:
+    """Return the rows of some ids, float32 (U, D), without a gradient."""
+    if isinstance(rows, TableVariable):
+        return rows.gather(ids_U)
+    return (
+        VariableRows(rows).gather(ids_U) if isinstance(rows, tf.Variable) else _look_up(rows, ids_U)
+    )
+
+
+def _look_up(rows: _Rows, ids_U: tf.Tensor) -> tf.Tensor:
+    """Return the rows of some ids, float32 (U, D), with a row-sparse gradient."""
+    if isinstance(rows, TableVariable):
+        return rows.look_up(ids_U)
+    return tf.cast(tf.gather(rows, ids_U), tf.float32)
+
+
 def _gradients(
     loss: NormalizedLoss,
-    tables: Tables,
+    tables: Sources,
     hidden_ND: tf.Tensor,
     targets_N: tf.Tensor,
     weights_N: tf.Tensor,
@@ -111,30 +156,44 @@ def _gradients(
     by_table = {name: [(rows[name].ids_U, by_values[name])] for name in values}
     for part, (*_, by_rows) in zip(parts, streamed, strict=True):
         by_table.setdefault(part.table, []).append(tuple(by_rows))
-    return by_hidden, *(_slices(table, by_table[name]) for name, table in tables.items())
+    return by_hidden, *(
+        gradient for name, table in tables.items() for gradient in _slices(table, by_table[name])
+    )
 
 
 def _slices(
-    table: tf.Variable | tf.Tensor, gradients: list[tuple[tf.Tensor, tf.Tensor]]
-) -> tf.IndexedSlices:
-    """Return float32 gradients of rows, pairs of ids and values, as one gradient of the table.
+    source: Source, gradients: list[tuple[tf.Tensor, tf.Tensor]]
+) -> Iterator[tf.IndexedSlices]:
+    """Yield float32 gradients of rows, pairs of ids and values, as one for each variable.
 
     One pair becomes a `Merged`. With several pairs, or under XLA, rows may repeat.
     """
-    shape = tf.constant(table.shape.as_list(), tf.int64)
-    if len(gradients) == 1 and not under_xla():  # where ids to read are unique
-        ((ids_U, by_rows),) = gradients
-        return Merged(by_rows, ids_U, shape)
     ids, values = zip(*gradients, strict=True)
-    return tf.IndexedSlices(tf.concat(values, axis=0), tf.concat(ids, axis=0), shape)
+    ids_U = source.ids(ids[0] if len(ids) == 1 else tf.concat(ids, axis=0))
+    values_UD = values[0] if len(values) == 1 else tf.concat(values, axis=0)
+    # Where ids to read are unique.
+    kind = Merged if len(gradients) == 1 and not under_xla() else tf.IndexedSlices
+    shapes = [rows.shape.as_list() for rows in source.variables]
+    parts = (
+        tf.split(values_UD, [shape[1] for shape in shapes], axis=1) if shapes[1:] else [values_UD]
+    )
+    for shape, part in zip(shapes, parts, strict=True):
+        yield kind(part, ids_U, tf.constant(shape, tf.int64))
 
 
-def _sources(tables: Tables) -> list[tf.Tensor]:
+def _watched(tables: Sources) -> list[tf.Tensor]:
     """Return the tensors through which a custom gradient passes the gradients of the tables.
 
     It would read a variable whole, but not the handle of a variable.
     """
-    variables = [table for table in tables.values() if isinstance(table, tf.Variable)]
-    for table in variables:  # a read of no rows makes gradient tapes watch it
-        table.sparse_read(tf.zeros([0], tf.int32))
-    return [t.handle if isinstance(t, tf.Variable) else t for t in tables.values()]
+    return [_watch(rows) for source in tables.values() for rows in source.variables]
+
+
+def _watch(rows: _Rows) -> tf.Tensor:
+    """Return the tensor through which a custom gradient passes the gradient of some rows."""
+    if isinstance(rows, TableVariable):
+        return rows.watched()
+    if not isinstance(rows, tf.Variable):
+        return rows
+    rows.sparse_read(tf.zeros([0], tf.int32))  # which makes gradient tapes watch the variable
+    return rows.handle

@@ -186,6 +186,8 @@ class HierarchicalSoftmax(OutputLayer):
         >>> model = keras.Model([tokens, words], output(hidden, words))
     """
 
+    _can_be_tied = False
+
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """Return the hierarchical softmax on the Huffman tree of the counts."""
         return HierarchicalSoftmaxLoss(counts_V, columns)
@@ -214,7 +216,7 @@ class AdaptiveSoftmax(OutputLayer):
     """
 
     _own_arguments = ("cutoffs", "divisor", "seed")
-    _row_each = False
+    _row_each = _can_be_tied = False
 
     def __init__(
         self,
@@ -296,7 +298,7 @@ class _SampledLayer(OutputLayer):
             seed = tf.cast(tf.stack([tf.size(targets_N), tf.reduce_sum(targets_N)]), tf.int64)
         sampled_N = None
         if seed is not None:
-            inputs = self._values(), hidden_ND, targets_N
+            inputs = self._sources(), hidden_ND, targets_N
             sampled_N = softmax_gradients.sampled(self._output, *inputs, seed)
             self._measure(SAMPLED_LOSS, sampled_N)
         if training or self.evaluation == "sampled":
@@ -305,7 +307,7 @@ class _SampledLayer(OutputLayer):
 
     def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
         """Return -log P of the full softmax of each target, float32 (N,)."""
-        return softmax_gradients.exact(self._softmax, self._values(), hidden_ND, targets_N)
+        return softmax_gradients.exact(self._softmax, self._sources(), hidden_ND, targets_N)
 
 
 @keras.saving.register_keras_serializable(package="lexrow")

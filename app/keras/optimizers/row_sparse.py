@@ -14,6 +14,7 @@ from ...optimizers.base import Rule, State, touched, update_rows
 from ...system.xla import under_xla
 from ...tables.base import Ids
 from ...tables.device import VariableRows
+from ...tables.joined import JoinedTable, kind
 from ...tables.rounding import round_stochastically, round_under_xla
 from ..backend import in_place, owners_in_call, require_tensorflow, row_constraint
 from ..saving import StateByPart
@@ -27,7 +28,14 @@ from ..tables.table_warnings import (
     warn_of_dense_gradient,
     warn_of_whole_table,
 )
-from .row_accumulation import Merged, RowAccumulator, check_accumulated, make_row_accumulator
+from .row_accumulation import (
+    Merged,
+    Numbers,
+    RowAccumulator,
+    check_accumulated,
+    make_row_accumulator,
+    merge_together,
+)
 
 _LARGE = LARGE
 _ROUNDINGS = ("stochastic", "nearest")
@@ -92,6 +100,7 @@ class RowSparse(StateByPart):
             raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
         super().__init__(*args, **kwargs)
         self.rounding = rounding
+        self._numbers = Numbers()
         self.check_arguments()
 
     def check_arguments(self) -> None:
@@ -243,6 +252,8 @@ class RowSparse(StateByPart):
             v.value if isinstance(g, tf.IndexedSlices) and row_constraint(v) else v
             for g, v in zip(grads, variables, strict=True)
         ]
+        if _is_one_program():
+            return merge_together(grads, variables, self._numbers), below
         return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below
 
     def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
@@ -257,9 +268,16 @@ class RowSparse(StateByPart):
     def _backend_update_step(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any], learning_rate: Any
     ) -> None:
-        """Update the variables as Keras does, with plain `tf.IndexedSlices` for tf.distribute."""
-        plain = [g.plain() if isinstance(g, Merged) else g for g in grads]
-        super()._backend_update_step(plain, trainable_variables, learning_rate)
+        """Update the variables as Keras does, with plain `tf.IndexedSlices` for tf.distribute.
+
+        Where XLA compiles the step for one device, tables that are alike are updated together.
+        """
+        pairs = list(zip(grads, trainable_variables, strict=True))
+        if _is_one_program():
+            self._update_together([p for p in pairs if isinstance(p[0], Merged)], learning_rate)
+            pairs = [pair for pair in pairs if not isinstance(pair[0], Merged)]
+        plain = [g.plain() if isinstance(g, Merged) else g for g, _ in pairs]
+        super()._backend_update_step(plain, [v for _, v in pairs], learning_rate)
 
     def _backend_apply_gradients(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any]
@@ -314,20 +332,59 @@ class RowSparse(StateByPart):
         if self._distribution_strategy.num_replicas_in_sync > 1:
             # Rows are unique in each replica, but can repeat between replicas.
             gradient = Merged.of(gradient, variable)
-        decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
-        rule = self.row_rule(index, decay)
-        if constraint := row_constraint(own):
+        self._update_rows([(gradient, variable)], learning_rate)
+
+    def _update_together(self, pairs: Sequence[tuple[Merged, Any]], rate: Any) -> None:
+        """Update the rows of tables, those that are alike at once.
+
+        Args:
+            pairs: Row-sparse gradients with unique rows, and their variables.
+        """
+        alike: dict[Any, list[tuple[Merged, Any]]] = {}
+        for number, (gradient, variable) in enumerate(pairs):
+            index = self._get_variable_index(variable)
+            own = self._trainable_variables[index]
+            is_alone = row_constraint(own) or self._rounding_seed(index) is not None
+            key = kind(self._table(variable)), self._decay(variable), is_alone and number
+            alike.setdefault(key, []).append((gradient, variable))
+        for group in alike.values():
+            self._update_rows(group, rate)
+
+    def _update_rows(self, pairs: Sequence[tuple[Any, Any]], rate: Any) -> None:
+        """Update the rows of tables that are alike, by the rule of the first.
+
+        Args:
+            pairs: Row-sparse gradients with unique rows, and their variables.
+        """
+        variable = pairs[0][1]
+        index = self._get_variable_index(variable)
+        rule = self.row_rule(index, self._decay(variable))
+        if constraint := row_constraint(self._trainable_variables[index]):
             rule = _constrained(rule, constraint)
-        stored = own if isinstance(own, TableVariable) else variable
-        table = _Rows(stored, self.row_slots(index), self._rounding_seed(index))
+        tables = [self._table(variable) for _, variable in pairs]
+        columns = tables[0].columns
+        values = [tf.reshape(gradient.values, (-1, columns)) for gradient, _ in pairs]
+        ids = [gradient.indices for gradient, _ in pairs]
+        is_one = len(pairs) == 1
         update_rows(
             rule,
-            table,
-            gradient.indices,
-            tf.reshape(gradient.values, (-1, table.columns)),
-            tf.cast(learning_rate, tf.float32),
+            tables[0] if is_one else JoinedTable(tables),
+            ids[0] if is_one else ids,
+            values[0] if is_one else tf.concat(values, axis=0),
+            tf.cast(rate, tf.float32),
             tf.cast(self.iterations, tf.int64) + 1,
         )
+
+    def _decay(self, variable: Any) -> float:
+        """Return the weight decay of a variable, 0 for none."""
+        return self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0.0
+
+    def _table(self, variable: Any) -> _Rows:
+        """Return a variable with its slots as a table."""
+        index = self._get_variable_index(variable)
+        own = self._trainable_variables[index]
+        stored = own if isinstance(own, TableVariable) else variable
+        return _Rows(stored, self.row_slots(index), self._rounding_seed(index))
 
     def _rounding_seed(self, index: int) -> tf.Tensor | None:
         """Return the seed, (2,) int64, of this update's stochastic rounding, or None for nearest.
@@ -407,6 +464,7 @@ class _Matrix(VariableRows):
     def __init__(self, values: tf.Variable):
         super().__init__(values)
         self.columns = values.shape[1:].num_elements()
+        self.slots: dict[str, Any] = {}
 
     def gather(self, ids_U: tf.Tensor) -> tf.Tensor:
         """Return rows, each flattened to a vector, (U, D) float32."""
@@ -443,6 +501,11 @@ class _Rows:
         elif self._seed is not None:
             rows_UD = round_stochastically(rows_UD, self._dtype, self._seed)
         self._table.assign(ids_U, rows_UD)
+
+
+def _is_one_program() -> bool:
+    """Return whether XLA compiles the step that is traced, for one device."""
+    return under_xla() and not tf.distribute.has_strategy()
 
 
 def _constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:

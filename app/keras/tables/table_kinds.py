@@ -1,4 +1,4 @@
-"""The kinds of table that `RowEmbedding` can have, by the values of its argument `table`."""
+"""The kinds of table that a layer can have, by the values of its argument `table`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from absl import logging
 
 from ...errors import RunError, UsageError
 from ...tables import sharded
-from ...tables.base import Table
+from ...tables.base import Table, TableSpec
 from ...tables.cached import CachedTable, CacheMap
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.disk.table_file import TableFile, journal_path
 from ...tables.initial import Constant, Initial, Unwritten
 from ...types import HOST
-from ..backend import in_place, named_files
+from ..backend import in_place, named_files, refuse_strategy
 from .initial_rows import StoredRows, by_id
 
 _OWNER = "a layer of Keras"  # of a file; it is no id of a run (see `checkpoints.workdir.owner_id`)
@@ -37,8 +37,8 @@ _new_files: set[str] = set()
 _folder: contextvars.ContextVar[Path | None] = contextvars.ContextVar("folder", default=None)
 
 
-def _in_file(layer: Any, shape: tuple[int, int], dtype: tf.DType) -> Table:
-    """Make the table of a layer in a new file, which is locked until the layer is deleted.
+def _file_of(layer: Any) -> TableFile:
+    """Make the new file of a layer, which is locked until the layer is deleted.
 
     A file of an earlier layer that is no longer in use is replaced. Raises ValueError if the file
     cannot be used.
@@ -46,7 +46,6 @@ def _in_file(layer: Any, shape: tuple[int, int], dtype: tf.DType) -> Table:
     path = Path(layer.table_file)
     if path.exists() and not path.is_file():
         raise ValueError(f"{layer.name}: table_file={path} is no file; give the name of a new file")
-    initial = _by_id(layer)
     try:
         file = _new_file(path)
     except (UsageError, RunError) as error:
@@ -65,10 +64,7 @@ def _in_file(layer: Any, shape: tuple[int, int], dtype: tf.DType) -> Table:
         weakref.finalize(layer, _remove, path)
     file.label = f"{layer.name}: table_file="
     file.remedy = "load a saved model, or make the layer again, with a new file"
-    try:
-        return FileTable(file, "embeddings", *shape, initial, dtype)
-    except RunError as error:
-        raise ValueError(str(error)) from error
+    return file
 
 
 def _new_file(path: Path) -> TableFile:
@@ -82,8 +78,8 @@ def _new_file(path: Path) -> TableFile:
         return TableFile(path, _OWNER, resume=False, take_over=False)
 
 
-def check_kind(layer: Any) -> None:
-    """Set `supports_jit` of a layer; raise ValueError if arguments of its table cannot be."""
+def check_place(layer: Any) -> None:
+    """Raise ValueError if the arguments `table` and `table_file` of a layer cannot be."""
     if layer.table not in KINDS:
         raise ValueError(f"{layer.name}: table={layer.table!r}; give one of {', '.join(KINDS)}")
     is_file = layer.table == "file"
@@ -97,6 +93,12 @@ def check_kind(layer: Any) -> None:
         raise ValueError(f"{layer.name}: table_file={layer.table_file!r}; give the name of a file")
     if is_file:
         named_files.add(str(layer.table_file))
+
+
+def check_kind(layer: Any) -> None:
+    """Set `supports_jit` of an embedding; raise ValueError if arguments of its table cannot be."""
+    check_place(layer)
+    if layer.table == "file":
         _by_id(layer)
     if layer.lora_rank:
         check_is_variable(layer, "lora_rank")
@@ -115,8 +117,41 @@ def check_kind(layer: Any) -> None:
     )
 
 
+def place_config(layer: Any) -> dict[str, Any]:
+    """Return the arguments `table` and `table_file` of a layer where they are not the defaults."""
+    config = {} if layer.table == "device" else {"table": layer.table}
+    return config | ({"table_file": str(layer.table_file)} if layer.table == "file" else {})
+
+
+def make_tables(layer: Any, specs: Mapping[str, TableSpec]) -> dict[str, Table]:
+    """Return the tables of a layer by name, all of them in its file if it has one.
+
+    Args:
+        layer: A layer whose table is not "device".
+
+    Raises:
+        ValueError: The file cannot be used, or a strategy of tf.distribute is in use.
+    """
+    refuse_strategy(f"{layer.name}: table={layer.table!r}")
+    dtype, tables = tf.as_dtype(layer.variable_dtype), dict[str, Table]()
+    file = _file_of(layer) if layer.table == "file" else None
+    for name, spec in specs.items():
+        size = spec.rows, spec.columns, spec.initial
+        if file is not None:
+            try:
+                tables[name] = FileTable(file, name, *size, dtype)
+            except RunError as error:
+                raise ValueError(str(error)) from error
+        elif layer.table == "sharded":  # over the GPUs, or over the CPUs if there is no GPU
+            tables[name] = sharded.make(*size, sharded.local_devices(), dtype=dtype)
+        else:
+            with tf.device(HOST):
+                tables[name] = DeviceTable(*size, dtype)
+    return tables
+
+
 def make_table(layer: Any) -> Table:
-    """Return the table of a layer, with a cache on the current device if it has hot rows.
+    """Return the table of an embedding, with a cache on the current device if it has hot rows.
 
     Without a GPU, a table in host memory has no cache.
 
@@ -124,19 +159,14 @@ def make_table(layer: Any) -> Table:
         layer: The `RowEmbedding`, whose table is not "device".
 
     Raises:
-        ValueError: The file of the table, or of its initial rows, cannot be used.
+        ValueError: The file of the table, or of its initial rows, cannot be used, or a strategy of
+            tf.distribute is in use.
     """
-    shape, dtype = (layer.input_dim, layer.output_dim), tf.as_dtype(layer.variable_dtype)
-    stored = layer.embeddings_initializer
+    shape, stored = (layer.input_dim, layer.output_dim), layer.embeddings_initializer
     if isinstance(stored, StoredRows):
         stored.check_shape(shape)
-    if layer.table == "file":
-        table: Table = _in_file(layer, shape, dtype)
-    elif layer.table == "sharded":  # over the GPUs, or over the CPUs if there is no GPU
-        table = sharded.make(*shape, _whole(layer), sharded.local_devices(), dtype=dtype)
-    else:
-        with tf.device(HOST):
-            table = DeviceTable(*shape, _whole(layer), dtype)
+    initial = _by_id(layer) if layer.table == "file" else _whole(layer)
+    (table,) = make_tables(layer, {"embeddings": TableSpec(*shape, initial)}).values()
     if isinstance(stored, StoredRows):
         for part, rows_UD in stored.parts():
             table.assign(tf.range(part.start, part.stop, dtype=tf.int64), rows_UD)

@@ -54,8 +54,7 @@ def memory_of(layer: Any, slot_bytes: int = 0) -> list[Item]:
         stored = table_items(name, (rows, layer.output_dim), "float32", slot_bytes)
         return [*stored, Item(f"{name}: keys", f"{rows:,} keys", HOST, keys)]
     shape, dtype = (layer.input_dim, layer.output_dim), layer.variable_dtype
-    place = {"host": HOST, "file": FILE}.get(getattr(layer, "table", "device"))
-    items = table_items(name, shape, dtype, slot_bytes, place)
+    items = table_items(name, shape, dtype, slot_bytes, place_of(layer))
     if has_cache(layer):
         cached = min(layer.hot_rows, layer.input_dim)
         row = sum(item.bytes for item in items) // layer.input_dim
@@ -68,7 +67,7 @@ def memory_of(layer: Any, slot_bytes: int = 0) -> list[Item]:
 
 
 def table_items(
-    name: str, shape: tuple[int, int], dtype: str, slot_bytes: int, place: str | None = None
+    name: str, shape: tuple[int, int], dtype: str, slot_bytes: int, place: str = ""
 ) -> list[Item]:
     """Return the memory of all rows of a table, and of their optimizer state if it takes any.
 
@@ -85,13 +84,24 @@ def table_items(
     return items if slot_bytes else items[:1]
 
 
+def place_of(layer: Any) -> str:
+    """Return the place of the tables of a layer: `DEVICE`, `HOST` or `FILE`."""
+    return {"host": HOST, "file": FILE}.get(getattr(layer, "table", "device")) or device_place()
+
+
 def device_place() -> str:
     """Return the place of tables of the device: `DEVICE` if there is a GPU, else `HOST`."""
     return DEVICE if tf.config.list_physical_devices("GPU") else HOST
 
 
-def require_room(layer: Any) -> None:
-    """Check that the table of a layer fits before it is made, but not under `tf.distribute`.
+def require_room(
+    layer: Any, needed: Mapping[str, int] | None = None, name: str = "its table", remedy: str = ""
+) -> None:
+    """Check that the tables of a layer fit before they are made, but not under `tf.distribute`.
+
+    Args:
+        needed: The bytes to take in each place; by default those of the table of an embedding.
+        name: What takes them, for the message.
 
     Raises:
         ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
@@ -100,10 +110,11 @@ def require_room(layer: Any) -> None:
         return  # the rows may be on other machines
     kind = getattr(layer, "table", "dynamic")
     path = Path(layer.table_file) if kind == "file" else None
-    needed = totals(memory_of(layer))
+    needed = totals(memory_of(layer)) if needed is None else dict(needed)
     if path and path.is_file():  # which would be replaced
         needed[FILE] -= path.stat().st_size
-    require_free(needed, f"{layer.name}: its table", _REMEDIES.get(kind, _REMEDY), path)
+    remedy = _REMEDIES.get(kind, remedy or _REMEDY)
+    require_free(needed, f"{layer.name}: {name}", remedy, path)
 
 
 def require_free(

@@ -21,6 +21,7 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from ...system.gradients import custom_gradient
 from ...system.python_functions import under_vectorized_map
+from ...system.xla import under_xla
 from ...tables.arrays import row_slices
 from ...tables.base import Slot, Table
 from ...tables.cached import CachedRows
@@ -189,15 +190,14 @@ class TableVariable(HandleVariable):
         if (recorded := _recorded.get()) is not None:
             recorded.append((self, ids_N))
             return tf.zeros(shape)
-        if self._value is None:  # Keras looks for shapes only, before it makes variables
-            return tf.zeros(shape)
-        if export := current_export():
-            return tf.reshape(self._rows_of_export(export)(ids_N), shape)
+        if self._value is None or current_export():
+            return tf.reshape(self.gather(ids_N), shape)
 
         @custom_gradient
         def gather(_: tf.Tensor):
             """Return the rows (N, D); a gradient by the ignored argument is row-sparse."""
-            if under_vectorized_map():  # which has no form of tf.unique
+            # tf.vectorized_map has no form of tf.unique, and XLA would sort the ids.
+            if under_vectorized_map() or under_xla():
                 rows_ND = self._readable.gather(ids_N)
             else:
                 ids_U, inverse_N = rows_to_read(ids_N)
@@ -210,8 +210,19 @@ class TableVariable(HandleVariable):
 
             return rows_ND, gradient
 
-        rows_ND = gather(self._value.empty())
-        return tf.reshape(rows_ND, shape)
+        return tf.reshape(gather(self.watched()), shape)
+
+    def gather(self, ids_N: tf.Tensor) -> tf.Tensor:
+        """Return the rows (N, D) of some ids as `look_up` does, without a gradient."""
+        if self._value is None:  # Keras looks for shapes only, before it makes variables
+            return tf.zeros((tf.size(ids_N), self.table.columns))
+        if export := current_export():
+            return self._rows_of_export(export)(ids_N)
+        return self._readable.gather(ids_N)
+
+    def watched(self) -> tf.Tensor:
+        """Return an empty tensor, whose gradient a gradient tape gives to the variable."""
+        return tf.zeros(self._shape) if self._value is None else self._value.empty()
 
     def make_slot(self, name: str, columns: int, initial: float) -> TableVariable:
         """Make optimizer state for each row, and return it as a Keras variable.
@@ -350,6 +361,11 @@ class TableVariable(HandleVariable):
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
         """Replace the rows by those that tf.train.Checkpoint read."""
         self.assign(restored_tensors[_VALUE])
+
+
+def is_recording() -> bool:
+    """Return whether the code runs in a block of `record_ids`."""
+    return _recorded.get() is not None
 
 
 @contextlib.contextmanager

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...system.xla import under_xla
 from ...tables.base import TableSpec
 from ...tables.initial import Constant
 from ...types import Rows
 from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock, WordSegments
-from . import huffman, single_loss
+from . import huffman, padded_loss, single_loss
 from .grouped_loss import GroupedLoss
 from .huffman import Code
+from .paths import padded_paths
 
 _TABLE = "output"
 # A segment of words is a subtree of at most this many depths, which has at most 32,768 words.
@@ -51,19 +53,29 @@ class HierarchicalSoftmax(NormalizedLoss):
         spec = TableSpec(rows, self._columns, Constant(0.0), by_frequency=True)  # the root first
         return {_TABLE: spec}
 
-    def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[float, list[Part]]:
-        """Return 0, and a part with the whole loss, not yet computed.
+    def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the nodes of all paths under XLA, which needs static shapes; otherwise none."""
+        return {_TABLE: padded_paths(self._code, targets_GM)[0]} if under_xla() else {}
+
+    def loss(
+        self, predictions: Predictions, rows: dict[str, Rows]
+    ) -> tuple[tf.Tensor | float, list[Part]]:
+        """Return 0, and a part with the whole loss, not yet computed; under XLA the whole loss.
 
         Where each vector predicts one word, a loop over the paths takes a tenth of the time of
         products for groups; where groups of vectors predict groups of words, 1.5 times theirs
         (data/benchmarks/README.md).
         """
+        if under_xla():
+            return padded_loss.loss(self._code, predictions, rows[_TABLE]), []
         if predictions.hidden_GND.shape[1] == predictions.targets_GM.shape[1] == 1:
             return 0.0, [single_loss.make_part(self._code, predictions, _TABLE)]
         return 0.0, [self._grouped.part(predictions, _TABLE)]
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
         """Return the part of `loss`, which gives a loss for each vector."""
+        if under_xla():
+            return [padded_loss.make_part(self._code, predictions, _TABLE)]
         return self.loss(predictions, {})[1]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:

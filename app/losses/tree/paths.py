@@ -87,10 +87,9 @@ def _walk(
         and depth, (M, C), the index among the unique nodes, -1 after the end; 1 for a left turn.
     """
     lengths_M = tf.reduce_sum(tf.cast(ids_M >= ends_E[:, tf.newaxis], tf.int32), axis=0)
-    indices_M = tf.gather(last_E, lengths_M) - ids_M
     depth_C1 = start + tf.range(tf.size(firsts_C))[:, tf.newaxis]
     is_real_CM = lengths_M > depth_C1
-    child_CM = tf.bitwise.right_shift(indices_M, tf.maximum(lengths_M - depth_C1 - 1, 0))
+    child_CM = _children(ids_M, lengths_M, depth_C1, last_E)
     node_CM = firsts_C[:, tf.newaxis] + tf.bitwise.right_shift(child_CM, 1)
     # Words are in descending order, so the paths through a node are neighbors at each depth.
     before_CM = tf.pad(node_CM[:, :-1], [[0, 0], [1, 0]], constant_values=-1)
@@ -102,6 +101,36 @@ def _walk(
         tf.transpose(tf.where(is_real_CM, row_CM, -1)),
         tf.transpose(1 - (child_CM & 1)),
     )
+
+
+def _children(
+    ids: tf.Tensor, lengths: tf.Tensor, depths: tf.Tensor, last_E: tf.Tensor
+) -> tf.Tensor:
+    """Return the index of the node after each depth on the paths of words, int32.
+
+    It is odd if the path goes right. It does not matter where a path has ended.
+    """
+    indices = tf.gather(last_E, lengths) - ids
+    return tf.bitwise.right_shift(indices, tf.maximum(lengths - depths - 1, 0))
+
+
+def padded_paths(code: Code, ids_GM: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the nodes on the paths of words, all paths as long as the longest of the tree.
+
+    Returns:
+        The nodes as rows of the table, (G, M, C) int32, and the turns at them, (G, M, C) float32: 1
+        to the left, -1 to the right. After the end of a path the row is the largest int32, which is
+        not a row, and the turn is 0.
+    """
+    ends_E, last_E = tf.constant(code.ends_E, tf.int32), tf.constant(code.last_E, tf.int32)
+    firsts_C = tf.constant(code.rows_E[: max(code.depth, 1)], tf.int32)
+    depth_C, id_GM1 = tf.range(firsts_C.shape[0]), ids_GM[:, :, tf.newaxis]
+    length_GM1 = tf.reduce_sum(tf.cast(id_GM1 >= ends_E, tf.int32), axis=2, keepdims=True)
+    child_GMC = _children(id_GM1, length_GM1, depth_C, last_E)
+    is_real_GMC = length_GM1 > depth_C
+    rows_GMC = firsts_C + tf.bitwise.right_shift(child_GMC, 1)
+    turns_GMC = 1 - 2 * tf.cast(child_GMC & 1, tf.float32)
+    return tf.where(is_real_GMC, rows_GMC, tf.int32.max), tf.where(is_real_GMC, turns_GMC, 0.0)
 
 
 def _running_sum(values_N: tf.Tensor) -> tf.Tensor:

@@ -19,13 +19,7 @@ from ..id_checks import check_ids
 from ..initial import Initial
 from ..rounding import RoundedTable
 from .sections import Header, Section, read_header
-from .table_file import (
-    TableFile,
-    generation_of,
-    list_journals,
-    list_journals_to_undo,
-    records,
-)
+from .table_file import TableFile, generation_of, list_journals, list_journals_to_undo, records
 
 _CPU = "CPU:0"  # a file is mapped into host memory, whatever device the steps run on
 
@@ -127,11 +121,7 @@ class FileTable(RoundedTable):
         return FileTable(self._file, f"{self._section}.{name}", self.rows, **options)
 
     def _call(
-        self,
-        method: Callable,
-        ids_U: Ids,
-        *rows_UD: tf.Tensor,
-        result: tf.DType | None = None,
+        self, method: Callable, ids_U: Ids, *rows_UD: tf.Tensor, result: tf.DType | None = None
     ) -> tf.Tensor | None:
         """Check ids, and call a method of the file: at once in eager mode, else as a graph runs.
 

@@ -260,8 +260,7 @@ class KeyLocator(InPlace):
             step_U = np.empty(ids_U.shape[0], np.int64)  # the last step that looks up each id
             for step, inverse in enumerate(inverse_SN):
                 step_U[inverse] = step
-            table = self._dynamic[name]
-            rows_U = table.see(ids_U.numpy(), counts_U.numpy(), steps, step_U)
+            rows_U = self._dynamic[name].see(ids_U.numpy(), counts_U.numpy(), steps, step_U)
             rows[name] = tf.constant(rows_U[inverse_SN])
         return LocatedData(data, rows)
 

@@ -32,11 +32,7 @@ from .classify_model import TrainedClassifier, load_trained
 
 _TREE = "hierarchical_softmax"
 # fastText's name of each loss of a classifier that it can have.
-_LOSSES = {
-    **dict.fromkeys(ROW_PER_WORD, "softmax"),
-    "one_vs_all": "one_vs_all",
-    _TREE: _TREE,
-}
+_LOSSES = {**dict.fromkeys(ROW_PER_WORD, "softmax"), "one_vs_all": "one_vs_all", _TREE: _TREE}
 # Columns that share a centroid: the default of fastText for the input (-dsub), and its constant for
 # the output (FastText::quantize).
 _COLUMNS = 2
@@ -60,8 +56,7 @@ class _Classifier(tf.Module):
         self._split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
         self._features = trained.features
         self._labels, tables = len(trained.labels.tokens), trained.tables
-        is_multi_label = trained.model.output.is_multi_label
-        self._probabilities = tf.sigmoid if is_multi_label else tf.nn.softmax
+        self._probabilities = tf.sigmoid if trained.model.output.is_multi_label else tf.nn.softmax
         rows_VD, outputs_CD = (
             tables[name].gather(tf.range(tables[name].rows)) for name in ("input", "output")
         )
@@ -95,8 +90,7 @@ class _Classifier(tf.Module):
         hidden_ED = tf.sparse.segment_mean(self.rows_VD, *features, num_segments=tf.size(texts))
         scores_EC = tf.matmul(hidden_ED, self.outputs_CD, transpose_b=True)
         chances_EC, ids_EC = tf.math.top_k(self._probabilities(scores_EC), self._labels)
-        labels_EC = self.names.lookup(tf.cast(ids_EC, tf.int64))
-        return {"labels": labels_EC, "probabilities": chances_EC}
+        return {"labels": self.names.lookup(tf.cast(ids_EC, tf.int64)), "probabilities": chances_EC}
 
 
 def _saved_model(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
@@ -120,8 +114,7 @@ def _saved_model(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     make_module = functools.partial(_Classifier, trained, config)
     assets = {"words": trained.words.tokens, "labels": trained.labels.tokens}
     saved_model.save(make_module, "classify", assets, path)
-    has_text_ops = config.corpus.tokenizer != "whitespace"
-    needs = " (to load it: import tensorflow_text)" * has_text_ops
+    needs = " (to load it: import tensorflow_text)" * (config.corpus.tokenizer != "whitespace")
     return f"{path}: {len(trained.labels.tokens):,} labels of texts{needs}"
 
 

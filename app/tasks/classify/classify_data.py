@@ -222,8 +222,7 @@ def _split_heldout(examples: Examples, share: float, seed: int) -> tuple[Example
     """
     count = len(examples)
     is_heldout_E = np.zeros(count, bool)
-    order_E = np.random.default_rng(seed).permutation(count)
-    is_heldout_E[order_E[: round(share * count)]] = True
+    is_heldout_E[np.random.default_rng(seed).permutation(count)[: round(share * count)]] = True
     if is_heldout_E.all() or not is_heldout_E.any():
         raise UsageError(
             f"--heldout_share={share} of {count} texts leaves no text to train on or to score; "
@@ -357,8 +356,7 @@ def _select_usable(training: Examples, words: int, corpus: str, least: int) -> E
 
     Raise UsageError if there is no such example.
     """
-    known_before = list_starts(training.tokens_M < words)
-    usable_E = np.diff(known_before[training.starts_E]) > 0
+    usable_E = np.diff(list_starts(training.tokens_M < words)[training.starts_E]) > 0
     usable_E &= np.add.reduceat(training.labels_N < 0, training.label_starts_E[:-1]) == 0
     if not usable_E.any():
         lower = f", or lower --min_count={least}" if least > 1 else ""

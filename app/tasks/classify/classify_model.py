@@ -88,10 +88,9 @@ def make_predictor(
     def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
         """Yield for each text its k most probable labels of at least `threshold`, best first."""
         for chances_C in itertools.chain.from_iterable(score(texts)):
-            order_K = np.argsort(-chances_C, kind="stable")[:k]
             yield [
                 (labels.tokens[label], float(chances_C[label]))
-                for label in order_K
+                for label in np.argsort(-chances_C, kind="stable")[:k]
                 if chances_C[label] >= threshold
             ]
 

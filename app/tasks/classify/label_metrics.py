@@ -100,10 +100,9 @@ def compute_metrics(tally: Tally) -> dict[str, float]:
         totals = _scores(tally.right_C.sum(), tally.predicted_C.sum(), tally.labels)._asdict()
         scores |= {name: float(value) for name, value in totals.items()}
     present_C = tally.actual_C + tally.predicted_C > 0
-    macro = score_labels(tally)._asdict().items()
     return scores | {
         f"macro_{name}": float(score_C[present_C].mean()) if present_C.any() else 0.0
-        for name, score_C in macro
+        for name, score_C in score_labels(tally)._asdict().items()
     }
 
 

@@ -27,11 +27,7 @@ class _NextWord(tf.Module):
     """
 
     def __init__(
-        self,
-        model: LanguageModel,
-        tables: Mapping[str, Table],
-        words: Vocabulary,
-        words_file: str,
+        self, model: LanguageModel, tables: Mapping[str, Table], words: Vocabulary, words_file: str
     ):
         super().__init__()
         self._model = model
@@ -91,8 +87,7 @@ class _NextWord(tf.Module):
             next_BS = model.cell.next_state(input_BG, inner_BG, state_BS)
             return index + 1, tf.where(is_token_BT[:, index, tf.newaxis], next_BS, state_BS)
 
-        states = model.cell.states * model.hidden
-        start = 0, tf.zeros([tf.shape(ids_BT)[0], states])
+        start = 0, tf.zeros([tf.shape(ids_BT)[0], model.cell.states * model.hidden])
         _, state_BS = tf.while_loop(lambda index, _: index < tf.shape(ids_BT)[1], step, start)
         return tf.cast(state_BS[:, : model.hidden], model.dtype)
 

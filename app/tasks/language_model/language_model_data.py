@@ -173,8 +173,7 @@ def make_scorer(
         log_p_N = inference.log_probability(
             model.output, hidden_GND[:, 0], targets_GM[:, 0], gather
         )
-        losses_N = -log_p_N * weights_GNM[:, 0, 0]
-        return tf.reduce_sum(tf.cast(losses_N, tf.float64)), state_BS
+        return tf.reduce_sum(tf.cast(-log_p_N * weights_GNM[:, 0, 0], tf.float64)), state_BS
 
     def score(batches: Iterator[tf.Tensor], check: Callable[[], None] = lambda: None) -> Score:
         """Return the score of all batches, with a state that is zero before the first."""

@@ -113,8 +113,7 @@ def _make_lists(faiss: Any, items_VE: np.ndarray) -> Any:
 
     def lengthened(rows: slice | np.ndarray) -> np.ndarray:
         """Return rows with the number that makes them as long as the longest, (N, E + 1)."""
-        more_N = np.sqrt(squares_V.max() - squares_V[rows])
-        return np.column_stack([items_VE[rows], more_N])
+        return np.column_stack([items_VE[rows], np.sqrt(squares_V.max() - squares_V[rows])])
 
     lists = round(4 * count**0.5)
     sample = np.random.default_rng(0).choice(count, min(count, _ROWS_PER_LIST * lists), False)

@@ -53,8 +53,7 @@ def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -
         if len(unknown) == len(names):
             raise UsageError(f"{message}; give items of it")
         logging.warning("%s; left out", message)
-    items_N = np.array([ids[name] for name in names if name in ids], np.int32)
-    return of_one_user(items_N)
+    return of_one_user(np.array([ids[name] for name in names if name in ids], np.int32))
 
 
 def join_items(chosen: KnownItems, disliked: KnownItems | None) -> KnownItems:
@@ -117,15 +116,13 @@ def solve_rows(
         )
     scorer, (kernels, items_VE) = model.scorer, ranker.item_codes()
     columns = scorer.columns[0]
-    sampled = tf.range(min(_USERS, model.users))
-    sample = model.gather("users", sampled, tables["users"].gather)
+    sample = model.gather("users", tf.range(min(_USERS, model.users)), tables["users"].gather)
     length = tf.reduce_mean(tf.norm(sample, axis=1))
 
     def loss(pairs_N2: tf.Tensor, weights_N: tf.Tensor, rows_MD: tf.Tensor) -> tf.Tensor:
         """Return the weighted sum of -log P of pairs (row, item)."""
         scores_MV = scorer.score_all(scorer.encode_users(rows_MD, kernels), items_VE, kernels)
-        log_p_MV = tf.nn.log_softmax(scores_MV / model.pair_loss.temperature)
-        log_p_N = tf.gather_nd(log_p_MV, pairs_N2)
+        log_p_N = tf.gather_nd(tf.nn.log_softmax(scores_MV / model.pair_loss.temperature), pairs_N2)
         if disliked is None:
             return -tf.reduce_sum(weights_N * log_p_N)
         odds_N = log_p_N + tf.math.log(float(model.items))

@@ -61,8 +61,7 @@ def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecomm
         RunError: There is no checkpoint that can be loaded.
         DamagedError: A file of the workdir is damaged.
     """
-    written = (workdir.known, workdir.users, workdir.items, workdir.corpus)
-    if not all(map(workdir.has, written)):
+    if not all(map(workdir.has, (workdir.known, workdir.users, workdir.items, workdir.corpus))):
         raise RunError(
             f"{workdir.path}: nothing is trained there yet; run `lexrow train` with it first"
         )

@@ -68,9 +68,8 @@ class WordStream:
         self._keys, self._stores, self._reweigh, self._words = keys, stores, reweigh, words
         self._rows_of = pipeline.make_parsed_rows(window, settings, seed)
         self._count = settings.batch_tokens // settings.row_tokens
-        length = settings.row_tokens + 2 * window
         # Rows of the blocks taken so far, from the batch in training on.
-        self._waiting_RL = np.zeros((0, length), np.int32)
+        self._waiting_RL = np.zeros((0, settings.row_tokens + 2 * window), np.int32)
         # Current epoch; blocks taken and batches trained in it; the key map's current step.
         self._epoch = self._block = self._batch = self._step = 0
 
@@ -195,9 +194,7 @@ class WordStream:
         self._weigh(self._keys.used)
         counts_V, has_row_U = self._keys.counts_V, seen.rows_U >= 0
         chances_U = token_rows.keep_probability(
-            np.where(has_row_U, counts_V[seen.rows_U], 1),
-            self._settings.subsample,
-            counts_V.sum(),
+            np.where(has_row_U, counts_V[seen.rows_U], 1), self._settings.subsample, counts_V.sum()
         )
         rows_RL = self._rows_of(
             tf.constant(self._epoch, tf.int64),

@@ -21,10 +21,7 @@ from .. import trained_vectors
 from . import subword_vectors
 
 # fastText's name of each loss whose table `output` has a row for each word.
-_ROW_LOSSES = {
-    "negative_sampling": "negative_sampling",
-    **dict.fromkeys(ROW_PER_WORD, "softmax"),
-}
+_ROW_LOSSES = {"negative_sampling": "negative_sampling", **dict.fromkeys(ROW_PER_WORD, "softmax")}
 # Without such rows: fastText and gensim each make a tree of their own.
 _OTHER_LOSSES = {"hierarchical_softmax": "hierarchical_softmax"}
 

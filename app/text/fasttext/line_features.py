@@ -93,8 +93,7 @@ def hash_strings(words_M: tf.Tensor) -> tf.Tensor:
     def append_byte(hashes_M: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
         """Return the hashes with one more byte, where a word has one at the place."""
         product_M = tf.bitwise.bitwise_xor(hashes_M, bytes_LM[place]) * PRIME
-        next_M = tf.bitwise.bitwise_and(product_M, 0xFFFFFFFF)
-        return tf.where(place < lengths_M, next_M, hashes_M)
+        return tf.where(place < lengths_M, tf.bitwise.bitwise_and(product_M, 0xFFFFFFFF), hashes_M)
 
     first_M = tf.fill(tf.shape(words_M), tf.constant(OFFSET_BASIS, tf.int64))
     return tf.cast(tf.foldl(append_byte, tf.range(longest), first_M), tf.int32)

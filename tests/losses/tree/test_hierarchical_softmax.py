@@ -11,6 +11,7 @@ from app.losses.base import Predictions
 from app.losses.tree import grouped_loss, hierarchical_softmax
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.losses.tree.huffman import canonical_code, code_length_counts
+from app.tables.row_reads import gather_unique
 from app.types import Rows
 from tests.losses import toy
 from tests.losses.toy import DIM
@@ -99,6 +100,36 @@ def test_log_probability_and_gradients_equal_dense_autodiff(counts, make):
 
     on_paths = {row for word in set(targets_N.numpy()) for row, _ in paths(counts)[word]}
     assert sorted(touched["output"]) == sorted(on_paths)
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_single"), [(COUNTS["zipf"], True), (COUNTS["skewed"], False), ([3], True)]
+)
+def test_xla_computes_the_same_with_paths_of_one_length(counts, is_single, make):
+    loss, tables = make(np.array(counts))
+    predictions = toy.groups(len(counts))[int(is_single)]
+    total, by_hidden, by_rows, _ = toy.streamed(loss, predictions, tables)
+    seed = tf.zeros(2, tf.int64)
+
+    @tf.function(autograph=False, jit_compile=True)
+    def differentiate(predictions):
+        ids = loss.lookups(predictions.targets_GM, 12, seed)
+        rows = gather_unique(ids, toy.gather_from(tables))
+        values_UD = rows["output"].values_UD
+        with tf.GradientTape() as tape:
+            tape.watch((predictions.hidden_GND, values_UD))
+            total, parts = loss.loss(predictions, rows)
+        assert not parts
+        by_both = tape.gradient(total, (predictions.hidden_GND, values_UD))
+        (part,) = loss.exact(predictions, toy.gather_from(tables))
+        return total, *by_both, rows["output"].ids_U, stream.losses(part, toy.gather_from(tables))
+
+    found, found_hidden, found_rows, ids_U, losses_N = differentiate(predictions)
+    np.testing.assert_allclose([found, sum(losses_N)], [total] * 2, rtol=1e-5)
+    np.testing.assert_allclose(np.reshape(found_hidden, by_hidden.shape), by_hidden, 1e-5, 1e-5)
+    is_row_U = ids_U < len(by_rows["output"])
+    summed = toy.summed(found_rows[is_row_U], ids_U[is_row_U], len(by_rows["output"]))
+    np.testing.assert_allclose(summed, by_rows["output"], 1e-5, 1e-5)
 
 
 @pytest.mark.slow

@@ -130,8 +130,7 @@ def test_rows_are_stored_as_asked_and_slots_as_float32(kind):
 def test_it_starts_as_a_table_on_a_device_does(tmp_path, monkeypatch, initial, dtype):
     monkeypatch.setattr("app.tables.arrays._PART_BYTES", 64)  # several parts
     table = FileTable(opened(tmp_path / "rows"), "words", 101, 3, initial, dtype)
-    expected = all_rows(DeviceTable(101, 3, initial, dtype))
-    np.testing.assert_array_equal(all_rows(table), expected)
+    np.testing.assert_array_equal(all_rows(table), all_rows(DeviceTable(101, 3, initial, dtype)))
     assert table.is_finite()
     table.assign(tf.constant([100]), tf.constant([[0.0, 1.0, float("nan")]]))
     assert not table.is_finite()
@@ -143,8 +142,7 @@ def test_it_rounds_at_random_as_a_table_on_a_device_does_also_after_a_kill(tmp_p
     options["slots"] = {"moment": Slot(0, 0.0)}
 
     def made(resume):
-        file = opened(tmp_path / "rows", resume)
-        table = FileTable(file, "words", 6, 2, given, dtype, **options)
+        table = FileTable(opened(tmp_path / "rows", resume), "words", 6, 2, given, dtype, **options)
         return table, tf.train.Checkpoint(table=table)
 
     def steps(table, count):

@@ -138,8 +138,7 @@ def recovered(folder):
     found = checkpoints(folder)
     steps = int(found[0].name.removeprefix("step-")) if found else 0
     if found:
-        read = [read_rows(folder / "rows", found[0], name) for name in COLUMNS]
-        assert_same(read, after(steps))
+        assert_same([read_rows(folder / "rows", found[0], name) for name in COLUMNS], after(steps))
     run = Run(folder)
     assert run.step == steps
     assert_same(run.rows(), after(steps))
@@ -384,8 +383,7 @@ def test_a_damaged_header_is_told(tmp_path, header, told):
     run = Run(tmp_path)
     run.train(EVERY)
     path = tmp_path / "rows"
-    content = path.read_bytes()
-    path.write_bytes((b"lexrow rows 1\n" + header).ljust(65536, b"\0") + content[65536:])
+    path.write_bytes((b"lexrow rows 1\n" + header).ljust(65536, b"\0") + path.read_bytes()[65536:])
     with pytest.raises(UsageError, match=f"^--table_file={path} {told}"):
         Run(tmp_path)
     with pytest.raises(RunError, match=f"^{path} {told}"):

@@ -289,8 +289,7 @@ def test_several_tables_may_share_a_map_by_row_number():
     np.testing.assert_array_equal(pair[0].gather(seen.rows_U), first(8, 5))
     np.testing.assert_array_equal(pair[1].gather(seen.rows_U), np.zeros((2, 2)))
     np.testing.assert_array_equal(slot.gather(seen.rows_U), np.full((2, 1), 0.5))
-    late = RowStore(keys, 3, UNIFORM)
-    np.testing.assert_array_equal(late.gather(seen.rows_U), first(8, 5))
+    np.testing.assert_array_equal(RowStore(keys, 3, UNIFORM).gather(seen.rows_U), first(8, 5))
 
 
 # Keys that are looked up before the call of the train function.

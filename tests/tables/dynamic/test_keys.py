@@ -246,8 +246,7 @@ def test_keys_of_several_steps_stay_together():
     """Those that a later step needs do not give way to those that an earlier one brings."""
     keys = KeyMap(4, max_age=8)
     see(keys, [1, 2, 3], 1, [9, 1, 1])
-    counts = np.array([1, 1, 3])
-    found = keys.see(np.array([7, 2, 8]), counts, 4, np.array([2, 4, 3]))
+    found = keys.see(np.array([7, 2, 8]), np.array([1, 1, 3]), 4, np.array([2, 4, 3]))
     assert found.evicted_rows.tolist() == [2] and found.rows_U.tolist() == [2, 1, 3]
     assert contents(keys) == {0: [1, 9, 3], 1: [2, 2, 0], 2: [7, 1, 2], 3: [8, 3, 1]}
     with pytest.raises(RunError, match="only 4 were not just used"):

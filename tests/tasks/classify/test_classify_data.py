@@ -36,8 +36,7 @@ def test_a_share_is_held_out(tmp_path):
     assert len(found.words.tokens) == 31 and found.words.tokens[0] == "the"
     assert found.heldout.tokens_M.tolist() == [0] * 10
     assert found.words.tokens != other.words.tokens
-    again = data(tmp_path, LINES, heldout_share=0.25, seed=1)
-    assert again.words.tokens == found.words.tokens
+    assert data(tmp_path, LINES, heldout_share=0.25, seed=1).words.tokens == found.words.tokens
 
 
 @pytest.mark.slow

@@ -275,6 +275,7 @@ def test_trials_with_another_file_of_the_same_name(tmp_path, fake, name):
         tune(config, workdir)
 
 
+@pytest.mark.slow
 def test_a_trial_scores_as_the_run_does(tmp_path):
     """Also with several labels, after another trial, and in a graph that was used before."""
     config, workdir = make(tmp_path, lines=texts(several=True))

@@ -73,8 +73,7 @@ def make_model(config, words):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_an_output_layer_starts_at_its_priors_by_parts(tmp_path, loss):
-    config = make_config(tmp_path, loss=loss)
-    model = make_model(config, 3000)
+    model = make_model(make_config(tmp_path, loss=loss), 3000)
     for name, spec in model.tables().items():
         if spec.rows < 1000:
             continue
@@ -98,8 +97,7 @@ def place(config, model, words):
             yield epoch, tf.constant(draw.integers(0, words, shape), tf.int32)
 
     micro_batch = text_tasks.micro_batch_spec(config.input, 1)
-    workdir = Workdir(config.run.workdir)
-    placed = placing.place_tables(config, model, batches, micro_batch, workdir)
+    placed = placing.place_tables(config, model, batches, micro_batch, Workdir(config.run.workdir))
     return placed, memory.totals(placed.memory)
 
 
@@ -113,8 +111,7 @@ def check_memory(folder, words):
         placed, planned = place(config, model, words)
     assert planned[memory.FILE] > size
     assert peak[0] - before < size / 5
-    host = sum(count for name, count in planned.items() if name != memory.FILE)
-    assert peak[0] < 1.1 * host
+    assert peak[0] < 1.1 * sum(count for name, count in planned.items() if name != memory.FILE)
     (name,) = [name for name in model.priors if model.tables()[name].rows == words]
     table = placed.tables[name]
     assert isinstance(table, FileTable)

@@ -173,8 +173,7 @@ def test_a_row_is_at_the_minimum_of_the_softmax_over_all_items():
         assert found < min(loss(other, chosen) for other in directions) + 1e-3
         near = row + 0.02 * np.linalg.norm(row) * directions[:50]
         assert found < min(loss(other, chosen) for other in near) + 1e-3
-    again = solve_rows(model, tables, ranker, CHOSEN)
-    np.testing.assert_array_equal(rows, again)
+    np.testing.assert_array_equal(rows, solve_rows(model, tables, ranker, CHOSEN))
     ((_, ids, _),) = ranker.blocks(np.arange(2, dtype=np.int32), CHOSEN, rows)
     assert not set(ids[0]) & {1, 4} and not set(ids[1]) & {0, 4, 7}
 

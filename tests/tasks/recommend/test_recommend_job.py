@@ -175,8 +175,7 @@ def test_dislikes_reach_the_loss(tmp_path, loss):
         job = recommend_job.make_job(config, workdir, False)
         assert job.model.pair_loss.has_disliked
         assert loop.train(job, config.run, workdir)
-    metrics = workdir.metrics.read_text().splitlines()
-    losses = [json.loads(line)["loss"] for line in metrics]
+    losses = [json.loads(line)["loss"] for line in workdir.metrics.read_text().splitlines()]
     assert len(losses) > 2 and min(losses) > 0
 
 

@@ -195,8 +195,7 @@ def test_it_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, text):
     for moment in moments:
         for name, part in kept.items():
             part.restore(tmp_path / f"{moment}" / name)
-        batches = run.batches(2, positions[moment])
-        for number, (epoch, tokens) in enumerate(batches, moment):
+        for number, (epoch, tokens) in enumerate(run.batches(2, positions[moment]), moment):
             assert epoch == positions[number][0]
             function(tokens, tf.constant(number * STEPS, tf.int64), tf.constant(0.1))
         assert number + 1 == calls and contents(run) == expected, moment

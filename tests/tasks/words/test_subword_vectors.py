@@ -98,8 +98,7 @@ def test_a_run_of_an_earlier_version_keeps_a_row_for_each_bucket(tmp_path, earli
     assert job.model.subwords.has_all_buckets
     Checkpoints(place.checkpoints, job.placed.tables).restore()
     np.testing.assert_array_equal(job.placed.tables["input"].gather(np.arange(405)), stored)
-    vectors = trained_vectors.load(place.path)
-    assert len(vectors.ngrams.rows_ND) == RULE.buckets
+    assert len(trained_vectors.load(place.path).ngrams.rows_ND) == RULE.buckets
 
 
 @pytest.mark.slow

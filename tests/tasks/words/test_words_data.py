@@ -81,10 +81,7 @@ def sentences(tmp_path):
     return str(tmp_path / "text*.txt")
 
 
-ON_DEVICE = [
-    {"subsample": 0.02},
-    {"documents": "file", "window": 1, "shuffle": False},
-]
+ON_DEVICE = [{"subsample": 0.02}, {"documents": "file", "window": 1, "shuffle": False}]
 ON_DEVICE_SELDOM = [
     {},
     {"documents": "none", "subsample": 0.3, "shuffle": False, "row_tokens": 8},
@@ -373,8 +370,7 @@ def test_words_that_are_not_separated_are_reported_once(place, tmp_path, caplog)
 )
 def test_only_a_loss_that_lists_pairs_has_drawn_contexts_by_default(values, expected):
     config = make_config({"dim": 4, **values})
-    counts_V = np.arange(100, 0, -1)
-    assert make_model(config, counts_V).draws_contexts == expected
+    assert make_model(config, np.arange(100, 0, -1)).draws_contexts == expected
 
 
 @pytest.mark.parametrize(

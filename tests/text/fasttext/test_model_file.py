@@ -56,8 +56,7 @@ def test_everything_in_a_file_is_read(files, name):
     if not peer.is_quantized():
         rows = np.arange(found.output.shape[0])
         np.testing.assert_array_equal(found.output.take(rows), peer.get_output_matrix())
-    is_pruned = name == "pruned"
-    assert (found.dictionary.kept_buckets_K is not None) == is_pruned
+    assert (found.dictionary.kept_buckets_K is not None) == (name == "pruned")
     assert found.is_quantized == peer.is_quantized()
 
 

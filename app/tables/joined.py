@@ -1,0 +1,45 @@
+"""Tables that are alike, updated together: on a GPU one kernel takes the time of many."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla  # no public way to stop XLA's fusion
+
+from .base import Table
+
+
+def kind(table: Table) -> Hashable:
+    """Return a value that is equal for tables that a `JoinedTable` can join."""
+    return table.columns, tuple((name, slot.columns) for name, slot in table.slots.items())
+
+
+class JoinedTable:
+    """Tables that are alike as one `tables.base.Table` for an update; its ids are those of each.
+
+    Args:
+        tables: Tables of the same columns, with the same slots.
+    """
+
+    def __init__(self, tables: Sequence[Table]):
+        self._tables = tables
+        self.slots = {
+            name: JoinedTable([table.slots[name] for table in tables]) for name in tables[0].slots
+        }
+
+    def locate(self, ids: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Return the ids of each table, located."""
+        return [table.locate(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
+
+    def gather(self, ids: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Return the rows of all tables, one table after the other."""
+        rows = [table.gather(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
+        # Otherwise XLA reads rows again where it uses them, so late that it copies whole tables.
+        return tf.concat(xla.optimization_barrier(*rows), axis=0)
+
+    def assign(self, ids: Sequence[tf.Tensor], rows_ND: tf.Tensor) -> None:
+        """Replace the rows of all tables."""
+        parts = tf.split(rows_ND, [*map(tf.size, ids)])
+        for table, ids_U, rows_UD in zip(self._tables, ids, parts, strict=True):
+            table.assign(ids_U, rows_UD)
