@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python import xla  # no public barrier
 
 from ..models.base import Model, Preparable
 from ..tables.base import Table
@@ -101,44 +100,8 @@ class Representatives:
         """Return the unique rows."""
         if not ids or any(ids_N.shape[0] is None for _, ids_N in ids):
             return [unique(ids_N) for _, ids_N in ids]
-<<<<<<< HEAD
-        starts = [self._starts[name] for name, _ in ids]
-        return unique_by_representative([ids_N for _, ids_N in ids], starts, self._indices)
-
-
-class JoinedTable:
-    """Tables that are alike as one `tables.base.Table` for an update; its ids are those of each.
-
-    Args:
-        tables: Tables of the same columns, with the same slots.
-    """
-
-    def __init__(self, tables: Sequence[Table]):
-        self._tables = tables
-        self.slots = {
-            name: JoinedTable([table.slots[name] for table in tables]) for name in tables[0].slots
-        }
-
-    def locate(self, ids: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Return the ids of each table, located."""
-        return [table.locate(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
-
-    def gather(self, ids: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Return the rows of all tables, one table after the other."""
-        rows = [table.gather(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
-        return tf.concat(rows, axis=0)
-
-    def assign(self, ids: Sequence[tf.Tensor], rows_ND: tf.Tensor) -> None:
-        """Replace the rows of all tables."""
-        # XLA would compute the rows of each table apart, and copy a table for those of the next one.
-        (rows_ND,) = xla.optimization_barrier(rows_ND)
-        parts = tf.split(rows_ND, [ids_U.shape[0] for ids_U in ids])
-        for table, ids_U, rows_UD in zip(self._tables, ids, parts, strict=True):
-            table.assign(ids_U, rows_UD)
-=======
         places = [self._places[name] for name, _ in ids]
         return unique_by_representative([ids_N for _, ids_N in ids], places, self._indices)
->>>>>>> main
 
 
 def join_alike(

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...models.averages import sum_segments
 from ...system.gradients import custom_gradient
 from ...system.xla import under_xla
 from ...tables.id_checks import require
@@ -223,11 +222,6 @@ def _weighted_sums(
         segments_N: The segment of each id, int64.
         weights_N: The weight of each id, float32.
     """
-<<<<<<< HEAD
-    if under_xla():  # which has no product with a sparse matrix
-        return sum_segments(rows_UD, inverse_N, weights_N, segments_N, segments)
-=======
->>>>>>> main
     positions_N2 = tf.stack([segments_N, tf.cast(inverse_N, tf.int64)], axis=1)
     shape = tf.stack([segments, tf.shape(rows_UD, out_type=tf.int64)[0]])
 
