@@ -277,7 +277,6 @@ def first_lookups(
 
     Args:
         batches: Pairs of an epoch and the data of S steps. At most `count` are taken.
-        device: The device of the lookups.
     """
     lookups = lookup_function(model, seed, micro_batches)
     ids_by_table: dict[str, list[np.ndarray]] = {}

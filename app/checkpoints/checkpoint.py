@@ -150,9 +150,6 @@ def read_newest(folder: Path, read: Callable[[Path], T]) -> T:
 def newest_position(folder: Path) -> Position | None:
     """Return the newest position that is not damaged, or None; load no table, and log nothing.
 
-    Args:
-        folder: The folder of the checkpoints.
-
     Raises:
         RunError: A checkpoint cannot be read.
     """
@@ -186,9 +183,6 @@ def count_newest_rows(folder: Path, name: str) -> int | None:
     """Return the rows of a table in the newest checkpoint that is not damaged; None without one.
 
     No table is loaded, and nothing is logged.
-
-    Args:
-        folder: The folder of the checkpoints.
 
     Raises:
         RunError: A checkpoint cannot be read, or has no such rows by id.

@@ -58,7 +58,6 @@ def is_same_layout(first: Layout, second: Layout) -> bool:
     """Return whether two layouts are the same; the path of a file is not compared.
 
     Args:
-        first: A layout.
         second: Another layout.
     """
     return {**first, "path": None} == {**second, "path": None}

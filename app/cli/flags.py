@@ -71,7 +71,6 @@ def make_parser(default: Any, help: str = "", **rules: Any) -> Parser:
 
     Args:
         default: The value of the flag when it is not given.
-        help: The help of the flag.
         rules: See `setting.setting`.
     """
     field = setting.setting(default, help, **rules)
@@ -83,9 +82,7 @@ def define(name: str, default: Any, help: str, **rules: Any) -> None:
     """Define a global flag, whose type is that of its default.
 
     Args:
-        name: The name.
         default: The value when it is not given.
-        help: The help.
         rules: See `setting.setting`.
     """
     _add(name, default, make_parser(default, help, **rules))
@@ -314,7 +311,6 @@ def _end(error: object, code: int) -> None:
 
     Args:
         error: The exception or the message.
-        code: The exit code.
     """
     try:
         sys.stdout.flush()

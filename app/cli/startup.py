@@ -83,11 +83,7 @@ def set_variables() -> None:
 
 @contextlib.contextmanager
 def _refuse_import(name: str) -> Iterator[None]:
-    """Let every import of a module fail within the context, unless it is imported already.
-
-    Args:
-        name: The name of the module.
-    """
+    """Let every import of a module fail within the context, unless it is imported already."""
     if name in sys.modules:
         yield
         return
@@ -116,7 +112,6 @@ def start_run(path: str, stored: dict[str, Any], task: str = "") -> tuple[Any, w
     TensorFlow gets the threads of the run (see `devices.use_machine`). No file is read.
 
     Args:
-        path: The workdir.
         stored: The result of `workdir.read_settings`; a setting that is missing has its default.
         task: The task that the run must have; empty for any, or no run.
 

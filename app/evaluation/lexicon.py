@@ -121,7 +121,6 @@ def unit_vectors(
     with --case=fold, in lower case.
 
     Args:
-        words: N words.
         rows: The row of each word, or None; by default that of its most frequent spelling.
 
     Returns:

@@ -26,7 +26,6 @@ def quantize(
 
     Args:
         read_blocks: Called several times; returns all rows in order, in blocks (N, D) float32.
-        rows: The number of rows.
         length: The columns of a part (`-dsub`); the last part may have fewer.
 
     Raises:

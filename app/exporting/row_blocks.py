@@ -42,9 +42,6 @@ def finite_rows(vectors: WordVectors, rows_N: np.ndarray) -> np.ndarray:
     """Return those of some row numbers whose vectors have finite numbers only, in order.
 
     A warning names the number of rows that are left out.
-
-    Args:
-        rows_N: Row numbers.
     """
     parts = [np.isfinite(block).all(axis=1) for block in read_blocks(vectors, rows_N)]
     is_finite_N = np.concatenate([np.empty(0, bool), *parts])

@@ -152,7 +152,6 @@ def _fill_calls(sizes_E: np.ndarray, size: int, steps: int) -> int:
     Args:
         sizes_E: Number of features of each text.
         size: The most features of a step.
-        steps: The steps of a call.
     """
     total, gap = sizes_E.sum(), _mean_gap(sizes_E)
     calls = -(-total // (steps * (size - gap)))

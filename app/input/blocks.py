@@ -60,7 +60,6 @@ def interleave_sources(
     a message.
 
     Args:
-        sources: Number of sources.
         read: Function from the number of a source to its elements. Called when the dataset is
             iterated, in threads of tf.data.
         signature: Shape and dtype of an element.
@@ -98,7 +97,6 @@ def map_in_order(
     """Return a dataset of a function's results, made in parallel, in the order of the elements.
 
     Args:
-        dataset: The dataset of the arguments.
         name: The name of the stage in a profile.
     """
     calls = settings.map_parallelism

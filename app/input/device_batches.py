@@ -104,7 +104,6 @@ def make_batches(
     Args:
         read_blocks: Yields the tokens (M,) int32 of each block of the text, in order.
         keep_V: Probability that a token of each id is kept, (V,) float32.
-        device: The device of the steps.
 
     Returns:
         See `types.Batches`: the data is (S, B, L) int32 on the device. It has no `parts`.

@@ -123,7 +123,6 @@ def make_batches(
     Args:
         streams: For each micro-batch that this process makes, a function from the epoch to its
             rows.
-        epochs: Numbers of the epochs.
         first: Number of batches to skip in the first epoch.
         halo: L - T, the number of tokens of a row that are not centres.
     """
@@ -177,7 +176,6 @@ def estimate_batches(
     Args:
         counts: Occurrences of each id, (V,).
         keep_V: Probability that a token of each id is kept, (V,).
-        blocks: Blocks of the corpus.
     """
     # On average the last row of a block is half full.
     rows = float((counts * keep_V).sum()) / settings.row_tokens + blocks / 2
@@ -191,7 +189,6 @@ def share_imbalance(blocks: int, settings: InputConfig) -> float:
     Without blocks it is 1.
 
     Args:
-        blocks: Blocks of the corpus.
         settings: Has the number of micro-batches, each of which owns a share.
     """
     micro = settings.micro_batches or 1

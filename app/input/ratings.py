@@ -506,7 +506,6 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
     A column without a flag is found by its usual names. Rating and time may be absent.
 
     Args:
-        names: The header.
         named: Names that the flags give, or empty strings.
         by_name: Whether to return names instead of positions.
     """

@@ -81,12 +81,7 @@ def make_epoch_rows(
 
 
 def estimate_batches(tokens: int, settings: InputConfig, blocks: int) -> int:
-    """Return the approximate number of batches of an epoch, at least 1.
-
-    Args:
-        tokens: Tokens of the corpus.
-        blocks: Blocks of the corpus.
-    """
+    """Return the approximate number of batches of an epoch, at least 1."""
     # On average the last rows of a block are half full.
     steps = tokens * (1 - heldout_share(settings)) / settings.batch_tokens + blocks / 2
     steps *= pipeline.share_imbalance(blocks, settings)

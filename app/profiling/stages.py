@@ -109,9 +109,6 @@ def find_pipeline(events: Sequence[Event]) -> Pipeline | None:
     The search for the slowest stage starts at the end of the pipeline. It moves to the slowest
     input of a stage if that input takes at least half of the stage's time, or if the stage does no
     work of its own. Other pipelines count as inputs of a generator.
-
-    Args:
-        events: The events of a profile.
     """
     roots = _pipelines([event for event in events if event.name.startswith(_ITERATOR)])
     if not roots:

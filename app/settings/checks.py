@@ -187,11 +187,6 @@ def _check_setting(
         raise NoEffectError(name, f"--{name}={value} {message}; leave it out")
 
 
-def _has_token_rows(config: Config) -> bool:
-    """Return whether the task makes batches of rows of `--row_tokens` tokens."""
-    return "row_tokens" in flag_values.fields_of(type(config))
-
-
 def _check_batch(config: Config) -> None:
     """Raise UsageError if a batch cannot be divided, or its gradients cannot be clipped at once."""
     check_micro_batches(config)
@@ -228,7 +223,7 @@ def check_micro_batches(config: Config) -> None:
     """
     settings = config.input
     micro = max(1, settings.micro_batches)
-    has_rows = _has_token_rows(config)
+    has_rows = "row_tokens" in flag_values.fields_of(type(config))
     unit = settings.row_tokens if has_rows else 1
     if micro > (most := settings.batch_tokens):
         raise UsageError(f"--micro_batches={micro}: give at most --batch_tokens={most}")

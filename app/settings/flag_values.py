@@ -147,7 +147,6 @@ def typed_value(name: str, value: Any) -> Any:
     """Return a value of a Python program in the type of its setting.
 
     Args:
-        name: The name of the flag.
         value: The value; see `setting.typed` for what is allowed.
 
     Raises:

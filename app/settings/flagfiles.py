@@ -22,7 +22,6 @@ def line(name: str, value: str) -> str:
     """Return the line of a flagfile that sets a flag, without a line break.
 
     Args:
-        name: The name of the flag.
         value: The value as text.
     """
     return f"--{name}={json.dumps(value) if _needs_quotes(value) else value}"
@@ -30,9 +29,6 @@ def line(name: str, value: str) -> str:
 
 def values(lines: Iterable[str]) -> dict[str, str]:
     """Return the values in lines that `line` wrote; skip lines that do not start with `--`.
-
-    Args:
-        lines: The lines.
 
     Returns:
         Flag name -> value as text.
@@ -63,9 +59,6 @@ def read(path: str | Path) -> list[str]:
     """Read the lines of a text file in UTF-8, without their line breaks and a byte-order mark.
 
     The text after the last line break, also if it is empty, is the last line.
-
-    Args:
-        path: The file.
 
     Raises:
         OSError: The file cannot be read.

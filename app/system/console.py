@@ -87,18 +87,14 @@ def make_bar(**options: Any) -> tqdm.tqdm:
     in_notebook = is_notebook()
     import tqdm  # layers of Keras need none, and it may not be installed
 
-    is_visible = _VERBOSE.get() is not False and (in_notebook or _is_terminal())
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()  # some programs have no console
+    is_visible = _VERBOSE.get() is not False and (in_notebook or is_terminal)
     if not (is_visible and in_notebook):
         return tqdm.tqdm(disable=not is_visible, **options)
     with warnings.catch_warnings():  # without ipywidgets, the bar is one of text
         warnings.simplefilter("ignore")
         from tqdm import auto
     return auto.tqdm(**options)
-
-
-def _is_terminal() -> bool:
-    """Return whether stderr is a terminal; a program without a console has none."""
-    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def log_progress(text: str) -> None:

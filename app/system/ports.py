@@ -54,7 +54,6 @@ def leads_here(host: str, port: int, seconds: float) -> bool:
     False if they do not arrive, and also for every error, such as a port that is taken.
 
     Args:
-        host: The host of the address.
         port: The port, at which no server listens here.
         seconds: The longest time to wait for the connection, and then for the bytes.
     """

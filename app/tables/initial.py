@@ -28,8 +28,16 @@ _BITS = 24  # bits of the mantissa of a float32
 _BUCKETS = 2**63 - 1  # the largest number that tf.strings.to_hash_bucket_fast allows
 
 
+class _OfParts:
+    """Initial values that are made of the parts that `__tf_flatten__` gives."""
+
+    @classmethod
+    def __tf_unflatten__(cls, _: Any, parts: tuple[Any, ...]) -> Any:
+        return cls(*parts)
+
+
 @dataclasses.dataclass(frozen=True)
-class Constant:
+class Constant(_OfParts):
     """An initial value that is the same number everywhere."""
 
     value: float
@@ -45,12 +53,8 @@ class Constant:
     def __tf_flatten__(self) -> tuple[Any, tuple[Any, ...]]:
         return (), (tf.convert_to_tensor(self.value, tf.float32),)
 
-    @classmethod
-    def __tf_unflatten__(cls, _: Any, parts: tuple[Any, ...]) -> Constant:
-        return cls(*parts)
 
-
-class _ById:
+class _ById(_OfParts):
     """Initial values whose method `rows` makes the rows of given ids."""
 
     def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
@@ -82,10 +86,6 @@ class Uniform(_ById):
         limit = tf.convert_to_tensor(self.limit, tf.float32)
         return (), (limit, tf.convert_to_tensor(self.seed, tf.uint64))
 
-    @classmethod
-    def __tf_unflatten__(cls, _: Any, parts: tuple[Any, ...]) -> Uniform:
-        return cls(*parts)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LastColumn(_ById):
@@ -106,10 +106,6 @@ class LastColumn(_ById):
 
     def __tf_flatten__(self) -> tuple[Any, tuple[Any, ...]]:
         return (), (self.others, tf.convert_to_tensor(self.last_V))
-
-    @classmethod
-    def __tf_unflatten__(cls, _: Any, parts: tuple[Any, ...]) -> LastColumn:
-        return cls(*parts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,7 +134,7 @@ class FirstColumns(_ById):
         return (), (self._first(), self.others)
 
     @classmethod
-    def __tf_unflatten__(cls, _: Any, parts: tuple[Any, ...]) -> FirstColumns:
+    def __tf_unflatten__(cls, _: Any, parts: tuple[Any, ...]) -> Any:
         return cls(lambda: parts[0], parts[1])
 
 

@@ -59,10 +59,6 @@ def plot_rows(names: Sequence[str], rows_ND: np.ndarray, axes: Axes | None = Non
 def report(metrics: Path, title: str) -> Figure:
     """Draw loss, scores, speed and learning rate of a run over its steps.
 
-    Args:
-        metrics: Its metrics.jsonl.
-        title: The title of the figure.
-
     Raises:
         ValueError: The file has no metrics, or does not exist.
         ImportError: matplotlib is not installed.

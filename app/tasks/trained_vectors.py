@@ -160,7 +160,6 @@ def misfit(path: Path, names: int, folder: Path, rows: int) -> RunError:
     """Return the error for a file of names that a checkpoint was not made with.
 
     Args:
-        names: The number of its names.
         rows: The number of rows of the table, with those of n-grams.
     """
     return RunError(

@@ -370,7 +370,6 @@ def read_chunks(file: BinaryIO, content: Content, size: int) -> Iterator[bytes]:
 
     Args:
         file: The file, at its beginning.
-        content: Its content.
         size: Largest number of bytes to read at a time.
 
     Raises:

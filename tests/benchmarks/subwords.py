@@ -36,10 +36,13 @@ PEERS = {"fasttext": ("fasttext", "fasttext-wheel")}
 WITHOUT = "lexrow without subwords"
 MEASURES = (*words.MEASURES, *harness.scores(["rare"]))
 _SUBWORDS = ("min_ngram", "max_ngram", "ngram_buckets")
+# The preset has its own number of negatives, as it weighs shared ones.
+_OF_PRESET = ("negatives",)
 _LOSSES = {"negative_sampling": "ns", "hierarchical_softmax": "hs"}
 NOTE = (
     "In the training loop: Lexrow compiles its step, and takes token ids that it kept in memory "
-    "from counting the words. fastText reads and splits the text in every epoch; its seconds are "
+    "from counting the words. The preset lets 128 shared negatives count as 3 for each word; "
+    "fastText draws 5. fastText reads and splits the text in every epoch; its seconds are "
     "from its own progress line, without reading the dictionary and making the table."
 )
 
@@ -84,9 +87,8 @@ def _lexrow(
 
     with tempfile.TemporaryDirectory(prefix="lexrow-run-") as workdir:
         given = settings | words.LIKE_PEERS | {"corpus": text, "workdir": workdir}
-        if without:
-            given = {name: value for name, value in given.items() if name not in _SUBWORDS}
-        config = "words" if without else "subwords"
+        config, dropped = ("words", _SUBWORDS) if without else ("subwords", _OF_PRESET)
+        given = {name: value for name, value in given.items() if name not in dropped}
         usage, rows = programs.train(config, session.train_flags, given, folder)
         vectors = trained_vectors.load(workdir)
     figures = {name: rows[-1][name] for name in ("words", "train_seconds")}

@@ -23,6 +23,7 @@ def write_table(path, **columns):
     parquet.write_table(pyarrow.table(columns), path)
 
 
+@pytest.mark.slow
 def test_words_of_columns_and_their_closing_scores(tmp_path):
     pytest.importorskip("gensim")
     write_objects(tmp_path / "a, of 1.txt", id=range(200), text=LINES[:200])

@@ -58,6 +58,7 @@ def test_phrases_are_words_of_the_run(joined, text, tmp_path):
     assert "'used': 3" in str(json.loads(scores.read_text()))
 
 
+@pytest.mark.slow
 def test_a_saved_model_knows_phrases(joined, tmp_path):
     export(tmp_path, joined, "saved_model", "model")
     model = tf.saved_model.load(str(tmp_path / "model"))

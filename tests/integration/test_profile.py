@@ -140,7 +140,9 @@ def test_tensorboard_shows_the_same(trained, rows):
         assert found == [(row["step"], pytest.approx(row[name], rel=1e-6)) for row in rows]
 
 
-@pytest.mark.parametrize(("windows", "recorded"), [("4,10,14,16", 2), ("3,6", 1)])
+@pytest.mark.parametrize(
+    ("windows", "recorded"), [pytest.param("4,10,14,16", 2, marks=pytest.mark.slow), ("3,6", 1)]
+)
 def test_profiles_are_where_tensorboard_looks(tmp_path, corpus, windows, recorded):
     ended = done(tmp_path, *train(tmp_path / "run", corpus, f"--profile_steps={windows}"))
     profiles = list((tmp_path / "run/tensorboard/run").glob("plugins/profile/*/*.xplane.pb"))

@@ -65,14 +65,8 @@ def test_every_task_trains_as_on_one_device(tmp_path):
         assert_same(tmp_path / f"{case}-none", tmp_path / f"{case}-mirrored")
 
 
-@pytest.mark.parametrize(
-    "cases",
-    [
-        ("adagrad_apart",),
-        pytest.param(sorted(APART)[:5], marks=pytest.mark.slow),
-        pytest.param(sorted(APART)[5:], marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("cases", [sorted(APART)[:5], sorted(APART)[5:]])
 def test_a_run_that_exchanges_changes_resumes_bit_for_bit(tmp_path, cases):
     """Each goes on from a checkpoint in the middle of its second epoch."""
     write_data(tmp_path)

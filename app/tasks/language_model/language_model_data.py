@@ -206,9 +206,6 @@ def loss_metrics(loss: float) -> dict[str, float]:
 def heldout_metrics(score: Score) -> dict[str, float]:
     """Return the metrics of the held-out text by name.
 
-    Args:
-        score: Its score.
-
     Raises:
         RunError: The loss is not finite.
     """

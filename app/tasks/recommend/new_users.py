@@ -32,7 +32,6 @@ def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -
     Names of other items are left out, with a warning.
 
     Args:
-        names: Names of items.
         items: Names of the item ids.
         flag: The flag that names them, for messages.
         path: The file of all names, for messages.

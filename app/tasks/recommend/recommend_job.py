@@ -241,7 +241,6 @@ def heldout_scores(
 
     Args:
         known: Items to leave out of the ranking.
-        tops: The numbers of --top.
         users: For how many of the users to rank items.
         seed: Draws these users.
         check: See `training.job.Scores`.

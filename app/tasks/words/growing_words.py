@@ -251,9 +251,6 @@ def estimate_size(
 def load(checkpoint: Path) -> WordVectors:
     """Load the words of a checkpoint by descending count, with their rows of table `input`.
 
-    Args:
-        checkpoint: The folder of the checkpoint.
-
     Raises:
         DamagedError: A file is damaged.
         RunError: A file cannot be read.

@@ -32,7 +32,6 @@ def make_rows(
     """Return the rows of the words of a run.
 
     Args:
-        tokens: The words.
         rule: The n-grams of a word.
         workdir: The workdir of the run. If its newest checkpoint is of an earlier version, which
             made a row for each bucket, the run keeps them all.
