@@ -142,7 +142,8 @@ def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
         assert not re.findall(rf"{shape}\S* (?:copy|transpose)\(", optimized)
     captured = {id(handle) for handle, _ in graph.captures}
     read = [variable.name for variable in graph.variables if id(variable.handle) in captured]
-    assert read and not [name for name in read if name.startswith(ON_HOST)]
+    assert read or values.get("task") == "classify", "it draws nothing"
+    assert not [name for name in read if name.startswith(ON_HOST)]
 
 
 def test_calls_of_several_epochs_are_one_trace(data, tmp_path):
