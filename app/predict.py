@@ -68,14 +68,12 @@ def _load_predictor(
 ) -> Callable[[list[bytes], int, float], Iterable[list[tuple[str, float]]]]:
     """Return the function that predicts labels: of a workdir, or of a file of fastText.
 
-    TensorFlow is started if it is needed. Raise UsageError if neither or both are given.
+    TensorFlow is started for a workdir. Raise UsageError if neither or both are given.
     """
     if model:
         if workdir:
             raise UsageError(f"give either --workdir={workdir} or --model={model}, not both")
         loaded = model_file.load(model, is_supervised=True)
-        if loaded.args.max_ngram > 0:
-            startup.start_tensorflow()  # which hashes n-grams of characters
         return fasttext_prediction.make_predictor(loaded)
     run = startup.start_run(workdir, read_settings(workdir), "classify")
     from .tasks.classify import classify_model

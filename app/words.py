@@ -15,6 +15,7 @@ from .evaluation import lexicon, nearest_words, score_report
 from .evaluation.benchmarks import Score
 from .settings import CorpusConfig
 from .text import vector_files
+from .text.subwords import compose_unseen
 from .text.unicode_rules import normal_form, normalize
 from .text.vocabulary import join_words
 from .trained import Result, Run, argument_names, export, load_run, start_tensorflow, takes_settings
@@ -134,7 +135,7 @@ class Words(Result):
         with argument_names():
             from .tasks import trained_vectors
 
-            if (trained_vectors if is_run else vector_files).needs_tensorflow(path):
+            if is_run and trained_vectors.needs_tensorflow(os.fspath(path)):
                 start_tensorflow()
             most = limit + 1 if limit else 0  # one more shows whether words are left out
             if is_run:
@@ -501,8 +502,6 @@ class Words(Result):
         self._check(unseen)
         vectors_ND = self.vectors[[row or 0 for row in rows]].astype(np.float32, copy=False)
         if unseen:
-            from .text.subwords import compose_unseen  # it imports TensorFlow
-
             places = [place for place, row in enumerate(rows) if row is None]
             keys = normalize(unseen, self._all.form)
             vectors_ND[places] = compose_unseen(keys, self._all.ngrams)

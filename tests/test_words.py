@@ -217,6 +217,26 @@ runpy.run_module("app.neighbors", run_name="__main__")
     assert printed[1] == "b"
 
 
+def test_words_of_ngrams_need_no_tensorflow(tmp_path):
+    small = {"dim": 4, "epochs": 1, "batch_tokens": 256, "max_ngram": 3, "ngram_buckets": 99}
+    words = lexrow.train_words([["ab", "abc", "bcd"]] * 99, workdir=tmp_path / "run", **small)
+    words.export(tmp_path / "v.bin", "fasttext")
+    code = f"""
+import pickle, sys
+sys.modules["tensorflow"] = None  # an import fails
+import app
+for path in ({str(tmp_path / "run")!r}, {str(tmp_path / "v.bin")!r}):
+    words = pickle.loads(pickle.dumps(app.load(path)))
+    print([words[name].tolist() for name in ("abc", "abcd")], words.most_similar("abcd", topn=2))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    for line in ended.stdout.splitlines():
+        vectors, similar = eval(line.replace("] [", "], ["))
+        np.testing.assert_allclose(vectors, words[["abc", "abcd"]], rtol=1e-5, atol=1e-7)
+        assert [name for name, _ in similar] == [n for n, _ in words.most_similar("abcd", topn=2)]
+
+
 FILES = {
     "word2vec": "v.vec",
     "word2vec_binary": "v.bin",

@@ -188,11 +188,11 @@ def vectors() -> WordVectors:
     given = flags.FLAGS
     if bool(given.workdir) == bool(given.vectors):
         raise UsageError("give either --workdir=DIR, of a trained run, or --vectors=FILE")
-    kind = vector_files if given.vectors else trained_vectors
-    path = given.vectors or given.workdir
-    if kind.needs_tensorflow(path):
+    if given.vectors:
+        return vector_files.read(given.vectors)
+    if trained_vectors.needs_tensorflow(given.workdir):
         startup.start_tensorflow()
-    return vector_files.read(path) if given.vectors else trained_vectors.load(path)
+    return trained_vectors.load(given.workdir)
 
 
 def run(

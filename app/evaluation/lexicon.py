@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..system.console import show_progress
+from ..text.subwords import compose_unseen
 from ..text.unicode_rules import FOLDED, normalize
 from ..text.vocabulary import join_words
 from ..types import NgramVectors, WordVectors
@@ -134,9 +135,6 @@ def unit_vectors(
     unseen = np.flatnonzero(~known_N)
     if lexicon.ngrams is None or not len(unseen):
         return units_ND, known_N
-    # It imports TensorFlow, which takes seconds and vectors without n-grams do not need.
-    from ..text.subwords import compose_unseen
-
     spellings = spell([words[index] for index in unseen], lexicon.form, lexicon.case)
     vectors_ND = compose_unseen(spellings, lexicon.ngrams)
     lengths_N = np.linalg.norm(vectors_ND.astype(np.float64), axis=1)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from ..text.subwords import hash_words
+from ..text.subwords import list_rows
 from ..types import NgramRule
 from .row_lists import RowLists
 
@@ -32,14 +30,5 @@ class SubwordRows(RowLists):
 
     def __init__(self, tokens: Sequence[str], rule: NgramRule, has_all_buckets: bool = False):
         self.has_all_buckets = has_all_buckets
-        ngrams, words_V = hash_words(tokens, rule), np.arange(len(tokens), dtype=np.int32)
-        if has_all_buckets:
-            self.buckets_N, places_M = np.arange(rule.buckets, dtype=np.int32), ngrams.buckets_N
-        else:
-            self.buckets_N, places_M = np.unique(ngrams.buckets_N, return_inverse=True)
-        starts = ngrams.starts + np.arange(len(tokens) + 1)
-        is_word_N = np.zeros(starts[-1], bool)
-        is_word_N[starts[:-1]] = True
-        rows_N = np.empty(starts[-1], np.int32)
-        rows_N[is_word_N], rows_N[~is_word_N] = words_V, places_M + len(tokens)
+        rows_N, starts, self.buckets_N = list_rows(tokens, rule, has_all_buckets)
         super().__init__(rows_N, starts, len(tokens) + len(self.buckets_N), is_mean=True)

@@ -22,7 +22,7 @@ from . import recorded_corpus
 
 
 def needs_tensorflow(path: str | Path) -> bool:
-    """Return whether `load` needs TensorFlow: for sums of rows, and rows that are no variables.
+    """Return whether `load` needs TensorFlow: for sums by features, and rows that are no variables.
 
     Args:
         path: The workdir of the run.
@@ -33,7 +33,7 @@ def needs_tensorflow(path: str | Path) -> bool:
     config = flag_values.from_names(read_settings(path))
     has_features = Workdir(path).features.exists()
     is_stored_elsewhere = config.table.is_dynamic or bool(config.table.table_file)
-    return config.model.has_subwords or has_features or is_stored_elsewhere
+    return has_features or is_stored_elsewhere
 
 
 _ITEMS_AT_ONCE = 1 << 14  # whose rows are added at a time

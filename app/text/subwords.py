@@ -1,19 +1,21 @@
 """Character n-grams of words, hashed into buckets as fastText does.
 
 Source: Bojanowski et al., "Enriching Word Vectors with Subword Information", TACL 2017, and
-`Dictionary::computeSubwords` and `Dictionary::hash` of fastText 0.9.2. The functions are made of
-TensorFlow operations only, so that an exported graph computes the n-grams of raw strings.
+`Dictionary::computeSubwords` and `Dictionary::hash` of fastText 0.9.2. numpy hashes words, as
+TensorFlow takes seconds to start; `hash_strings` does the same in an exported graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from ..types import HOST, NgramRule, NgramVectors
+from ..types import NgramRule, NgramVectors
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 # The end of a line in a model of fastText; it has no n-grams.
 END_OF_LINE = "</s>"
@@ -45,12 +47,77 @@ def hash_words(words: Sequence[str | bytes], rule: NgramRule) -> WordNgrams:
     """
     parts, starts = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
     for first in range(0, len(words), _CHUNK):
-        encoded = [encode(word) for word in words[first : first + _CHUNK]]
-        with tf.device(HOST):
-            buckets_N, lengths_V = hash_strings(tf.constant(encoded), rule)
-        parts.append(buckets_N.numpy())
-        starts.append(starts[-1][-1] + np.cumsum(lengths_V.numpy()))
+        marked = [b"<" + encode(word) + b">" for word in words[first : first + _CHUNK]]
+        buckets_N, lengths_V = _hash_marked(marked, rule)
+        parts.append(buckets_N)
+        starts.append(starts[-1][-1] + np.cumsum(lengths_V))
     return WordNgrams(np.concatenate(parts), np.concatenate(starts))
+
+
+def _hash_marked(words: Sequence[bytes], rule: NgramRule) -> tuple[np.ndarray, np.ndarray]:
+    """Return the buckets of the n-grams of words, and their number for each word.
+
+    As in fastText, a character is a byte and the continuation bytes (0b10xxxxxx) behind it, a byte
+    counts as a signed number, and an n-gram of one character is left out if it is a mark.
+
+    Args:
+        words: V words, at least one, with the marks `<` and `>`.
+    """
+    bytes_N = np.frombuffer(b"".join(words), np.uint8)
+    signed_N = bytes_N.view(np.int8).astype(np.int32).view(np.uint32)
+    starts_C = np.flatnonzero(bytes_N & 0xC0 != 0x80)  # of each character
+    widths_C = np.diff(starts_C, append=len(bytes_N))
+    ends_V = np.cumsum([len(word) for word in words])
+    words_C = np.searchsorted(ends_V, starts_C, side="right")
+    lengths_V = np.bincount(words_C, minlength=len(words))
+    # The characters from this one to the end of its word.
+    left_C = np.cumsum(lengths_V)[words_C] - np.arange(len(starts_C))
+    has_ngrams_V = np.array([word[1:-1] != END_OF_LINE.encode() for word in words])
+    is_mark_C = (left_C == 1) | (left_C == lengths_V[words_C])
+    left_C[~has_ngrams_V[words_C]] = 0
+    hashes_C = np.full(len(starts_C), _OFFSET_BASIS, np.uint32)
+    lengths = range(rule.shortest, rule.longest + 1)
+    buckets_CL = np.empty((len(starts_C), len(lengths)), np.int32)
+    is_ngram_CL = left_C[:, np.newaxis] >= np.array(lengths)
+    if rule.shortest == 1:
+        is_ngram_CL[is_mark_C, 0] = False
+    for n in range(rule.longest):
+        here_K = np.flatnonzero(left_C > n)
+        widths_K, bytes_K = widths_C[here_K + n], starts_C[here_K + n]
+        for byte in range(widths_K.max(initial=0)):
+            has_byte_K = widths_K > byte
+            places_K = here_K[has_byte_K]
+            hashes_C[places_K] ^= signed_N[bytes_K[has_byte_K] + byte]
+            hashes_C[places_K] *= np.uint32(_PRIME)
+        if n + 1 in lengths:
+            buckets_CL[:, n + 1 - rule.shortest] = hashes_C % np.uint32(rule.buckets)
+    buckets_N = buckets_CL[is_ngram_CL]
+    found_C = np.count_nonzero(is_ngram_CL, axis=1)
+    return buckets_N, np.add.reduceat(found_C, np.cumsum(lengths_V) - lengths_V)
+
+
+def list_rows(
+    words: Sequence[str], rule: NgramRule, has_all_buckets: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rows of V words in a table of their own rows, then of buckets of n-grams.
+
+    Args:
+        has_all_buckets: Whether each bucket has a row; else those that a word has.
+
+    Returns:
+        The rows, one word after the other, (N,) int32; where the rows of each word begin, and the
+        end, (V + 1,); and the buckets that have a row, rising, int32.
+    """
+    ngrams = hash_words(words, rule)
+    buckets_B, places_M = np.arange(rule.buckets, dtype=np.int32), ngrams.buckets_N
+    if not has_all_buckets:
+        buckets_B, places_M = np.unique(ngrams.buckets_N, return_inverse=True)
+    starts = ngrams.starts + np.arange(len(words) + 1)
+    is_word_N = np.zeros(starts[-1], bool)
+    is_word_N[starts[:-1]] = True
+    rows_N = np.empty(starts[-1], np.int32)
+    rows_N[is_word_N], rows_N[~is_word_N] = np.arange(len(words)), places_M + len(words)
+    return rows_N, starts, buckets_B
 
 
 def compose_unseen(words: Sequence[str | bytes], ngrams: NgramVectors) -> np.ndarray:
@@ -79,9 +146,6 @@ def encode(word: str | bytes) -> bytes:
 def hash_strings(words_M: tf.Tensor, rule: NgramRule) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the buckets of the n-grams of strings, as operations of a graph.
 
-    As in fastText, a character is a byte and the continuation bytes (0b10xxxxxx) behind it, a byte
-    counts as a signed number, and an n-gram of one character is left out if it is a mark.
-
     Args:
         words_M: Words without the marks `<` and `>`, strings. They need not be valid UTF-8.
 
@@ -89,6 +153,8 @@ def hash_strings(words_M: tf.Tensor, rule: NgramRule) -> tuple[tf.Tensor, tf.Ten
         The buckets of all words, (N,) int32, as in `WordNgrams`, and the number of n-grams of each
         word, (M,) int64.
     """
+    import tensorflow as tf
+
     marked_M = tf.strings.join(["<", words_M, ">"])
     bytes_N = tf.io.decode_raw(tf.strings.reduce_join(marked_M), tf.uint8)
     starts_C = tf.where(tf.bitwise.bitwise_and(bytes_N, 0xC0) != 0x80)[:, 0]  # of each character
@@ -118,6 +184,8 @@ def _hash_ngrams(bytes_N: tf.Tensor, starts_C: tf.Tensor, rule: NgramRule) -> li
 
     An n-gram that passes the end of its word has an arbitrary hash.
     """
+    import tensorflow as tf
+
     widths_C = tf.concat([starts_C[1:], tf.size(bytes_N, tf.int64)[None]], axis=0) - starts_C
     padding = [[0, rule.longest]]
     widths, starts = tf.pad(widths_C, padding), tf.pad(starts_C, padding)

@@ -66,11 +66,6 @@ class _Layout(NamedTuple):
     columns: int
 
 
-def needs_tensorflow(path: str | Path) -> bool:
-    """Return whether `read` needs TensorFlow for a file: for one of fastText, to hash n-grams."""
-    return model_file.is_fasttext(path)
-
-
 @np.errstate(over="ignore")  # of float16, which is reported
 def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVectors:
     """Read a file of word2vec (text or binary), GloVe, fastText (`.bin`), or `lexrow export`.

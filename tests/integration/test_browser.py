@@ -1,4 +1,9 @@
-"""TensorBoard on a finished workdir, as Chromium shows it."""
+"""TensorBoard on a finished workdir, as Chromium shows it.
+
+The picture of README is that of a run of `make train`:
+
+    python -m tests.integration.test_browser data/runs/words data/benchmarks/tensorboard.png
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -129,6 +136,10 @@ class Browser:
         """Saves what is to be seen."""
         assert self._chromium.save_screenshot(str(path))
 
+    def resize(self, width: int, height: int) -> None:
+        """Gives the window another size, in pixels."""
+        self._chromium.set_window_size(width, height)
+
     def complaints(self, *known: str) -> list[str]:
         """The errors in the console since the last call; but those that a pattern matches whole."""
         said = self._chromium.get_log("browser")
@@ -217,6 +228,20 @@ def scalars(browser, address, workdir):
     assert browser.complaints() == []
 
 
+def draw(workdir, path):
+    """Write a picture of the time series of a run."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        (folder / "data/runs").mkdir(parents=True)
+        (folder / "data/runs" / workdir.name).symlink_to(workdir.resolve())
+        with make_tensorboard(folder) as (address, _), browsing(folder / "chromium") as browser:
+            browser.resize(1100, 870)
+            browser.open(f"{address}#timeseries")
+            browser.until(lambda: workdir.name in browser.texts("scalar-card .cell"))
+            time.sleep(2)  # until the lines are drawn
+            browser.picture(path)
+
+
 def settings(browser, address, workdir):
     """The settings as text and as a line of the table of hyperparameters."""
     browser.open(f"{address}#text")
@@ -260,3 +285,7 @@ def profile(browser, address, workdir):
         f"train {step}" for step in WINDOW
     }
     assert browser.complaints(*OFFLINE, XPROF_HOSTS) == []
+
+
+if __name__ == "__main__":
+    draw(*map(pathlib.Path, sys.argv[1:]))

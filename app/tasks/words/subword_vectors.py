@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
 from ...checkpoints import checkpoint
 from ...checkpoints.workdir import Workdir
 from ...errors import DamagedError
-from ...models.subword_rows import SubwordRows
 from ...settings import ModelConfig
+from ...text.subwords import list_rows
 from ...text.vocabulary import Vocabulary
-from ...types import HOST, NgramRule, NgramVectors, WordVectors
+from ...types import NgramRule, NgramVectors, WordVectors
+
+if TYPE_CHECKING:
+    from ...models.subword_rows import SubwordRows
 
 # Words that are composed in one call: their rows are copied, which are 25 for a word of English.
 _WORDS_AT_ONCE = 1 << 12
@@ -40,6 +43,8 @@ def make_rows(
     Raises:
         RunError: A checkpoint cannot be read.
     """
+    from ...models.subword_rows import SubwordRows  # it imports TensorFlow
+
     stored = checkpoint.count_newest_rows(workdir.checkpoints, "input")
     return SubwordRows(tokens, rule, stored == stored_words + rule.buckets)
 
@@ -57,14 +62,15 @@ def compose(vocabulary: Vocabulary, rows_ND: np.ndarray, rule: NgramRule) -> Wor
     """
     count, columns = len(vocabulary.tokens), rows_ND.shape[1]
     matrix = np.empty((count, columns), np.float32)
-    with tf.device(HOST):
-        subwords = SubwordRows(vocabulary.tokens, rule, len(rows_ND) == count + rule.buckets)
-        if len(rows_ND) != count + len(subwords.buckets_N):
-            raise DamagedError(f"{len(rows_ND):,} rows are not those of {count:,} words")
-        for first in range(0, count, _WORDS_AT_ONCE):
-            words_W = tf.range(first, min(first + _WORDS_AT_ONCE, count))
-            matrix[first : first + _WORDS_AT_ONCE] = subwords.compose(
-                words_W, lambda ids_U: tf.constant(rows_ND[ids_U])
-            )
-    ngrams = NgramVectors(rule, rows_ND[count:], subwords.buckets_N)
+    has_all_buckets = len(rows_ND) == count + rule.buckets
+    rows_N, starts, buckets_B = list_rows(vocabulary.tokens, rule, has_all_buckets)
+    if len(rows_ND) != count + len(buckets_B):
+        raise DamagedError(f"{len(rows_ND):,} rows are not those of {count:,} words")
+    for first in range(0, count, _WORDS_AT_ONCE):
+        bounds = starts[first : first + _WORDS_AT_ONCE + 1]
+        rows_MD = rows_ND[rows_N[bounds[0] : bounds[-1]]]
+        sums_WD = np.add.reduceat(rows_MD, bounds[:-1] - bounds[0])
+        sizes_W = np.diff(bounds).astype(np.float32)
+        matrix[first : first + _WORDS_AT_ONCE] = sums_WD / sizes_W[:, np.newaxis]
+    ngrams = NgramVectors(rule, rows_ND[count:], buckets_B)
     return WordVectors(vocabulary.tokens, matrix, vocabulary.counts, ngrams)

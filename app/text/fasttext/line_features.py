@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...types import NgramRule
+from .. import subwords
 from .model_file import LABEL_PREFIX, LINE_END, Args, Model
 
 if TYPE_CHECKING:
@@ -162,8 +163,6 @@ class LineFeatures:
         ids_W = np.array([self._ids.get(word, -1) for word in words], np.int64)
         if self._args.max_ngram <= 0:
             return ids_W[ids_W >= 0], (ids_W >= 0).astype(np.int64)
-        from .. import subwords  # imports TensorFlow, which few models need
-
         ngrams = subwords.hash_words(words, make_rule(self._args))
         owners_N = np.repeat(np.arange(len(words)), np.diff(ngrams.starts))
         rows_N, is_there_N = self._bucket_rows(ngrams.buckets_N)
