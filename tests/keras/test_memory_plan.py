@@ -189,6 +189,16 @@ def test_an_output_layer_that_does_not_fit_is_refused_before_a_table_is_made(nam
         words.build((None, 300))  # and at once: no tree is made
 
 
+def test_an_output_layer_in_a_file_takes_the_disk(little, tmp_path):
+    layer = LAYERS["classes"](table="file", table_file=str(tmp_path / "rows"), name="words")
+    plan = memory_plan(layer, hidden_size=COLUMNS - 1)
+    assert plan.totals == {"disk": plan.totals["disk"]}
+    little(10**9, plan.totals["disk"] - 1)
+    with pytest.raises(ValueError, match="words: the table of its 40 words takes .* of disk in"):
+        layer.build((None, COLUMNS - 1))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 def little(monkeypatch):
     """Return a function that leaves little memory and disk free."""

@@ -11,11 +11,13 @@ import tensorflow as tf
 from app.assembly import placing
 from app.checkpoints.checkpoint import Position
 from app.checkpoints.table_checkpoints import Checkpoints
+from app.models import row_lists
 from app.optimizers.adagrad import rowwise_adagrad
 from app.system.xla import CompiledIfPossible
 from app.tables.cached import CacheSize
 from app.tables.device import ON_HOST, DeviceTable
 from app.training.step import train_function
+from app.types import Batch
 from tests.integration import gpu_jobs
 from tests.integration.gpu_jobs import CLASSIFY, LANGUAGE, RECOMMEND, WORDS, named
 from tests.integration.replicas import write_data
@@ -47,11 +49,12 @@ COMPILED_SELDOM = [
     LANGUAGE | {"loss": "sampled_softmax"},
     LANGUAGE | {"loss": "nce", "cell": "lstm", "micro_batches": 2},
     WORDS | TREE,
-    WORDS | TREE | {"model": "cbow"},
+    WORDS | TREE | SUBWORDS | {"model": "cbow"},
+    WORDS | SUBWORDS,
+    WORDS | SUBWORDS | {"loss": "sampled_softmax", "micro_batches": 2},
 ]
 # What XLA lacks for the steps that it cannot compile yet. The list may only become shorter.
 REFUSED = [
-    (WORDS | SUBWORDS, "RaggedGather"),
     (WORDS | {"loss": "class_softmax"}, "UniqueWithCounts"),
 ]
 
@@ -183,6 +186,22 @@ def test_a_step_that_xla_refuses_is_made_without_it(data, tmp_path, values, oper
 
 
 # The memory of the tables that a train function has read.
+
+
+@pytest.mark.slow
+def test_a_call_of_subwords_that_usual_paddings_do_not_hold_has_larger_ones(
+    data, tmp_path, monkeypatch, caplog
+):
+    values = WORDS | SUBWORDS | {"dim": 12}
+    monkeypatch.setattr(row_lists, "_DEVIATIONS", -20)
+    function, arguments, job = make(data, tmp_path / "large", values, by_xla=True)
+    batch = Batch(arguments[0][0], arguments[1:1])
+    assert not job.model.for_usual_batches().fits(batch) and job.model.fits(batch)
+    program = function.get_concrete_function(*arguments) and function.chosen
+    lowered = program.experimental_get_compiler_ir(*arguments)(stage="hlo")
+    assert lowered.count(" conditional(") == 1
+    assert lowered.count(gpu.LOOP) == 2, "in each branch one over its steps, and none over ids"
+    test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values, caplog)
 
 
 @pytest.mark.slow
