@@ -48,15 +48,17 @@ COMPILED_SELDOM = [
     CLASSIFY | {"loss": "one_vs_all", "table": "dynamic"},
     LANGUAGE | {"loss": "sampled_softmax"},
     LANGUAGE | {"loss": "nce", "cell": "lstm", "micro_batches": 2},
+    WORDS | {"loss": "class_softmax"},
+    WORDS | {"loss": "class_softmax", "class_levels": 3, "micro_batches": 2},
+    WORDS | {"loss": "softmax", "model": "cbow"},
+    WORDS | {"loss": "adaptive_softmax"},
     WORDS | TREE,
     WORDS | TREE | SUBWORDS | {"model": "cbow"},
     WORDS | SUBWORDS,
     WORDS | SUBWORDS | {"loss": "sampled_softmax", "micro_batches": 2},
 ]
 # What XLA lacks for the steps that it cannot compile yet. The list may only become shorter.
-REFUSED = [
-    (WORDS | {"loss": "class_softmax"}, "UniqueWithCounts"),
-]
+REFUSED = []
 
 
 @pytest.fixture(scope="module")
