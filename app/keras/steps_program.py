@@ -55,7 +55,7 @@ def _reason_against(model: keras.Model) -> str:
             "needs a model compiled with steps_per_execution=2 or more and jit_compile=True; all "
             "layers must support XLA, which tables other than 'device' do not on a GPU"
         )
-    if model.distribute_strategy.num_replicas_in_sync > 1:
+    if model._distribute_strategy is not None:
         return "trains on one device; leave it out under a strategy of tf.distribute"
     return ""
 

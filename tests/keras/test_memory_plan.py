@@ -228,6 +228,22 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_made(kind, little, tm
     assert layer.built
 
 
+@pytest.mark.parametrize("kind", ["device", "sharded"])
+def test_a_table_larger_than_the_gpus_is_refused(kind, monkeypatch, tmp_path):
+    monkeypatch.setattr(table_memory, "device_place", lambda: table_memory.DEVICE)
+    sizes = {"device": [TABLE - 1] * 2, "sharded": [TABLE // 2 - 1] * 2}  # of two GPUs
+    monkeypatch.setattr(table_memory, "free_on_gpus", lambda: sizes[kind])
+    layer = make_layer(kind, tmp_path)
+    remedy = "give it table='host' with hot_rows" if kind == "device" else "give it table='file'"
+    message = rf"words: its table takes .* \({TABLE:,} bytes\) of GPU memory, .* free; {remedy}"
+    with pytest.raises(ValueError, match=message):
+        layer.build()
+    assert not layer.built
+    sizes[kind] = [TABLE, 0] if kind == "device" else [TABLE // 2] * 2
+    layer.build()
+    assert layer.built
+
+
 def test_a_dynamic_table_that_does_not_fit(little):
     little(TABLE, 0)
     with pytest.raises(ValueError, match="words: its table takes .* give a smaller capacity"):

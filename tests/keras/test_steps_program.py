@@ -70,3 +70,10 @@ def test_a_call_is_one_loop_with_a_known_number_of_steps():
 def test_a_model_compiled_otherwise_is_refused(compiled):
     with pytest.raises(ValueError, match="compile_steps needs a model compiled with"):
         compile_steps(make_model(**compiled))
+
+
+def test_a_strategy_is_refused():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = make_model()
+    with pytest.raises(ValueError, match="compile_steps trains on one device; leave it out under"):
+        compile_steps(model)
