@@ -221,8 +221,13 @@ class TableVariable(HandleVariable):
         return self._readable.gather(ids_N)
 
     def watched(self) -> tf.Tensor:
-        """Return an empty tensor, whose gradient a gradient tape gives to the variable."""
-        return tf.zeros(self._shape) if self._value is None else self._value.empty()
+        """Return an empty tensor, whose gradient a gradient tape gives to the variable.
+
+        Where a SavedModel is written it is none of the variable, which the SavedModel has not.
+        """
+        if self._value is None or current_export():
+            return tf.zeros((0, self.table.columns))
+        return self._value.empty()
 
     def make_slot(self, name: str, columns: int, initial: float) -> TableVariable:
         """Make optimizer state for each row, and return it as a Keras variable.
