@@ -167,6 +167,7 @@ def test_features_that_training_cannot_use(trained):
         lexrow.train_recommender(PAIRS, text_features="t", **FAST)
 
 
+@pytest.mark.slow
 def test_disliked_items(tmp_path):
     """Whoever dislikes an item is not recommended it, and ranks it lower than without that."""
     rated = [(u, i, 1) for u, i in PAIRS] + [(u, (u + 4) % 12, -1) for u in range(24)]
@@ -214,6 +215,7 @@ def test_evaluating_pairs_after_training_on_ratings(tmp_path):
         items.evaluate([(0, 0)], foo="x")
 
 
+@pytest.mark.slow
 def test_matrices_of_numbers_and_of_booleans_give_the_same(tmp_path):
     matrix = sparse.coo_matrix((np.ones(len(PAIRS)), np.transpose(PAIRS)))
     numbers, booleans = (

@@ -49,6 +49,7 @@ def test_a_classifier_is_pickled_with_its_files(trained):
     np.testing.assert_array_equal(again.predict_proba(["good"]), trained.predict_proba(["good"]))
 
 
+@pytest.mark.slow
 def test_weights_of_texts(tmp_path):
     given = {"texts": ["one"] * 40, "labels": ["a", "b"] * 20, "weights": [3.0, 1] * 20}
     texts = lexrow.train_classifier(**given, workdir=tmp_path, **FAST | {"epochs": 60})
@@ -173,6 +174,7 @@ def test_exports(trained, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_tuning(tmp_path):
     given = ["a good film", "a bad film", "a plain film"] * 40
     labels = ["yes", "no", "so"] * 40

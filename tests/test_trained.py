@@ -322,6 +322,7 @@ def test_a_workdir_of_another_task_is_reported_as_in_the_shell(tmp_path, kind):
         kind.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_loading_is_silent_and_needs_no_console(tmp_path):
     settings = {"max_ngram": 3, "ngram_buckets": 99, "dim": 4, "epochs": 1}
     lexrow.train_words([["a", "b"]] * 99, workdir=tmp_path, batch_tokens=256, **settings)
@@ -337,6 +338,7 @@ lexrow.train_words([["a", "b"]] * 99, dim=4, epochs=1, batch_tokens=256, verbose
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "['a', 'b']\n", "")
 
 
+@pytest.mark.slow
 def test_threads_of_operations_are_set_on_request():
     code = """
 import app as lexrow

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.client import device_lib  # no public module knows the memory of a GPU
 
 from ..auditing.graphs import VIEWS, called_graphs, executed
 from ..errors import UsageError
@@ -24,6 +23,7 @@ from ..optimizers.base import Optimizer
 from ..settings import Config, OptimizerConfig, TableConfig, VocabularyConfig
 from ..settings.flag_values import by_name, from_names
 from ..system import machine
+from ..system.devices import gpu_bytes
 from ..tables import memory, sharded
 from ..tables.base import Slot, TableSpec
 from ..tables.cached import CacheSize
@@ -246,19 +246,13 @@ def free_memory(settings: TableConfig, devices: list[str]) -> dict[str, int]:
         if settings.device_memory:
             free[name] = int(settings.device_memory * 1e9)
         elif name.startswith("GPU"):
-            free[name] = int(memory.SHARE * _gpu_bytes(name))
+            free[name] = int(memory.SHARE * gpu_bytes(name))
     if settings.table_file:
         path = Path(settings.table_file)
         file_bytes = path.stat().st_size if path.is_file() else 0
         with contextlib.suppress(OSError):  # the folder may not exist yet
             free[FILE] = file_bytes + shutil.disk_usage(path.absolute().parent).free
     return free
-
-
-def _gpu_bytes(name: str) -> int:
-    """Return the bytes of a GPU that TensorFlow may use; this starts TensorFlow's devices."""
-    devices = device_lib.list_local_devices()
-    return next(device.memory_limit for device in devices if device.name.endswith(name))
 
 
 def calls_per_chunk(stage_steps: int, steps_per_batch: int) -> int:

@@ -24,6 +24,7 @@ from .optimizers.row_optimizers import SGD, Adagrad, Ftrl, LazyAdam, LazyAdamW, 
 from .optimizers.row_sparse import LossScaleOptimizer
 from .prefetched_rows import TableMetrics, check_inputs, prefetch_rows
 from .saving import load_model, save_model
+from .steps_program import compile_steps
 from .tables.initial_rows import StoredRows
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "add_gradients",
     "audit",
     "check_inputs",
+    "compile_steps",
     "load_model",
     "load_vectors",
     "memory_plan",

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
+from ..system.xla import under_xla
 from ..tables.base import Table, TableSpec
 from ..types import HOST, Rows
 
@@ -76,23 +77,31 @@ class VectorWordPairs(NamedTuple):
             p.
         targets_P: The id of each pair's word, int32.
         weights_P: The weight of each pair, float32.
+        count: How many of the pairs there are; the others are padding, for XLA. None for all.
     """
 
     hidden_ND: tf.Tensor
     owners_P: tf.Tensor | None
     targets_P: tf.Tensor
     weights_P: tf.Tensor
+    count: tf.Tensor | None = None
 
     @classmethod
-    def from_predictions(cls, predictions: Predictions) -> VectorWordPairs:
+    def from_predictions(cls, predictions: Predictions, is_sorted: bool = True) -> VectorWordPairs:
         """List the pairs of positive weight.
 
         If each group has one vector and one word, all pairs are listed, also those of weight 0, so
         that their number is static.
+
+        Args:
+            is_sorted: Whether the pairs are in the order of their words under XLA.
         """
         hidden_GND, targets_GM, weights_GNM, *_ = predictions
         hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
-        if hidden_GND.shape[1] == targets_GM.shape[1] == 1:
+        is_single = hidden_GND.shape[1] == targets_GM.shape[1] == 1
+        if under_xla() and (is_sorted or not is_single):
+            return cls._sort(hidden_ND, targets_GM, weights_GNM, is_single)
+        if is_single:
             return cls(hidden_ND, None, tf.reshape(targets_GM, [-1]), tf.reshape(weights_GNM, [-1]))
         with tf.device(HOST):
             indices_P3 = tf.cast(tf.where(weights_GNM > 0), tf.int32)
@@ -103,6 +112,27 @@ class VectorWordPairs(NamedTuple):
                 tf.gather_nd(targets_GM, tf.stack([group_P, word_P], axis=1)),
                 tf.gather_nd(weights_GNM, indices_P3),
             )
+
+    @classmethod
+    def _sort(
+        cls,
+        hidden_ND: tf.Tensor,
+        targets_GM: tf.Tensor,
+        weights_GNM: tf.Tensor,
+        is_single: bool,
+    ) -> VectorWordPairs:
+        """List the pairs by ascending word, followed by those of weight 0 unless `is_single`."""
+        targets_GNM = tf.broadcast_to(targets_GM[:, tf.newaxis], weights_GNM.shape)
+        is_listed_GNM = tf.fill(weights_GNM.shape, True) if is_single else weights_GNM > 0
+        keys_GNM = tf.where(is_listed_GNM, targets_GNM, targets_GM.dtype.max)
+        order_P = tf.argsort(tf.reshape(keys_GNM, [-1]), stable=True)
+        return cls(
+            hidden_ND,
+            order_P // weights_GNM.shape[2],
+            tf.gather(tf.reshape(targets_GNM, [-1]), order_P),
+            tf.gather(tf.reshape(weights_GNM, [-1]), order_P),
+            tf.reduce_sum(tf.cast(is_listed_GNM, tf.int32)),
+        )
 
     def select(self, indices: tf.Tensor) -> VectorWordPairs:
         """Return the pairs at the given indices of the list.
@@ -163,16 +193,19 @@ class Part(NamedTuple):
         tiles: From a segment to its number of tiles, an int32 scalar. None if each segment has one.
         measure: From (hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32; the
             first carry is -inf. None if no first pass is needed.
+        padded: Under XLA, computes the part in blocks of static sizes, in place of the attributes
+            after `hidden_ND` (see `losses.classes.padded.PaddedSegments`).
     """
 
     table: str
     hidden_ND: tf.Tensor
-    block: Callable[[tf.Tensor, tf.Tensor, tf.Tensor | None], tuple[tf.Tensor, Any]]
+    block: Callable[[tf.Tensor, tf.Tensor, tf.Tensor | None], tuple[tf.Tensor, Any]] | None
     loss: Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor]
     segments: int | tf.Tensor = 1
     members: SegmentMembers | None = None
     tiles: Callable[[tf.Tensor], tf.Tensor] | None = None
     measure: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
+    padded: Any = None
 
 
 # Ascending ids of words (M,) int32, and their log-probabilities (N, M) float32.

@@ -44,24 +44,24 @@ def draw_stratified(
     """
     # The last number may round up to 1, where no id is.
     points = tf.minimum(draw_strata(pools * samples, seed), _BELOW_1)
-    ids = _search(cumulative_V, points)
+    ids = count_at_most(cumulative_V, points)
     return tf.transpose(tf.reshape(ids, (samples, pools)))
 
 
-def _search(cumulative_V: tf.Tensor, points_N: tf.Tensor) -> tf.Tensor:
-    """Return the number of ids whose cumulative probability is at most each point, (N,) int32.
+def count_at_most(ascending_V: tf.Tensor, points_N: tf.Tensor) -> tf.Tensor:
+    """Return how many of some ascending numbers are at most each point, (N,) int32.
 
     XLA's `tf.searchsorted` compares each point with all V numbers. The binary search here is one
     operation of XLA with log2(V) reads a point.
     """
     if not under_xla():
-        return tf.searchsorted(cumulative_V, points_N, side="right")
-    cumulative_V = tf.convert_to_tensor(cumulative_V)  # no copy
-    size = cumulative_V.shape[0]
+        return tf.searchsorted(ascending_V, points_N, side="right")
+    ascending_V = tf.convert_to_tensor(ascending_V)  # no copy
+    size = ascending_V.shape[0]
     below_N = tf.zeros(tf.shape(points_N), tf.int32)  # numbers that are known to be at most a point
     for bit in reversed(range(size.bit_length())):
         more_N = below_N + (1 << bit)
-        is_below_N = tf.gather(cumulative_V, tf.minimum(more_N, size) - 1) <= points_N
+        is_below_N = tf.gather(ascending_V, tf.minimum(more_N, size) - 1) <= points_N
         below_N = tf.where((more_N <= size) & is_below_N, more_N, below_N)
     return below_N
 

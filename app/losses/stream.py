@@ -39,8 +39,10 @@ def differentiate(
     Returns:
         The loss, a float32 scalar; its gradient by the hidden vectors, (N, D) of their dtype; and
         without `update` the ids of all rows of the part, (U,) int32, and the gradients by these
-        rows, (U, D) float32.
+        rows, (U, D) float32. Under XLA some of these ids are the largest int32, for no row.
     """
+    if part.padded is not None:
+        return part.padded.differentiate(gather, update)
 
     def visit(ids_U, labels, hidden_MD, rows_UD) -> Sequence[tf.Tensor]:
         """Return a block's loss and its gradients, or update its rows."""
@@ -65,6 +67,8 @@ def losses(part: Part, gather: Gather) -> tf.Tensor:
         part: A part whose `loss` returns one number for each vector of a block. A vector in several
             segments gets the sum over them, a vector in no segment gets 0.
     """
+    if part.padded is not None:
+        return part.padded.losses(gather)
 
     def visit(ids_U, labels, hidden_MD, rows_UD) -> Sequence[tf.Tensor]:
         """Return the losses of a block, one for each vector."""

@@ -81,6 +81,20 @@ class Preparable(Protocol):
         """Return the batch with its data prepared; otherwise `lookups` and `loss` do it."""
 
 
+@runtime_checkable
+class Padded(Protocol):
+    """A model that pads what it looks up under XLA, so that any batch fits.
+
+    A call whose batches all fit smaller paddings takes less time with these.
+    """
+
+    def for_usual_batches(self) -> Model | None:
+        """Return the model with paddings that are enough for most batches, if there is one."""
+
+    def fits(self, batch: Batch) -> tf.Tensor:
+        """Return whether the paddings are enough for a batch that is not prepared."""
+
+
 def apply_loss(
     loss: Loss, predictions: Predictions, rows: dict[str, Rows], examples: tf.Tensor
 ) -> Outcome:

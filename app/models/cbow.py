@@ -30,22 +30,23 @@ class Cbow(WordModel):
         tokens = decode(batch.data)
         seed = draw_seed(batch, "window")
         mean_BTL, weights_BT1 = draw_shares(tokens, self.window, seed)
-        return batch._replace(data=Contexts(tokens.ids, mean_BTL, weights_BT1))
+        words = self.prepare_words(tokens.ids)
+        return batch._replace(data=Contexts(tokens.ids, mean_BTL, weights_BT1, words))
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the ids for all L tokens of each row, and the ids that the loss needs."""
-        ids_BL = self.prepare(batch).data.ids
-        centres_N1 = self._centres(ids_BL)
+        contexts: Contexts = self.prepare(batch).data
+        centres_N1 = self._centres(contexts.ids)
         seed = draw_seed(batch, "negatives")
         return {
-            "input": self.word_lookups(ids_BL),
+            "input": self.word_lookups(contexts.words),
             **self.output.lookups(centres_N1, centres_N1.shape[0], seed),
         }
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the loss of all centres that have a context, and the number of these centres."""
         contexts: Contexts = self.prepare(batch).data
-        contexts_ND = self.take_words(contexts.ids, rows["input"])
+        contexts_ND = self.take_words(contexts.words, rows["input"])
         hidden_BTD = tf.matmul(
             tf.cast(contexts.pairs, self.dtype),
             tf.reshape(contexts_ND, (*contexts.ids.shape, self.dim)),

@@ -44,17 +44,20 @@ class SkipGram(WordModel):
         else:
             pairs_BTL = weigh_contexts(tokens, self.window)
         weights_BT1 = tf.reduce_sum(pairs_BTL, axis=2, keepdims=True)
-        return batch._replace(data=Contexts(tokens.ids, pairs_BTL, weights_BT1))
+        words = self.prepare_words(self.composed_words(tokens.ids))
+        return batch._replace(data=Contexts(tokens.ids, pairs_BTL, weights_BT1, words))
+
+    def composed_words(self, ids_BL: tf.Tensor) -> tf.Tensor:
+        """Return the words that predict others: the centres, or all tokens if `group_words`."""
+        return ids_BL if self.output.group_words else self._centres(ids_BL)
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the ids for the vectors of each row, and the ids that the loss needs."""
-        ids_BL = self.prepare(batch).data.ids
-        vectors_BN, words_BM = ids_BL, self._centres(ids_BL)
-        if not self.output.group_words:
-            vectors_BN, words_BM = words_BM, vectors_BN
-        count, seed = vectors_BN.shape.num_elements(), draw_seed(batch, "negatives")
-        words = {"input": self.word_lookups(vectors_BN)}
-        return words | self.output.lookups(words_BM, count, seed)
+        contexts: Contexts = self.prepare(batch).data
+        targets_BM = self._centres(contexts.ids) if self.output.group_words else contexts.ids
+        count = self.composed_words(contexts.ids).shape.num_elements()
+        words = {"input": self.word_lookups(contexts.words)}
+        return words | self.output.lookups(targets_BM, count, draw_seed(batch, "negatives"))
 
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the loss of all pairs of a centre and a word of its context, and their weight."""
@@ -65,7 +68,7 @@ class SkipGram(WordModel):
 
     def _predict_contexts(self, contexts: Contexts, rows: Rows) -> Predictions:
         """Return predictions of all tokens of a row by each centre."""
-        centres_ND = self.take_words(self._centres(contexts.ids), rows)
+        centres_ND = self.take_words(contexts.words, rows)
         hidden_BTD = tf.reshape(centres_ND, (*contexts.pairs.shape[:2], self.dim))
         return Predictions(hidden_BTD, contexts.ids, contexts.pairs, sums_GN1=contexts.weights)
 
@@ -75,12 +78,12 @@ class SkipGram(WordModel):
         Over a text these are the same pairs. word2vec.c and gensim predict centres, too.
         """
         ids_BL = contexts.ids
-        hidden_ND = self.take_words(ids_BL, rows)
+        hidden_ND = self.take_words(contexts.words, rows)
         return Predictions(
             tf.reshape(hidden_ND, (*ids_BL.shape, self.dim)),
             self._centres(ids_BL),
             tf.transpose(contexts.pairs, (0, 2, 1)),
-            unique=self.unique_words(ids_BL, rows),
+            unique=self.unique_words(contexts.words, rows),
         )
 
     def _decode(self, batch: Batch) -> Decoded:

@@ -7,16 +7,18 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from ..input.token_rows import Decoded
+from ..input.token_rows import Decoded, decode
 from ..losses.base import Loss
 from ..system.xla import uniform_integers
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..tables.row_reads import take
-from ..types import Rows
+from ..types import Batch, Rows
 from .base import initial_seed
+from .row_lists import ListedRows
 from .subword_rows import SubwordRows
 
 
@@ -29,6 +31,7 @@ class WordModel:
         dim: The columns of a word's vector, D.
         window: The most tokens between a centre and a word of its context.
         subwords: The rows of each word; None if a word has only the row of its id.
+        chances_V: The probability of each word as a token of a batch; None if it is not known.
     """
 
     size: int
@@ -38,6 +41,25 @@ class WordModel:
     seed: int
     dtype: tf.DType = tf.float32
     subwords: SubwordRows | None = None
+    chances_V: np.ndarray | None = None
+
+    def for_usual_batches(self) -> WordModel | None:
+        """Return the model with less padding, or None if there is none; see `Padded`."""
+        if self.subwords is None or self.chances_V is None:
+            return None
+        return dataclasses.replace(self, subwords=self.subwords.for_usual(self.chances_V))
+
+    def fits(self, batch: Batch) -> tf.Tensor:
+        """Return whether the padding is enough for a batch; see `Padded`."""
+        return self.subwords.fit(self.composed_words(decode(batch.data).ids))
+
+    def composed_words(self, ids_BL: tf.Tensor) -> tf.Tensor:
+        """Return the words of a batch whose vectors are needed; here all, (B, L)."""
+        return ids_BL
+
+    def prepare_words(self, words: tf.Tensor) -> tf.Tensor | ListedRows:
+        """Return words for `word_lookups`, prepared if that can be done before the step."""
+        return words if self.subwords is None else self.subwords.prepare(words)
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the table `input`, the rows of words, and of the loss's tables.
@@ -52,11 +74,11 @@ class WordModel:
         spec = TableSpec(rows, self.dim, initial, by_frequency=True)
         return {"input": spec, **self.output.tables()}
 
-    def word_lookups(self, words: tf.Tensor) -> tf.Tensor | list[tf.Tensor]:
+    def word_lookups(self, words: tf.Tensor | ListedRows) -> tf.Tensor | list[tf.Tensor]:
         """Return the ids of the rows of `input` that the vectors of words need."""
         return words if self.subwords is None else self.subwords.lookups(words)
 
-    def take_words(self, words: tf.Tensor, rows: Rows) -> tf.Tensor:
+    def take_words(self, words: tf.Tensor | ListedRows, rows: Rows) -> tf.Tensor:
         """Return the vector of each word, (N, D) of `dtype`.
 
         Args:
@@ -65,7 +87,7 @@ class WordModel:
         """
         return take(self.unique_words(words, rows), self.dtype)
 
-    def unique_words(self, words: tf.Tensor, rows: Rows) -> Rows:
+    def unique_words(self, words: tf.Tensor | ListedRows, rows: Rows) -> Rows:
         """Return the vectors of the unique words, float32, and the index of each word among them.
 
         Args:
@@ -85,11 +107,13 @@ class Contexts(NamedTuple):
         pairs: A number for each pair of a centre and a token of its row, (B, T, L) float32; 0 if
             the token is not in the context of the centre.
         weights: The weight of each centre, (B, T, 1) float32.
+        words: The words whose vectors are needed, see `WordModel.prepare_words`.
     """
 
     ids: tf.Tensor
     pairs: tf.Tensor
     weights: tf.Tensor
+    words: tf.Tensor | ListedRows
 
 
 def draw_contexts(tokens: Decoded, window: int, seed: tf.Tensor) -> tf.Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.client import device_lib  # no public module knows the memory of a GPU
 
 from ..errors import UsageError
 from ..settings import ModelConfig, RunConfig
@@ -53,6 +54,12 @@ def shard_devices(settings: RunConfig, count: int) -> list[str]:
             f"--class_devices={count}: from {first} on there are {available}; give at most that"
         )
     return names
+
+
+def gpu_bytes(name: str) -> int:
+    """Return the bytes of a GPU that TensorFlow may use; this starts TensorFlow's devices."""
+    devices = device_lib.list_local_devices()
+    return next(device.memory_limit for device in devices if device.name.endswith(name))
 
 
 def compute_dtype(settings: ModelConfig, device: str) -> tf.DType:

@@ -35,7 +35,7 @@ class PreparedValues:
     """Values from which the ids of a step are prepared: in host memory, as `host_variable`.
 
     A step that XLA compiles prepares its ids itself, so it has a copy on its device. The copy is
-    made when the step is traced.
+    made when the step is traced. It is uint32 for int32: a GPU has no kernels for its variables.
     """
 
     def __init__(self, values: np.ndarray):
@@ -46,7 +46,10 @@ class PreparedValues:
         by_xla = under_xla()
         if by_xla not in self._copies:
             with tf.init_scope():  # on the device on which the step is called
-                values = self._copies[False].read_value()
+                with tf.device(HOST):
+                    values = self._copies[False].read_value()
+                    if values.dtype == tf.int32:
+                        values = tf.cast(values, tf.uint32)
                 # A function that creates a variable of the usual kind is traced twice.
                 self._copies[by_xla] = tf.Variable(
                     values, trainable=False, experimental_enable_variable_lifting=False

@@ -7,13 +7,14 @@ alike are updated together.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
 
-from ..models.base import Model, Preparable
+from ..models.base import Model, Padded, Preparable
 from ..tables.base import Table
 from ..tables.joined import JoinedTable, kind
 from ..tables.row_reads import unique, unique_by_representative
@@ -30,7 +31,8 @@ def loop_over_steps(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Make S steps, and return the result of the first.
 
-    The other steps are a loop, in which XLA computes no loss, as nothing needs it.
+    The other steps are a loop, in which XLA computes no loss, as nothing needs it. If the model has
+    a form for usual batches, the program has two such loops, of which a call runs one.
 
     Args:
         make_step: Makes a step of a model: takes it, the micro-batches and the number of the step.
@@ -38,6 +40,26 @@ def loop_over_steps(
         data_S: The data of the steps, a nest of tensors (S, ...).
         first: The number of steps before these, an int64 scalar.
     """
+    count = tf.nest.flatten(data_S)[0].shape[0]
+    steps_S = data_S, first + tf.range(count, dtype=tf.int64)
+    make_steps = functools.partial(_make_steps, make_step, split, steps_S, count)
+    usual: Any = model.for_usual_batches() if isinstance(model, Padded) else None
+    if usual is None:
+        return make_steps(model)
+    fits_S = tf.vectorized_map(
+        lambda step: tf.stack([usual.fits(batch) for batch in split(*step)]), steps_S
+    )
+    return tf.cond(tf.reduce_all(fits_S), lambda: make_steps(usual), lambda: make_steps(model))
+
+
+def _make_steps(
+    make_step: Callable[[Any, list[Batch], tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    split: Callable[[Any, tf.Tensor], list[Batch]],
+    steps_S: tuple[Any, tf.Tensor],
+    count: int,
+    model: Model,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Make the steps of `loop_over_steps`; `steps_S` has the arguments of `split` for each."""
 
     def prepare(step: tuple[Any, tf.Tensor]) -> list[tuple[Any, Mapping[str, Any]]]:
         """Return the data of each micro-batch of a step, prepared, and the ids that it looks up."""
@@ -62,8 +84,6 @@ def loop_over_steps(
         make(index)
         return (index + 1,)
 
-    count = tf.nest.flatten(data_S)[0].shape[0]
-    steps_S = data_S, first + tf.range(count, dtype=tf.int64)
     try:
         prepared_S = tf.vectorized_map(prepare, steps_S, fallback_to_while_loop=False)
     except ValueError:  # it lacks an operation of this model, so each step prepares itself

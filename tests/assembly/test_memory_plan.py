@@ -41,7 +41,7 @@ def limit(monkeypatch):
     def set_to(free, gpu=0):
         monkeypatch.setattr(machine, "free_bytes", lambda: int(free / 0.95) + 1)
         monkeypatch.setattr(machine, "resident_bytes", lambda: 0)
-        monkeypatch.setattr(memory_plan, "_gpu_bytes", lambda name: int(gpu / 0.95) + 1)
+        monkeypatch.setattr(memory_plan, "gpu_bytes", lambda name: int(gpu / 0.95) + 1)
         monkeypatch.setattr(memory_plan, "_RUN", OTHERS)
         monkeypatch.setattr(memory_plan, "step_bytes", lambda *_: 0)
 

@@ -42,7 +42,10 @@ def read(batches_SBL):
     return streams
 
 
-@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 11, 12, 13, 25, 48, 100])
+@pytest.mark.parametrize(
+    "size",
+    [0, 13, 48, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 4, 5, 11, 12, 25, 100))],
+)
 def test_every_token_is_predicted_once_from_the_one_before_it(size):
     ids = np.arange(size, dtype=np.int32)
     found = sequences.make_epoch_rows(dataset([ids]), 0.0, END, SMALL)

@@ -62,7 +62,7 @@ def pretend(monkeypatch) -> None:
 
     monkeypatch.setattr(devices, "name", lambda settings: GPU)
     monkeypatch.setattr(devices, "shard_devices", several)
-    monkeypatch.setattr(memory_plan, "_gpu_bytes", lambda name: 1 << 34)
+    monkeypatch.setattr(memory_plan, "gpu_bytes", lambda name: 1 << 34)
     monkeypatch.setattr(sharded, "local_devices", lambda: [GPU, GPU])
 
 

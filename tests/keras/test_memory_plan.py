@@ -189,6 +189,16 @@ def test_an_output_layer_that_does_not_fit_is_refused_before_a_table_is_made(nam
         words.build((None, 300))  # and at once: no tree is made
 
 
+def test_an_output_layer_in_a_file_takes_the_disk(little, tmp_path):
+    layer = LAYERS["classes"](table="file", table_file=str(tmp_path / "rows"), name="words")
+    plan = memory_plan(layer, hidden_size=COLUMNS - 1)
+    assert plan.totals == {"disk": plan.totals["disk"]}
+    little(10**9, plan.totals["disk"] - 1)
+    with pytest.raises(ValueError, match="words: the table of its 40 words takes .* of disk in"):
+        layer.build((None, COLUMNS - 1))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 def little(monkeypatch):
     """Return a function that leaves little memory and disk free."""
@@ -214,6 +224,22 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_made(kind, little, tm
         layer.build()
     assert not layer.built and list(tmp_path.iterdir()) == []
     little(10**9, 10**9)
+    layer.build()
+    assert layer.built
+
+
+@pytest.mark.parametrize("kind", ["device", "sharded"])
+def test_a_table_larger_than_the_gpus_is_refused(kind, monkeypatch, tmp_path):
+    monkeypatch.setattr(table_memory, "device_place", lambda: table_memory.DEVICE)
+    sizes = {"device": [TABLE - 1] * 2, "sharded": [TABLE // 2 - 1] * 2}  # of two GPUs
+    monkeypatch.setattr(table_memory, "free_on_gpus", lambda: sizes[kind])
+    layer = make_layer(kind, tmp_path)
+    remedy = "give it table='host' with hot_rows" if kind == "device" else "give it table='file'"
+    message = rf"words: its table takes .* \({TABLE:,} bytes\) of GPU memory, .* free; {remedy}"
+    with pytest.raises(ValueError, match=message):
+        layer.build()
+    assert not layer.built
+    sizes[kind] = [TABLE, 0] if kind == "device" else [TABLE // 2] * 2
     layer.build()
     assert layer.built
 

@@ -220,7 +220,11 @@ class Plain(keras.Model):
         return self.dense(self.pool(self.embedding(inputs)))
 
 
-@pytest.mark.parametrize("make", [Plain, lambda layer: keras.Sequential(Plain(layer).layers)])
+def sequential(layer):
+    return keras.Sequential(Plain(layer).layers)
+
+
+@pytest.mark.parametrize("make", [Plain, pytest.param(sequential, marks=pytest.mark.slow)])
 def test_a_model_that_is_not_built_yet(make):
     read = []
     batches = tf.data.Dataset.from_generator(

@@ -21,9 +21,12 @@ from app.keras import (
     Softmax,
     load_model,
     output_as_loss,
+    prefetch_rows,
     save_model,
 )
-from app.keras.layers import softmax_base
+from app.keras.layers import softmax_base, softmax_gradients
+from app.keras.optimizers.row_accumulation import Streamed
+from app.keras.tables.table_variable import record_ids
 from app.losses import sampling
 from tests.keras.graphs import as_large_as
 from tests.keras.models import dtype_policy
@@ -187,7 +190,7 @@ def test_shapes_and_dtypes(name):
     assert spec.shape == (None, None) and spec.dtype == "float32"
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 3, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "kind",
     [
@@ -539,6 +542,110 @@ def test_what_compares_the_output_with_classes_is_refused_by_name(to_classes, gi
             run([x, y], y, **options)
 
 
+# A large table is updated block by block.
+
+
+@pytest.fixture
+def streamed(monkeypatch):
+    monkeypatch.setattr(softmax_gradients, "_STREAMED_BYTES", 0)
+
+
+def trained(model, steps=2):
+    x, y = planted()
+    for _ in range(steps):
+        model.train_on_batch([x, y], y)
+    return model.get_weights()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "optimizer"),
+    [
+        ("classes", "device", LazyAdam),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("classes of classes", "file", RowwiseAdagrad),
+                ("softmax", "host", LazyAdam),
+                ("adaptive", "sharded", SGD),
+                ("tree", "device", LazyAdam),
+            )
+        ),
+    ],
+)
+def test_a_table_in_blocks_is_updated_as_by_a_whole_gradient(
+    name, kind, optimizer, tmp_path, monkeypatch
+):
+    expected = trained(make_model(name, optimizer(0.1))[0])
+    monkeypatch.setattr(softmax_gradients, "_STREAMED_BYTES", 0)
+    # Who reads the gradient as a whole would make it.
+    monkeypatch.setattr(Streamed, "_merged", None)
+    visits = []
+    visited = softmax_gradients.Streamed.__init__
+    monkeypatch.setattr(Streamed, "__init__", lambda *a: visits.append(a) or visited(*a))
+    found = trained(make_model(name, optimizer(0.1), options=place(kind, tmp_path))[0])
+    assert visits
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["device", "file"])
+def test_rows_in_blocks_are_rounded_at_random_and_right_on_average(kind, streamed, tmp_path):
+    options = place(kind, tmp_path) | {"dtype": "bfloat16"}
+    means = []
+    for rounding in ("nearest", "stochastic"):
+        model, _, layer = make_model("softmax", SGD(0.02, rounding=rounding), options=options)
+        layer.set_weights([np.ones((WORDS, 2 * DIM + 1))])  # a step is less than half a digit
+        trained(model, 20)
+        means.append(layer.get_weights()[0].astype("f")[:, -1])
+        options |= place(kind, tmp_path, 1)
+    assert (means[0] == 1).all() and (means[1] != 1).any() and len(set(means[1])) > 1
+
+
+def test_a_layer_that_is_called_twice_has_its_gradients_added(streamed, monkeypatch):
+    def twice():
+        tokens, following = (keras.Input((None,), dtype="int32") for _ in range(2))
+        layer = Softmax(WORDS, name="out")
+        hidden = RowEmbedding(WORDS, DIM, "ones", name="words")(tokens)
+        losses = layer(hidden, following % WORDS) + 2 * layer(3 * hidden, following % WORDS)
+        model = keras.Model([tokens, following], losses)
+        model.compile(SGD(0.1), loss=output_as_loss)
+        return trained(model, 1)
+
+    found = twice()
+    monkeypatch.setattr(softmax_gradients, "_STREAMED_BYTES", 1 << 30)
+    for ours, theirs in zip(found, twice(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"clipnorm": 0.01}, "clipnorm"),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ({"global_clipnorm": 0.01}, "global_clipnorm"),
+                ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps"),
+                (None, "LossScaleOptimizer"),
+            )
+        ),
+    ],
+)
+def test_an_optimizer_that_needs_whole_gradients_says_so(options, reason, monkeypatch):
+    def make():
+        optimizer = SGD(0.1, **options or {})
+        optimizer = optimizer if options else LossScaleOptimizer(optimizer)
+        return make_model("softmax", optimizer)[0]
+
+    expected = trained(make())
+    monkeypatch.setattr(softmax_gradients, "_STREAMED_BYTES", 0)
+    with pytest.warns(UserWarning, match=f"out/output: {reason} needs the gradients of all rows"):
+        found = trained(make())
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 # The rows in another place, or those of an embedding.
 
 
@@ -702,6 +809,28 @@ def test_a_tied_step_changes_the_rows_that_it_reads():
     changed = (words.get_weights()[0] != before).any(axis=1)
     read = np.union1d(x[x > 0], y[y >= 0])
     assert changed[read].all() and len(read) <= changed.sum() <= len(read) + 5
+
+
+@pytest.mark.slow
+def test_the_cache_of_a_tied_embedding_changes_no_number(far_host):
+    x, y = planted()
+    batches = tf.data.Dataset.from_tensor_slices(((x, y), y)).batch(10)
+    states = []
+    for options in ({}, {"table": "host", "hot_rows": 30}):
+        words = RowEmbedding(WORDS, DIM, "ones", mask_zero=True, name="words", **options)
+        layer = {"tied_to": words, "metrics": ["perplexity"]}
+        model, _, layer = make_model("samples", LazyAdam(0.1), options=layer, words=words)
+        model.fit(prefetch_rows(batches, model), epochs=2, shuffle=False, verbose=0)
+        states.append(state(model))
+    assert states[0] == states[1]
+
+
+def test_a_pipeline_that_calls_the_model_for_its_ids_reads_no_output_rows():
+    layer = built("classes", table="host", metrics=["perplexity", "accuracy"])
+    with record_ids() as recorded:
+        found = layer(vectors(), words())
+    np.testing.assert_array_equal(found, np.zeros((3, 4)))
+    assert recorded == [] and all(float(mean.count) == 0 for mean in layer._means)
 
 
 @pytest.mark.parametrize(

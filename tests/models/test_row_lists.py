@@ -15,8 +15,9 @@ from app.losses.user_item_losses import Bpr, InBatchSoftmax, SquaredError
 from app.models.recommender import Recommender
 from app.models.row_lists import RowLists
 from app.models.scorers import MatrixFactorization
+from app.tables.row_reads import take
 from app.training.gradients import compute_gradients
-from app.types import Batch
+from app.types import Batch, Rows
 
 ITEMS, TRAINED, USERS, DIM = 9, 7, 5, 4
 FEATURES = {f"i{n}": [f"f{n % 3}", f"g{n % 2}"] for n in range(ITEMS) if n != 4}
@@ -48,6 +49,36 @@ def test_a_partition_may_have_no_rows(ids):
     gradient = tf.convert_to_tensor(tape.gradient(sums, table))
     np.testing.assert_allclose(sums, np.reshape([[1.0 + one] * DIM for one in ids], (-1, DIM)))
     assert tf.reduce_sum(gradient) == tf.reduce_sum(sums)
+
+
+@pytest.mark.parametrize(("is_mean", "chance"), [(False, None), (True, 0.2), (True, 1e-9)])
+def test_xla_computes_the_same_with_padding(is_mean, chance):
+    random = np.random.default_rng(0)
+    table, weights = (random.normal(size=(n, DIM)).astype("f4") for n in (ROWS, 6))
+    ids = tf.constant([[8, 4, 0], [4, 4, 2]])
+    lists = RowLists(ROWS_N, STARTS, ROWS, is_mean)
+    if chance:
+        lists = lists.for_usual(np.full(ITEMS, chance))
+
+    @tf.function(autograph=False, jit_compile=True)
+    def differentiate(ids):
+        rows_N = lists.lookups(ids)
+        with tf.GradientTape() as tape:
+            values_ND = tf.gather(table, rows_N)
+            tape.watch(values_ND)
+            rows = Rows(values_ND, tf.range(rows_N.shape[0]))
+            total_D = tf.reduce_sum(take(lists.take_unique(ids, rows), tf.float32) * weights, 0)
+        return lists.fit(ids), rows_N, total_D, tape.gradient(total_D, values_ND)
+
+    fits, rows_N, total_D, by_rows = differentiate(ids)
+    assert fits == (chance != 1e-9)
+    if fits:
+        shares_6R = (shares() / (shares().sum(1, keepdims=True) if is_mean else 1))[np.ravel(ids)]
+        np.testing.assert_allclose(total_D, (weights * (shares_6R @ table)).sum(0), 1e-5, 1e-6)
+        found, is_row_N = np.zeros_like(table), rows_N < ROWS
+        assert sum(is_row_N.numpy()) == shares()[[0, 2, 4, 8]].sum()
+        np.add.at(found, rows_N[is_row_N], by_rows[is_row_N])
+        np.testing.assert_allclose(found, shares_6R.T @ weights, 1e-5, 1e-6)
 
 
 class Dense:

@@ -273,8 +273,13 @@ def through(sizes, stage_steps=STAGED):
         {"input": cache_size_of(40, 200), "output": cache_size_of(0, 360)},
         # Too little for a whole chunk, which is cut short.
         {"input": cache_size_of(10, 75), "output": cache_size_of(200, 120)},
-        {"input": cache_size_of(WORDS, 0), "output": cache_size_of(WORDS, 0)},
-        {"output": cache_size_of(100, 300)},
+        *(
+            pytest.param(sizes, marks=pytest.mark.slow)
+            for sizes in (
+                {"input": cache_size_of(WORDS, 0), "output": cache_size_of(WORDS, 0)},
+                {"output": cache_size_of(100, 300)},
+            )
+        ),
     ],
 )
 def test_results_are_those_of_tables_on_the_device_bit_for_bit(name, sizes):

@@ -156,7 +156,7 @@ class OutputLayer(keras.layers.Layer):
 
         Raises:
             ValueError: The last dimension is unknown, or the tables need more memory than is free.
-                No table is made then. The memory of a GPU is not checked.
+                No table is made then.
         """
         if hidden_shape[-1] is None:
             raise ValueError(f"{self.name}: hidden has an unknown last dimension; give it a size")

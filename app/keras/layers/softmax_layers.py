@@ -29,9 +29,11 @@ The arguments of `OutputLayer` are common to all layers. The following holds for
 - Gradients are row-sparse (`tf.IndexedSlices`). With an optimizer of `lexrow.keras`, a step writes
   only the rows that it read. The Keras optimizers write all rows.
 - Rows are read block by block: once for all targets of the batch that need them, and once more for
-  the gradient. The gradients of all these rows are in memory until the optimizer has used them.
-  `lexrow train` instead updates each block at once. Take fewer targets a step if memory is short;
-  see `ClassSoftmax` for figures.
+  the gradient. The gradients of all these rows are in memory until the optimizer has used them. A
+  table of 1 GiB or more is read a third time, and each block is updated before the next is read:
+  where the training step is that of Keras (`fit`, `train_on_batch`), with an optimizer of
+  `lexrow.keras`. A warning names an option of the optimizer that prevents it, such as `clipnorm`.
+- `table`, `table_file` and `tied_to` say where the rows are; see `OutputLayer`.
 - A target outside 0 .. V - 1 raises `tf.errors.InvalidArgumentError`, other misuse `ValueError`.
 - XLA cannot compile the layers, because the rows that a step reads depend on the batch. Keras
   says so and compiles the model without XLA.

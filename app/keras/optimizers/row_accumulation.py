@@ -15,6 +15,9 @@ from ...tables.row_reads import sum_rows, unique, unique_by_representative
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import variable_name
 
+# Takes ids (U,), rows (U, D) and their gradients (U, D).
+RowUpdate = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], None]
+
 
 class Merged(tf.IndexedSlices):
     """A row-sparse gradient with each row once: float32 values (U, D) at U unique indices."""
@@ -40,6 +43,52 @@ class Merged(tf.IndexedSlices):
     def __truediv__(self, divisor: Any) -> Merged:
         """Return the gradient divided by a number, as Keras does to undo its loss scale."""
         return Merged(self.values / divisor, self.indices, self.dense_shape)
+
+
+class Streamed(Merged):
+    """The gradient of a table that is made block by block, where an optimizer applies it.
+
+    Whoever reads its values makes all of them at once, in memory. It is made from rows as they are
+    when it is applied or read, so it is only for a step that does not change them before.
+
+    Args:
+        visit: Gives blocks of rows to a function, one after the other: ids (U,), rows (U, D) and
+            their gradients (U, D), float32. The function may write the rows.
+        read: Returns the whole gradient.
+    """
+
+    def __init__(
+        self, visit: Callable[[RowUpdate], None], read: Callable[[], Merged], shape: tf.Tensor
+    ):
+        nothing = tf.zeros((0, tf.get_static_value(shape)[1]))
+        super().__init__(nothing, tf.zeros([0], tf.int32), shape)
+        self.visit, self._read = visit, read
+        self._whole: Merged | None = None
+
+    @property
+    def values(self) -> tf.Tensor:
+        """The gradients of all rows that have one, (U, D)."""
+        return self._merged().values
+
+    @property
+    def indices(self) -> tf.Tensor:
+        """The ids of these rows, (U,)."""
+        return self._merged().indices
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The dtype of the values."""
+        return tf.float32
+
+    def plain(self) -> Streamed:
+        """Return the gradient itself: it is not for tf.distribute."""
+        return self
+
+    def _merged(self) -> Merged:
+        """Return the whole gradient, which is made once."""
+        if self._whole is None:
+            self._whole = self._read()
+        return self._whole
 
 
 def _matrix(gradient: tf.IndexedSlices, variable: Any) -> tf.Tensor:

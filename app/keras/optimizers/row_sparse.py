@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ...optimizers.base import Rule, State, touched, update_rows
 from ...system.xla import under_xla
-from ...tables.base import Ids
+from ...tables.base import Ids, LocatedIds
 from ...tables.device import VariableRows
 from ...tables.joined import JoinedTable, kind
 from ...tables.rounding import round_stochastically, round_under_xla
@@ -32,6 +32,7 @@ from .row_accumulation import (
     Merged,
     Numbers,
     RowAccumulator,
+    Streamed,
     check_accumulated,
     make_row_accumulator,
     merge_together,
@@ -40,10 +41,10 @@ from .row_accumulation import (
 _LARGE = LARGE
 _ROUNDINGS = ("stochastic", "nearest")
 _HALF = (tf.bfloat16, tf.float16)
-_NOT_NEGATIVE = (
-    *("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"),
-    *("epsilon", "initial_accumulator_value", "beta"),
-)
+_CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
+_NOT_NEGATIVE = (*_CLIPS, "weight_decay", "epsilon", "initial_accumulator_value", "beta")
+# Arguments for which an optimizer needs whole gradients.
+_NEEDS_WHOLE = (*_CLIPS, "gradient_accumulation_steps", "loss_scale_factor")
 _BELOW_1 = ("beta_1", "beta_2")
 _P = ParamSpec("_P")
 
@@ -258,6 +259,8 @@ class RowSparse(StateByPart):
 
     def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
         """Clip as Keras does, with the rows of a table in place of the whole."""
+        if not any(getattr(self, name) for name in _CLIPS):  # nothing reads a `Streamed`
+            return grads
         dense = [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
         clipped = super()._clip_gradients(dense)
         return [
@@ -361,7 +364,17 @@ class RowSparse(StateByPart):
         rule = self.row_rule(index, self._decay(variable))
         if constraint := row_constraint(self._trainable_variables[index]):
             rule = _constrained(rule, constraint)
+        rate, step = tf.cast(rate, tf.float32), tf.cast(self.iterations, tf.int64) + 1
         tables = [self._table(variable) for _, variable in pairs]
+        if isinstance(pairs[0][0], Streamed):
+            (table,) = tables
+            table.draws_by_id = True  # else rows of two blocks would have the same draws
+            pairs[0][0].visit(
+                lambda ids_U, rows_UD, by_rows: update_rows(
+                    rule, table, ids_U, by_rows, rate, step, rows_UD
+                )
+            )
+            return
         columns = tables[0].columns
         values = [tf.reshape(gradient.values, (-1, columns)) for gradient, _ in pairs]
         ids = [gradient.indices for gradient, _ in pairs]
@@ -371,9 +384,15 @@ class RowSparse(StateByPart):
             tables[0] if is_one else JoinedTable(tables),
             ids[0] if is_one else ids,
             values[0] if is_one else tf.concat(values, axis=0),
-            tf.cast(rate, tf.float32),
-            tf.cast(self.iterations, tf.int64) + 1,
+            rate,
+            step,
         )
+
+    def needs_whole(self) -> str | None:
+        """Return the argument for which this optimizer needs the whole gradient of a table."""
+        if self._distribution_strategy.num_replicas_in_sync > 1:
+            return "tf.distribute"
+        return next((name for name in _NEEDS_WHOLE if getattr(self, name, None)), None)
 
     def _decay(self, variable: Any) -> float:
         """Return the weight decay of a variable, 0 for none."""
@@ -480,10 +499,14 @@ class _Rows:
 
     Its slots have the names of an update rule, for `optimizers.base.update_rows`. A table stores
     rows that its dtype can represent as they are, so tables of all kinds hold the same rows.
+
+    Attributes:
+        draws_by_id: Whether the draws of the rounding depend on the ids, as they do under XLA.
     """
 
     def __init__(self, variable: Any, slots: Mapping[str, keras.Variable], seed: tf.Tensor | None):
         self._dtype, self._seed = tf.as_dtype(variable.dtype), seed
+        self.draws_by_id = under_xla()
         self.slots: dict[str, Any]
         if isinstance(variable, TableVariable):
             self._table: Any = variable.table
@@ -496,8 +519,9 @@ class _Rows:
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Round rows (U, D) by the seed, and write them to the table; under XLA by other draws."""
-        if self._seed is not None and under_xla():
-            rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, ids_U)
+        if self._seed is not None and self.draws_by_id:
+            ids = ids_U.ids_U if isinstance(ids_U, LocatedIds) else ids_U
+            rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, ids)
         elif self._seed is not None:
             rows_UD = round_stochastically(rows_UD, self._dtype, self._seed)
         self._table.assign(ids_U, rows_UD)

@@ -15,11 +15,13 @@ import keras
 import tensorflow as tf
 
 from ...system.console import size_text
+from ...system.devices import gpu_bytes
 from ...system.machine import free_bytes
 from ...tables.cached import CachedTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.keys import key_bytes
 from ...tables.memory import SHARE, Item, totals
+from ...tables.sharded import ShardedTable
 from ..backend import is_ours
 from .table_kinds import has_cache
 from .table_variable import TableVariable
@@ -34,6 +36,7 @@ _REMEDIES = {
     "file": "free the disk, or name a table_file on another one",
     "dynamic": "give a smaller capacity, or a smaller output_dim",
 }
+_GPU_REMEDY = "give it table='host' with hot_rows, table='sharded' over more GPUs, or fewer rows"
 _ROWS = 3  # of the table for which the slots are made to see their size
 _LESS_STATE = "use an optimizer with less state, such as SGD or RowwiseAdagrad, or a table='file'"
 _REMEDY = "give it table='file' with a table_file, fewer rows, or dtype='bfloat16'"
@@ -104,7 +107,7 @@ def require_room(
         name: What takes them, for the message.
 
     Raises:
-        ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
+        ValueError: A GPU, host memory or the disk has less free.
     """
     if tf.distribute.has_strategy():
         return  # the rows may be on other machines
@@ -113,12 +116,17 @@ def require_room(
     needed = totals(memory_of(layer)) if needed is None else dict(needed)
     if path and path.is_file():  # which would be replaced
         needed[FILE] -= path.stat().st_size
-    remedy = _REMEDIES.get(kind, remedy or _REMEDY)
-    require_free(needed, f"{layer.name}: {name}", remedy, path)
+    is_on_gpu = kind == "device" and DEVICE in needed
+    remedy = _REMEDIES.get(kind, remedy or (_GPU_REMEDY if is_on_gpu else _REMEDY))
+    require_free(needed, f"{layer.name}: {name}", remedy, path, is_sharded=kind == "sharded")
 
 
 def require_free(
-    needed: Mapping[str, int], taker: str, remedy: str, table_file: Path | None = None
+    needed: Mapping[str, int],
+    taker: str,
+    remedy: str,
+    table_file: Path | None = None,
+    is_sharded: bool = False,
 ) -> None:
     """Check that memory is free.
 
@@ -126,14 +134,17 @@ def require_free(
         needed: The bytes to take in each place.
         taker: The table that would take them, with its layer or optimizer, for the message.
         table_file: The file of the table, if `needed` has bytes on the disk.
+        is_sharded: Whether the GPUs share the bytes; otherwise they must fit into one.
 
     Raises:
-        ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
+        ValueError: A GPU, host memory or the disk has less free.
     """
     for place, count in needed.items():
         where, free = place, int(SHARE * free_bytes())
         if place == DEVICE:
-            continue
+            if not (on_gpus := free_on_gpus()):
+                continue
+            free = sum(on_gpus) if is_sharded else max(on_gpus)
         if place == FILE:
             folder = next(folder for folder in table_file.absolute().parents if folder.exists())
             where, free = f"{place} in {folder}", shutil.disk_usage(folder).free
@@ -142,6 +153,13 @@ def require_free(
                 f"{taker} takes {size_text(count)} ({count:,} bytes) of {where}, where "
                 f"{size_text(free)} are free; {remedy}"
             )
+
+
+def free_on_gpus() -> list[int]:
+    """Return the bytes that TensorFlow may still take of each GPU."""
+    names = [gpu.name.removeprefix("/device:") for gpu in tf.config.list_logical_devices("GPU")]
+    taken = [tf.config.experimental.get_memory_info(name)["current"] for name in names]
+    return [int(SHARE * gpu_bytes(n)) - used for n, used in zip(names, taken, strict=True)]
 
 
 def slot_bytes(optimizer: Any, columns: int, dtype: str, path: str) -> int:
@@ -175,7 +193,7 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
     nor an optimizer of another package, whose configuration need not make it again.
 
     Raises:
-        ValueError: Host memory or the disk has less free. The memory of a GPU is not checked.
+        ValueError: A GPU, host memory or the disk has less free.
     """
     tables = [variable for variable in variables if getattr(variable, "is_table", False)]
     if not is_ours(type(optimizer)) or tf.distribute.has_strategy():
@@ -194,10 +212,11 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
             table = table.backing
         is_file = isinstance(table, FileTable)
         needed[(FILE, table.path) if is_file else (_place(table), None)] += count * row
+    is_sharded = any(isinstance(getattr(v, "table", None), ShardedTable) for v in tables)
     names = ", ".join(variable.path for variable in tables)
     for (place, path), count in needed.items():
         taker = f"{names}: the optimizer state of {type(optimizer).__name__}"
-        require_free({place: count}, taker, _LESS_STATE, path)
+        require_free({place: count}, taker, _LESS_STATE, path, is_sharded)
 
 
 def _inner(optimizer: Any, table: keras.Variable) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from ...system.xla import under_xla
 from ...tables.base import TableSpec
 from ...tables.initial import Uniform
 from ...tables.row_reads import gather_unique, take
@@ -102,14 +103,17 @@ class AdaptiveSoftmax(NormalizedLoss):
             cutoffs = tf.constant(self._bounds[:-1], tf.int32, shape=[len(self._tails)])
             cluster_P = tf.searchsorted(cutoffs, targets_P, side="right")  # 0 is the head
             in_head_P = tf.where(cluster_P > 0, first + cluster_P - 1, targets_P)
-            indices = [tf.where(cluster_P == number)[:, 0] for number in range(len(self._bounds))]
         parts = self._head.parts(pairs._replace(targets_P=in_head_P))
         for number, tail in enumerate(self._tails, 1):
             rows_KD = take(rows[_projection(tail)], pairs.hidden_ND.dtype)
             tail_pairs = pairs._replace(
                 hidden_ND=tf.matmul(pairs.hidden_ND, rows_KD, transpose_b=True),
                 targets_P=targets_P - self._bounds[number - 1],
-            ).select(indices[number])
+            )
+            if not under_xla():  # which leaves out the pairs of other clusters in the part
+                with tf.device(HOST):
+                    indices = tf.where(cluster_P == number)[:, 0]
+                tail_pairs = tail_pairs.select(indices)
             (part,) = tail.parts(tail_pairs)
             parts.append(part._replace(segments=tf.minimum(tf.size(tail_pairs.targets_P), 1)))
         return 0.0, parts

@@ -61,7 +61,7 @@ class ClassSoftmax(NormalizedLoss):
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[Any, list[Part]]:
         """Return 0, and a part for each level, not yet computed; for words one for each device."""
-        pairs = VectorWordPairs.from_predictions(predictions)
+        pairs = VectorWordPairs.from_predictions(predictions, is_sorted=len(self._levels) > 1)
         parts = []
         for level in self._levels:
             parts += level.parts(pairs)

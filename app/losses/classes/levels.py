@@ -11,13 +11,16 @@ import numpy as np
 import tensorflow as tf
 
 from ...system.loops import loop
+from ...system.xla import under_xla
 from ...tables.base import TableSpec
 from ...tables.device import host_variable
 from ...tables.initial import Constant
 from ...types import HOST
 from .. import softmax
 from ..base import Gather, Part, SegmentMembers, VectorWordPairs, WordBlock, WordSegments
+from ..sampling import count_at_most
 from ..softmax import Labels
+from .padded import PaddedSegments
 
 _TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB
 
@@ -71,7 +74,8 @@ class Level:
     def segment_of(self, rows_P: tf.Tensor) -> tf.Tensor:
         """Return the segment of each row, (P,) int32."""
         with tf.device(HOST):
-            return tf.searchsorted(self._bounds, rows_P, side="right") - 1
+            bounds = tf.constant(self.bounds, tf.int32) if under_xla() else self._bounds
+            return count_at_most(bounds, rows_P) - 1
 
     def parts(self, pairs: VectorWordPairs) -> list[Part]:
         """Return one part, not yet computed: each pair's softmax cross-entropy within its segment.
@@ -79,8 +83,14 @@ class Level:
         Only segments with a pair are in it; the single segment of a level always is.
 
         Args:
-            pairs: Pairs whose targets are rows of this level.
+            pairs: Pairs whose targets are rows of this level, under XLA in ascending order if there
+                are several segments. There a pair of another target is left out.
         """
+        if under_xla():
+            padded = PaddedSegments(
+                self.table, self.bounds, pairs, self.segment_of(pairs.targets_P)
+            )
+            return [Part(self.table, pairs.hidden_ND, None, softmax.summed_loss, padded=padded)]
         members, segments_G = None, tf.zeros(1, tf.int32)
         if self.segments > 1:
             pairs, members, segments_G = _sort_by_segment(pairs, self.segment_of(pairs.targets_P))

@@ -30,7 +30,7 @@ def make_part(code: Code, predictions: Predictions, table: str) -> Part:
 
     def losses(_: None, hidden_ND: tf.Tensor, rows_ND: tf.Tensor) -> tf.Tensor:
         """Return the loss of each vector, (N,) float32."""
-        vectors_GND = tf.reshape(hidden_ND, hidden_GND.shape)
+        vectors_GND = tf.reshape(hidden_ND, (-1, *hidden_GND.shape[1:]))
         found_GN = _losses(code, predictions, vectors_GND, tf.cast(rows_ND, hidden_ND.dtype))
         return tf.reshape(found_GN, [-1])
 
@@ -51,11 +51,12 @@ def _losses(
     Args:
         rows_ND: The row of each node of `padded_paths`, in order; any row where a path has ended.
     """
-    groups, vectors, columns = hidden_GND.shape
+    vectors, columns = hidden_GND.shape[1:]
     turns_GMC = padded_paths(code, predictions.targets_GM)[1]
-    rows_GKD = tf.reshape(rows_ND, (groups, -1, columns))
+    words, depths = turns_GMC.shape[1:]
+    rows_GKD = tf.reshape(rows_ND, (-1, words * depths, columns))
     scores_GNK = tf.cast(tf.matmul(hidden_GND, rows_GKD, transpose_b=True), tf.float32)
-    scores_GNMC = tf.reshape(scores_GNK, (groups, vectors, *turns_GMC.shape[1:]))
+    scores_GNMC = tf.reshape(scores_GNK, (-1, vectors, words, depths))
     turns_G1MC = turns_GMC[:, tf.newaxis]
     terms_GNMC = tf.abs(turns_G1MC) * tf.nn.softplus(-turns_G1MC * scores_GNMC)
     terms_GNM = tf.reduce_sum(terms_GNMC, axis=3)

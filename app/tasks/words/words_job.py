@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -175,7 +176,10 @@ def make_model(
     with tf.device(device):
         targets, seed = config.input.micro_tokens, config.run.seed
         output = learning.make_loss(settings, OutputSpec(counts_V, settings.dim, targets, seed))
-        options = {}
+        options: dict[str, Any] = {}
+        if subwords is not None:
+            kept_V = counts_V * token_rows.keep_probability(counts_V, config.input.subsample)
+            options["chances_V"] = kept_V / kept_V.sum()
         if settings.model == "skipgram":
             options["draws_contexts"] = settings.contexts == "drawn" or output.lists_pairs
         return MODELS[settings.model](
