@@ -52,6 +52,7 @@ COMPILED_SELDOM = [
     WORDS | {"loss": "class_softmax", "class_levels": 3, "micro_batches": 2},
     WORDS | {"loss": "softmax", "model": "cbow"},
     WORDS | {"loss": "adaptive_softmax"},
+    *(LANGUAGE | {"loss": loss} for loss in ("softmax", "class_softmax", "adaptive_softmax")),
     WORDS | TREE,
     WORDS | TREE | SUBWORDS | {"model": "cbow"},
     WORDS | SUBWORDS,
