@@ -263,7 +263,7 @@ def test_vectors_are_trained_in_a_pipeline():
 def test_a_grid_search(jobs, caplog):
     texts, labels = make_texts()
     grid = {"loss": ["softmax", "one_vs_all"], "word_ngrams": [1, 2]}  # nine fits
-    model = TextClassifier(dim=8, epochs=5, learning_rate=0.5, **SMALL)
+    model = TextClassifier(epochs=20, learning_rate=0.5, **SMALL)
     search = GridSearchCV(model, grid, cv=2, n_jobs=jobs).fit(texts, labels)
     assert search.best_score_ > 0.9 and search.best_params_["loss"] in grid["loss"]
     assert caplog.text == ""  # TensorFlow warns of functions that are traced again and again

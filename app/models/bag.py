@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from ..input.bags import Bags
 from ..losses.base import Loss, Predictions, Shares
+from ..system.xla import under_xla
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..types import HOST, Batch, Rows, UniqueIds
-from .averages import average
+from .averages import average, sum_segments
 from .base import Outcome, apply_loss, draw_seed, initial_seed
 
 
@@ -74,6 +75,12 @@ def mean(rows: Rows, bags: Bags) -> tf.Tensor:
     with tf.device(HOST):
         counts_P, entries_P = tf.unstack(bags.counts_P2, axis=1)
         ends_P = tf.cumsum(entries_P)
+    if under_xla():
+        entry_N, counts_P2 = tf.range(bags.shares_N.shape[0]), bags.counts_P2
+        rows_N = bags.entries_N2[:, 1]  # all rows are one lookup
+        if partitions > 1:
+            rows_N += tf.where(entry_N < counts_P2[0, 1], 0, counts_P2[0, 0])
+        return sum_segments(rows.values_UD, rows_N, bags.shares_N, bags.entries_N2[:, 0], count)
     values = [partition.values_UD for partition in rows.partitions] or [rows.values_UD]
     if len(values) < partitions:  # all rows are one lookup
         values = tf.split(rows.values_UD, counts_P, num=partitions)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from ..input.token_rows import decode
 from ..losses.base import NormalizedLoss, Predictions
+from ..system.gradients import custom_gradient
+from ..system.xla import under_xla
 from ..tables.base import TableSpec
 from ..tables.initial import Constant, LastColumn, Uniform
 from ..tables.row_reads import take
@@ -285,6 +287,8 @@ def run_cell(
     Returns:
         The outputs, (T, B, H) float32, and the state after the last step.
     """
+    if under_xla():
+        return _run_by_xla(cell, inputs_TBG, state_BS, recurrent_HG, bias_G)
     steps, rows, _ = inputs_TBG.shape
     units, _ = recurrent_HG.shape
     inputs = tf.TensorArray(tf.float32, steps).unstack(inputs_TBG)
@@ -305,3 +309,80 @@ def run_cell(
         lambda index, *_: index < steps, step, (0, state_BS, outputs)
     )
     return outputs.stack(), state_BS
+
+
+def _run_by_xla(
+    cell: Cell,
+    inputs_TBG: tf.Tensor,
+    state_BS: tf.Tensor,
+    recurrent_HG: tf.Tensor,
+    bias_G: tf.Tensor | None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the same as `run_cell`, in a few operations of XLA a step.
+
+    The gradient of `tf.while_loop` keeps each intermediate result of the cell, adds to the gradient
+    of the kernel at each step, and is a loop of which XLA does not know the length. Here the states
+    and their products are kept, the rest of the cell is computed again, and the gradient of the
+    kernel is one product of all steps. (cuDNN's cells cannot be part of XLA's programs.)
+    """
+    steps, rows, columns = inputs_TBG.shape
+    units, dtype = recurrent_HG.shape[0], recurrent_HG.dtype
+    others_H = [[0, 0], [0, state_BS.shape[1] - units]]  # the state begins with the output
+
+    def loop(body: Callable, state_BS: tf.Tensor, sizes: Sequence[int]) -> Sequence[tf.Tensor]:
+        """Return the last state, and what `body(index, state)` returns for each step, stacked."""
+        arrays = [tf.TensorArray(tf.float32, steps, element_shape=(rows, size)) for size in sizes]
+
+        def write(index: tf.Tensor, state_BS: tf.Tensor, arrays: Sequence[tf.TensorArray]):
+            """Make one step."""
+            place, state_BS, values = body(index, state_BS)
+            written = [one.write(place, value) for one, value in zip(arrays, values, strict=True)]
+            return index + 1, state_BS, written
+
+        _, state_BS, arrays = tf.while_loop(
+            lambda index, *_: index < steps, write, (0, state_BS, arrays)
+        )
+        return state_BS, *(array.stack() for array in arrays)
+
+    @custom_gradient
+    def run(inputs_TBG, state_BS, recurrent_HG, bias_G):
+        """Return the outputs and the last state, with a gradient."""
+
+        def forward(index: tf.Tensor, state_BS: tf.Tensor):
+            """Return the next state; the state and its product are kept."""
+            inner_BG = tf.matmul(tf.cast(state_BS[:, :units], dtype), recurrent_HG)
+            inner_BG = tf.cast(inner_BG, tf.float32) + bias_G
+            next_BS = cell.next_state(inputs_TBG[index], inner_BG, state_BS)
+            return index, next_BS, (state_BS, inner_BG)
+
+        sizes = state_BS.shape[1], columns
+        last_BS, states_TBS, inner_TBG = loop(forward, state_BS, sizes)
+        outputs_TBH = states_TBS[:, :, :units]  # before each step
+
+        def gradient(by_outputs_TBH: tf.Tensor, by_last_BS: tf.Tensor) -> Sequence[tf.Tensor]:
+            def backward(index: tf.Tensor, by_next_BS: tf.Tensor):
+                """Return the gradient by the state; those by the products are kept."""
+                place = steps - 1 - index
+                by_next_BS += tf.pad(by_outputs_TBH[place], others_H)
+                given = inputs_TBG[place], inner_TBG[place], states_TBS[place]
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(given)
+                    next_BS = cell.next_state(*given)
+                by_input_BG, by_inner_BG, by_state_BS = tape.gradient(next_BS, given, by_next_BS)
+                by_output_BH = tf.matmul(
+                    tf.cast(by_inner_BG, dtype), recurrent_HG, transpose_b=True
+                )
+                by_state_BS += tf.pad(tf.cast(by_output_BH, tf.float32), others_H)
+                return place, by_state_BS, (by_input_BG, by_inner_BG)
+
+            by_first_BS, by_inputs_TBG, by_inner_TBG = loop(backward, by_last_BS, [columns] * 2)
+            by_inner_NG = tf.reshape(by_inner_TBG, (-1, columns))
+            outputs_NH = tf.cast(tf.reshape(outputs_TBH, (-1, units)), dtype)
+            by_recurrent_HG = tf.matmul(outputs_NH, tf.cast(by_inner_NG, dtype), transpose_a=True)
+            return by_inputs_TBG, by_first_BS, by_recurrent_HG, tf.reduce_sum(by_inner_NG, axis=0)
+
+        after_TBH = tf.concat([outputs_TBH[1:], last_BS[tf.newaxis, :, :units]], axis=0)
+        return (after_TBH, last_BS), gradient
+
+    bias_G = tf.zeros([columns]) if bias_G is None else bias_G
+    return run(inputs_TBG, state_BS, recurrent_HG, bias_G)

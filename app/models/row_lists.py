@@ -236,7 +236,10 @@ def _weigh_lists(rows: Rows, count: tf.Tensor, starts: tf.Tensor, shares_W: tf.T
         ).sparse_indices[:, 0]
         entries_N2 = tf.stack([words_N, tf.cast(rows.inverse_N, tf.int64)], axis=1)
         shares_N, words = tf.gather(shares_W, words_N), tf.size(shares_W)
-    return average(rows.values_UD, entries_N2, shares_N, count, words)
+        # `average` needs a row and a vector.
+        no_row, no_word = tf.maximum(1 - count, 0), tf.maximum(1 - words, 0)
+    rows_UD = tf.pad(rows.values_UD, [[0, no_row], [0, 0]])
+    return average(rows_UD, entries_N2, shares_N, count + no_row, words + no_word)[:words]
 
 
 def _sum_lists(lists: ListedRows, rows: Rows) -> tf.Tensor:

@@ -47,6 +47,8 @@ class JoinedTable:
 
     def assign(self, ids: Sequence[tf.Tensor], rows_ND: tf.Tensor) -> None:
         """Replace the rows of all tables."""
+        # Otherwise XLA computes the rows of each table apart, and copies tables for that.
+        (rows_ND,) = xla.optimization_barrier(rows_ND)
         parts = tf.split(rows_ND, [*map(tf.size, ids)])
         for table, ids_U, rows_UD in zip(self._tables, ids, parts, strict=True):
             table.assign(ids_U, rows_UD)

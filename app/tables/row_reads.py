@@ -128,8 +128,8 @@ def split_partitions(
     """Return the ids of each partition (see `Model.lookups`); ids without partitions are one."""
     if isinstance(ids, list):
         return ids
-    if not isinstance(ids, UniqueIds) or ids.counts_P.shape[0] == 1:
-        return [ids]
+    if not isinstance(ids, UniqueIds) or ids.counts_P.shape[0] == 1 or under_xla():
+        return [ids]  # XLA needs static sizes; its programs use all cores anyway
     with tf.device(HOST):
         ends_P = tf.unstack(tf.cumsum(ids.counts_P))
         starts = [0, *ends_P[:-1]]
@@ -147,6 +147,21 @@ def join_partitions(ids: tf.Tensor | UniqueIds | list[tf.Tensor]) -> tf.Tensor |
         if isinstance(ids, list):
             return tf.concat([tf.reshape(partition, [-1]) for partition in ids], axis=0)
         return ids
+
+
+def without_padding(ids: UniqueIds, values_N: tf.Tensor) -> tf.Tensor:
+    """Return the values of known unique ids, one for each, without those of the padding.
+
+    Under XLA the others become the largest number of their dtype, as `unique` has them.
+
+    Args:
+        ids: Unique ids in one partition.
+        values_N: The ids themselves, or the numbers of their rows.
+    """
+    (count,) = tf.unstack(ids.counts_P)
+    if under_xla():
+        return tf.where(tf.range(values_N.shape[0]) < count, values_N, values_N.dtype.max)
+    return values_N[:count]
 
 
 def gather_unique(

@@ -15,7 +15,7 @@ from ..losses import stream
 from ..losses.base import Gather
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
-from ..tables.row_reads import join_partitions, split_partitions, unique
+from ..tables.row_reads import join_partitions, split_partitions, unique, without_padding
 from ..types import HOST, PHASES, Batch, Rows, UniqueIds
 
 
@@ -142,9 +142,9 @@ def _make_lookup(
     `found` has the unique rows and the inverse; it is None for `UniqueIds`.
     """
     if isinstance(ids, UniqueIds):
-        (count,) = tf.unstack(ids.counts_P)
-        ids_U = ids.ids_N[:count]
-        return Lookup(ids_U if rows is None else tf.reshape(rows, [-1])[:count], None, ids_U, table)
+        ids_U = without_padding(ids, ids.ids_N)
+        rows_U = ids_U if rows is None else without_padding(ids, tf.reshape(rows, [-1]))
+        return Lookup(rows_U, None, ids_U, table)
     rows_U, inverse_N = found
     if rows is None:
         return Lookup(rows_U, inverse_N, rows_U, table)

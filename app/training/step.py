@@ -18,7 +18,7 @@ from ..system.loops import unroll
 from ..system.xla import CompiledIfPossible, under_xla
 from ..tables.base import Table
 from ..tables.device import find_elsewhere
-from ..tables.row_reads import join_partitions
+from ..tables.row_reads import join_partitions, without_padding
 from ..types import HOST, Batch, LocatedData, UniqueIds
 from .compiled_steps import Representatives, join_alike, loop_over_steps
 from .gradients import (
@@ -223,7 +223,7 @@ def lookup_function(
         """Return the ids of one lookup, (N,)."""
         ids = join_partitions(ids)
         if isinstance(ids, UniqueIds):
-            return ids.ids_N if is_padded else ids.ids_N[: ids.counts_P[0]]
+            return ids.ids_N if is_padded else without_padding(ids, ids.ids_N)
         return tf.reshape(ids, [-1])
 
     @tf.function(autograph=False)

@@ -235,10 +235,11 @@ def draw(workdir, path):
         (folder / "data/runs").mkdir(parents=True)
         (folder / "data/runs" / workdir.name).symlink_to(workdir.resolve())
         with make_tensorboard(folder) as (address, _), browsing(folder / "chromium") as browser:
-            browser.resize(1100, 870)
+            browser.resize(1500, 1330)
             browser.open(f"{address}#timeseries")
             browser.until(lambda: workdir.name in browser.texts("scalar-card .cell"))
-            time.sleep(2)  # until the lines are drawn
+            browser.ask(f"{_FIND} found[0].click()", ".settings-button")  # closes the settings
+            time.sleep(5)  # until the lines are drawn
             browser.picture(path)
 
 

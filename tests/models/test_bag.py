@@ -40,14 +40,15 @@ def make_bags(texts, size=12, count=5, partitions=1):
     return Bags(*(tf.constant(x.astype(d))[None] for x, d in zip(parts, dtypes, strict=True)))
 
 
-def trained(output, data, optimizer, steps=1, micro_batches=1):
+def trained(output, data, optimizer, steps=1, micro_batches=1, by_xla=False):
     """The loss and the number of texts of the first step, and the tables before and after."""
     model = Bag(WORDS, DIM, output, seed=3)
     tables = random_tables(model.tables(), optimizer.slots, seed=1)
     before = {name: table.gather(tf.range(table.rows)).numpy() for name, table in tables.items()}
-    function = train_function(model, tables, optimizer, 1, micro_batches)
+    function = train_function(model, tables, optimizer, 1, micro_batches, by_xla)
     for step in range(steps):
         total, examples = function(data, tf.constant(step, tf.int64), tf.constant(RATE))
+    assert not by_xla or function.is_by_xla
     after = {name: table.gather(tf.range(table.rows)).numpy() for name, table in tables.items()}
     return float(total), float(examples), before, after
 
@@ -70,14 +71,18 @@ def expected(before, activation):
     return loss, by_rows, by_outputs
 
 
+SOFTMAX, ONE_VS_ALL = (ClassSoftmax(LABELS, DIM), "softmax"), (OneVsAll(LABELS, DIM), "sigmoid")
+
+
 @pytest.mark.parametrize(
-    ("output", "activation"),
-    [(ClassSoftmax(LABELS, DIM), "softmax"), (OneVsAll(LABELS, DIM), "sigmoid")],
-    ids=["softmax", "one_vs_all"],
+    ("output", "activation", "by_xla"),
+    [(*SOFTMAX, False), (*ONE_VS_ALL, False), (*ONE_VS_ALL, True)],
+    ids=["softmax", "one_vs_all", "one_vs_all_by_xla"],
 )
 @pytest.mark.parametrize("partitions", [1, 2])
-def test_a_step(output, activation, partitions):
-    loss, texts, before, after = trained(output, make_bags(TEXTS, partitions=partitions), sgd())
+def test_a_step(output, activation, by_xla, partitions):
+    bags = make_bags(TEXTS, partitions=partitions)
+    loss, texts, before, after = trained(output, bags, sgd(), by_xla=by_xla)
     assert texts == len(TEXTS)
     value, by_rows, by_outputs = expected(before, activation)
     np.testing.assert_allclose(loss, value, rtol=1e-5)

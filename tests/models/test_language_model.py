@@ -163,7 +163,8 @@ def drawn(*shape):
     return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
 
 
-def test_a_cell_has_the_outputs_the_states_and_the_gradients_of_keras(cell_name):
+@pytest.mark.parametrize("by_xla", [False, True])
+def test_a_cell_has_the_outputs_the_states_and_the_gradients_of_keras(cell_name, by_xla):
     make, layer_class = KERAS_CELLS[cell_name]
     cell = make()
     columns = cell.gates * CELL_UNITS
@@ -174,25 +175,30 @@ def test_a_cell_has_the_outputs_the_states_and_the_gradients_of_keras(cell_name)
     shapes = [weight.shape for weight in layer.weights]
     layer.set_weights([w.reshape(shape) for w, shape in zip(weights, shapes, strict=True)])
     inputs_BTD, state_BS = drawn(ROWS, CELL_STEPS, INPUTS), drawn(ROWS, cell.states * CELL_UNITS)
-    weights = [tf.constant(weight) for weight in (*weights[:2], bias)]
-    kernel, recurrent_kernel, biases = weights
 
-    with tf.GradientTape() as tape:
-        tape.watch(weights)
-        inputs_TBG = tf.einsum("btd,dg->tbg", inputs_BTD, kernel) + biases[0]
-        outputs_TBH, last_BS = run_cell(
-            cell, inputs_TBG, tf.constant(state_BS), recurrent_kernel, *tf.unstack(biases)[1:]
-        )
-        total = tf.reduce_sum(tf.square(outputs_TBH))
-    found = tape.gradient(total, weights)
+    @tf.function(autograph=False, jit_compile=by_xla)
+    def run(*given):
+        kernel, recurrent_kernel, biases, state_BS = given
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            inputs_TBG = tf.einsum("btd,dg->tbg", inputs_BTD, kernel) + biases[0]
+            outputs_TBH, last_BS = run_cell(
+                cell, inputs_TBG, state_BS, recurrent_kernel, *tf.unstack(biases)[1:]
+            )
+            total = tf.reduce_sum(tf.square(outputs_TBH)) + tf.reduce_sum(tf.sin(last_BS))
+        return outputs_TBH, last_BS, tape.gradient(total, given)
 
+    outputs_TBH, last_BS, found = run(*map(tf.constant, (*weights[:2], bias, state_BS)))
+
+    states = [tf.constant(state) for state in np.split(state_BS, cell.states, axis=1)]
     with tf.GradientTape() as tape:
-        states = [tf.constant(state) for state in np.split(state_BS, cell.states, axis=1)]
+        tape.watch(states)
         expected_BTH, *expected_states = layer(
             inputs_BTD, initial_state=states if cell.states > 1 else states[0]
         )
-        total = tf.reduce_sum(tf.square(expected_BTH))
-    gradients = tape.gradient(total, layer.trainable_variables)
+        total = tf.reduce_sum(tf.square(expected_BTH)) + tf.reduce_sum(tf.sin(expected_states))
+    gradients, by_states = tape.gradient(total, [layer.trainable_variables, states])
+    gradients = [*gradients, np.concatenate(by_states, axis=1)]
 
     np.testing.assert_allclose(outputs_TBH, tf.transpose(expected_BTH, [1, 0, 2]), atol=1e-5)
     np.testing.assert_allclose(last_BS, np.concatenate(expected_states, axis=1), atol=1e-5)

@@ -19,7 +19,7 @@ from app.tables.device import ON_HOST, DeviceTable
 from app.training.step import train_function
 from app.types import Batch
 from tests.integration import gpu_jobs
-from tests.integration.gpu_jobs import CLASSIFY, RECOMMEND, WORDS, named
+from tests.integration.gpu_jobs import CLASSIFY, LANGUAGE, RECOMMEND, WORDS, named
 from tests.integration.replicas import write_data
 from tests.reference import gpu
 from tests.reference.batches import MODELS, make_model, make_tokens
@@ -33,6 +33,7 @@ COMPILED = [
     WORDS | {"model": "cbow", "optimizer": "lazy_adam", "clip_row_norm": 0.1},
     RECOMMEND,
     RECOMMEND | {"loss": "bpr"},
+    CLASSIFY | {"loss": "one_vs_all"},
 ]
 COMPILED_SELDOM = [
     WORDS | {"loss": "sampled_softmax", "sampler": "unigram", "micro_batches": 2},
@@ -43,19 +44,22 @@ COMPILED_SELDOM = [
     WORDS | {"table_dtype": "bfloat16", "rounding": "stochastic"},
     RECOMMEND | {"loss": "sampled_items"},
     RECOMMEND | {"loss": "bpr", "model": "neumf"},
+    CLASSIFY | {"loss": "sampled_softmax", "micro_batches": 2},
+    CLASSIFY | {"loss": "one_vs_all", "table": "dynamic"},
+    LANGUAGE | {"loss": "sampled_softmax"},
+    LANGUAGE | {"loss": "nce", "cell": "lstm", "micro_batches": 2},
     WORDS | {"loss": "class_softmax"},
     WORDS | {"loss": "class_softmax", "class_levels": 3, "micro_batches": 2},
     WORDS | {"loss": "softmax", "model": "cbow"},
     WORDS | {"loss": "adaptive_softmax"},
+    *(LANGUAGE | {"loss": loss} for loss in ("softmax", "class_softmax", "adaptive_softmax")),
     WORDS | TREE,
     WORDS | TREE | SUBWORDS | {"model": "cbow"},
     WORDS | SUBWORDS,
     WORDS | SUBWORDS | {"loss": "sampled_softmax", "micro_batches": 2},
 ]
 # What XLA lacks for the steps that it cannot compile yet. The list may only become shorter.
-REFUSED = [
-    (CLASSIFY, "SparseTensorToCSRSparseMatrix"),
-]
+REFUSED = []
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +112,17 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values, caplo
 @pytest.mark.parametrize(
     "values",
     [
+        *(WORDS, RECOMMEND, WORDS | HOST, RECOMMEND | {"loss": "bpr", "optimizer": "lazy_adam"}),
+        CLASSIFY | {"loss": "one_vs_all"},
+        *(
+            pytest.param(values, marks=pytest.mark.slow)
+            for values in (
+                RECOMMEND | {"loss": "bpr", "model": "neumf", "optimizer": "lazy_adam"},
+                # Its rows of 16 tokens are a loop of the cell, and another for the gradient.
+                LANGUAGE | {"loss": "sampled_softmax", "batch_tokens": 320},
+                LANGUAGE | {"loss": "sampled_softmax", "batch_tokens": 320, "cell": "lstm"},
+            )
+        ),
         WORDS,
         RECOMMEND,
         WORDS | HOST,
@@ -120,16 +135,21 @@ def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
     graph = function.get_concrete_function(*arguments).graph
     program = function.chosen.experimental_get_compiler_ir(*arguments)
     lowered = program(stage="hlo")
-    assert lowered.count(gpu.LOOP) == 1, "and none over ids"
+    is_language = values.get("task") == "language_model"
+    loops = 5 if is_language else 1  # two for the first step, and two for the others
+    assert lowered.count(gpu.LOOP) == loops, "and none over ids"
     assert " sort(" not in lowered
     optimized = program(stage="optimized_hlo")
-    assert f'"known_trip_count":{{"n":"{STEPS - 1}"}}' in optimized
-    for table in job.placed.staging.tables.values():
+    found = sorted(map(int, re.findall(r'"known_trip_count":{"n":"(\d+)"}', optimized)))
+    assert found == [STEPS - 1, *[gpu_jobs.USUAL["row_tokens"]] * (loops - 1)]
+    trained = {name for name, spec in job.model.tables().items() if spec.trained}
+    for table in map(job.placed.staging.tables.get, trained):
         shape = re.escape(f"f32[{table.rows},{table.columns}]")
         assert not re.findall(rf"{shape}\S* (?:copy|transpose)\(", optimized)
     captured = {id(handle) for handle, _ in graph.captures}
     read = [variable.name for variable in graph.variables if id(variable.handle) in captured]
-    assert read and not [name for name in read if name.startswith(ON_HOST)]
+    assert read or values.get("task") == "classify", "it draws nothing"
+    assert not [name for name in read if name.startswith(ON_HOST)]
 
 
 def test_calls_of_several_epochs_are_one_trace(data, tmp_path):
