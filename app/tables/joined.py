@@ -9,7 +9,6 @@ from tensorflow.compiler.tf2xla.python import xla  # no public way to stop XLA's
 
 from .base import Table
 
-
 # XLA reads rows of several tables again wherever it uses them: of 26 tables so late that it copied
 # 30 of them whole. A barrier stops that. With two tables nothing was copied, and a barrier adds two
 # kernels to a step of skip-gram (XLA's compiler for an H100).
