@@ -9,6 +9,11 @@ from tensorflow.compiler.tf2xla.python import xla  # no public way to stop XLA's
 
 from .base import Table
 
+# XLA reads rows of several tables again wherever it uses them: of 26 tables so late that it copied
+# 30 of them whole. A barrier stops that. With two tables nothing was copied, and a barrier adds two
+# kernels to a step of skip-gram (XLA's compiler for an H100).
+_READ_AGAIN = 2
+
 
 def kind(table: Table) -> Hashable:
     """Return a value that is equal for tables that a `JoinedTable` can join."""
@@ -35,8 +40,9 @@ class JoinedTable:
     def gather(self, ids: Sequence[tf.Tensor]) -> tf.Tensor:
         """Return the rows of all tables, one table after the other."""
         rows = [table.gather(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
-        # Otherwise XLA reads rows again where it uses them, so late that it copies whole tables.
-        return tf.concat(xla.optimization_barrier(*rows), axis=0)
+        if len(rows) > _READ_AGAIN:
+            rows = xla.optimization_barrier(*rows)
+        return tf.concat(rows, axis=0)
 
     def assign(self, ids: Sequence[tf.Tensor], rows_ND: tf.Tensor) -> None:
         """Replace the rows of all tables."""
