@@ -22,8 +22,8 @@ PARTITIONS = 2
 
 
 # A program of XLA has room for the lists of usual batches: so many standard deviations above the
-# mean of batches of words that are drawn one by one. A text repeats its words, so it needs less: for
-# 4,096 words of Wikipedia that mean is 62,000 rows, and 54,000 were needed, never more than 58,000.
+# mean of batches of words that are drawn one by one. A text repeats its words, so it needs less:
+# for 4,096 words of Wikipedia that mean is 62,000 rows; rows of the text need 58,000 at most.
 _DEVIATIONS = 4
 
 
