@@ -59,7 +59,7 @@ OFTEN = [
     (WORDS | {"table": "host", "table_dtype": "bfloat16"}, set(), 10),
     (WORDS | {"table": "sharded"}, set(), 14),
     (WORDS | {"micro_batches": 2}, set(), 19),
-    (LANGUAGE, UNROLLED, 16),
+    (LANGUAGE, UNROLLED, 17),
     (CLASSIFY, set(), 10),
     (RECOMMEND, set(), 7),
 ]
