@@ -488,6 +488,7 @@ def fitted(name, jit, steps=1, optimizer=LazyAdam, **options):
 def test_a_model_that_xla_compiles_trains_as_one_that_is_not(name, options):
     found = []
     for jit in (False, True):
+        keras.utils.set_random_seed(0)
         tied = {"tied_to": embedding()} if "tied_to" in options else {}
         found.append(fitted(name, jit, **(options | tied)))
     for ours, expected in zip(*found, strict=True):
@@ -504,7 +505,7 @@ def test_xla_compiles_a_step_that_updates_a_table_in_blocks(name, streamed, monk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", ["softmax", "classes", *SAMPLED])
 def test_a_compiled_step_has_no_loop_over_words_and_copies_no_table(name):
     model, _, layer = make_model(name, LazyAdam(0.1), mask=False, jit_compile=True)
     model.optimizer.build(model.trainable_variables)
@@ -512,8 +513,7 @@ def test_a_compiled_step_has_no_loop_over_words_and_copies_no_table(name):
     step = tf.function(model.train_step, autograph=False, jit_compile=True)
     program = step.experimental_get_compiler_ir(((x, y), y))
     lowered, optimized = program(stage="hlo"), program(stage="optimized_hlo")
-    loops = {"classes": 16, "classes of classes": 24, "adaptive": 18, "softmax": 6}
-    assert lowered.count(LOOP) <= loops.get(name, 0)
+    assert lowered.count(LOOP) <= {"classes": 16, "softmax": 6}.get(name, 0)  # blocks and chunks
     for table in layer._tables.values():
         shape = re.escape(f"f32[{table.shape[0]},{table.shape[1]}]")
         assert not re.findall(rf"{shape}\S* (?:copy|transpose)\(", optimized)
