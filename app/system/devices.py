@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.client import device_lib  # no public module knows the memory of a GPU
+from tensorflow.python.eager import context
 
 from ..errors import UsageError
 from ..settings import ModelConfig, RunConfig
@@ -58,7 +59,8 @@ def shard_devices(settings: RunConfig, count: int) -> list[str]:
 
 def gpu_bytes(name: str) -> int:
     """Return the bytes of a GPU that TensorFlow may use; this starts TensorFlow's devices."""
-    devices = device_lib.list_local_devices()
+    # With the configuration of the process, which may hide or divide GPUs.
+    devices = device_lib.list_local_devices(context.context().config)
     return next(device.memory_limit for device in devices if device.name.endswith(name))
 
 

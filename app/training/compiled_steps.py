@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla  # no public way to stop XLA's fusion
 
 from ..models.base import Model, Padded, Preparable
 from ..tables.base import Table
@@ -153,4 +154,9 @@ def join_alike(
         joined = JoinedTable([tables[name] for name in names])
         before_ND = tf.concat([rows[name] for name in names], axis=0)
         updates.append((joined, ids, tf.concat(values, axis=0), before_ND))
-    return updates
+    if len(updates) < 2:
+        return updates
+    # Otherwise XLA's compiler for a GPU reads rows of one table again for the gradients of another,
+    # after the first has been written, and keeps a copy of it whole for that.
+    known = xla.optimization_barrier(*(gradients_UD for _, _, gradients_UD, _ in updates))
+    return [(*update[:2], known[i], update[3]) for i, update in enumerate(updates)]

@@ -778,6 +778,13 @@ def test_another_place_has_the_precision_and_can_be_frozen(kind, policy, tmp_pat
         np.testing.assert_array_equal(now, was)
 
 
+def test_a_layer_that_was_frozen_when_it_was_built_can_be_trained():
+    layer = built("samples", table="host", trainable=False)
+    assert not layer.trainable_variables
+    layer.trainable = True
+    assert len(layer.trainable_variables) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["host", "file", "sharded"])
 def test_an_export_has_the_rows_of_another_place(kind, tmp_path):
@@ -916,3 +923,56 @@ def test_a_pipeline_that_calls_the_model_for_its_ids_reads_no_output_rows():
 def test_a_place_or_a_tie_that_cannot_be(make, match):
     with pytest.raises(ValueError, match=match):
         make()
+
+
+def two_towers(tie, names=("words", "words")):
+    """Hidden vectors of one embedding; the layer is tied to another, in a branch of its own."""
+    first, other = (RowEmbedding(WORDS, DIM, name=name) for name in names)
+    tokens, following = keras.Input((6,), dtype="int32"), keras.Input((6,), dtype="int32")
+    hidden = keras.Model(tokens, first(tokens), name="one")(tokens)
+    if tie == "both":
+        hidden += keras.Model(tokens, other(tokens), name="two")(tokens)
+    Softmax(WORDS, name="out", tied_to=other)(hidden, following)
+
+
+@pytest.mark.parametrize(
+    ("tie", "names", "match"),
+    [
+        ("both", ("words", "words"), "out: 2 layers before this one have the name of tied_to='wor"),
+        (
+            "one",
+            ("first", "words"),
+            "out: tied_to='words' is no layer that the hidden vectors come",
+        ),
+        (
+            "one",
+            ("words", "words"),
+            "out: tied_to='words' is no layer that the hidden vectors come",
+        ),
+    ],
+)
+def test_a_tie_that_a_saved_model_would_lose(tie, names, match):
+    with pytest.raises(ValueError, match=match):
+        two_towers(tie, names)
+
+
+def test_a_tied_embedding_gets_no_lora_later():
+    table = RowEmbedding(WORDS, DIM, name="words")
+    layer = Softmax(WORDS, name="out", tied_to=table)
+    layer.build((None, DIM))
+    table.enable_lora(2)
+    with pytest.raises(ValueError, match="out: tied_to='words' has LoRA; leave out one"):
+        layer.log_probability(vectors(), words())
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_step_of_ones_own_logs_nothing_of_the_layer(tied, caplog):
+    options = {"tied_to": embedding()} if tied else {}
+    layer = Softmax(WORDS, **options)
+
+    @tf.function
+    def step(hidden, targets):
+        return layer(hidden, targets)
+
+    step(tf.zeros([2, DIM]), tf.zeros([2], tf.int32))
+    assert "AutoGraph" not in caplog.text

@@ -56,6 +56,7 @@ COMPILED_SELDOM = [
     WORDS | {"loss": "softmax", "model": "cbow"},
     WORDS | {"loss": "adaptive_softmax"},
     *(LANGUAGE | {"loss": loss} for loss in ("softmax", "class_softmax", "adaptive_softmax")),
+    LANGUAGE | TREE,
     WORDS | TREE,
     WORDS | TREE | SUBWORDS | {"model": "cbow"},
     WORDS | SUBWORDS,

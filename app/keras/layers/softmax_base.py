@@ -44,7 +44,10 @@ _METRICS_REMEDY = f"give the layer metrics=[{PERPLEXITY!r}, {ACCURACY!r}] instea
 _PLAIN = (keras.metrics.MeanMetricWrapper, keras.metrics.Mean, keras.metrics.Sum)
 # Of each word, to make classes or a tree: measured for ten million words.
 _WORK_BYTES = 64
-_REMEDY = "give it fewer words or fewer hidden units, or dtype='bfloat16', or use AdaptiveSoftmax"
+_REMEDY = (
+    "give it fewer words or fewer hidden units, dtype='bfloat16', or table='host' or 'file', or "
+    "use AdaptiveSoftmax"
+)
 _WORDS, _BIAS = "output", "bias"  # the table with a row for each word, and its biases if it is tied
 
 
@@ -197,21 +200,23 @@ class OutputLayer(keras.layers.Layer):
                 }
         self._tables = {}
         for name, table in made.items():
-            table.trainable = self.trainable
             self._tables[name] = table
             table.is_table = True  # read by the optimizers of lexrow.keras
             # tf.train.Checkpoint saves variables in attributes, but not those in a dictionary.
             setattr(self, f"_table_{name}", table)
+            table.trainable = self.trainable  # Keras tracks it as what it was made: trainable
         if self._embedding is not None:
             self._check_tied()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the layer as Keras does; first find the embedding that it is tied to by name."""
-        if self._tied_name is not None and self._embedding is None:
-            hidden = args[0] if args else kwargs.get("hidden")
-            found = (each for each in layers_before(hidden) if each.name == self._tied_name)
-            if (embedding := next(found, None)) is not None:
-                self._tie(embedding)
+        """Call the layer as Keras does; first find the embedding that it is tied to.
+
+        Raises:
+            ValueError: The embedding is not before this layer in a functional model, so that it
+                would not be trained and saved with it, or another layer there has its name.
+        """
+        if self._tied_name is not None:
+            self._find_tied(args[0] if args else kwargs.get("hidden"))
         return super().__call__(*args, **kwargs)
 
     def call(
@@ -472,6 +477,29 @@ class OutputLayer(keras.layers.Layer):
         if self.built:
             self._check_tied()
 
+    def _find_tied(self, hidden: Any) -> None:
+        """Find the embedding by its name among the layers that symbolic hidden vectors come from.
+
+        A saved model has no more than the name, so an embedding that is given must be there, too.
+        """
+        if not hasattr(hidden, "_keras_history"):
+            return  # in a call of a model, such as one of a subclass
+        same_name = (each for each in layers_before(hidden) if each.name == self._tied_name)
+        found = list({id(each): each for each in same_name}.values())
+        if len(found) > 1:
+            raise ValueError(
+                f"{self.name}: {len(found)} layers before this one have the name of "
+                f"tied_to={self._tied_name!r}; rename the others"
+            )
+        if not found or (self._embedding is not None and found[0] is not self._embedding()):
+            raise ValueError(
+                f"{self.name}: tied_to={self._tied_name!r} is no layer that the hidden vectors "
+                "come from, so the model would neither train nor save it; compute them from it, or "
+                "write a subclass of keras.Model that has both layers"
+            )
+        if self._embedding is None:
+            self._tie(found[0])
+
     def _check_tied(self) -> None:
         """Build the embedding; raise ValueError if its rows do not fit the hidden vectors."""
         embedding, units = self._embedding(), self.input_spec.axes[-1]
@@ -481,9 +509,8 @@ class OutputLayer(keras.layers.Layer):
                 f"{embedding.name} have {embedding.output_dim}; put keras.layers.Dense"
                 f"({embedding.output_dim}) before this layer"
             )
-        if embedding.lora_enabled:
-            raise ValueError(f"{self.name}: tied_to={embedding.name!r} has LoRA; leave out one")
-        embedding.build()
+        if not embedding.built:
+            embedding.build()
 
     def _check(self, hidden: Any, targets: Any, dtype: tf.DType) -> None:
         """Raise ValueError if the targets are no integers, or their shape does not fit hidden.
@@ -542,6 +569,8 @@ class OutputLayer(keras.layers.Layer):
                 f"{self.name}: no layer {self._tied_name!r} is before this one in the model; give "
                 "tied_to= the RowEmbedding itself"
             )
+        if self._embedding().lora_enabled:
+            raise ValueError(f"{self.name}: tied_to={self._tied_name!r} has LoRA; leave out one")
         biases = sources.pop(_BIAS).variables if self.use_bias else []
         variables = [_rows(self._embedding()._embeddings), *biases]
         ids_V = None if self._ids_V is None else in_replica(self._ids_V.read())

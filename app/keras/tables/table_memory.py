@@ -32,10 +32,8 @@ DEVICE, HOST, FILE = "GPU memory", "host memory", "disk"
 # In host memory, a cache takes two positions (int32) for each id of the table, and for each of its
 # rows two ids and the last chunk that needed it (int64); see `tables.cached`.
 _MAP_BYTES, _CACHED_ID_BYTES = 2 * 4, 3 * 8
-_REMEDIES = {
-    "file": "free the disk, or name a table_file on another one",
-    "dynamic": "give a smaller capacity, or a smaller output_dim",
-}
+_DISK_REMEDY = "free the disk, or name a table_file on another one"
+_DYNAMIC_REMEDY = "give a smaller capacity, or a smaller output_dim"
 _GPU_REMEDY = "give it table='host' with hot_rows, table='sharded' over more GPUs, or fewer rows"
 _ROWS = 3  # of the table for which the slots are made to see their size
 _LESS_STATE = "use an optimizer with less state, such as SGD or RowwiseAdagrad, or a table='file'"
@@ -105,6 +103,7 @@ def require_room(
     Args:
         needed: The bytes to take in each place; by default those of the table of an embedding.
         name: What takes them, for the message.
+        remedy: What to do if memory lacks; by default that of an embedding.
 
     Raises:
         ValueError: A GPU, host memory or the disk has less free.
@@ -116,8 +115,9 @@ def require_room(
     needed = totals(memory_of(layer)) if needed is None else dict(needed)
     if path and path.is_file():  # which would be replaced
         needed[FILE] -= path.stat().st_size
-    is_on_gpu = kind == "device" and DEVICE in needed
-    remedy = _REMEDIES.get(kind, remedy or (_GPU_REMEDY if is_on_gpu else _REMEDY))
+    if not remedy:
+        is_on_gpu = kind == "device" and DEVICE in needed
+        remedy = _DYNAMIC_REMEDY if kind == "dynamic" else _GPU_REMEDY if is_on_gpu else _REMEDY
     require_free(needed, f"{layer.name}: {name}", remedy, path, is_sharded=kind == "sharded")
 
 
@@ -142,12 +142,14 @@ def require_free(
     for place, count in needed.items():
         where, free = place, int(SHARE * free_bytes())
         if place == DEVICE:
-            if not (on_gpus := free_on_gpus()):
+            # The bytes of a GPU start its devices: not for a small table.
+            if count < LARGE or not (on_gpus := free_on_gpus()):
                 continue
             free = sum(on_gpus) if is_sharded else max(on_gpus)
         if place == FILE:
             folder = next(folder for folder in table_file.absolute().parents if folder.exists())
             where, free = f"{place} in {folder}", shutil.disk_usage(folder).free
+            remedy = _DISK_REMEDY
         if count > free:
             raise ValueError(
                 f"{taker} takes {size_text(count)} ({count:,} bytes) of {where}, where "
