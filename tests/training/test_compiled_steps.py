@@ -13,10 +13,12 @@ from app.checkpoints.checkpoint import Position
 from app.checkpoints.table_checkpoints import Checkpoints
 from app.models import row_lists
 from app.optimizers.adagrad import rowwise_adagrad
+from app.optimizers.sgd import sgd
 from app.system.xla import CompiledIfPossible
 from app.tables.cached import CacheSize
 from app.tables.device import ON_HOST, DeviceTable
-from app.training.step import train_function
+from app.training.gradients import RowGradients, StepGradients
+from app.training.step import apply_gradients, train_function
 from app.types import Batch
 from tests.integration import gpu_jobs
 from tests.integration.gpu_jobs import CLASSIFY, LANGUAGE, RECOMMEND, WORDS, named
@@ -152,6 +154,21 @@ def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
     read = [variable.name for variable in graph.variables if id(variable.handle) in captured]
     assert read or values.get("task") == "classify", "it draws nothing"
     assert not [name for name in read if name.startswith(ON_HOST)]
+
+
+def test_the_gradients_of_all_tables_are_known_before_any_is_written():
+    # Otherwise the compiler for a GPU copies tables, which the program for a CPU does not show.
+    tables = {"users": DeviceTable(30, 8, tf.ones), "items": DeviceTable(40, 9, tf.ones)}
+
+    @tf.function(jit_compile=True, autograph=False)
+    def update(values_UD):
+        ids_U, values = tf.range(4), {"users": values_UD[:, :8], "items": values_UD}
+        by_row = {name: RowGradients(ids_U, values_UD) for name, values_UD in values.items()}
+        gradients = StepGradients(tf.zeros([]), tf.zeros([]), by_row, {})
+        apply_gradients(tables, sgd(), gradients, tf.constant(0.1), tf.constant(1, tf.int64))
+
+    lowered = update.experimental_get_compiler_ir(tf.ones([4, 9]))(stage="hlo")
+    assert "= (f32[4,8]{1,0}, f32[4,9]{1,0}) opt-barrier(" in lowered
 
 
 def test_calls_of_several_epochs_are_one_trace(data, tmp_path):
