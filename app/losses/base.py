@@ -122,8 +122,8 @@ class VectorWordPairs(NamedTuple):
         is_single: bool,
     ) -> VectorWordPairs:
         """List the pairs by ascending word, followed by those of weight 0 unless `is_single`."""
-        targets_GNM = tf.broadcast_to(targets_GM[:, tf.newaxis], weights_GNM.shape)
-        is_listed_GNM = tf.fill(weights_GNM.shape, True) if is_single else weights_GNM > 0
+        targets_GNM = tf.broadcast_to(targets_GM[:, tf.newaxis], tf.shape(weights_GNM))
+        is_listed_GNM = tf.ones_like(weights_GNM, tf.bool) if is_single else weights_GNM > 0
         keys_GNM = tf.where(is_listed_GNM, targets_GNM, targets_GM.dtype.max)
         order_P = tf.argsort(tf.reshape(keys_GNM, [-1]), stable=True)
         return cls(

@@ -1,6 +1,7 @@
 """Output layers: probabilities, gradients, masks, ids in any order, and what they refuse."""
 
 import json
+import re
 
 import keras
 import numpy as np
@@ -19,6 +20,7 @@ from app.keras import (
     RowwiseAdagrad,
     SampledSoftmax,
     Softmax,
+    compile_steps,
     load_model,
     output_as_loss,
     prefetch_rows,
@@ -27,7 +29,6 @@ from app.keras import (
 from app.keras.layers import softmax_base, softmax_gradients
 from app.keras.optimizers.row_accumulation import Streamed
 from app.keras.tables.table_variable import record_ids
-from app.losses import sampling
 from tests.keras.graphs import as_large_as
 from tests.keras.models import dtype_policy
 from tests.keras.softmax_models import (
@@ -45,8 +46,10 @@ from tests.keras.softmax_models import (
     vectors,
     words,
 )
+from tests.reference.gpu import LOOP
 
 every = pytest.mark.parametrize("name", LAYERS)
+SELDOM = [pytest.param(name, marks=pytest.mark.slow) for name in LAYERS if name != "samples"]
 
 
 @every
@@ -345,33 +348,30 @@ def test_fit_learns_a_planted_problem_and_the_mask_is_left_out(name):
     np.testing.assert_allclose(log_p[real], -losses[real], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", ["samples", *(pytest.param(n, marks=pytest.mark.slow) for n in ("noise", "softmax"))]
-)
-def test_xla_computes_the_same_loss_and_gradients_of_rows(name, monkeypatch):
-    # Otherwise XLA would draw other samples. Some of these are words to predict.
-    monkeypatch.setattr(
-        sampling,
-        "draw_strata",
-        lambda parts, seed: (tf.range(parts, dtype=tf.float64) + 0.5) / parts,
-    )
-    layer = LAYERS[name](name="out")
-    layer.build((None, DIM))
-    found = {}
+@pytest.mark.parametrize("name", ["samples", *SELDOM])
+def test_xla_computes_the_same_loss_and_gradients_of_rows(name):
+    layer, hidden, targets = built(name), vectors(), words()
+    mask = np.random.default_rng(0).random(targets.shape) < 0.7
+    targets, found = np.where(mask, targets, -1), {}
     for jit in (False, True):
 
         @tf.function(jit_compile=jit, autograph=False)
-        def run():
+        def run(targets):
             with tf.GradientTape() as tape:
-                losses = layer(vectors(), words(), training=True)
-            return losses, tape.gradient(losses, layer.trainable_variables)
+                tape.watch(hidden)
+                losses = layer(hidden, targets, hidden_mask=tf.constant(mask), training=True)
+            slopes = tape.gradient(losses, [hidden, *layer.trainable_variables])
+            return losses, *map(tf.convert_to_tensor, slopes)
 
-        losses, gradients = run()
-        for gradient in gradients:
-            assert min(gradient.indices.numpy()) >= 0 and max(gradient.indices.numpy()) < WORDS
-        found[jit] = [losses, *map(tf.convert_to_tensor, gradients)]
+        draw_again(layer)
+        found[jit] = run(targets)
     for one, other in zip(found[True], found[False], strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    wrong = np.where(mask, WORDS, -1)
+    wrong[mask.nonzero()[0][0], mask.nonzero()[1][0]] = 3
+    losses, _, *by_tables = run(wrong)
+    np.testing.assert_array_equal(np.isnan(losses), mask & (wrong == WORDS))
+    assert all(np.isfinite(by_table).all() for by_table in by_tables)
 
 
 def test_only_rows_of_touched_classes_change():
@@ -447,12 +447,76 @@ def test_narrow_precision_trains_nearly_the_same(policy):
     np.testing.assert_allclose(*found, rtol=0.2 if policy == "bfloat16" else 3e-2)
 
 
-def test_xla_is_declined_in_one_line():
+def test_xla_is_declined_in_one_line_by_a_layer_that_searches_for_the_likeliest_words():
+    options = {"metrics": ["accuracy"]}
     with pytest.warns(UserWarning, match="Proceeding with `jit_compile=False`") as told:
-        model, _, _ = make_model("classes", LazyAdam(0.1), jit_compile=True)
+        model, _, _ = make_model("classes", LazyAdam(0.1), jit_compile=True, options=options)
     assert len(told) == 1 and not model.jit_compile
-    model, _, _ = make_model("classes", LazyAdam(0.1))
-    assert not model.jit_compile
+    assert make_model("classes", LazyAdam(0.1), jit_compile=True)[0].jit_compile
+    assert not LAYERS["classes"](table="sharded").supports_jit
+
+
+def fitted(name, jit, steps=1, optimizer=LazyAdam, **options):
+    """What two epochs, whose last batch is shorter, and an evaluation give with XLA and without."""
+    options = {"metrics": ["perplexity"]} | options
+    made = {"steps_per_execution": steps, "jit_compile": jit}
+    model, _, _ = make_model(
+        name, optimizer(0.01), options=options, words=options.get("tied_to"), **made
+    )
+    assert model.jit_compile == jit
+    if jit and steps > 1:
+        compile_steps(model)
+    x, y = planted()
+    logs = model.fit([x, y], y, 12, 2, validation_data=([x, y], y), shuffle=False, verbose=0)
+    return [
+        *logs.history.values(),
+        *(v.numpy() for v in (*model.weights, *model.optimizer.variables)),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in LAYERS),
+        *((name, {"steps": 2}) for name in ("samples", "classes")),
+        *((name, {"tied_to": True}) for name in ("samples", "classes")),
+        ("samples", {"evaluation": "sampled", "metrics": ["sampled_loss"]}),
+        ("samples", {"table": "host"}),
+    ],
+)
+def test_a_model_that_xla_compiles_trains_as_one_that_is_not(name, options):
+    found = []
+    for jit in (False, True):
+        keras.utils.set_random_seed(0)
+        tied = {"tied_to": embedding()} if "tied_to" in options else {}
+        found.append(fitted(name, jit, **(options | tied)))
+    for ours, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=3e-4, atol=3e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["classes", "softmax"])
+def test_xla_compiles_a_step_that_updates_a_table_in_blocks(name, streamed, monkeypatch):
+    expected = fitted(name, False)
+    monkeypatch.setattr(Streamed, "_merged", None)
+    for ours, theirs in zip(fitted(name, True), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=3e-4, atol=3e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["softmax", "classes", *SAMPLED])
+def test_a_compiled_step_has_no_loop_over_words_and_copies_no_table(name):
+    model, _, layer = make_model(name, LazyAdam(0.1), mask=False, jit_compile=True)
+    model.optimizer.build(model.trainable_variables)
+    x, y = (tf.constant(np.maximum(each, 0)) for each in planted())
+    step = tf.function(model.train_step, autograph=False, jit_compile=True)
+    program = step.experimental_get_compiler_ir(((x, y), y))
+    lowered, optimized = program(stage="hlo"), program(stage="optimized_hlo")
+    assert lowered.count(LOOP) <= {"classes": 16, "softmax": 6}.get(name, 0)  # blocks and chunks
+    for table in layer._tables.values():
+        shape = re.escape(f"f32[{table.shape[0]},{table.shape[1]}]")
+        assert not re.findall(rf"{shape}\S* (?:copy|transpose)\(", optimized)
 
 
 def compiled(name, **options):

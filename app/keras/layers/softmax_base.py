@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -15,13 +16,20 @@ import tensorflow as tf
 
 from ...losses import inference
 from ...losses.base import NormalizedLoss
+from ...system.xla import under_xla
 from ...tables.base import TableSpec
-from ...tables.device import host_variable, initial_values
+from ...tables.device import PreparedValues, initial_values
 from ...tables.id_checks import check_ids
 from ...types import HOST
 from ..backend import check_xla, in_replica, owners_in_call, require_tensorflow
 from ..saving import StoreByPart
-from ..tables.table_kinds import check_place, make_tables, place_config, with_new_file
+from ..tables.table_kinds import (
+    check_place,
+    make_tables,
+    place_config,
+    table_is_compiled,
+    with_new_file,
+)
 from ..tables.table_memory import HOST as HOST_MEMORY
 from ..tables.table_memory import place_of, require_room
 from ..tables.table_variable import TableVariable, is_recording
@@ -74,7 +82,8 @@ class OutputLayer(keras.layers.Layer):
         metrics: What the layer measures of all targets that are not masked, without sample weights,
             for the logs of `fit` and `evaluate`: "perplexity", which is NaN where the loss is an
             estimate, and "accuracy", the share of targets that are the most likely word, which
-            is NaN in training, as it reads the rows of all likely words.
+            is NaN in training, as it reads the rows of all likely words. XLA does not compile a
+            layer with "accuracy", because it searches in blocks of sizes that it computes.
         table: Where the rows and their optimizer state are: "device", "host", "file" or "sharded",
             as for `RowEmbedding`.
         table_file: With table="file", the name of a file for all tables of the layer, as for
@@ -140,7 +149,7 @@ class OutputLayer(keras.layers.Layer):
         # Keras finds metrics in attributes.
         self._means = [self._measures[name](name) for name in self.measured]
         self.supports_masking = True
-        self.supports_jit = False  # the rows that a step reads depend on its data
+        self.supports_jit = table_is_compiled(self) and ACCURACY not in self.measured
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """Return the loss of the layer.
@@ -175,10 +184,10 @@ class OutputLayer(keras.layers.Layer):
             if order_V is not None:
                 rank_V = np.empty_like(order_V)
                 rank_V[order_V] = np.arange(len(order_V), dtype=order_V.dtype)
-                self._rank_V = host_variable(rank_V)
+                self._rank_V = PreparedValues(rank_V)
             self._output = self.make_loss(counts_V, columns)
             if order_V is not None:  # at the end, where checkpoints of earlier versions have none
-                self._ids_V = host_variable(order_V)
+                self._ids_V = PreparedValues(order_V)
         specs = self._specs(self._output)
         self._require_room(sum(s.rows * s.columns for s in specs.values()))
         if self.table == "device":
@@ -222,7 +231,8 @@ class OutputLayer(keras.layers.Layer):
             training: Whether the result is trained; matters only for sampled losses.
 
         Returns:
-            Float32 of the shape of the targets, 0 where the mask is False.
+            Float32 of the shape of the targets, 0 where the mask is False. Where XLA compiles the
+            call, NaN where a target that is not masked is out of range.
 
         Raises:
             ValueError: The targets are no integers, or the shapes do not match.
@@ -232,6 +242,8 @@ class OutputLayer(keras.layers.Layer):
         self._check(hidden.shape, targets.shape, targets.dtype)
         # This fails if the number of targets is wrong.
         targets = tf.reshape(targets, tf.shape(hidden)[:-1])
+        if under_xla():
+            return self._call_by_xla(hidden, targets, hidden_mask, training)
         if hidden_mask is None:
             losses = self._measured(*self._flat(hidden, targets), training)
             return tf.reshape(losses, tf.shape(targets))
@@ -240,6 +252,23 @@ class OutputLayer(keras.layers.Layer):
             chosen = tf.gather_nd(targets, where)
         losses_N = self._measured(*self._flat(tf.gather_nd(hidden, where), chosen), training)
         return tf.scatter_nd(where, losses_N, tf.shape(targets))
+
+    def _call_by_xla(
+        self, hidden: tf.Tensor, targets: tf.Tensor, hidden_mask: Any, training: bool | None
+    ) -> tf.Tensor:
+        """Return what `call` returns: all targets are computed, since XLA must know their number.
+
+        A target that is masked or out of range is taken to be the most frequent word, which has the
+        fewest rows. Its loss is not used, so its gradients are 0, and change no row.
+        """
+        if hidden_mask is None:
+            hidden_mask = tf.ones_like(targets, tf.bool)
+        hidden_ND, ranks_N = self._flat(hidden, targets)
+        is_word_N, mask_N = ranks_N >= 0, tf.reshape(hidden_mask, [-1])
+        real_N = is_word_N & mask_N
+        losses_N = self._measured(hidden_ND, tf.where(real_N, ranks_N, 0), training, real_N)
+        losses_N = tf.where(is_word_N, losses_N, math.nan)
+        return tf.reshape(tf.where(mask_N, losses_N, 0.0), tf.shape(targets))
 
     def compute_output_spec(
         self, hidden: Any, targets: Any, hidden_mask: Any = None, training: Any = None
@@ -260,7 +289,11 @@ class OutputLayer(keras.layers.Layer):
         self._build_for(hidden)
         hidden, targets = tf.convert_to_tensor(hidden), tf.convert_to_tensor(targets)
         self._check(hidden.shape, targets.shape, targets.dtype)
-        return -tf.reshape(self._exact(*self._flat(hidden, targets)), tf.shape(targets))
+        hidden_ND, ranks_N = self._flat(hidden, targets)
+        losses_N = self._exact(hidden_ND, tf.maximum(ranks_N, 0))
+        if under_xla():
+            losses_N = tf.where(ranks_N >= 0, losses_N, math.nan)
+        return -tf.reshape(losses_N, tf.shape(targets))
 
     def distribution(self, hidden: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield blocks of all words: ids (M,) and log P (..., M) float32 for each hidden vector.
@@ -347,9 +380,17 @@ class OutputLayer(keras.layers.Layer):
         super().load_own_variables(StoreByPart(store))
 
     def _measured(
-        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
+        self,
+        hidden_ND: tf.Tensor,
+        targets_N: tf.Tensor,
+        training: bool | None,
+        real_N: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Return the loss of each target, float32 (N,), and measure what the layer is to."""
+        """Return the loss of each target, float32 (N,), and measure what the layer is to.
+
+        Args:
+            real_N: Which targets are measured, bool; None for all.
+        """
         if is_recording():  # a pipeline calls the model for the ids of its look-ups
             return tf.zeros_like(targets_N, tf.float32)
         if self.table != "device":
@@ -357,25 +398,29 @@ class OutputLayer(keras.layers.Layer):
         if ACCURACY in self.measured and not training:
             ranks_N1, _ = self._top_ranks(hidden_ND, 1)
             self._measure(ACCURACY, tf.cast(ranks_N1[:, 0] == targets_N, tf.float32))
-        return self._estimate(hidden_ND, targets_N, training)
+        return self._estimate(hidden_ND, targets_N, training, real_N)
 
     def _estimate(
-        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
+        self,
+        hidden_ND: tf.Tensor,
+        targets_N: tf.Tensor,
+        training: bool | None,
+        real_N: tf.Tensor | None,
     ) -> tf.Tensor:
         """Return the loss of each target, float32 (N,): here the exact -log P, in training, too."""
         losses_N = self._exact(hidden_ND, targets_N)
-        self._measure(PERPLEXITY, losses_N)
+        self._measure(PERPLEXITY, losses_N, real_N)
         return losses_N
 
     def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
         """Return -log P of each target, float32 (N,)."""
         return softmax_gradients.exact(self._output, self._sources(), hidden_ND, targets_N)
 
-    def _measure(self, name: str, values_N: tf.Tensor) -> None:
+    def _measure(self, name: str, values_N: tf.Tensor, real_N: tf.Tensor | None = None) -> None:
         """Add the values of some targets to the metric of a name, if the layer has it."""
         for mean in self._means:
             if mean.name == name:
-                mean.update_state(values_N)
+                mean.update_state(values_N, real_N)
 
     def _ranked_counts(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the counts in descending order, and the ids in this order if it is another."""
@@ -486,13 +531,21 @@ class OutputLayer(keras.layers.Layer):
             )
 
     def _flat(self, hidden: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the vectors (N, columns), and the ranks of the checked targets, int32 (N,)."""
-        ids_N = check_ids(tf.reshape(targets, [-1]), self.vocabulary_size, self.name)
+        """Return the vectors (N, columns), and the ranks of the checked targets, int32 (N,).
+
+        Under XLA, which cannot raise an error, the rank of a target out of range is -1.
+        """
+        targets_N = tf.reshape(targets, [-1])
+        ids_N = check_ids(targets_N, self.vocabulary_size, self.name)
         with tf.device(HOST):
             ids_N = tf.cast(ids_N, tf.int32)
-            if self._rank_V is not None:
-                ids_N = tf.gather(in_replica(self._rank_V), ids_N)
-        return self._extended(hidden), ids_N
+        if under_xla():
+            wide_N = tf.cast(targets_N, tf.int64)
+            is_word_N = (wide_N >= 0) & (wide_N < self.vocabulary_size)
+            ids_N = tf.where(is_word_N, ids_N, 0)
+        if self._rank_V is not None:
+            ids_N = softmax_gradients.look_up(in_replica(self._rank_V.read()), ids_N)
+        return self._extended(hidden), tf.where(is_word_N, ids_N, -1) if under_xla() else ids_N
 
     def _extended(self, hidden: tf.Tensor) -> tf.Tensor:
         """Return the vectors (N, columns) in the compute dtype, with a column of ones for bias."""
@@ -520,7 +573,7 @@ class OutputLayer(keras.layers.Layer):
             raise ValueError(f"{self.name}: tied_to={self._tied_name!r} has LoRA; leave out one")
         biases = sources.pop(_BIAS).variables if self.use_bias else []
         variables = [_rows(self._embedding()._embeddings), *biases]
-        ids_V = None if self._ids_V is None else in_replica(self._ids_V)
+        ids_V = None if self._ids_V is None else in_replica(self._ids_V.read())
         return {_WORDS: softmax_gradients.Source(variables, ids_V), **sources}
 
     def _traced_top_ranks(self) -> Callable:
@@ -542,8 +595,7 @@ class OutputLayer(keras.layers.Layer):
         """Return the user's ids of words given by rank of frequency."""
         if self._ids_V is None:
             return tf.convert_to_tensor(ranks)
-        with tf.device(HOST):  # where the variable is
-            return tf.gather(in_replica(self._ids_V), ranks)
+        return softmax_gradients.look_up(in_replica(self._ids_V.read()), ranks)
 
     def _keep(self, make: Any, **options: Any) -> tf.Variable:
         """Create a variable, and hold it in an attribute; for `tf.variable_creator_scope`."""

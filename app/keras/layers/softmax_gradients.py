@@ -47,11 +47,14 @@ class Source(NamedTuple):
     ids_V: tf.Variable | None = None
 
     def ids(self, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return the indices in the variables of some rows of the table."""
+        """Return the indices in the variables of some rows of the table.
+
+        Under XLA the largest int32 stays as it is, for no row.
+        """
         if self.ids_V is None:
             return ids_U
-        with tf.device(HOST):  # where the variable is
-            return tf.gather(self.ids_V, ids_U)
+        found_U = look_up(self.ids_V, ids_U)
+        return tf.where(ids_U == ids_U.dtype.max, ids_U, found_U) if under_xla() else found_U
 
     def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """Return rows of the table, made of those of each variable."""
@@ -59,6 +62,12 @@ class Source(NamedTuple):
 
 
 Sources = Mapping[str, Source]  # by name of the table
+
+
+def look_up(values_V: tf.Variable, ids_N: tf.Tensor) -> tf.Tensor:
+    """Return the values of some ids, int32, from a variable of `tables.device.PreparedValues`."""
+    with tf.device(HOST):  # where the variable is, but under XLA
+        return tf.cast(tf.gather(values_V, ids_N), tf.int32)
 
 
 def exact(
@@ -187,7 +196,8 @@ def _gradients(
         for gradient in (
             [_streamed(source, found[name][0], gather)]
             if name in streamed
-            else _slices(source, found[name])
+            # Under XLA the ids of rows to read repeat the first.
+            else _slices(source, found[name], not (under_xla() and name in rows))
         )
     )
 
@@ -199,7 +209,7 @@ def _can_stream(source: Source) -> bool:
     update, unless the optimizer needs it as a whole. Warns of that for a large table.
     """
     (rows, *others), optimizer = source.variables, optimizer_of_step()
-    if others or source.ids_V is not None or variable_bytes(rows) < _STREAMED_BYTES or under_xla():
+    if others or source.ids_V is not None or variable_bytes(rows) < _STREAMED_BYTES:
         return False
     if isinstance(optimizer, _WRAPPERS):
         reason: str | None = type(optimizer).__name__
@@ -231,7 +241,7 @@ def _streamed(source: Source, part: Part, gather: Gather) -> Streamed:
     def read() -> Merged:
         """Return the whole gradient."""
         _, _, by_rows = stream.differentiate(constant, gather)
-        (merged,) = _slices(source, [tuple(by_rows)])
+        (merged,) = _slices(source, [tuple(by_rows)], True)
         return merged
 
     return Streamed(visit, read, tf.constant(source.variables[0].shape.as_list(), tf.int64))
@@ -247,17 +257,17 @@ def _of_vectors(part: Part) -> Part:
 
 
 def _slices(
-    source: Source, gradients: list[tuple[tf.Tensor, tf.Tensor]]
+    source: Source, gradients: list[tuple[tf.Tensor, tf.Tensor]], are_unique: bool
 ) -> Iterator[tf.IndexedSlices]:
     """Yield float32 gradients of rows, pairs of ids and values, as one for each variable.
 
-    One pair becomes a `Merged`. With several pairs, or under XLA, rows may repeat.
+    Args:
+        are_unique: Whether no row repeats in one of the pairs. One pair then becomes a `Merged`.
     """
     ids, values = zip(*gradients, strict=True)
     ids_U = source.ids(ids[0] if len(ids) == 1 else tf.concat(ids, axis=0))
     values_UD = values[0] if len(values) == 1 else tf.concat(values, axis=0)
-    # Where ids to read are unique.
-    kind = Merged if len(gradients) == 1 and not under_xla() else tf.IndexedSlices
+    kind = Merged if len(gradients) == 1 and are_unique else tf.IndexedSlices
     shapes = [rows.shape.as_list() for rows in source.variables]
     parts = (
         tf.split(values_UD, [shape[1] for shape in shapes], axis=1) if shapes[1:] else [values_UD]

@@ -35,8 +35,11 @@ The arguments of `OutputLayer` are common to all layers. The following holds for
   `lexrow.keras`. A warning names an option of the optimizer that prevents it, such as `clipnorm`.
 - `table`, `table_file` and `tied_to` say where the rows are; see `OutputLayer`.
 - A target outside 0 .. V - 1 raises `tf.errors.InvalidArgumentError`, other misuse `ValueError`.
-- XLA cannot compile the layers, because the rows that a step reads depend on the batch. Keras
-  says so and compiles the model without XLA.
+- XLA compiles the layers with table="device", and on a CPU with "host"
+  (`compile(jit_compile=True)`; on a GPU Keras compiles by itself). A compiled step cannot raise an
+  error: the result of a target out of range is NaN, and no row changes by it;
+  `lexrow.keras.check_inputs` finds it before. XLA does not compile a layer with
+  metrics=["accuracy"], which searches all words; Keras says so.
 - Under `tf.distribute.MirroredStrategy` every replica has all tables. Other strategies are not
   tested.
 """
@@ -286,7 +289,11 @@ class _SampledLayer(OutputLayer):
         return self._loss(counts_V, columns, self.samples, self.sampler)
 
     def _estimate(
-        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, training: bool | None
+        self,
+        hidden_ND: tf.Tensor,
+        targets_N: tf.Tensor,
+        training: bool | None,
+        real_N: tf.Tensor | None,
     ) -> tf.Tensor:
         """Return -log P of the full softmax, or the loss estimated from samples; see `evaluation`.
 
@@ -297,15 +304,18 @@ class _SampledLayer(OutputLayer):
         if training:
             seed = tf.cast(self._seeds.next(), tf.int64)
         elif self.evaluation == "sampled" or SAMPLED_LOSS in self.measured:
-            seed = tf.cast(tf.stack([tf.size(targets_N), tf.reduce_sum(targets_N)]), tf.int64)
+            count = tf.size(targets_N)
+            if real_N is not None:  # the other targets are 0
+                count = tf.reduce_sum(tf.cast(real_N, tf.int32))
+            seed = tf.cast(tf.stack([count, tf.reduce_sum(targets_N)]), tf.int64)
         sampled_N = None
         if seed is not None:
             inputs = self._sources(), hidden_ND, targets_N
             sampled_N = softmax_gradients.sampled(self._output, *inputs, seed)
-            self._measure(SAMPLED_LOSS, sampled_N)
+            self._measure(SAMPLED_LOSS, sampled_N, real_N)
         if training or self.evaluation == "sampled":
             return sampled_N
-        return super()._estimate(hidden_ND, targets_N, training)
+        return super()._estimate(hidden_ND, targets_N, training, real_N)
 
     def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
         """Return -log P of the full softmax of each target, float32 (N,)."""

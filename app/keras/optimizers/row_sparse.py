@@ -347,7 +347,11 @@ class RowSparse(StateByPart):
         for number, (gradient, variable) in enumerate(pairs):
             index = self._get_variable_index(variable)
             own = self._trainable_variables[index]
-            is_alone = row_constraint(own) or self._rounding_seed(index) is not None
+            is_alone = (
+                row_constraint(own)
+                or self._rounding_seed(index) is not None
+                or isinstance(gradient, Streamed)
+            )
             key = kind(self._table(variable)), self._decay(variable), is_alone and number
             alike.setdefault(key, []).append((gradient, variable))
         for group in alike.values():

@@ -110,9 +110,14 @@ def check_kind(layer: Any) -> None:
     is_integer = isinstance(layer.hot_rows, int) and not isinstance(layer.hot_rows, bool)
     if layer.hot_rows is not None and not (is_integer and layer.hot_rows > 0):
         raise ValueError(f"{layer.name}: hot_rows={layer.hot_rows!r}; give a number of rows")
+    layer.supports_jit = table_is_compiled(layer)
+
+
+def table_is_compiled(layer: Any) -> bool:
+    """Return whether XLA can compile steps on the table of a layer."""
     # XLA cannot call Python, and fails on the dynamic shapes of shards. On a GPU it cannot read
     # host memory, where the rows or the map of their cache are.
-    layer.supports_jit = layer.table == "device" or (
+    return layer.table == "device" or (
         layer.table == "host" and not tf.config.list_physical_devices("GPU")
     )
 

@@ -8,6 +8,9 @@ twice, first for the normalizers, as `losses.stream` does.
 
 Segments with few pairs and with many have blocks of their own. The number of blocks, and of chunks
 of M pairs of a block, is counted in each step, so that no pair is left out.
+
+Keras traces a step for batches of any size, and XLA compiles it for each. Where the number of pairs
+is not known when the step is traced, blocks are as large as for `_PAIRS[-1]` pairs at most.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ class _Shape(NamedTuple):
     least: int
     most: int
     tiles: int
-    pairs: int
+    pairs: int | tf.Tensor
     step: int
     places: int
 
@@ -92,8 +95,10 @@ class PaddedSegments:
         self._number_F = np.arange(len(self._segment_F)) - np.repeat(
             np.cumsum(tiles_G) - tiles_G, tiles_G
         )
-        targets_P, self._count = pairs.targets_P, pairs.targets_P.shape[0]
-        self._places = min(len(self._segment_F), self._count * int(tiles_G.max()))
+        targets_P = pairs.targets_P
+        self._known = targets_P.shape[0]
+        self._count = tf.size(targets_P) if self._known is None else self._known
+        self._places = _least(len(self._segment_F), self._count * int(tiles_G.max()))
         is_listed_P = tf.range(self._count) < (self._count if pairs.count is None else pairs.count)
         is_own_P = is_listed_P & (targets_P >= 0) & (targets_P < int(bounds[-1]))
         self._counts_G = tf.math.unsorted_segment_sum(
@@ -147,7 +152,7 @@ class PaddedSegments:
             new = zip(by_row, (ids_BS, by_rows_BSD), strict=True)
             return [*sums, *(tf.tensor_scatter_nd_update(old, index_B1, each) for old, each in new)]
 
-        first = [tf.constant(0.0), tf.zeros(hidden_ND.shape), *by_row]
+        first = [tf.constant(0.0), tf.zeros_like(hidden_ND, tf.float32), *by_row]
         value, by_hidden_ND, *by_row = self._over_blocks(gather, visit, first)
         if by_row:
             ids, values = by_row
@@ -171,8 +176,8 @@ class PaddedSegments:
 
             return self._over_chunks(block, shape, add, [loss_N])
 
-        exact = self._pairs.hidden_ND
-        (loss_N,) = self._over_blocks(gather, visit, [tf.zeros(exact.shape[:1])])
+        zero_N = tf.zeros_like(self._pairs.hidden_ND[:, 0], tf.float32)
+        (loss_N,) = self._over_blocks(gather, visit, [zero_N])
         return loss_N
 
     def _over_blocks(
@@ -212,21 +217,26 @@ class PaddedSegments:
         """Return the shapes of the blocks."""
         columns, most_tiles, found = self._pairs.hidden_ND.shape[1], self._most_tiles, []
         wide = max(self._size, columns)
+        count = most = self._known
+        if count is None:
+            count, most = _PAIRS[-1], _NO_ROW
         if len(self._bounds) == 2 or self._is_measured:
-            pairs = min(max(_SCORES // wide, 1), self._count)
-            return [_Shape(0, self._count, 1, pairs, 1, len(self._segment_F))]
+            pairs = _least(max(_SCORES // wide, 1), self._count)
+            return [_Shape(0, most, 1, pairs, 1, len(self._segment_F))]
         least = 0
         for number, pairs in enumerate(_PAIRS):
-            if least >= self._count:
+            if least >= count:
                 break
-            most = self._count if number == len(_PAIRS) - 1 else min(pairs, self._count)
-            segments = min(len(self._bounds) - 1, self._count // (least + 1))
+            limit = most if number == len(_PAIRS) - 1 else min(pairs, count)
+            segments = min(len(self._bounds) - 1, count // (least + 1))
             places = min(len(self._segment_F), segments * most_tiles)
-            pairs = min(pairs, self._count, max(_SCORES // (2 * most_tiles * wide), _PAIRS[0]))
+            pairs = min(pairs, count, max(_SCORES // (2 * most_tiles * wide), _PAIRS[0]))
             tiles = min(_ROWS // (self._size * columns), _SCORES // (pairs * wide))
             tiles = min(max(tiles, 2 * most_tiles), places + most_tiles - 1)
-            found.append(_Shape(least, most, tiles, pairs, tiles - most_tiles + 1, places))
-            least = most
+            if self._known is None:
+                places = most
+            found.append(_Shape(least, limit, tiles, pairs, tiles - most_tiles + 1, places))
+            least = limit
         return found
 
     def _block(
@@ -280,7 +290,7 @@ class PaddedSegments:
         carried: Sequence[tf.Tensor],
     ) -> Sequence[tf.Tensor]:
         """Return `carried` after `body(chunk, *carried)` for every chunk of pairs of a block."""
-        is_one = shape.most <= shape.pairs
+        is_one = isinstance(shape.pairs, int) and shape.most <= shape.pairs
         count = 1 if is_one else -(-tf.reduce_max(block.count_B) // shape.pairs)
         return _repeat(count, body, carried)
 
@@ -334,7 +344,7 @@ class PaddedSegments:
         scores_BMS = tf.cast(tf.matmul(hidden_BMD, rows, transpose_b=True), tf.float32)
         is_row_B1S = tf.reshape(block.ids_U != _NO_ROW, [shape.tiles, 1, self._size])
         scores_BMS = tf.where(is_row_B1S, scores_BMS, tf.float32.min)
-        index_Q = tf.where(is_pair_Q, owner_Q, hidden_ND.shape[0])
+        index_Q = tf.where(is_pair_Q, owner_Q, tf.shape(hidden_ND)[0])
         return pair_Q, is_pair_Q, index_Q, hidden_BMD, scores_BMS
 
     def _chunk(
@@ -385,6 +395,11 @@ class PaddedSegments:
         shares_BMS = tf.exp(scores_BMS - greatest_BM[..., tf.newaxis])
         sums_BM = join(tf.reduce_sum(shares_BMS, axis=2), tf.math.unsorted_segment_sum)
         return greatest_BM + tf.math.log(sums_BM)
+
+
+def _least(most: int, count: int | tf.Tensor) -> int | tf.Tensor:
+    """Return the least of two numbers, a tensor if the second is one."""
+    return min(most, count) if isinstance(count, int) else tf.minimum(most, count)
 
 
 def _repeat(

@@ -35,8 +35,9 @@ def make_part(code: Code, predictions: Predictions, table: str) -> Part:
         return tf.reshape(found_GN, [-1])
 
     def block(*_: tf.Tensor) -> tuple[tf.Tensor, None]:
-        """Return the rows of all nodes."""
-        return tf.reshape(padded_paths(code, predictions.targets_GM)[0], [-1]), None
+        """Return the rows of all nodes, the root after the end of a path."""
+        rows_N = tf.reshape(padded_paths(code, predictions.targets_GM)[0], [-1])
+        return tf.where(rows_N == tf.int32.max, 0, rows_N), None
 
     return Part(table, tf.reshape(hidden_GND, (-1, hidden_GND.shape[2])), block, losses)
 
