@@ -505,7 +505,7 @@ def test_xla_compiles_a_step_that_updates_a_table_in_blocks(name, streamed, monk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["softmax", "classes", *SAMPLED])
+@pytest.mark.parametrize("name", ["softmax", "classes", "tree", *SAMPLED])
 def test_a_compiled_step_has_no_loop_over_words_and_copies_no_table(name):
     model, _, layer = make_model(name, LazyAdam(0.1), mask=False, jit_compile=True)
     model.optimizer.build(model.trainable_variables)

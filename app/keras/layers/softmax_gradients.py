@@ -13,6 +13,7 @@ import tensorflow as tf
 from ...losses import inference, stream
 from ...losses.base import Gather, NormalizedLoss, Part, Predictions
 from ...losses.sampled_losses import SampledLoss
+from ...losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from ...system.gradients import custom_gradient
 from ...system.xla import under_xla
 from ...tables.device import VariableRows
@@ -96,14 +97,18 @@ def exact(
     return forward(hidden_ND, *_watched(tables))
 
 
-def sampled(
-    loss: SampledLoss, tables: Sources, hidden_ND: tf.Tensor, targets_N: tf.Tensor, seed: tf.Tensor
+def of_lookups(
+    loss: SampledLoss | HierarchicalSoftmax,
+    tables: Sources,
+    hidden_ND: tf.Tensor,
+    targets_N: tf.Tensor,
+    seed: tf.Tensor,
 ) -> tf.Tensor:
-    """Return the loss of each target, float32 (N,), estimated from sampled words.
+    """Return the loss of each target, float32 (N,), by the rows that the loss looks up.
 
     Args:
         targets_N: The ranks of the targets, int32.
-        seed: The seed of the samples, int64 (2,). All targets share the samples.
+        seed: The seed of samples, int64 (2,). All targets share the samples.
     """
     targets_N1 = targets_N[:, tf.newaxis]
     with tf.device(HOST):  # as `training.gradients` does

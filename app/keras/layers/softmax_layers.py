@@ -63,6 +63,7 @@ from ...losses.sampled_losses import Nce, SampledLoss
 from ...losses.sampled_losses import SampledSoftmax as SampledSoftmaxLoss
 from ...losses.sampling import SAMPLERS
 from ...losses.tree.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmaxLoss
+from ...system.xla import under_xla
 from . import softmax_gradients
 from .softmax_base import SAMPLED_LOSS, OutputLayer, TargetMean
 
@@ -197,6 +198,14 @@ class HierarchicalSoftmax(OutputLayer):
         """Return the hierarchical softmax on the Huffman tree of the counts."""
         return HierarchicalSoftmaxLoss(counts_V, columns)
 
+    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
+        """Return -log P of each target, float32 (N,); XLA reads the rows once, to copy no table."""
+        if not under_xla():
+            return super()._exact(hidden_ND, targets_N)
+        seed = tf.zeros(2, tf.int64)  # not used: the loss draws no samples
+        inputs = self._sources(), hidden_ND, targets_N
+        return softmax_gradients.of_lookups(self._output, *inputs, seed)
+
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class AdaptiveSoftmax(OutputLayer):
@@ -311,7 +320,7 @@ class _SampledLayer(OutputLayer):
         sampled_N = None
         if seed is not None:
             inputs = self._sources(), hidden_ND, targets_N
-            sampled_N = softmax_gradients.sampled(self._output, *inputs, seed)
+            sampled_N = softmax_gradients.of_lookups(self._output, *inputs, seed)
             self._measure(SAMPLED_LOSS, sampled_N, real_N)
         if training or self.evaluation == "sampled":
             return sampled_N

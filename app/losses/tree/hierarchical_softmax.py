@@ -67,10 +67,18 @@ class HierarchicalSoftmax(NormalizedLoss):
         (data/benchmarks/README.md).
         """
         if under_xla():
-            return padded_loss.loss(self._code, predictions, rows[_TABLE]), []
+            return tf.reduce_sum(self.vector_losses(predictions, rows)), []
         if predictions.hidden_GND.shape[1] == predictions.targets_GM.shape[1] == 1:
             return 0.0, [single_loss.make_part(self._code, predictions, _TABLE)]
         return 0.0, [self._grouped.part(predictions, _TABLE)]
+
+    def vector_losses(self, predictions: Predictions, rows: dict[str, Rows]) -> tf.Tensor:
+        """Return the weighted loss of each vector under XLA, (G N,) float32, to differentiate.
+
+        Args:
+            rows: The rows of `lookups`, by name of the table.
+        """
+        return tf.reshape(padded_loss.vector_losses(self._code, predictions, rows[_TABLE]), [-1])
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
         """Return the part of `loss`, which gives a loss for each vector."""

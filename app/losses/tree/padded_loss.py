@@ -11,14 +11,14 @@ from .huffman import Code
 from .paths import padded_paths
 
 
-def loss(code: Code, predictions: Predictions, rows: Rows) -> tf.Tensor:
-    """Return the weighted sum of -log P of the words, a float32 scalar.
+def vector_losses(code: Code, predictions: Predictions, rows: Rows) -> tf.Tensor:
+    """Return the weighted sum of -log P of the words of each vector, (G, N) float32.
 
     Args:
         rows: The rows of the nodes that `padded_paths` has for the words.
     """
     rows_ND = take(rows, predictions.hidden_GND.dtype)
-    return tf.reduce_sum(_losses(code, predictions, predictions.hidden_GND, rows_ND))
+    return _losses(code, predictions, predictions.hidden_GND, rows_ND)
 
 
 def make_part(code: Code, predictions: Predictions, table: str) -> Part:
