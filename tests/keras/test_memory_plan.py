@@ -230,6 +230,7 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_made(kind, little, tm
 
 @pytest.mark.parametrize("kind", ["device", "sharded"])
 def test_a_table_larger_than_the_gpus_is_refused(kind, monkeypatch, tmp_path):
+    monkeypatch.setattr(table_memory, "LARGE", TABLE)
     monkeypatch.setattr(table_memory, "device_place", lambda: table_memory.DEVICE)
     sizes = {"device": [TABLE - 1] * 2, "sharded": [TABLE // 2 - 1] * 2}  # of two GPUs
     monkeypatch.setattr(table_memory, "free_on_gpus", lambda: sizes[kind])
