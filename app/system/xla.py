@@ -93,7 +93,13 @@ class CompiledIfPossible:
         self._choose()
         if not self.chosen.experimental_get_tracing_count():
             renumber_functions()
-        return self.chosen.get_concrete_function(*inputs)
+        try:
+            return self.chosen.get_concrete_function(*inputs)
+        except tf.errors.UnimplementedError as error:  # of code that has no form for XLA
+            if self._without is None:
+                raise
+            self._give_up(_reason(error))
+            return self.chosen.get_concrete_function(*inputs)
 
     def __call__(self, *inputs: Any) -> Any:
         """Call the function."""
@@ -103,7 +109,7 @@ class CompiledIfPossible:
         try:
             result = self._call_by_xla(*inputs)
         except tf.errors.OpError as error:
-            if not _is_refusal(error):
+            if self._without is None or not _is_refusal(error):
                 raise
             self._give_up(_reason(error))
             result = self.chosen(*inputs)

@@ -18,6 +18,10 @@ from ..models.base import Model, Outcome
 from ..tables.row_reads import join_partitions, split_partitions, unique, without_padding
 from ..types import HOST, PHASES, Batch, Rows, UniqueIds
 
+# Of the gradients of a streamed loss that a program of XLA has in memory at once, as the loss of
+# several micro-batches cannot be streamed.
+_MOST = 1 << 30
+
 
 class Lookup(NamedTuple):
     """The unique rows of a table that a batch needs.
@@ -209,6 +213,13 @@ def _differentiate(
     streamed = []
     for part in parts:
         assert part.table not in batch.rows, "a streamed loss addresses its rows by id"
+        if update is None and part.padded is not None and part.padded.gradient_bytes > _MOST:
+            raise tf.errors.UnimplementedError(
+                None,
+                None,
+                f"the gradients of table {part.table!r} would take {part.padded.gradient_bytes:,} "
+                "bytes for each of the micro-batches; with --micro_batches=1 it can",
+            )
         with tf.device(devices[part.table]):
             streamed.append(stream.differentiate(part, gather, update))
     with phase("gradient"):

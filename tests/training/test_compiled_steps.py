@@ -17,6 +17,7 @@ from app.optimizers.sgd import sgd
 from app.system.xla import CompiledIfPossible
 from app.tables.cached import CacheSize
 from app.tables.device import ON_HOST, DeviceTable
+from app.training import gradients
 from app.training.gradients import RowGradients, StepGradients
 from app.training.step import apply_gradients, train_function
 from app.types import Batch
@@ -194,6 +195,17 @@ def test_a_step_on_tables_elsewhere_is_not_compiled(data, tmp_path, values, capl
     elsewhere = "output" if values.get("loss") else "input"
     assert message.endswith(f"not all rows of table '{elsewhere}' are on the device of the steps")
     assert isinstance(function, CompiledIfPossible) and function.chosen._jit_compile is None
+
+
+def test_micro_batches_with_gradients_as_large_as_a_table_are_not_compiled(
+    data, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(gradients, "_MOST", 1000)
+    values = WORDS | {"loss": "class_softmax", "micro_batches": 2}
+    loss, examples, _ = train(data, tmp_path, values, by_xla=True)
+    (message,) = [r.getMessage() for r in caplog.records if "XLA" in r.getMessage()]
+    assert message.endswith("for each of the micro-batches; with --micro_batches=1 it can")
+    assert examples and np.isfinite(loss)
 
 
 # The memory of the tables that a train function has read.

@@ -80,7 +80,7 @@ class Level:
     def parts(self, pairs: VectorWordPairs) -> list[Part]:
         """Return one part, not yet computed: each pair's softmax cross-entropy within its segment.
 
-        Only segments with a pair are in it; the single segment of a level always is.
+        Only segments with a pair are in it; without XLA, the single segment of a level always is.
 
         Args:
             pairs: Pairs whose targets are rows of this level, under XLA in ascending order if there

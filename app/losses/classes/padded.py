@@ -107,6 +107,13 @@ class PaddedSegments:
         before = tf.reduce_sum(tf.cast(is_listed_P & (targets_P < 0), tf.int32))
         self._starts_G = before + tf.cumsum(self._counts_G, exclusive=True)
 
+    @property
+    def gradient_bytes(self) -> int:
+        """The bytes of the gradients of all rows that the pairs may need; 0 if not known."""
+        if self._known is None:
+            return 0
+        return self._places * self._size * self._pairs.hidden_ND.shape[1] * tf.float32.size
+
     def differentiate(
         self, gather: Gather, update: Update | None = None
     ) -> tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]:
