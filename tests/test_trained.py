@@ -167,13 +167,15 @@ def test_files_of_a_run_that_has_begun_or_of_another_stay(tmp_path):
     assert path.read_text() == "of a run that began\n"
     with pytest.raises(ValueError), run.undoing():
         run.corpus(["refused"])
-        Run(tmp_path).corpus(["of another run"])
+        other = Run(tmp_path)
+        with other.undoing():
+            other.corpus(["of another run"])
         raise ValueError
     assert path.read_text() == "of another run\n"
-    with contextlib.ExitStack() as other:
+    with contextlib.ExitStack() as held:
         with pytest.raises(ValueError), run.undoing():
             run.corpus(["kept, as another run has the lock"])
-            other.enter_context(Workdir(tmp_path).lock())
+            held.enter_context(Workdir(tmp_path).lock())
             raise ValueError
     assert path.read_text() == "kept, as another run has the lock\n"
     assert sorted(os.listdir(tmp_path)) == ["flags.cfg", "lock", "texts.txt"]

@@ -52,8 +52,9 @@ def make_rows(
 def compose(vocabulary: Vocabulary, rows_ND: np.ndarray, rule: NgramRule) -> WordVectors:
     """Return the composed vectors of all words, and the vectors of the n-grams.
 
-    They are added as in training (`SubwordRows.compose`), to the bit: even rows, odd rows, then
-    both.
+    Rows are added in the order of training (`SubwordRows.compose`): even ones, odd ones, then both.
+    The last bits may differ from those of a step, as TensorFlow's products round differently by
+    shape.
 
     Args:
         rows_ND: The rows of the words, then of the buckets (see `SubwordRows`), or of all buckets,
