@@ -95,7 +95,7 @@ def train_recommender(
             with run.writing(f"{kind}s.jsonl") as file:
                 _write_features(file, features, f"{kind}_features", kind)
         if isinstance(pairs, str | os.PathLike):
-            value, _ = run.corpus(pairs, "pairs")
+            value, _ = run.corpus(pairs, "pairs", "(user, item)")
         else:
             with run.writing("pairs.csv") as file:
                 settings = {**settings, **_write_pairs(file, pairs, settings)}

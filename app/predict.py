@@ -75,6 +75,11 @@ def _load_predictor(
             raise UsageError(f"give either --workdir={workdir} or --model={model}, not both")
         loaded = model_file.load(model, is_supervised=True)
         return fasttext_prediction.make_predictor(loaded)
+    if not workdir:
+        raise UsageError(
+            "--workdir= is empty; name the folder of a classifier, which `lexrow train "
+            "--task=classify` trains, or a file of fastText with --model=FILE"
+        )
     run = startup.start_run(workdir, read_settings(workdir), "classify")
     from .tasks.classify import classify_model
 

@@ -9,6 +9,7 @@ import inspect
 import itertools
 import os
 import re
+import secrets
 import shutil
 import sys
 import tempfile
@@ -16,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
@@ -89,7 +90,7 @@ class Run:
 
     def __init__(self, path: str | os.PathLike[str] | None):
         self.path = Path(path or tempfile.mkdtemp(prefix=_PREFIX))
-        self._written: dict[Path, Path | None] = {}  # see `undoing`
+        self._written: dict[Path, _Written] = {}  # see `undoing`
         if path is None:
             weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
@@ -122,7 +123,9 @@ class Run:
         position = newest_position(self.workdir.checkpoints)
         return position.epoch if position else 0
 
-    def corpus(self, texts: Any, argument: str = "corpus") -> tuple[str, bool]:
+    def corpus(
+        self, texts: Any, argument: str = "corpus", wanted: str = "texts, as in [text]"
+    ) -> tuple[str, bool]:
         """Return the value of --corpus for the texts of a program, and whether these are tokens.
 
         Texts that are in no file are written to one in the workdir, as every epoch reads them and
@@ -133,14 +136,15 @@ class Run:
             texts: A string is a value of --corpus, which names files; a path is a file. An iterable
                 has texts, lists of tokens, or paths.
             argument: The name of the argument, for messages.
+            wanted: What the list has that a message asks for.
 
         Raises:
             ValueError: There is no text, or an item is neither a text nor a list of tokens.
         """
-        if isinstance(texts, str) and ("\n" in texts or len(texts) > _LONGEST_PATH):
+        if isinstance(texts, str) and not _may_be_paths(texts):
             raise ValueError(
                 f"{argument} is a text of {len(texts):,} characters, and not a path; give a list "
-                "of texts, as in [text]"
+                f"of {wanted}"
             )
         if isinstance(texts, str):
             return texts, False
@@ -169,36 +173,49 @@ class Run:
         Raises:
             ValueError: Another run is being trained in the workdir, or it cannot be written.
         """
-        path = self.path / name
-        with argument_names(), self.workdir.lock(), writing(path) as file:
-            yield file
-            if path not in self._written:
-                is_there, earlier = path.exists(), self.path / f"{name}.earlier"
-                self._written[path] = Path(shutil.copy2(path, earlier)) if is_there else None
+        path, earlier = self.path / name, None
+        with argument_names(), self.workdir.lock():
+            with writing(path) as file:
+                yield file
+                if path in self._written:
+                    earlier = self._written[path].earlier
+                elif path.exists():
+                    earlier = self.path / f"{name}.{secrets.token_hex(4)}.earlier"
+                    shutil.copy2(path, earlier)
+            self._written[path] = _Written(_identity(path), earlier)
 
     @contextlib.contextmanager
     def undoing(self) -> Iterator[None]:
         """Undo what `writing` has written in the block if it refuses to train on that.
 
         The earlier files stay until the block ends. They are not put back if training was stopped
-        or failed (RunError), as it goes on with the new ones.
+        or failed (RunError), or has begun, as it goes on with the new ones; nor if another run is
+        being trained in the workdir.
         """
         outer, self._written = self._written, {}
+        flags = _identity(self.workdir.flags)
         try:
             yield
         except RunError:
             raise
         except Exception:
-            for path, earlier in self._written.items():
-                path.unlink(missing_ok=True)
-                if earlier:
-                    os.replace(earlier, path)
+            with contextlib.suppress(UsageError), self.workdir.lock():
+                if _identity(self.workdir.flags) == flags:  # training writes them when it begins
+                    self._put_back()
             raise
         finally:
-            for earlier in self._written.values():
+            for _, earlier in self._written.values():
                 if earlier:
                     earlier.unlink(missing_ok=True)
             self._written = outer
+
+    def _put_back(self) -> None:
+        """Put the earlier files back, but where another run has written its own since."""
+        for path, (identity, earlier) in self._written.items():
+            if _identity(path) == identity:
+                path.unlink(missing_ok=True)
+                if earlier:
+                    os.replace(earlier, path)
 
     def config_with(self, **values: Any) -> Any:
         """Return the settings of the run with other values; raise ValueError for wrong ones."""
@@ -266,6 +283,30 @@ class Run:
                 if not is_begun:
                     kept = f"the search is kept; the same call with workdir={path!r} goes on"
                 raise KeyboardInterrupt(kept) from None
+
+
+class _Written(NamedTuple):
+    """A file that a program's texts were written to: which it is, and a copy of the one before."""
+
+    identity: tuple[int, int] | None
+    earlier: Path | None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from those that replace it; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _may_be_paths(value: str) -> bool:
+    """Return whether a value of --corpus is short, on one line, or names a file."""
+    if "\n" not in value and len(value) <= _LONGEST_PATH:
+        return True
+    parts = value[:_LONGEST_PATH].split(",")
+    return any(os.path.isfile(os.path.expanduser(part.strip(' \r\n"'))) for part in parts)
 
 
 def _preset(name: str, task: str) -> dict[str, Any]:

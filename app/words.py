@@ -87,8 +87,9 @@ class Words(Result):
         run: Run | None = None,
         tokenizer: str = "whitespace",
         limit: int = 0,
+        is_part: bool = False,
     ):
-        self._run, self._limit = run, limit
+        self._run, self._limit, self._is_part = run, limit, is_part
         self._corpus = run.config.corpus if run else CorpusConfig(tokenizer=tokenizer)
         self._all = vectors if run else vectors._replace(form=normal_form(self._corpus))
         self.tokens, self.vectors, self.counts = vectors.tokens, vectors.matrix, vectors.counts
@@ -145,16 +146,17 @@ class Words(Result):
                 found = trained_vectors.load(os.fspath(path), most)
             else:
                 found = vector_files.read(os.fspath(path), most, dtype)
-            limit = limit if limit < len(found.tokens) else 0
+            is_part = 0 < limit < len(found.tokens)
             part = slice(limit or None)
             counts = None if found.counts is None else found.counts[part]
             # A copy, so that the memory of the others is free.
             with np.errstate(over="ignore"):
-                matrix = found.matrix[part].astype(dtype, copy=bool(limit))
+                matrix = found.matrix[part].astype(dtype, copy=is_part)
             found = found._replace(tokens=found.tokens[part], matrix=matrix, counts=counts)
             if is_run and dtype == "float16":
                 vector_files.check_finite(os.fspath(path), found.tokens, matrix)
-            return cls(found, run if is_run else None, tokenizer or "whitespace", limit)
+            run = run if is_run else None
+            return cls(found, run, tokenizer or "whitespace", limit, is_part)
 
     def __len__(self) -> int:
         """Return the number of words."""
@@ -180,7 +182,7 @@ class Words(Result):
 
     def __reduce__(self) -> tuple:
         if self._run is None:
-            return Words, (self._all, None, self._corpus.tokenizer, self._limit)
+            return Words, (self._all, None, self._corpus.tokenizer, self._limit, self._is_part)
         return load_run, (type(self), self._run, self._part())
 
     def _part(self) -> dict[str, Any]:
@@ -191,7 +193,7 @@ class Words(Result):
         """Raise ValueError for weights of counts that are not those of all words."""
         if sif and self.counts is None:
             raise ValueError(f"sif={sif:g} needs counts of words, which a file of vectors lacks")
-        if sif and self._limit:
+        if sif and self._is_part:
             raise ValueError(
                 f"sif={sif:g} needs the counts of all words, and limit={self._limit} left some "
                 "out; load them without limit"
@@ -372,7 +374,9 @@ class Words(Result):
             self._check_sif(options.get("sif", 0.0))
         matrix = self.vectors.astype(np.float32, copy=False)
         vectors = self._all._replace(matrix=matrix)
-        export(path, format, lambda: vectors, self._run, options, self._limit)
+        export(
+            path, format, lambda: vectors, self._run, options, self._limit if self._is_part else 0
+        )
 
     def to_gensim(self) -> KeyedVectors:
         """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words.

@@ -230,6 +230,7 @@ def test_matrices_of_numbers_and_of_booleans_give_the_same(tmp_path):
     [
         ([], "pairs has no pair"),
         (3, "pairs is int"),
+        ("u,i\n1,2\n", r"^pairs is a text of 8 .*; give a list of \(user, item\)$"),
         ([(1,)], r"pairs\[0\] is \(1,\); give one of a user and an item$"),
         ([(1, 2), (3, 4, 5)], r"pairs\[1\] is \(3, 4, 5\); give one with 2 values"),
         ([(1, 2, float("nan"))], "a value is missing"),

@@ -4,7 +4,11 @@ import io
 import os
 import types
 
+import pytest
+
 from app import predict
+from app.cli import startup
+from app.errors import UsageError
 
 
 def test_lines_are_answered_as_they_come():
@@ -18,6 +22,13 @@ def test_lines_are_answered_as_they_come():
         given.write(b"end")
         given.close()
         assert [*found] == [([b"end"], 0)]
+
+
+def test_what_is_missing_is_named_with_how_to_make_it():
+    with pytest.raises(UsageError, match="`lexrow train --task=classify` trains.*--model=FILE"):
+        predict._load_predictor("", "")
+    with pytest.raises(UsageError, match="is empty; .*, or train one with `lexrow train --task=r"):
+        startup.check_task("", {}, "recommend")
 
 
 def test_bytes_that_are_no_text():

@@ -9,9 +9,10 @@ import pytest
 
 import app as lexrow
 from app import texts as module
-from app.errors import StoppedError
+from app.errors import RunError, StoppedError
 from app.tasks.classify import tuning
 from app.texts import Texts
+from app.trained import Run
 from tests import examples
 
 FAST = {"dim": 4, "epochs": 8, "learning_rate": 0.5, "seed": 1}
@@ -172,6 +173,18 @@ def test_exports(trained, tmp_path):
     with pytest.raises(ValueError, match="this is a file of fastText"):
         again.export(tmp_path / "third")
     assert not (tmp_path / "other").exists()
+
+
+def test_tuning_scores_on_the_heldout_texts(tmp_path, monkeypatch):
+    def train(run, task, corpus, settings, *_):
+        given = [(run.path / name).read_text() for name in ("texts.csv", "heldout.csv")]
+        assert (task, settings["heldout"]) == ("classify", str(run.path / "heldout.csv"))
+        assert ["known,c" in text for text in given] == [False, True]
+        raise RunError("trained")
+
+    monkeypatch.setattr(Run, "train", train)
+    with pytest.raises(RunError, match="^trained$"):
+        Texts.tune(["a", "b"], ["c", "d"], heldout=(["known"], ["c"]), workdir=tmp_path)
 
 
 @pytest.mark.slow

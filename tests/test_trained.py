@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import os
@@ -16,11 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import app as lexrow
+from app import trained
 from app.checkpoints.workdir import Workdir, write_flags
-from app.errors import RunError, UsageError
+from app.errors import RunError, StoppedError, UsageError
 from app.settings import TableConfig
+from app.system import devices
 from app.tasks import trained_vectors
 from app.trained import Run, argument_names
+from app.training import run as training
 from tests import stubs
 from tests.tasks.test_trained_vectors import trained as train_two_words
 
@@ -46,6 +50,9 @@ def test_paths_are_values_of_the_flag(tmp_path):
     assert run.corpus(pathlib.Path("a.txt")) == ("a.txt", False)
     assert run.corpus([pathlib.Path("a.txt"), pathlib.Path("b.txt")]) == ("a.txt,b.txt", False)
     assert not any(tmp_path.iterdir())
+    (tmp_path / "y.txt").write_text("a b\n")
+    listed = f"{tmp_path}/x.txt,\n{tmp_path}/y.txt"
+    assert run.corpus(listed) == (listed, False)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +156,56 @@ def test_files_that_are_refused_are_put_back(tmp_path):
             raise error
         assert path.read_text() == kept
     assert sorted(os.listdir(tmp_path)) == ["lock", "other.txt", "texts.txt"]
+
+
+def test_files_of_a_run_that_has_begun_or_of_another_stay(tmp_path):
+    run, path = Run(tmp_path), tmp_path / "texts.txt"
+    with pytest.raises(MemoryError), run.undoing():
+        run.corpus(["of a run that began"])
+        write_flags(tmp_path / "flags.cfg", {"task": "words"})
+        raise MemoryError
+    assert path.read_text() == "of a run that began\n"
+    with pytest.raises(ValueError), run.undoing():
+        run.corpus(["refused"])
+        other = Run(tmp_path)
+        with other.undoing():
+            other.corpus(["of another run"])
+        raise ValueError
+    assert path.read_text() == "of another run\n"
+    with contextlib.ExitStack() as held:
+        with pytest.raises(ValueError), run.undoing():
+            run.corpus(["kept, as another run has the lock"])
+            held.enter_context(Workdir(tmp_path).lock())
+            raise ValueError
+    assert path.read_text() == "kept, as another run has the lock\n"
+    assert sorted(os.listdir(tmp_path)) == ["flags.cfg", "lock", "texts.txt"]
+
+
+def test_threads_are_set_only_on_request(tmp_path, monkeypatch):
+    set_for = []
+    monkeypatch.setattr(devices, "use_machine", set_for.append)
+    monkeypatch.setattr(training, "train_and_evaluate", lambda *_, **__: "")
+    for threads in (0, 1):
+        Run(tmp_path).train("words", "a.txt", {"intra_op_threads": threads})
+    assert [settings.intra_op_threads for settings in set_for] == [1]
+
+
+def test_a_stopped_run_is_kept(monkeypatch):
+    def stop(*_, **__):
+        raise StoppedError("stopped as asked")
+
+    monkeypatch.setattr(training, "train_and_evaluate", stop)
+    monkeypatch.setattr(trained, "_KEPT", [])
+    run = Run(None)
+    folder = run.path
+    with pytest.raises(KeyboardInterrupt, match="the search is kept"):
+        run.train("words", "a.txt", {})
+    del run
+    gc.collect()
+    assert folder.is_dir()
+    trained._KEPT.clear()
+    gc.collect()
+    assert not folder.exists()
 
 
 def test_messages_name_arguments():

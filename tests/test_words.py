@@ -280,8 +280,8 @@ def test_a_limit_that_leaves_nothing_out_is_none(royal, trained, tmp_path):
     royal.export(tmp_path / "v.parquet", "parquet")
     for path in (trained.workdir, tmp_path / "v.bin", tmp_path / "v.parquet"):
         count = len(lexrow.load(path))
-        limits = [lexrow.load(path, limit=limit)._limit for limit in (count - 1, count, count + 9)]
-        assert limits == [count - 1, 0, 0]
+        parts = [lexrow.load(path, limit=limit) for limit in (count - 1, count, count + 9)]
+        assert [part._is_part for part in parts] == [True, False, False]
         assert len(lexrow.load(path, limit=count)) == count
     whole = lexrow.load(trained.workdir, limit=len(trained))
     assert whole.encode("a", sif=0.1).any()
@@ -302,7 +302,10 @@ def test_a_part_stays_one_and_gives_nothing_of_the_whole(royal, trained, tmp_pat
     with pytest.raises(ValueError, match="^format='fasttext' writes all words of .*, and limit=2"):
         part.export(tmp_path / "out", "fasttext")
     assert not (tmp_path / "out").exists()
-    assert len(part.train([["a", "new"]] * 50)) == 2 and part.vectors.dtype == np.float16
+    count = len(trained) + 1  # stays the limit when there are more words
+    part = lexrow.load(trained.workdir, limit=count, dtype="float16")
+    assert len(part.train([["a", "new", "newer"]] * 50)) == count
+    assert part._is_part and part.vectors.dtype == np.float16
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,10 @@ def _refuse_import(name: str) -> Iterator[None]:
 def check_task(path: str | os.PathLike[str], stored: dict[str, Any], task: str) -> None:
     """Raise UsageError if a workdir has no run of a task; see `start_run`."""
     if not os.fspath(path):
-        raise UsageError(f"--workdir= is empty; name the folder of a run of --task={task}")
+        raise UsageError(
+            f"--workdir= is empty; name the folder of a run of --task={task}, or train one with "
+            f"`lexrow train --task={task}`"
+        )
     if stored.get("task") != task:
         other = f", but one of --task={stored['task']}" if "task" in stored else ""
         raise UsageError(

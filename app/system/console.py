@@ -29,7 +29,7 @@ def hide_stderr() -> Iterator[None]:
     The whole process is affected, with all its threads. Some libraries write notes to stderr at
     every log level.
     """
-    if sys.stderr:  # None in a program without a console
+    with contextlib.suppress(AttributeError, ValueError):  # see `_is_terminal`
         sys.stderr.flush()
     with tempfile.TemporaryFile() as notes:
         terminal = os.dup(2)
@@ -87,8 +87,7 @@ def make_bar(**options: Any) -> tqdm.tqdm:
     in_notebook = is_notebook()
     import tqdm  # layers of Keras need none, and it may not be installed
 
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()  # some programs have no console
-    is_visible = _VERBOSE.get() is not False and (in_notebook or is_terminal)
+    is_visible = _VERBOSE.get() is not False and (in_notebook or _is_terminal())
     if not (is_visible and in_notebook):
         return tqdm.tqdm(disable=not is_visible, **options)
     with warnings.catch_warnings():  # without ipywidgets, the bar is one of text
@@ -97,10 +96,19 @@ def make_bar(**options: Any) -> tqdm.tqdm:
     return auto.tqdm(**options)
 
 
+def _is_terminal() -> bool:
+    """Return whether stderr is a terminal; a program may have none, or one without `isatty`."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # ValueError: it is closed
+        return False
+
+
 def log_progress(text: str) -> None:
     """Log a line of progress, which `progress(True)` prints, and `progress(False)` drops."""
     verbose = _VERBOSE.get()
-    if verbose and sys.stderr and not logging.level_info():
+    is_open = sys.stderr and not getattr(sys.stderr, "closed", False)
+    if verbose and is_open and not logging.level_info():
         print(text, file=sys.stderr, flush=True)
     elif verbose is not False:
         logging.info("%s", text)

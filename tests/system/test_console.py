@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import types
@@ -65,6 +66,25 @@ def test_progress_is_where_it_can_be_seen(monkeypatch, capsys, place, verbose, e
         monkeypatch.setitem(sys.modules, "IPython", python)
     text = shown(capsys, verbose)
     assert expected in text and bool(text) == bool(expected)
+
+
+class Plain:
+    """A stream of a program, with what print needs."""
+
+    write = flush = lambda *_: None
+
+
+@pytest.mark.parametrize("verbose", [None, True, False])
+@pytest.mark.parametrize("stream", ["none", "closed", "plain"])
+def test_a_program_may_have_no_console(monkeypatch, stream, verbose):
+    closed = io.StringIO()
+    closed.close()
+    streams = {"none": None, "closed": closed, "plain": Plain()}
+    monkeypatch.setattr(sys, "stderr", streams[stream])
+    with console.progress(verbose), console.hide_stderr(), console.make_bar(total=2) as bar:
+        bar.update()
+        console.log_progress("step 1: loss 2.5")
+    assert bar.disable
 
 
 def test_the_choice_ends_with_its_block(capsys):

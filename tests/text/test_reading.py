@@ -20,8 +20,6 @@ from app.input import ratings
 from app.settings import CorpusConfig, RatingsConfig
 from app.text import columns, corpus, reading
 
-pyarrow = pytest.importorskip("pyarrow")
-
 TEXTS = ["one, two; three", 'a "quoted"  text', "Ünïcode 語 😀\tword", "", "two\nlines\r\nof it"]
 LINES = [*TEXTS[:-1], "two lines of it"]
 # Long enough that the sentences of the languages differ in more than their first bytes.
@@ -35,6 +33,7 @@ SAMPLES = {
 
 
 def zstd(data: bytes) -> bytes:
+    pyarrow = pytest.importorskip("pyarrow")
     return pyarrow.compress(data, codec="zstd", asbytes=True)
 
 
@@ -118,11 +117,15 @@ def archive(opener, mode) -> bytes:
 
 
 def parquet_of(rows: dict) -> bytes:
-    from pyarrow import parquet
-
+    pyarrow, parquet = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
     file = io.BytesIO()
     parquet.write_table(pyarrow.table(rows), file)
     return file.getvalue()
+
+
+def content(data) -> bytes:
+    """The bytes of a case; a function makes those that need pyarrow, or skips the test."""
+    return data() if callable(data) else data
 
 
 def npy() -> bytes:
@@ -139,7 +142,7 @@ OTHERS = [
     (archive(zipfile.ZipFile, "w"), "is a zip archive, which cannot be read; unpack it, or"),
     (archive(tarfile.open, "w"), "is a tar archive, which cannot be read; unpack"),
     (archive(tarfile.open, "w:gz"), "is a tar archive"),
-    (zstd(archive(tarfile.open, "w")), "is a tar archive"),
+    (lambda: zstd(archive(tarfile.open, "w")), "is a tar archive"),
     (b"7z\xbc\xaf\x27\x1c" + bytes(99), "is a 7z archive"),
     (b"%PDF-1.7\nwords", "is a PDF document, which cannot be read; convert it to text"),
     (JPEG, "is a picture"),
@@ -154,17 +157,23 @@ OTHERS = [
     ),
     (bytes(70), "is not text, but binary data"),
     (gzip.compress(bz2.compress(b"words")), "is compressed twice; decompress it once"),
-    (gzip.compress(parquet_of({"text": ["a"]})), "is a compressed Parquet file; decompress it"),
+    (
+        lambda: gzip.compress(parquet_of({"text": ["a"]})),
+        "is a compressed Parquet file; decompress it",
+    ),
     (b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS"),
     (b'[{"text": "one"},\n {"text": "two"}]', "is one JSON array; write a JSON object in each"),
     (b'\n[\n  {\n    "text": "one"\n  }\n]\n', "is one JSON array"),
     (OBJECTS, "is a file of JSON lines with the columns text, id; name the one that has the te"),
     (OBJECTS.decode().encode("utf-16"), "is a file of JSON lines with the columns text, id"),
     (b'{"text": "' + b"long " * 20_000 + b'"}', "is a file of JSON lines with the columns text;"),
-    (parquet_of({"text": ["a"], "id": [1]}), "is a Parquet file with the columns text, id; na"),
-    (parquet_of({"text": ["a"] * 999})[:-99], "is truncated or corrupt"),
+    (
+        lambda: parquet_of({"text": ["a"], "id": [1]}),
+        "is a Parquet file with the columns text, id; na",
+    ),
+    (lambda: parquet_of({"text": ["a"] * 999})[:-99], "is truncated or corrupt"),
     (gzip.compress(b"words " * 999)[:-9], "is truncated or corrupt"),
-    (zstd(b"words " * 999)[:-9], "is truncated or corrupt"),
+    (lambda: zstd(b"words " * 999)[:-9], "is truncated or corrupt"),
 ]
 
 
@@ -172,7 +181,7 @@ OTHERS = [
 @pytest.mark.parametrize("number", range(len(OTHERS)))
 def test_other_content_is_refused_in_one_line(tmp_path, number):
     data, message = OTHERS[number]
-    path = written(tmp_path, data)
+    path = written(tmp_path, content(data))
     with pytest.raises(UsageError) as raised:
         text_of(path)
     told = str(raised.value)
@@ -193,16 +202,18 @@ TABLES = {
     "tabs": as_csv("\t"),
     "objects": "".join(json.dumps(row) + "\n" for row in ROWS).encode(),
     "objects as they are": "\n\r\n".join(json.dumps(r, ensure_ascii=False) for r in ROWS).encode(),
-    "parquet": parquet_of({"id": range(len(TEXTS)), "text": TEXTS}),
-    "binary parquet": parquet_of({"text": [text.encode() for text in TEXTS]}),
-    "encoded parquet": parquet_of({"text": pyarrow.array(TEXTS).dictionary_encode()}),
+    "parquet": lambda: parquet_of({"id": range(len(TEXTS)), "text": TEXTS}),
+    "binary parquet": lambda: parquet_of({"text": [text.encode() for text in TEXTS]}),
+    "encoded parquet": lambda: parquet_of(
+        {"text": pytest.importorskip("pyarrow").array(TEXTS).dictionary_encode()}
+    ),
 }
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_text_of_a_column(tmp_path, table):
     expected = "".join(f"{line}\n" for line in LINES)
-    variants = [TABLES[table]]
+    variants = [content(TABLES[table])]
     if "parquet" not in table:
         variants += [gzip.compress(TABLES[table]), TABLES[table].decode().encode("utf-16")]
         variants += [TABLES[table].replace(b"\r\n", b"\n"), b"\xef\xbb\xbf" + TABLES[table]]
@@ -214,7 +225,7 @@ def test_the_text_of_a_column(tmp_path, table):
 
 
 def test_a_table_without_rows_has_no_text(tmp_path):
-    for empty in (b"id,text\n", parquet_of({"text": pyarrow.array([], "string")})):
+    for empty in (b"id,text\n", parquet_of({"text": np.array([], "str")})):
         assert text_of(written(tmp_path, empty), "text") == ""
 
 
@@ -231,7 +242,10 @@ UNREADABLE = [
     (as_csv(";"), "--text_column=txt: {path} has the columns id, text; name one of them, such"),
     (as_csv("\t"), "--text_column=txt: {path} has the columns id, text; name one of them"),
     (OBJECTS, "--text_column=txt: {path} has the columns text, id; name one of them, such as te"),
-    (parquet_of({"Text": ["a"]}), "--text_column=txt: {path} has the columns Text; name one of"),
+    (
+        lambda: parquet_of({"Text": ["a"]}),
+        "--text_column=txt: {path} has the columns Text; name one of",
+    ),
     (b"", "--text_column=txt: {path} has the columns none; name one"),
     (b"a,txt\nb\n", "{path}, line 2: 1 of 2 fields; correct or remove it"),
     (b"txt,a\nb,c,d\n", "{path}, line 2: 3 fields where the first one has 2; quote cells that"),
@@ -240,7 +254,7 @@ UNREADABLE = [
     (b'{"txt": "a"}\n\n{"txt": \n', "{path}, line 3: is no JSON object, as the first line is ("),
     (b'{"txt": "a"}\n["txt"]\n', "{path}, line 2: is no JSON object"),
     (b'{"txt": "a"}\n{"txt": ["a", "b"]}\n', "{path}, line 2: txt is a list or an object; name"),
-    (parquet_of({"txt": [["a"]]}), "{path}, row 1: txt is a list or an object"),
+    (lambda: parquet_of({"txt": [["a"]]}), "{path}, row 1: txt is a list or an object"),
     (OBJECTS.replace(b"text", b"txt")[:-5], "{path}, line 2: is no JSON object"),
     (JPEG, "{path} is a picture"),
 ]
@@ -249,7 +263,7 @@ UNREADABLE = [
 @pytest.mark.parametrize("number", range(len(UNREADABLE)))
 def test_columns_that_cannot_be_read(tmp_path, number):
     data, message = UNREADABLE[number]
-    path = written(tmp_path, data)
+    path = written(tmp_path, content(data))
     with pytest.raises(UsageError) as raised:
         text_of(path, "txt")
     told = str(raised.value)

@@ -18,7 +18,7 @@ from ...types import NgramRule, NgramVectors, WordVectors
 if TYPE_CHECKING:
     from ...models.subword_rows import SubwordRows
 
-# Words that are composed in one call: their rows are copied, which are 25 for a word of English.
+# Words that are composed in one call.
 _WORDS_AT_ONCE = 1 << 12
 
 
@@ -52,6 +52,10 @@ def make_rows(
 def compose(vocabulary: Vocabulary, rows_ND: np.ndarray, rule: NgramRule) -> WordVectors:
     """Return the composed vectors of all words, and the vectors of the n-grams.
 
+    Rows are added in the order of training (`SubwordRows.compose`): even ones, odd ones, then both.
+    The last bits may differ from those of a step, as TensorFlow's products round differently by
+    shape.
+
     Args:
         rows_ND: The rows of the words, then of the buckets (see `SubwordRows`), or of all buckets,
             float32. The result shares their memory.
@@ -68,9 +72,13 @@ def compose(vocabulary: Vocabulary, rows_ND: np.ndarray, rule: NgramRule) -> Wor
         raise DamagedError(f"{len(rows_ND):,} rows are not those of {count:,} words")
     for first in range(0, count, _WORDS_AT_ONCE):
         bounds = starts[first : first + _WORDS_AT_ONCE + 1]
-        rows_MD = rows_ND[rows_N[bounds[0] : bounds[-1]]]
-        sums_WD = np.add.reduceat(rows_MD, bounds[:-1] - bounds[0])
-        sizes_W = np.diff(bounds).astype(np.float32)
-        matrix[first : first + _WORDS_AT_ONCE] = sums_WD / sizes_W[:, np.newaxis]
+        sizes_W = np.diff(bounds)
+        shares_W1 = 1 / sizes_W[:, np.newaxis].astype(np.float32)
+        sums_2WD = np.zeros((2, len(sizes_W), columns), np.float32)
+        for place in range(sizes_W.max()):
+            (longer_L,) = np.nonzero(sizes_W > place)
+            rows_L = rows_N[bounds[longer_L] + place]
+            sums_2WD[rows_L % 2, longer_L] += rows_ND[rows_L] * shares_W1[longer_L]
+        np.add(*sums_2WD, out=matrix[first : first + _WORDS_AT_ONCE])
     ngrams = NgramVectors(rule, rows_ND[count:], buckets_B)
     return WordVectors(vocabulary.tokens, matrix, vocabulary.counts, ngrams)

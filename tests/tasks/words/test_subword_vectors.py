@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from app.checkpoints import checkpoint, growth
 from app.checkpoints.checkpoint import Position
@@ -145,6 +146,16 @@ def test_rows_of_another_vocabulary_are_refused():
     words = Vocabulary(OLD.split(), np.ones(5, np.int64), 5)
     with pytest.raises(DamagedError, match="17 rows are not those of 5 words"):
         subword_vectors.compose(words, np.zeros((17, 4), np.float32), RULE)
+
+
+def test_words_are_composed_as_in_training():
+    words = Vocabulary(OLD.split(), np.ones(5, np.int64), 5)
+    trained = SubwordRows(words.tokens, RULE)
+    shape = (5 + len(trained.buckets_N), 30)
+    rows_ND = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    expected = trained.compose(tf.range(5), lambda ids_U: tf.constant(rows_ND[ids_U]))
+    found = subword_vectors.compose(words, rows_ND, RULE)
+    np.testing.assert_allclose(found.matrix, expected, rtol=0, atol=2e-7)
 
 
 def test_scores_of_an_epoch_compose_unknown_words_as_those_of_the_run(tmp_path, monkeypatch):
