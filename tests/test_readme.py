@@ -151,7 +151,7 @@ def test_the_examples_for_keras_run(copy):
     programs = re.findall(r"```python\n(import .*?)```", KERAS, re.DOTALL)
     # The recipe above runs the one that goes on with its model.
     examples = [program for program in programs if "audit(" not in program]
-    assert len(examples) == len(programs) - 1 == 8
+    assert len(examples) == len(programs) - 1 == 9
     for program in examples:
         program = program.replace("lexrow.keras", "app.keras")  # its name in the repository
         ended = run(f"{sys.executable} -c {shlex.quote(program)}", copy)
