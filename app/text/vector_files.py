@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from absl import logging
 
-from ..errors import UsageError
+from ..errors import UsageError, needs_package
 from ..system.files import BYTE_ORDER_MARK, open_stream, opener
 from ..types import NgramVectors, WordVectors
 from .fasttext import model_file
@@ -442,12 +442,10 @@ def _check(
 
 def _read_parquet(path: str | Path, limit: int) -> WordVectors:
     """Read the columns `token`, `vector` and `count`; see `vector_files.read`."""
-    try:
+    with needs_package(f'{path}: needs pyarrow; pip install "lexrow[handover]"'):
         import pyarrow
         from pyarrow import compute
         from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise UsageError(f'{path}: needs pyarrow; pip install "lexrow[handover]"') from error
     tokens: list[str] = []
     parts: list[np.ndarray] = []
     counts: list[np.ndarray] = []

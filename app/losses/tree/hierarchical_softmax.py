@@ -14,10 +14,9 @@ from ...tables.initial import Constant
 from ...tables.row_reads import take
 from ...types import Rows
 from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock, WordSegments
-from . import huffman, single_loss
+from . import single_loss
 from .grouped_loss import GroupedLoss
-from .huffman import Code
-from .paths import padded_paths
+from .paths import Code, canonical_code, padded_paths
 
 _TABLE = "output"
 # A segment of words is a subtree of at most this many depths, which has at most 32,768 words.
@@ -34,7 +33,7 @@ class HierarchicalSoftmax(NormalizedLoss):
     2.1, after Morin and Bengio 2005). The tree is Huffman's, as in word2vec.c: a word of
     probability p costs about -log2 p rows, which is 11 on average in English text, and 15 for ten
     million words. It is in the canonical form, which takes no memory (see
-    `losses.tree.huffman.Code`).
+    `losses.tree.paths.Code`).
 
     Args:
         counts: (V,) occurrences of the words, descending.
@@ -44,7 +43,7 @@ class HierarchicalSoftmax(NormalizedLoss):
     group_words = 16
 
     def __init__(self, counts: np.ndarray, columns: int):
-        self._code = huffman.canonical_code(counts)
+        self._code = canonical_code(counts)
         self._columns = columns
         self._grouped = GroupedLoss(self._code)
 
