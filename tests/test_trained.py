@@ -21,7 +21,7 @@ from app import trained
 from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import RunError, StoppedError, UsageError
 from app.settings import TableConfig
-from app.system import devices
+from app.system import devices, program_cache
 from app.tasks import trained_vectors
 from app.trained import Run, argument_names
 from app.training import run as training
@@ -434,3 +434,15 @@ def test_models_in_one_process_free_what_they_took():
     memory_after, files_after = used()
     assert files_after == files
     assert memory_after < memory + 40  # a fifteenth of what TensorFlow takes by itself
+
+
+def test_a_program_stores_what_xla_compiles_as_a_command_does(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
+    monkeypatch.setattr(program_cache, "gpu_kind", lambda environ: "Some GPU")
+    monkeypatch.setattr(trained.startup, "start_tensorflow", lambda: None)
+    trained.start_tensorflow()  # TensorFlow is imported: too late
+    assert "TF_XLA_FLAGS" not in os.environ
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    trained.start_tensorflow()
+    assert program_cache.folder(os.environ) == str(tmp_path / "lexrow" / "programs")
