@@ -142,7 +142,19 @@ def test_a_run_that_is_refused_keeps_its_text(tmp_path):
         lexrow.train_words([["c", "d"]] * 30, **quick | {"dim": 5})
     with Workdir(tmp_path).lock(), pytest.raises(ValueError, match="another job is running there"):
         lexrow.train_words([["c", "d"]] * 30, **quick | {"epochs": 2})
+    # Nothing would be trained on these.
+    with pytest.raises(ValueError, match="^corpus is not what .* are made; .* more than epochs=1$"):
+        lexrow.train_words([["c", "d"]] * 30, **quick)
     assert (tmp_path / "texts.txt").read_bytes() == before
+    assert sorted(lexrow.train_words([["a", "b"]] * 30, **quick)) == ["a", "b"]
+
+
+def test_a_classifier_that_would_not_train_on_its_texts_is_refused(tmp_path):
+    quick = {"workdir": tmp_path, "dim": 4, "epochs": 1}
+    labels = ["yes", "no"] * 30
+    lexrow.train_classifier(["a", "b"] * 30, labels, **quick)
+    with pytest.raises(ValueError, match="^texts is not what .* are made; .* more than epochs=1$"):
+        lexrow.train_classifier(["c", "d"] * 30, labels, **quick)
 
 
 def test_files_that_are_refused_are_put_back(tmp_path):
