@@ -6,8 +6,10 @@
 
 A user whose name begins with `-` comes after `--`. Without users or items on the command line it
 reads users from standard input, one a line. With items it answers for a user who was not in
-training and chose these items; items that are not known are named and left out. A run with features
-gets more items and users by theirs; without users on the command line, it only adds them.
+training and chose these items; items that are not known are named and left out.
+
+A run that was trained with features of items takes more items by theirs, and keeps them; users
+likewise. Without users on the command line, they are only added.
 """
 
 from __future__ import annotations
