@@ -379,7 +379,8 @@ class OutputLayer(keras.layers.Layer):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OutputLayer:
         """Return a copy, tied to the same embedding, or to its copy where both are copied."""
-        make, arguments = self.__reduce__()
+        reduced: Any = self.__reduce__()
+        make, arguments = reduced
         memo[id(self)] = other = make(*arguments)
         if self._embedding is not None:
             embedding = self._embedding()
