@@ -26,6 +26,7 @@ SMALL = {
     "shared_negatives": 8,
     "steps_per_call": 2,
     "cache": "none",
+    "audit": False,  # which traces a step once more
 }
 
 
@@ -78,7 +79,7 @@ def test_a_plan_needs_no_workdir_and_makes_none(corpus, tmp_path, capsys, monkey
 def test_a_disk_that_journals_may_fill_is_named(corpus, tmp_path, caplog, monkeypatch, is_small):
     """They have each row and its slot with their ids, for each checkpoint that is kept."""
     path = tmp_path / "rows"
-    values = {"table": "host", "table_file": str(path), "keep_checkpoints": 3, "audit": False}
+    values = {"table": "host", "table_file": str(path), "keep_checkpoints": 3}
     config = small_config(corpus, **values, optimizer="rowwise_adagrad")
     needed = 2 * 3 * 10 * (8 * 4 + 4 + 2 * 8)  # input and output rows of the ten words
     disk = shutil.disk_usage(tmp_path)._replace(free=needed - is_small)
