@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags as absl_flags
@@ -73,6 +74,8 @@ def _load_predictor(
     if model:
         if workdir:
             raise UsageError(f"give either --workdir={workdir} or --model={model}, not both")
+        if Path(model).is_dir():
+            raise UsageError(f"--model={model} is a folder; give it as --workdir={model}")
         loaded = model_file.load(model, is_supervised=True)
         return fasttext_prediction.make_predictor(loaded)
     if not workdir:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 def make_job(name, levels=2, tile=0, dtype=tf.float32, slots=None):
     starts = partition(counts(SIZE), levels, "equal_size", 6) if levels > 1 else ()
-    with mock.patch("app.losses.classes.levels._TILE", DIM * tile or 8 << 20):
+    with mock.patch("app.losses.classes.class_softmax._TILE", DIM * tile or 8 << 20):
         loss = ClassSoftmax(SIZE, DIM, starts)
     options = {"draws_contexts": True} if name == "skipgram" else {}
     model = MODELS[name](SIZE, DIM, WINDOW, loss, seed=1, dtype=dtype, **options)
