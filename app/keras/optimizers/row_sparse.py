@@ -412,14 +412,10 @@ class RowSparse(StateByPart):
         values = [tf.reshape(gradient.values, (-1, columns)) for gradient, _ in pairs]
         ids = [gradient.indices for gradient, _ in pairs]
         is_one = len(pairs) == 1
-        table = (
-            tables[0]
-            if is_one
-            else JoinedTable([t.table for t in tables], [t.slots for t in tables])
-        )
+        joined = JoinedTable([each.table for each in tables], [each.slots for each in tables])
         update_rows(
             rule,
-            table,
+            tables[0] if is_one else joined,
             ids[0] if is_one else ids,
             values[0] if is_one else tf.concat(values, axis=0),
             rate,
