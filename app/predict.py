@@ -21,6 +21,7 @@ from .checkpoints.workdir import read_settings
 from .cli import flags, startup
 from .errors import UsageError
 from .settings.setting import MOST_ROWS
+from .system.console import note_terminal
 from .system.files import BYTE_ORDER_MARK, LONGEST_LINE
 from .tasks.classify import fasttext_prediction
 from .text.fasttext import model_file
@@ -42,6 +43,7 @@ def main(_: Sequence[str]) -> None:
     values = absl_flags.FLAGS
     predict = _load_predictor(values.workdir, values.model)
     cut_lines = 0
+    note_terminal("texts")
     for texts, count in _lines(sys.stdin.buffer):
         cut_lines += count
         predictions = predict(texts, values.k, values.threshold)

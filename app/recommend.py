@@ -27,6 +27,7 @@ from .checkpoints.workdir import read_settings
 from .cli import flags, startup
 from .errors import UsageError
 from .settings.setting import MOST_ROWS
+from .system.console import note_terminal
 from .system.files import bounded_lines
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def main(users: Sequence[str]) -> None:
         return
     ids = {token: number for number, token in enumerate(trained.users.tokens)}
     known = None if values.include_known else trained.known
+    if not users:
+        note_terminal("users")
     asked = (user if user in ids else whole(user) for user in users or _lines(sys.stdin.buffer))
     unknown = 0
     shown: list[str] = []  # some of them

@@ -127,7 +127,7 @@ def _read_rows(path: str | Path, limit: int, dtype: str) -> WordVectors:
         raise UsageError(f"{path}: no row has a word; {_REMEDY}")
     if zeros:
         logging.warning(
-            "%s: %d words have a zero vector, which is near to no word; the first is %r",
+            "%s: %d word(s) have a zero vector, which is near to no word; the first is %r",
             path,
             zeros,
             zero_word,
