@@ -87,6 +87,7 @@ def test_nearest_words_equal_a_product_of_unit_vectors(royal):
         ((np.zeros(3),), ValueError, "zero or not finite"),
         ((np.ones(2),), ValueError, "shape .2,.; give one of 3 columns"),
         (("king", (), 0), ValueError, "topn=0: ask for at least one"),
+        (("king", 5), ValueError, "negative=5: give words; topn=5 returns as many"),
         (("king", (), 1, -1), ValueError, "restrict_to=-1"),
         (("kings",), KeyError, "did you mean 'king'"),
     ],

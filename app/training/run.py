@@ -240,8 +240,7 @@ def _warn_of_journals(job: Job, config: Config) -> None:
         logging.warning(
             "--table_file=%s: its journals take up to %s if every row changes between checkpoints, "
             "and the disk has %s; if it becomes full, the run ends and goes on from its newest "
-            "checkpoint, or from the start if there is none; free the disk, or lower "
-            "--keep_checkpoints or --checkpoint_minutes",
+            "checkpoint; free the disk, or lower --keep_checkpoints or --checkpoint_minutes",
             *(path, memory.shown(most), memory.shown(free)),
         )
 
