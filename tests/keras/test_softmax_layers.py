@@ -531,7 +531,9 @@ def compiled(name, **options):
     return model, x, np.maximum(y, 0)
 
 
-@pytest.mark.parametrize("name", ["classes", pytest.param("samples", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["softmax", *(pytest.param(n, marks=pytest.mark.slow) for n in ("classes", "samples"))]
+)
 def test_the_layer_measures_perplexity_and_accuracy(name):
     model, x, y = compiled(name, metrics=["perplexity", "accuracy"])
     shown = model.fit([x, y], y, validation_data=([x, y], y), epochs=1, batch_size=20, verbose=0)
