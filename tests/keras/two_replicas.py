@@ -143,7 +143,7 @@ def share(kind, name, folder, strategy):
         with scope:
             model, data = make_shared(kind, name, folder)
         ends.append([np.array(fit(model, data)), *values(model)])
-    if name not in ("lazy_adam", "samples"):
+    if name != "lazy_adam":
         return {"apart": apart(*ends)}
     path = folder / f"{kind} {name}.keras"
     model.save(path)
