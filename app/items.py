@@ -120,7 +120,7 @@ class Items(Result):
     def __init__(self, run: Run):
         from .tasks.recommend.recommend_model import load_recommender
 
-        self._run, self._added = run, ""  # "item" or "user"
+        self._run = run
         self._set(load_recommender(run.config_of("recommend"), run.workdir))
 
     def _set(self, trained: TrainedRecommender) -> None:
@@ -150,14 +150,6 @@ class Items(Result):
         """
         with argument_names():
             return cls(run or Run(path))
-
-    def __reduce__(self) -> tuple:
-        if self._added:
-            raise TypeError(
-                f"{self._added}s were added by add_{self._added}s, in this object only; copy or "
-                "pickle a recommender without them, and add them to it again"
-            )
-        return super().__reduce__()
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -281,15 +273,15 @@ class Items(Result):
     def add_items(self, features: Any) -> None:
         """Add items by their features, so that they are recommended, ranked and compared as others.
 
-        They are in this object only: exports and later loads do not have them, and the object
-        cannot be pickled or copied any more. A feature that no
-        item in training had is left out.
+        They are written to the workdir, so that exports and later loads have them, too. A feature
+        that no item in training had is left out.
 
         Args:
             features: As `item_features` of `train_recommender`.
 
         Raises:
             ValueError: The model was trained without features of items, or an item is known.
+                Then none is added.
 
         Example:
             >>> genres = {item: ["even" if item % 2 == 0 else "odd"] for item in range(12)}
@@ -316,7 +308,8 @@ class Items(Result):
 
     def _add(self, kind: str, features: Any) -> None:
         """Add users or items by their features."""
-        from .tasks.recommend import recommend_model
+        from .tasks.recommend import recommend_data
+        from .tasks.recommend.recommend_model import load_recommender
 
         with tempfile.TemporaryDirectory() as folder:
             path, name = os.path.join(folder, "features.jsonl"), "features"
@@ -325,10 +318,10 @@ class Items(Result):
             else:
                 with writing(Path(path)) as file:
                     _write_features(file, features, "features", kind)
-            ratings = self._run.config_of("recommend").ratings
-            with argument_names({f"{kind}_features={path}": name}):
-                self._set(recommend_model.add(self._trained, ratings, kind, path))
-        self._added = kind
+            config, workdir = self._run.config_of("recommend"), self._run.workdir
+            with argument_names({f"add_{kind}s={path}": name}):
+                recommend_data.add(config.ratings, workdir, {kind: path})
+                self._set(load_recommender(config, workdir, self._trained.tables))
 
     def similar_items(self, item: Any, k: int = 10) -> Ranked:
         """Return the items whose vectors are nearest to that of an item by cosine, best first.

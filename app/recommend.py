@@ -2,10 +2,12 @@
 
     lexrow recommend --workdir=DIR USER…
     lexrow recommend --workdir=DIR --items=ITEM,ITEM… [--disliked=ITEM,ITEM…]
+    lexrow recommend --workdir=DIR --add_items=FILE [--add_users=FILE] [USER…]
 
 A user whose name begins with `-` comes after `--`. Without users or items on the command line it
 reads users from standard input, one a line. With items it answers for a user who was not in
-training and chose these items; items that are not known are named and left out.
+training and chose these items; items that are not known are named and left out. A run with features
+gets more items and users by theirs; without users on the command line, it only adds them.
 """
 
 from __future__ import annotations
@@ -40,20 +42,26 @@ def main(users: Sequence[str]) -> None:
 
     Args:
         users: The names of users; if there are none, they are read from standard input, unless
-            --items or --items_file is given.
+            --items, --items_file, --add_items or --add_users is given.
 
     Raises:
         UsageError: The workdir has no recommender, the items of a new user cannot be used or leave
-            no other item, or at the end: some users are unknown.
+            no other item, users or items cannot be added, or at the end: some users are unknown.
         RunError: There is no checkpoint that can be read.
     """
     values = absl_flags.FLAGS
     new_items = _new_items(users)
     run = startup.start_run(values.workdir, read_settings(values.workdir), "recommend")
-    from .tasks.recommend import new_users, recommend_model
+    from .tasks.recommend import new_users, recommend_data, recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
     from .text.vocabulary import whole
 
+    more = {"user": values.add_users, "item": values.add_items}
+    if given := {kind: path for kind, path in more.items() if path}:
+        recommend_data.add(run[0].ratings, run[1], given)
+        if not users and new_items is None:
+            print("\n".join(f"{path}: added to {values.workdir}" for path in given.values()))
+            return
     trained = recommend_model.load_recommender(*run)
     ranker = Ranker(trained.model, trained.tables, values.k)
     if new_items is not None:
@@ -177,6 +185,10 @@ def define() -> None:
     flags.define("items_file", "", text, path=True)
     text = "Items, with commas between them, that the user of --items dislikes."
     flags.define("disliked", "", text)
+    text = "A file of features of items to add to the run, as --item_features of `lexrow train`."
+    flags.define("add_items", "", text, path=True)
+    text = "A file of features of users to add to the run, as --user_features of `lexrow train`."
+    flags.define("add_users", "", text, path=True)
     text = "Print items that the user has in the training pairs as well."
     flags.define("include_known", False, text)
     flags.define("json", False, "Print a JSON object a line instead of text.")

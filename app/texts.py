@@ -188,18 +188,9 @@ class Texts(Result):
         with argument_names(_OF_TUNING):
             run.settings("classify", settings)  # refuses a wrong one before anything is written
         with argument_names(_OF_TUNING), run.undoing():
-            if heldout is not None and labels is not None:
-                try:
-                    heldout_texts, heldout_labels = heldout
-                except ValueError:
-                    raise ValueError(
-                        "heldout: give a tuple of a list of texts and of one of labels"
-                    ) from None
-                columns = {"text": heldout_texts, "label": heldout_labels}
-                columns |= {} if weights is None else {"weight": [1.0 for _ in heldout_texts]}
-                heldout = _write_labelled(run, columns, "heldout.csv")
             if heldout is not None:
-                settings["heldout"] = heldout
+                is_given = labels is not None
+                settings["heldout"] = _write_heldout(run, heldout, weights) if is_given else heldout
             return _train(run, texts, labels, weights, verbose, settings)
 
     @property
@@ -423,6 +414,21 @@ def _write_labelled(
         if count < 0:
             raise ValueError("texts has no text; give at least one")
     return os.fspath(path)
+
+
+def _write_heldout(run: Run, heldout: Any, weights: Iterable[float] | None) -> str:
+    """Write the texts and labels to score on, of weight 1 if others have weights; return the path.
+
+    Raises:
+        ValueError: They are no two lists, or are not as long.
+    """
+    try:
+        texts, labels = heldout
+    except (TypeError, ValueError):
+        raise ValueError("heldout: give a tuple of a list of texts and of one of labels") from None
+    columns = {"text": texts, "label": labels}
+    columns |= {} if weights is None else {"weight": [1.0 for _ in texts]}
+    return _write_labelled(run, columns, "heldout.csv")
 
 
 def _is_weight(value: Any) -> bool:

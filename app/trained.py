@@ -381,6 +381,7 @@ def start_tensorflow() -> None:
     """
     if "tensorflow" in sys.modules:
         return
+    startup.store_programs()
     startup.set_variables()
     if threading.active_count() == 1 or console.is_notebook():
         startup.start_tensorflow()

@@ -48,15 +48,9 @@ def given() -> dict[str, Any]:
     model.optimizer.build(model.trainable_variables)
     tokens, words = (keras.Input((None,), dtype="int32") for _ in range(2))
 
-    def train_step(x, y):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((model(x) - y) ** 2)
-        gradients = tape.gradient(loss, model.trainable_variables)
-        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-
     slices = tf.IndexedSlices(tf.ones((1, 4)), tf.constant([3]), tf.constant([64, 4]))
     return {
-        "keras": keras, "numpy": numpy, "lexrow": lexrow, "model": model, "train_step": train_step,
+        "keras": keras, "numpy": numpy, "tf": tf, "lexrow": lexrow, "model": model,
         "x": ids, "y": targets, "tokens": tokens, "words": words,
         "hidden": app.keras.RowEmbedding(64, 4)(tokens),
         "counts": numpy.arange(10_000, 0, -1),

@@ -21,7 +21,7 @@ from app import trained
 from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import RunError, StoppedError, UsageError
 from app.settings import TableConfig
-from app.system import devices
+from app.system import devices, program_cache
 from app.tasks import trained_vectors
 from app.trained import Run, argument_names
 from app.training import run as training
@@ -142,7 +142,19 @@ def test_a_run_that_is_refused_keeps_its_text(tmp_path):
         lexrow.train_words([["c", "d"]] * 30, **quick | {"dim": 5})
     with Workdir(tmp_path).lock(), pytest.raises(ValueError, match="another job is running there"):
         lexrow.train_words([["c", "d"]] * 30, **quick | {"epochs": 2})
+    # Nothing would be trained on these.
+    with pytest.raises(ValueError, match="^corpus is not what .* are made; .* more than epochs=1$"):
+        lexrow.train_words([["c", "d"]] * 30, **quick)
     assert (tmp_path / "texts.txt").read_bytes() == before
+    assert sorted(lexrow.train_words([["a", "b"]] * 30, **quick)) == ["a", "b"]
+
+
+def test_a_classifier_that_would_not_train_on_its_texts_is_refused(tmp_path):
+    quick = {"workdir": tmp_path, "dim": 4, "epochs": 1}
+    labels = ["yes", "no"] * 30
+    lexrow.train_classifier(["a", "b"] * 30, labels, **quick)
+    with pytest.raises(ValueError, match="^texts is not what .* are made; .* more than epochs=1$"):
+        lexrow.train_classifier(["c", "d"] * 30, labels, **quick)
 
 
 def test_files_that_are_refused_are_put_back(tmp_path):
@@ -434,3 +446,15 @@ def test_models_in_one_process_free_what_they_took():
     memory_after, files_after = used()
     assert files_after == files
     assert memory_after < memory + 40  # a fifteenth of what TensorFlow takes by itself
+
+
+def test_a_program_stores_what_xla_compiles_as_a_command_does(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
+    monkeypatch.setattr(program_cache, "gpu_kind", lambda environ: "Some GPU")
+    monkeypatch.setattr(trained.startup, "start_tensorflow", lambda: None)
+    trained.start_tensorflow()  # TensorFlow is imported: too late
+    assert "TF_XLA_FLAGS" not in os.environ
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    trained.start_tensorflow()
+    assert program_cache.folder(os.environ) == str(tmp_path / "lexrow" / "programs")

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from ..auditing.graphs import VIEWS, called_graphs, executed
 from ..errors import UsageError
-from ..models.base import Model
+from ..models.base import Model, Preparable
 from ..optimizers.base import Optimizer
 from ..settings import Config, OptimizerConfig, TableConfig, VocabularyConfig
 from ..settings.flag_values import by_name, from_names
@@ -30,6 +30,8 @@ from ..tables.cached import CacheSize
 from ..tables.device import DeviceTable
 from ..tables.dynamic.keys import INT64, STRING, key_bytes
 from ..tables.memory import FILE, Item, too_much
+from ..training.compiled_steps import Representatives
+from ..training.gradients import unique_rows_of_any
 from ..training.step import lookup_function, train_step
 from ..types import HOST as CPU
 from ..types import Batch
@@ -99,8 +101,10 @@ def plan(
     @functools.cache  # the trace of a step can take minutes
     def beside_tables(optimizer: OptimizerConfig) -> list[Item]:
         """Return the memory of everything but tables; trace a step with the optimizer for it."""
-        parallel = max(_OVERLAP, micro_batches)  # micro-batches run side by side
-        count = parallel * step_bytes(model, make_optimizer(optimizer), micro_batch)
+        # Micro-batches run side by side.
+        parallel = max(1 if _is_compiled(config, devices) else _OVERLAP, micro_batches)
+        device = devices[0] if _is_compiled(config, devices) else ""
+        count = parallel * step_bytes(model, make_optimizer(optimizer), micro_batch, device)
         return [*others, Item("activations of a step", "", devices[0], count), program]
 
     @functools.cache
@@ -146,8 +150,6 @@ def plan_tables(
         hot_rows: The number of rows of each table with a cache that stay on the device.
     """
     slots, items, cache_sizes = make_optimizer(config.optimizer).slots, [], {}
-    # As `training.step.train_function` decides it, with the runner of one device.
-    is_compiled = devices[0].startswith("GPU") and config.run.strategy == "none"
     for name, spec in specs.items():
         parts = memory.row_parts(name, spec, slots, dtypes(config.table))
         stored = memory.table(parts, _places(spec, config, devices))
@@ -162,9 +164,14 @@ def plan_tables(
             cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
             items += memory.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
-        if is_compiled and rows:
+        if _is_compiled(config, devices) and rows:
             items.append(memory.representatives(name, rows, devices[0]))
     return Plan([*items, *others], cache_sizes)
+
+
+def _is_compiled(config: Config, devices: Sequence[str]) -> bool:
+    """Return whether XLA compiles the steps if it can, as `Runner.open` decides it."""
+    return devices[0].startswith("GPU") and config.run.strategy == "none"
 
 
 def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
@@ -308,7 +315,7 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)
 
 
-def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
+def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") -> int:
     """Trace a training step and return about how many bytes of tensors it holds at its peak.
 
     The tables themselves are not counted. The step has one micro-batch. It is traced with tables of
@@ -316,8 +323,12 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
     know is taken to be the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at
     most the rows of its table. A second one of the same tensor is that of the next lookup.
 
+    A step that XLA compiles has padding for any batch, and its distributions and lists of rows are
+    in the memory of the device. They are counted, too.
+
     Args:
         data: The data of one step, without a dimension of steps, as a nest of tensor specs.
+        device: The device for which XLA compiles the step; empty if it does not.
     """
     specs = model.tables()  # not within the trace, where initial values would become constants
     with tf.device(CPU):  # one row is enough: the step is traced, not run
@@ -326,18 +337,27 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any) -> int:
             for name, spec in specs.items()
         }
     unique: list[int] = []
+    unique_rows = Representatives() if device else unique_rows_of_any
+    if isinstance(unique_rows, Representatives):
+        unique_rows.prepare(tables)
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, jit_compile=True if device else None)
     def one(data: Any) -> tf.Tensor:
         """Trace one step on `data`, add its lookups to `unique`, and return its loss."""
         batch = Batch(data, tf.zeros([2], tf.int64))
+        if device and isinstance(model, Preparable):
+            batch = model.prepare(batch)
         for name, lookup in model.lookups(batch).items():
             ids = max(part.shape.num_elements() or 0 for part in tf.nest.flatten(lookup))
             unique.append(min(math.ceil(_UNIQUE * ids), specs[name].rows))
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
-        return train_step(model, tables, optimizer, [batch], rate, number)[0]
+        return train_step(model, tables, optimizer, [batch], rate, number, unique_rows)[0]
 
-    return peak_bytes(one.get_concrete_function(data).graph, sorted(unique, reverse=True) or [0])
+    with tf.device(device), contextlib.suppress(tf.errors.UnimplementedError):
+        graph = one.get_concrete_function(data).graph
+        kept = sum(_bytes(variable, [0]) for variable in graph.variables) if device else 0
+        return kept + peak_bytes(graph, sorted(unique, reverse=True) or [0])
+    return step_bytes(model, optimizer, data)  # XLA has no form of this step
 
 
 def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:
@@ -377,7 +397,7 @@ def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:
     return peak
 
 
-def _bytes(tensor: tf.Tensor, unknown: Sequence[int]) -> int:
+def _bytes(tensor: tf.Tensor | tf.Variable, unknown: Sequence[int]) -> int:
     """Return the bytes of a tensor, with the sizes `unknown` for its unknown dimensions.
 
     Return 0 if the rank or the size of the dtype is not known.

@@ -45,6 +45,7 @@ class Workdir:
         self.user_features = self.path / "user_features.tsv"
         self.item_features = self.path / "item_features.tsv"
         self.features = self.path / "features.npz"
+        self.added = self.path / "added.json"
         self.corpus = self._path("corpus.json")
         self.checkpoints = self._path("checkpoints")
         self.best = self.path / "best"
@@ -152,7 +153,7 @@ class Workdir:
         """Return the files that a run writes, and those of its texts; without the lock."""
         texts = (self.vocabulary, self.phrases, self.labels, self.ngrams)
         names = (*texts, self.users, self.items, self.known)
-        features = (self.user_features, self.item_features, self.features)
+        features = (self.user_features, self.item_features, self.features, self.added)
         others = (self.corpus, self.owner, self.metrics, self.trials, *self.given)
         return (self.flags, *names, *features, *others)
 

@@ -87,7 +87,7 @@ NO_FEATURES = SideFeatures()
 
 
 def read(
-    paths: Sequence[str], kind: str, key_column: str, text_columns: Sequence[str]
+    paths: Sequence[str], kind: str, key_column: str, text_columns: Sequence[str], flag: str
 ) -> dict[str, list]:
     """Return the features in files with a row for each user or item (see `ByName`).
 
@@ -98,6 +98,7 @@ def read(
         kind: `user` or `item`.
         key_column: The column of the names; empty for one with a usual name, such as `item_id`.
         text_columns: Columns of texts, whose tokens are features.
+        flag: The flag that names the files, for messages.
 
     Raises:
         UsageError: A column is missing, or a row is malformed or has no name.
@@ -109,7 +110,7 @@ def read(
         key = find_key(kind, header, key_column)
         if key is None:
             raise UsageError(
-                f"--{kind}_features={path}: no column names the {kind}s among {', '.join(header)}; "
+                f"--{flag}={path}: no column names the {kind}s among {', '.join(header)}; "
                 f"name one {kind}_id"
             )
         for column in dict.fromkeys(header):
@@ -121,9 +122,7 @@ def read(
             found.setdefault(name, {}).update(dict.fromkeys(features_of(row, text_columns, where)))
     if not found:
         shown = ",".join(paths)
-        raise UsageError(
-            f"--{kind}_features={shown}: it has no row below its header; give one that has"
-        )
+        raise UsageError(f"--{flag}={shown}: it has no row below its header; give one that has")
     return {name: list(features) for name, features in found.items()}
 
 

@@ -70,7 +70,14 @@ def audit(
     function uses.
 
     Example:
-        >>> findings = lexrow.keras.audit(train_step, (x, y))  # for train_step(x, y)
+        >>> optimizer = lexrow.keras.LazyAdam(0.001)
+        >>> @tf.function
+        ... def step(x, y):
+        ...     with tf.GradientTape() as tape:
+        ...         loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+        ...     gradients = tape.gradient(loss, model.trainable_variables)
+        ...     optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        >>> findings = lexrow.keras.audit(step, (x, y))
 
     Args:
         model: A compiled model: functional, Sequential or subclassed. Or the function of a step: a

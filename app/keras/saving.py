@@ -39,7 +39,15 @@ def save_model(model: keras.Model, filepath: str | os.PathLike) -> None:
     an earlier file of this name is replaced only when the new one is complete, where Keras empties
     it first. A `.keras` file is not built in memory, and takes its size twice on the disk while it
     is written. Tables of `RowEmbedding` that are not on the device, and their optimizer state, are
-    written part by part.
+    written and read part by part. The following take more memory besides the tables:
+
+    - `model.save("model.keras")`, `load_model`: the whole file, if Keras finds that the weights fit
+      into half of the free memory.
+    - `save_weights` with `max_shard_size`, and a `MultiOptimizer` of Keras: a copy of each table,
+      one at a time.
+    - A `DynamicEmbedding`: a copy of its keys, not of its rows.
+    - `tf.train.Checkpoint`: to write, a copy of each table that is sharded or a `DynamicEmbedding`;
+      to read, of all tables.
 
     Example:
         >>> lexrow.keras.save_model(model, "model.keras")

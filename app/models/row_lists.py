@@ -31,11 +31,12 @@ _RowLists = TypeVar("_RowLists", bound="RowLists")
 
 
 class ListedRows(NamedTuple):
-    """The rows of the lists of some ids, padded to a static size, for XLA.
+    """The rows of the lists of some ids, padded to a static size.
 
     Attributes:
-        rows_N: The rows, one list after the other, int32; then the largest int32, which is no row.
-        places_N: The place in `ids_W` of the id that each row is for, int32; W for padding.
+        rows_N: The rows, one list after the other, int32; then the largest int32, which is no row,
+            or 0 if a table would make a row for it.
+        places_N: The place in `ids_W` of the id that each row is for, int32; -1 for padding.
         shares_N: The share of each row in the vector of its id, float32; 0 for padding.
         ids_W: The ids in ascending order. Only the first of equal ids has a list.
         inverse_W: For each id as it was given, the first place of it in `ids_W`, int32.
@@ -59,10 +60,19 @@ class RowLists:
         starts: Where the list of each vector begins in `rows_N`, and the end, (V + 1,).
         rows: The number of rows of the table.
         is_mean: Whether a vector is the mean of its rows; else it is their sum.
+        is_static: Whether as many rows are looked up for as many ids, also without XLA.
     """
 
-    def __init__(self, rows_N: np.ndarray, starts: np.ndarray, rows: int, is_mean: bool = False):
+    def __init__(
+        self,
+        rows_N: np.ndarray,
+        starts: np.ndarray,
+        rows: int,
+        is_mean: bool = False,
+        is_static: bool = False,
+    ):
         self.rows, self._is_mean, self._sizes_V = rows, is_mean, np.diff(starts)
+        self._is_static = is_static
         self._usual_V: np.ndarray | None = None
         # Each vector has a list in each partition, one after the other.
         lists_N = np.repeat(np.arange(len(self._sizes_V)) * PARTITIONS, self._sizes_V)
@@ -87,8 +97,8 @@ class RowLists:
         return ends_W[-1] <= self._padded(ids.shape.num_elements())
 
     def prepare(self, ids: tf.Tensor | ListedRows) -> tf.Tensor | ListedRows:
-        """Return the rows of the lists of ids under XLA; otherwise, or if done, the argument."""
-        if not under_xla() or isinstance(ids, ListedRows):
+        """Return the rows of the lists of ids, padded; or the argument if they need no padding."""
+        if not (self._is_static or under_xla()) or isinstance(ids, ListedRows):
             return ids
         ids_W, begins_W, sizes_W, ends_W = self._measure(ids)
         count = ids_W.shape[0]
@@ -99,13 +109,14 @@ class RowLists:
         before_N = tf.gather(ends_W - sizes_W, index_N)
         start_N = tf.gather(begins_W, index_N) + tf.cast(entry_N - before_N, tf.int64)
         # tf.gather of a variable is an operation that `tf.vectorized_map` lacks.
-        rows_N = tf.gather(tf.convert_to_tensor(self._rows_N.read()), start_N)
+        all_N = tf.convert_to_tensor(self._rows_N.read())
+        rows_N = tf.gather(all_N, tf.minimum(start_N, all_N.shape[0] - 1))
         shares_N = tf.ones_like(entry_N, tf.float32)
         if self._is_mean:
             shares_N = 1 / tf.cast(tf.gather(sizes_W, index_N), tf.float32)
         return ListedRows(
-            tf.where(is_real_N, tf.cast(rows_N, tf.int32), tf.int32.max),
-            tf.where(is_real_N, places_N, count),
+            tf.where(is_real_N, tf.cast(rows_N, tf.int32), 0 if self._is_static else tf.int32.max),
+            tf.where(is_real_N, places_N, -1),
             tf.where(is_real_N, shares_N, 0.0),
             ids_W,
             _count_below(ids_W, tf.reshape(ids, [-1])),
@@ -138,7 +149,7 @@ class RowLists:
     def lookups(self, ids: tf.Tensor | ListedRows) -> tf.Tensor | list[tf.Tensor]:
         """Return the rows of all unique ids, one list after the other, by partition.
 
-        Under XLA all are one partition.
+        With padding all are one partition.
 
         Args:
             ids: Ids, or the result of `prepare`.

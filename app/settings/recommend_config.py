@@ -140,11 +140,6 @@ class RecommendConfig(Config):
                 f"--text_features={self.ratings.text_features} means nothing without "
                 "--item_features or --user_features; leave it out"
             )
-        if features and self.table.is_dynamic:
-            raise UsageError(
-                "--table=dynamic looks up as many rows in each step, and features differ in "
-                "number; give --table=host, or leave out --item_features and --user_features"
-            )
         has_cosines = "temperature" not in self.without_effect()
         if not has_cosines and temperature != RatingsConfig.temperature:
             raise NoEffectError(

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..checkpoints import workdir as files
+from ..checkpoints.checkpoint import is_finished
 from ..checkpoints.workdir import Workdir
 from ..errors import UsageError
-from ..settings import CorpusConfig
+from ..settings import CorpusConfig, RunConfig
 from ..text import corpus
 from ..types import Team
 
@@ -47,7 +48,7 @@ def recognize(
     recorded: dict[str, Any] | None,
     settings: CorpusConfig,
     workdir: Workdir,
-    may_change: bool,
+    run: RunConfig | None,
 ) -> dict[str, Any] | None:
     """Return the fingerprint of a corpus with the recorded text; None for another text.
 
@@ -56,16 +57,22 @@ def recognize(
     Args:
         recorded: The fingerprint in the workdir; None or empty if there is none.
         settings: The settings of the corpus, for messages.
-        may_change: Whether the run may go on with another text.
+        run: The settings of a run that may go on with another text, with more epochs than it has
+            made; None if it may not.
 
     Raises:
-        UsageError: The text is another one, and may not change.
+        UsageError: The text is another one, and may not change, or nothing is trained on it.
         RunError: A file cannot be read.
     """
     fingerprint = corpus.recognize(sources, recorded) if recorded else None
-    if recorded and fingerprint is None and not may_change:
+    if recorded and fingerprint is None and run is None:
         raise UsageError(
             f"--corpus={settings.corpus} is not what --workdir={workdir.path} was made "
             "with; give that, or a new --workdir"
+        )
+    if recorded and fingerprint is None and is_finished(workdir, run):
+        raise UsageError(
+            f"--corpus={settings.corpus} is not what --workdir={workdir.path} was made with, and "
+            f"its epochs are made; to go on with this text, give more than --epochs={run.epochs}"
         )
     return fingerprint

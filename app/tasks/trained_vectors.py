@@ -97,7 +97,7 @@ def _load_checkpoint(
     path, table, lists = workdir.vocabulary, "input", None
     if isinstance(config, RecommendConfig):
         path, table = workdir.items, "items"
-        lists = _item_lists(workdir, names)
+        names, lists = _with_lists(workdir, names)
     is_dynamic, count = read_layout(folder, table)["kind"] == "dynamic", len(names.tokens)
     is_plain = not is_dynamic and lists is None and not config.model.has_subwords
     ids_N, rows_ND = read_ids(folder, table, most=most if is_plain else 0)
@@ -125,14 +125,21 @@ def _load_checkpoint(
     return WordVectors(tokens, rows_ND[:stored], names.counts[ids_N[:stored]])
 
 
-def _item_lists(workdir: Workdir, names: Vocabulary) -> tuple[np.ndarray, np.ndarray, int] | None:
-    """Return the rows of each item (see `NamedFeatures.table_rows`); None without features."""
+def _with_lists(
+    workdir: Workdir, names: Vocabulary
+) -> tuple[Vocabulary, tuple[np.ndarray, np.ndarray, int] | None]:
+    """Return the items of a run, with those that were added by features, and the rows of each.
+
+    See `NamedFeatures.table_rows`; the rows are None without features.
+    """
     if not workdir.features.exists():
-        return None
+        return names, None
     from .recommend import recommend_data
 
+    added = recommend_data.read_added(workdir)["items"]
     features = recommend_data.load_features(workdir).items
-    return features and features.table_rows(recommend_data.trained(names))
+    names, features = recommend_data.with_added(names, features, added, workdir)
+    return names, features and features.table_rows(recommend_data.trained(names))
 
 
 def _sum_rows(

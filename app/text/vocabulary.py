@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -242,7 +242,13 @@ def save_names(names: Vocabulary, path: Path) -> None:
             character is kept.
         RunError: The file cannot be written.
     """
-    for name in names.tokens:
+    check_names(names.tokens, path)
+    _write(names, path)
+
+
+def check_names(names: Iterable[str], path: Path) -> None:
+    """Raise UsageError for a name that `save_names` cannot write to a file."""
+    for name in names:
         if "\n" in name:
             raise UsageError(f"{name!r} has a line break, which {path.name} cannot have; rename it")
         if len(name.encode()) > _LONGEST_NAME:
@@ -250,7 +256,6 @@ def save_names(names: Vocabulary, path: Path) -> None:
                 f"the name that begins with {name[:40]!r} has more than {_LONGEST_NAME:,} bytes, "
                 f"which a line of {path.name} cannot; rename it"
             )
-    _write(names, path)
 
 
 def load_names(path: Path) -> Vocabulary:

@@ -66,6 +66,8 @@ class PlacedTables:
         staging: Brings rows of the tables to the device before the steps need them. By default
             the steps train on the tables themselves.
         memory: The planned memory.
+        uncompiled: Why XLA compiles no step on a GPU, as far as it is known before the first;
+            empty if it does.
     """
 
     tables: dict[str, Table]
@@ -73,6 +75,7 @@ class PlacedTables:
     micro_batches: int = 1
     staging: InPlace | None = None
     memory: Sequence[Item] = ()
+    uncompiled: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,7 +38,7 @@ from ..system.signals import stoppable
 from ..tables import memory
 from ..tasks import all_tasks
 from . import loop, profile_hooks
-from .job import Job
+from .job import Job, PlacedTables
 from .runner import Runner
 
 _NVIDIA_DRIVER = "/proc/driver/nvidia/version"
@@ -219,7 +219,7 @@ def banner(config: Config, job: Job, position: Position | None = None, strategy:
     whole = memory.lines(job.placed.memory) if config.run.plan_only else ()
     return "\n".join(
         (
-            *_machine(job.placed.device, job.model.dtype.name),
+            *_machine(job.placed, job.model.dtype.name),
             *([f"strategy    {strategy}"] if strategy else ()),
             f"flags       {' '.join(changed) or 'all as by default'}",
             *(f"{title:<11} {text}" for title, text in job.data.summary),
@@ -262,16 +262,15 @@ def _plan(config: Config, job: Job, position: Position | None) -> str:
     return f"{'1 epoch' if epochs == 1 else f'{epochs} epochs'}, about {steps} of {size}{left}"
 
 
-def _machine(used: str, dtype: str) -> list[str]:
-    """Return the lines about the device of a run: the devices that TensorFlow finds, XLA's folder.
+def _machine(placed: PlacedTables, dtype: str) -> list[str]:
+    """Return the lines about the device of a run: the devices that TensorFlow finds, and XLA.
 
     There is no warning of a missing GPU if CUDA_VISIBLE_DEVICES hides all of them.
 
     Args:
-        used: The device.
         dtype: The dtype of products.
     """
-    gpus = tf.config.list_physical_devices("GPU")
+    used, gpus = placed.device, tf.config.list_physical_devices("GPU")
     found = [*tf.config.list_physical_devices("CPU"), *gpus]
     names = [device.name.removeprefix("/physical_device:") for device in found]
     others = "" if names == [used] else f" of {', '.join(names)}"
@@ -282,6 +281,12 @@ def _machine(used: str, dtype: str) -> list[str]:
             f"{'':<12}there is an NVIDIA driver, but TensorFlow finds no GPU: `make setup` again; "
             "TF_CPP_MIN_LOG_LEVEL=0 shows why"
         )
-    if used.startswith("GPU") and (folder := program_cache.folder(os.environ)):
-        lines.append(f"programs    compiled by XLA, stored in {folder}")
+    if used.startswith("GPU"):
+        folder = program_cache.folder(os.environ)
+        stored = (
+            f"stored in {folder}" if folder else "which stores none, so each run compiles its own"
+        )
+        reason = placed.uncompiled
+        how = f"none, so steps are slower: {reason}" if reason else f"compiled by XLA, {stored}"
+        lines.append(f"programs    {how}")
     return lines

@@ -13,8 +13,13 @@ from app.checkpoints.checkpoint import Position
 from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
+from app.models.subword_rows import SubwordRows
+from app.optimizers.adagrad import rowwise_adagrad
+from app.optimizers.sgd import sgd
 from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
+from app.settings.flag_values import from_names
 from app.system import machine
+from app.system.xla import under_xla
 from app.tables import memory
 from app.tables.base import Slot, TableSpec
 from app.tables.device import DeviceTable, InPlace
@@ -25,6 +30,8 @@ from app.tables.initial import Uniform
 from app.tables.memory import FILE, HOST
 from app.tables.prefetch import Prefetcher
 from app.tasks.words import words_job
+from app.training.step import train_step
+from app.types import NgramRule
 from tests.reference.batches import WINDOW, make_model, make_tokens
 
 WORDS, DIM, STEPS = 30_000, 50, 2
@@ -89,6 +96,52 @@ def test_a_gpu_has_a_number_for_each_cached_row_beside_compiled_steps(limit):
         rows = len(size.pinned_N) + size.unpinned
         assert numbers[f"{name}: numbers of unique rows"] == 4 * rows
     assert len(numbers) == len(found.cache_sizes) == 2
+
+
+def test_a_compiled_step_has_room_for_the_ngrams_of_any_batch():
+    words = [f"{number:030d}" if number < 40 else f"{number}" for number in range(400)]
+    subwords = SubwordRows(words, NgramRule(3, 4, 5000))
+    counts = np.arange(400, 0, -1)
+    model = make_model("skipgram", counts, DIM, subwords=subwords, chances_V=counts / counts.sum())
+    optimizer, before = rowwise_adagrad(), len(tf.config.list_logical_devices())
+    plain, by_xla = (
+        memory_plan.step_bytes(model, optimizer, TOKENS, device) for device in ("", "CPU:0")
+    )
+    assert len(tf.config.list_logical_devices()) == before
+    longest = np.sort(subwords._sizes_V)[-TOKENS.shape.num_elements() :].sum()
+    lists = 4 * subwords._sizes_V.sum()
+    assert by_xla > 2 * DIM * 4 * longest + lists  # the rows and their gradients
+    assert plain < by_xla
+
+
+def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch):
+    def without_xla(*arguments):
+        if under_xla():
+            raise tf.errors.UnimplementedError(None, None, "a form of this")
+        return train_step(*arguments)
+
+    monkeypatch.setattr(memory_plan, "train_step", without_xla)
+    model = make_model("skipgram", COUNTS, DIM)
+    found = [memory_plan.step_bytes(model, sgd(), TOKENS, device) for device in ("", "CPU:0")]
+    assert found[0] == found[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({}, ""),
+        ({"table": "host"}, ""),
+        ({"table": "host", "loss": "softmax"}, "--table=host, and --loss=softmax goes through all"),
+        ({"table": "sharded"}, "--table=sharded has rows on other devices"),
+        ({"strategy": "mirrored"}, "--strategy=mirrored"),
+        ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2"),
+    ],
+)
+def test_steps_that_cannot_be_compiled_are_known_before_the_first(values, reason):
+    settings = from_names({"task": "words", **values})
+    streamed = ["output"] if values.get("loss") else []
+    found = placing._uncompiled(settings, streamed)
+    assert found.startswith(reason) and bool(found) == bool(reason)
 
 
 @pytest.mark.slow

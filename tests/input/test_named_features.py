@@ -48,18 +48,18 @@ def write(path, kind):
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
 def test_files(tmp_path, kind):
     path = write(tmp_path / f"items.{kind}", kind)
-    assert named_features.read([path], "item", "", ["title"]) == EXPECTED
+    assert named_features.read([path], "item", "", ["title"], "item_features") == EXPECTED
 
 
 def test_white_space_is_one_blank(tmp_path):
     (tmp_path / "items.csv").write_text('id,"a\nb"\n7,"Sci\n\t Fi |\r\n| x"\n')
-    found = named_features.read([str(tmp_path / "items.csv")], "item", "", [])
+    found = named_features.read([str(tmp_path / "items.csv")], "item", "", [], "item_features")
     assert found == {"7": ["a b=Sci Fi", "a b=x"]}
 
 
 def test_rows_of_one_name_are_joined(tmp_path):
     (tmp_path / "tags.csv").write_text("id,tag\n7,sea\n8,sky\n7.0,sky\n7,sea\n")
-    found = named_features.read([str(tmp_path / "tags.csv")], "item", "", [])
+    found = named_features.read([str(tmp_path / "tags.csv")], "item", "", [], "item_features")
     assert found == {"7": ["tag=sea", "tag=sky"], "8": ["tag=sky"]}
 
 
@@ -80,7 +80,7 @@ def test_rows_of_one_name_are_joined(tmp_path):
 def test_bad_files(tmp_path, text, message):
     (tmp_path / "items").write_text(text)
     with pytest.raises(UsageError, match=message):
-        named_features.read([str(tmp_path / "items")], "item", "", [])
+        named_features.read([str(tmp_path / "items")], "item", "", [], "item_features")
 
 
 def test_features_that_only_new_items_have_are_left_out():

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from app.errors import StoppedError
-from app.training.run import train_and_evaluate
+from app.training.run import banner, train_and_evaluate
 from app.training.runner import Runner
 from tests.integration import gpu_jobs
 from tests.integration.replicas import write_data
@@ -23,6 +23,20 @@ def data(tmp_path, monkeypatch):
 def losses(folder):
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return {entry["step"]: entry["loss"] for entry in map(json.loads, lines) if "loss" in entry}
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({}, "compiled by XLA, stored in /its folder"),
+        ({"table": "sharded"}, "none, so steps are slower: --table=sharded has rows on other"),
+    ],
+)
+def test_the_banner_says_whether_steps_are_compiled(data, monkeypatch, values, line):
+    flag = '--tf_xla_persistent_cache_directory="/its folder"'
+    monkeypatch.setenv("TF_XLA_FLAGS", flag)
+    job, config, _ = gpu_jobs.made(data, data / "run", values)
+    assert f"\nprograms    {line}" in banner(config, job)
 
 
 @pytest.mark.slow

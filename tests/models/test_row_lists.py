@@ -81,6 +81,20 @@ def test_xla_computes_the_same_with_padding(is_mean, chance):
         np.testing.assert_allclose(found, shares_6R.T @ weights, 1e-5, 1e-6)
 
 
+def test_padding_without_xla_looks_up_no_other_rows():
+    table = np.random.default_rng(0).normal(size=(ROWS, DIM)).astype("f4")
+    lists = RowLists(ROWS_N, STARTS, ROWS, is_static=True)
+    sizes = set()
+    for ids in ([8, 8, 8], [5, 6, 3]):
+        rows_N = lists.lookups(tf.constant(ids))
+        sizes.add(len(rows_N))
+        rows = {*rows_N.numpy().tolist()} - {0}  # which is the padding
+        assert rows == {*np.flatnonzero(shares()[ids].sum(0)).tolist()}
+        found = lists.take_unique(tf.constant(ids), Rows(tf.constant(table), rows_N))
+        np.testing.assert_allclose(take(found, tf.float32), (shares() @ table)[ids], 1e-5, 1e-6)
+    assert len(sizes) == 1
+
+
 class Dense:
     """A table as a matrix."""
 

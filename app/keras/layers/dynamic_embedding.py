@@ -50,6 +50,19 @@ class DynamicEmbedding(keras.layers.Layer):
         >>> layer = lexrow.keras.DynamicEmbedding(64, "string", capacity=10_000_000)
         >>> vectors = layer(inputs)
 
+    `fit` takes strings from a dataset or a `tf.constant`, not from NumPy. Split texts in the
+    dataset, to a fixed number of words, and mask their padding where the vectors are used.
+
+    Example:
+        >>> texts = tf.constant(["a good film", "bad"])
+        >>> words = tf.strings.split(texts).to_tensor("", shape=(None, 16))
+        >>> inputs = keras.Input((16,), dtype="string")
+        >>> vectors = lexrow.keras.DynamicEmbedding(8, "string")(inputs)
+        >>> mask = keras.ops.not_equal(inputs, "")
+        >>> model = keras.Model(inputs, keras.layers.LSTM(4)(vectors, mask=mask))
+        >>> model(words).shape
+        TensorShape([2, 4])
+
     Args:
         output_dim: The columns of a row, D.
         key_dtype: "int64" or "string".

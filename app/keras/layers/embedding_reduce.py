@@ -31,6 +31,9 @@ class RowEmbeddingReduce(RowEmbedding):
     Example:
         >>> words = keras.Input((None,), dtype="int32")  # 0 stands for padding
         >>> vector = lexrow.keras.RowEmbeddingReduce(100_000, 64, mask_zero=True)(words)
+        >>> texts = tf.ragged.constant([[3, 17, 17], [], [99]])
+        >>> lexrow.keras.RowEmbeddingReduce(100_000, 64, combiner="mean")(texts).shape
+        TensorShape([3, 64])
 
     Args:
         input_dim: As for `RowEmbedding`, like every argument that is not listed here.

@@ -67,8 +67,8 @@ def load_data(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Te
     """
     split, settings, rules = config.corpus, config.input, config.vocabulary
     sources, known = recorded_corpus.open_corpus(split, workdir, {"fingerprint": dict}, team)
-    recorded = known.get("fingerprint")
-    fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, finished)
+    recorded, run = known.get("fingerprint"), config.run if finished else None
+    fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, run)
     if recorded is None:
         warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
     grows = bool(recorded) and fingerprint is None and rules.grow_vocab

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from ...checkpoints import checkpoint
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
-from ...errors import UsageError
+from ...errors import RunError, UsageError
 from ...input import named_features, ratings
-from ...input.named_features import NO_FEATURES, ByName, NamedFeatures, SideFeatures
+from ...input.named_features import (
+    NO_FEATURES,
+    ByName,
+    NamedFeatures,
+    SideFeatures,
+    with_names,
+)
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import Split, split_pairs
 from ...settings import CorpusConfig, RatingsConfig, RecommendConfig
+from ...system.checked_files import damaged
 from ...system.files import replacing
 from ...tables import memory
 from ...tables.arrays import read_npz
 from ...text import corpus
-from ...text.vocabulary import Vocabulary, load_names, save_names, whole
+from ...text.vocabulary import Vocabulary, check_names, load_names, save_names, whole
 
+_ADDED = {kind: {str: [str]} for kind in SideFeatures._fields}  # of added.json: see `ByName`
 _ARRAYS = ("user_starts", "user_features", "item_starts", "item_features")  # of features.npz
 
 
@@ -57,8 +66,9 @@ def _read_features(settings: RatingsConfig) -> tuple[ByName | None, ByName | Non
         UsageError: A file is malformed, or none has a column of --text_features.
         RunError: A file cannot be read.
     """
-    files = {"user": settings.user_features, "item": settings.item_features}
-    paths = [path for kind, given in files.items() if given for path in _find_files(kind, given)]
+    flags = {kind: f"{kind}_features" for kind in ("user", "item")}
+    files = {kind: getattr(settings, flag) for kind, flag in flags.items()}
+    paths = [one for kind in flags if files[kind] for one in _find_files(files[kind], flags[kind])]
     found = {column for path in paths for column in named_features.names(path)}
     missing = [name for name in _text_columns(settings) if name not in found]
     if missing:
@@ -67,28 +77,31 @@ def _read_features(settings: RatingsConfig) -> tuple[ByName | None, ByName | Non
             f"--text_features={missing[0]}: the features have the columns {shown}; name one of them"
         )
     users, items = (
-        read_features(settings, kind, given) if given else None for kind, given in files.items()
+        read_features(settings, kind, given, flags[kind]) if given else None
+        for kind, given in files.items()
     )
     return users, items
 
 
-def read_features(settings: RatingsConfig, kind: str, files: str) -> ByName:
+def read_features(settings: RatingsConfig, kind: str, files: str, flag: str) -> ByName:
     """Return the features in files, which are named as those of --corpus.
 
     Args:
         kind: `user` or `item`.
+        flag: The flag that names the files, for messages.
 
     Raises:
         UsageError: A file is missing or malformed.
         RunError: A file cannot be read.
     """
     column = settings.user_column if kind == "user" else settings.item_column
-    return named_features.read(_find_files(kind, files), kind, column, _text_columns(settings))
+    paths = _find_files(files, flag)
+    return named_features.read(paths, kind, column, _text_columns(settings), flag)
 
 
-def _find_files(kind: str, files: str) -> Sequence[str]:
-    """Return the files of --user_features or --item_features."""
-    return corpus.resolve(CorpusConfig(corpus=files), flag=f"{kind}_features")
+def _find_files(files: str, flag: str) -> Sequence[str]:
+    """Return the files that a flag names."""
+    return corpus.resolve(CorpusConfig(corpus=files), flag=flag)
 
 
 def _text_columns(settings: RatingsConfig) -> list[str]:
@@ -101,7 +114,7 @@ def trained(names: Vocabulary) -> int:
     return int(np.count_nonzero(names.counts))
 
 
-def check_names(split: Split, files_named: str, workdir: Workdir) -> None:
+def check_same_names(split: Split, files_named: str, workdir: Workdir) -> None:
     """Raise UsageError unless the pairs have the users and items of the workdir, in the same order.
 
     A workdir without names passes. Blanks around a name do not count.
@@ -163,6 +176,78 @@ def load_features(workdir: Workdir) -> SideFeatures:
             NamedFeatures(load_names(path), starts, ids_N) if len(starts) else None
             for starts, ids_N, path in pairs
         )
+    )
+
+
+def add(settings: RatingsConfig, workdir: Workdir, given: Mapping[str, str]) -> None:
+    """Add users and items to a trained run, which are placed by their features.
+
+    They are in one file of the workdir, so a kill leaves all of them or none.
+
+    Args:
+        settings: Those of the run.
+        given: The files of features by `user` and `item`.
+
+    Raises:
+        UsageError: The run has no features of these, one is known already, or a file is malformed.
+        RunError: A file cannot be read, or nothing is trained.
+    """
+    with workdir.lock():
+        if not checkpoint.list_checkpoints(workdir.trained):
+            raise RunError(f"{workdir.path}: nothing is trained there yet; train it first")
+        added, features = read_added(workdir), load_features(workdir)
+        for kind, files_given in given.items():
+            name = f"{kind}s"
+            found = getattr(features, name)
+            if found is None:
+                raise UsageError(
+                    f"this run was trained without features of {name}; train with --{kind}_features"
+                )
+            by_name = read_features(settings, kind, files_given, f"add_{name}")
+            check_names(by_name, workdir.added)
+            names = map(whole, load_names(getattr(workdir, name)).tokens)
+            if known := by_name.keys() & {*names, *added[name]}:
+                raise UsageError(f"{min(known)[:60]!r}: the {kind} is known already; leave it out")
+            sizes = np.diff(with_names(by_name.values(), found.names).starts)
+            if unplaced := [one for one, size in zip(by_name, sizes, strict=True) if not size]:
+                logging.warning(
+                    "%d of %d %s have no feature of training, such as %s; they are placed at the "
+                    "mean",
+                    *(len(unplaced), len(by_name), name, unplaced[0][:60]),
+                )
+            added = {**added, name: {**added[name], **by_name}}
+        files.write_json(workdir.added, added)
+
+
+def read_added(workdir: Workdir) -> dict[str, ByName]:
+    """Return the features of `users` and `items` that `add` has added.
+
+    Raises:
+        DamagedError: The file is damaged.
+        RunError: The file cannot be read.
+    """
+    return files.read_json(workdir.added, _ADDED) or {kind: {} for kind in _ADDED}
+
+
+def with_added(
+    names: Vocabulary, features: NamedFeatures | None, by_name: ByName, workdir: Workdir
+) -> tuple[Vocabulary, NamedFeatures | None]:
+    """Return users or items, and their features, with those that `read_added` has returned.
+
+    Raises:
+        DamagedError: Some were added, but there are no features.
+    """
+    if not by_name:
+        return names, features
+    if features is None:
+        raise damaged(workdir.added, "the run has no such features")
+    more = with_names(by_name.values(), features.names)
+    counts = np.concatenate([names.counts, np.zeros(len(by_name), np.int64)])
+    starts = np.concatenate([features.starts, features.starts[-1] + more.starts[1:]])
+    ids_N = np.concatenate([features.features_N, more.features_N])
+    return (
+        Vocabulary([*names.tokens, *by_name], counts, names.total),
+        NamedFeatures(features.names, starts, ids_N),
     )
 
 

@@ -57,11 +57,11 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
         raise UsageError(f"--corpus={config.corpus.corpus}: name files of users and their items")
     sources, known = recorded_corpus.open_corpus(config.corpus, workdir, CORPUS_SHAPE, team)
     recorded = known.get("fingerprint")
-    fingerprint = recorded_corpus.recognize(sources, recorded, config.corpus, workdir, False)
+    fingerprint = recorded_corpus.recognize(sources, recorded, config.corpus, workdir, None)
     fingerprint = fingerprint or corpus.fingerprint(sources, team)
     split = recommend_data.read_split(config, sources)
     recommend_data.check_features(split.features, workdir)
-    recommend_data.check_names(split, config.corpus.corpus, workdir)
+    recommend_data.check_same_names(split, config.corpus.corpus, workdir)
     train, heldout = split.train, split.heldout
     if config.input.heldout and not len(heldout.users_N):
         raise _nothing_to_score(config.input.heldout, split.left_out)

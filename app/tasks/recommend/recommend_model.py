@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from ...assembly import placing
 from ...assembly.learning import PAIR_LOSSES, PairSpec
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
-from ...input.named_features import NO_FEATURES, NamedFeatures, SideFeatures, with_names
+from ...input.named_features import NO_FEATURES, SideFeatures
 from ...input.user_item_pairs import KnownItems
 from ...losses.user_item_losses import UserItemLoss
 from ...models.recommender import Recommender
 from ...models.row_lists import RowLists
 from ...models.scorers import Gmf, ItemBiased, MatrixFactorization, Mlp, NeuMf, Scorer
-from ...settings import RatingsConfig, RecommendConfig
+from ...settings import RecommendConfig
 from ...settings.setting import numbers
 from ...system import devices
 from ...system.checked_files import damaged, missing
 from ...tables.arrays import read_npz
 from ...tables.base import Table
-from ...text.vocabulary import Vocabulary, load_names, whole
+from ...text.vocabulary import Vocabulary, load_names
 from . import recommend_data
 from .recommend_data import trained
 
@@ -54,8 +52,13 @@ class TrainedRecommender(NamedTuple):
     features: SideFeatures
 
 
-def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecommender:
+def load_recommender(
+    config: RecommendConfig, workdir: Workdir, tables: Mapping[str, Table] | None = None
+) -> TrainedRecommender:
     """Load the recommender of the newest checkpoint, or of the best epoch if it is kept.
+
+    Args:
+        tables: Its tables, if they are loaded already.
 
     Raises:
         RunError: There is no checkpoint that can be loaded.
@@ -76,67 +79,17 @@ def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecomm
     for names, found in zip((users, items), features, strict=True):
         if found is not None and not found.is_consistent(len(names.tokens)):
             raise damaged(f"{workdir.features}", f"it does not fit {workdir.path}/*.tsv")
+    added = recommend_data.read_added(workdir)
+    users, of_users = recommend_data.with_added(users, features.users, added["users"], workdir)
+    items, of_items = recommend_data.with_added(items, features.items, added["items"], workdir)
+    features = SideFeatures(of_users, of_items)
+    new_users = len(users.tokens) + 1 - len(known.starts_U)
+    known = known._replace(starts_U=np.pad(known.starts_U, (0, new_users), mode="edge"))
     mean = files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"]
     model = make_model(config, users, items, mean, features)
-    tables, _ = placing.load_tables(config, model, workdir)
+    if tables is None:
+        tables, _ = placing.load_tables(config, model, workdir)
     return TrainedRecommender(model, tables, users, items, known, features)
-
-
-def add(
-    trained: TrainedRecommender, settings: RatingsConfig, kind: str, path: str
-) -> TrainedRecommender:
-    """Return a recommender with more users or items, which are placed by their features.
-
-    Args:
-        settings: Those of the run.
-        kind: `user` or `item`.
-        path: The file of their features.
-
-    Raises:
-        UsageError: The recommender has no features of these, one is known already, or the file is
-            malformed.
-        RunError: The file cannot be read.
-    """
-    name = f"{kind}s"
-    names, features = getattr(trained, name), getattr(trained.features, name)
-    if features is None:
-        raise UsageError(
-            f"this run was trained without features of {name}; train with --{kind}_features"
-        )
-    by_name = recommend_data.read_features(settings, kind, path)
-    known = by_name.keys() & {*map(whole, names.tokens)}
-    if known:
-        raise UsageError(f"{min(known)[:60]!r}: the {kind} is known already; leave it out")
-    more = with_names(by_name.values(), features.names)
-    count = len(by_name)
-    if unplaced := [
-        one for one, size in zip(by_name, np.diff(more.starts), strict=True) if not size
-    ]:
-        logging.warning(
-            "%d of %d %s have no feature of training, such as %s; they are placed at the mean",
-            *(len(unplaced), count, name, unplaced[0][:60]),
-        )
-    starts = np.concatenate([features.starts, features.starts[-1] + more.starts[1:]])
-    found = NamedFeatures(
-        features.names, starts, np.concatenate([features.features_N, more.features_N])
-    )
-    counts = np.concatenate([names.counts, np.zeros(count, np.int64)])
-    model = trained.model
-    lists = {**model.lists, name: RowLists(*found.table_rows(recommend_data.trained(names)))}
-    changed: dict[str, Any] = {name: getattr(model, name) + count, "lists": lists}
-    if kind == "item":
-        changed["new_items"] = model.new_items + count
-    others: dict[str, Any] = {name: Vocabulary([*names.tokens, *by_name], counts, names.total)}
-    if kind == "user":
-        starts_U = trained.known.starts_U
-        others["known"] = trained.known._replace(
-            starts_U=np.concatenate([starts_U, np.repeat(starts_U[-1:], count)])
-        )
-    return trained._replace(
-        model=dataclasses.replace(model, **changed),
-        features=trained.features._replace(**{name: found}),
-        **others,
-    )
 
 
 def _is_consistent(known: KnownItems, users: int, items: int) -> bool:
@@ -199,7 +152,7 @@ def make_model(
         row_l2=config.ratings.row_l2,
         start=start if loss.is_softmax else {},
         lists={
-            name: RowLists(*found.table_rows(trained(names)))
+            name: RowLists(*found.table_rows(trained(names)), is_static=config.table.is_dynamic)
             for name, found, names in zip(features._fields, features, (users, items), strict=True)
             if found is not None
         },

@@ -106,7 +106,8 @@ def load_text(
         words, digest = words or vocabulary.load(str(workdir.vocabulary)), known.get("phrases")
         phrases = () if digest is None else phrase_table.load(workdir.phrases, digest)
         recorded = known["fingerprint"]
-        fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, finished)
+        run = config.run if finished else None
+        fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, run)
         if fingerprint is not None:
             size = known["words"], split, known["batches"]
             text = Text(sources, words, *size, fingerprint, phrases)
