@@ -183,7 +183,7 @@ def test_steps_that_are_not_prefetched_in_between(kind, steps, tmp_path):
         )
         found.append(fit_hot(model, data, callbacks=[stop]))
         model.save_weights(tmp_path / "saved.weights.h5")
-        found.append(fit_hot(model, hot_data(HOT_IDS + 1)))
+        found.append(fit_hot(model, hot_data(models.ROWS - 1 - HOT_IDS)))
         model.load_weights(tmp_path / "saved.weights.h5")
         found.append(fit_hot(model, data))
         return [value for history in found for values in history.values() for value in values]
@@ -192,7 +192,7 @@ def test_steps_that_are_not_prefetched_in_between(kind, steps, tmp_path):
     compile_steps(ours)
     results = train(ours, prefetch_rows(hot_data(), ours, 6)), train(device, hot_data())
     assert_close([*results[0], *numbers(ours)], [*results[1], *numbers(device)])
-    assert 0 < ours.by_xla.numpy() < ours.optimizer.iterations.numpy()
+    assert ours.by_xla.numpy() >= 12 + 6 + 26  # all that were prefetched
 
 
 def two_tables(kind, folder):
