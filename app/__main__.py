@@ -38,6 +38,8 @@ def main() -> int:
     The modules of the other commands are not imported.
     """
     name, *rest = sys.argv[1:] or ["help"]
+    if name == "help" and rest:
+        name, *rest = *rest, "--help"
     if name in ("--help", "-h", "-help", "help"):
         print(_USAGE)
         return 0

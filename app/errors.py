@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class UsageError(ValueError):
     """The command line asks for something that is not possible: exit code 2, before any work.
@@ -55,3 +58,12 @@ def missing_package(error: ModuleNotFoundError) -> str:
         return ""
     remedy = 'pip install "lexrow[train]", which has all that training needs'
     return f"{error.name} is not installed; {remedy}"
+
+
+@contextlib.contextmanager
+def needs_package(message: str) -> Iterator[None]:
+    """Raise a UsageError with this message if the block imports a package that is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(message) from error

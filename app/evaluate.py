@@ -41,8 +41,11 @@ def main(_: Sequence[str]) -> None:
         text, record = _score_heldout(values.workdir, values.heldout)
     else:
         _check_vector_flags()
+        # Files of one's own need no gensim, if benchmarks are not asked for.
+        has_own = values.pairs or values.analogies
+        names = None if has_own and not values["benchmarks"].present else values.benchmarks
         scores = score_report.run(
-            *(flags.vectors(), values.benchmarks, values.pairs, values.analogies),
+            *(flags.vectors(), names, values.pairs, values.analogies),
             *(values.case, values.restrict),
         )
         text, record = score_report.table(scores), score_report.summary(scores)
@@ -88,11 +91,11 @@ def _check_vector_flags() -> None:
             "--benchmarks= leaves nothing to score on; give --pairs=FILE or --analogies=FILE, or "
             f"name benchmarks, of {','.join(score_report.benchmarks)}"
         )
-    is_recommender = read_settings(values.workdir).get("task") == "recommend"
-    if is_recommender and not values["benchmarks"].present:
+    task = read_settings(values.workdir).get("task", "words")
+    if task != "words" and not values["benchmarks"].present:
         raise UsageError(
-            f"--workdir={values.workdir} holds a run of --task=recommend, which has no words; "
-            "give --heldout=FILE, of pairs of a user and an item"
+            f"--workdir={values.workdir} holds a run of --task={task}; give --heldout=FILE to "
+            "score it on, in the format of its --corpus, or --benchmarks for vectors of words"
         )
 
 

@@ -75,7 +75,7 @@ def main(_: Sequence[str]) -> None:
     rows, columns = len(vectors.tokens), vectors.matrix.shape[1]
     has_text_ops = values.format == "saved_model" and vectors.form
     needs = " (to load it: import tensorflow_text)" if has_text_ops else ""
-    print(f"{values.output}: {rows:,} vectors of {columns} numbers{needs}")
+    print(f"{values.output}: {rows:,} vectors of {columns} numbers, as {values.format}{needs}")
 
 
 def define() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags as absl_flags
@@ -20,6 +21,7 @@ from .checkpoints.workdir import read_settings
 from .cli import flags, startup
 from .errors import UsageError
 from .settings.setting import MOST_ROWS
+from .system.console import note_terminal
 from .system.files import BYTE_ORDER_MARK, LONGEST_LINE
 from .tasks.classify import fasttext_prediction
 from .text.fasttext import model_file
@@ -41,6 +43,7 @@ def main(_: Sequence[str]) -> None:
     values = absl_flags.FLAGS
     predict = _load_predictor(values.workdir, values.model)
     cut_lines = 0
+    note_terminal("texts")
     for texts, count in _lines(sys.stdin.buffer):
         cut_lines += count
         predictions = predict(texts, values.k, values.threshold)
@@ -73,6 +76,8 @@ def _load_predictor(
     if model:
         if workdir:
             raise UsageError(f"give either --workdir={workdir} or --model={model}, not both")
+        if Path(model).is_dir():
+            raise UsageError(f"--model={model} is a folder; give it as --workdir={model}")
         loaded = model_file.load(model, is_supervised=True)
         return fasttext_prediction.make_predictor(loaded)
     if not workdir:

@@ -6,8 +6,10 @@
 
 A user whose name begins with `-` comes after `--`. Without users or items on the command line it
 reads users from standard input, one a line. With items it answers for a user who was not in
-training and chose these items; items that are not known are named and left out. A run with features
-gets more items and users by theirs; without users on the command line, it only adds them.
+training and chose these items; items that are not known are named and left out.
+
+A run that was trained with features of items takes more items by theirs, and keeps them; users
+likewise. Without users on the command line, they are only added.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from .checkpoints.workdir import read_settings
 from .cli import flags, startup
 from .errors import UsageError
 from .settings.setting import MOST_ROWS
+from .system.console import note_terminal
 from .system.files import bounded_lines
 
 if TYPE_CHECKING:
@@ -69,6 +72,8 @@ def main(users: Sequence[str]) -> None:
         return
     ids = {token: number for number, token in enumerate(trained.users.tokens)}
     known = None if values.include_known else trained.known
+    if not users:
+        note_terminal("users")
     asked = (user if user in ids else whole(user) for user in users or _lines(sys.stdin.buffer))
     unknown = 0
     shown: list[str] = []  # some of them

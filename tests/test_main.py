@@ -44,6 +44,7 @@ def test_the_help_of_training_names_every_example_of_settings():
 
 def test_it_imports_the_command_that_is_run_and_no_other():
     code, printed, _, imported = lexrow("neighbors", "--help")
+    assert lexrow("help", "neighbors")[:2] == (code, printed)
     assert code == 0 and printed.startswith(COMMANDS["neighbors"])
     assert "--analogy" in printed and "app.cli.flags" in imported
     assert not imported & {f"app.{name}" for name in COMMANDS}  # it is run as the main module

@@ -27,6 +27,8 @@ def test_lines_are_answered_as_they_come():
 def test_what_is_missing_is_named_with_how_to_make_it():
     with pytest.raises(UsageError, match="`lexrow train --task=classify` trains.*--model=FILE"):
         predict._load_predictor("", "")
+    with pytest.raises(UsageError, match=r"--model=\. is a folder; give it as --workdir=\."):
+        predict._load_predictor("", ".")
     with pytest.raises(UsageError, match="is empty; .*, or train one with `lexrow train --task=r"):
         startup.check_task("", {}, "recommend")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import needs_package
 from ..system.files import replacing
 from ..types import WordVectors
 from .row_blocks import read_blocks
@@ -22,13 +22,9 @@ def write(vectors: WordVectors, path: str | Path) -> None:
         UsageError: The path is a folder, or pyarrow is not installed.
         RunError: The file cannot be written.
     """
-    try:
+    with needs_package('--format=parquet needs pyarrow; pip install "lexrow[handover]"'):
         import pyarrow
         from pyarrow.parquet import ParquetWriter
-    except ImportError as error:
-        raise UsageError(
-            '--format=parquet needs pyarrow; pip install "lexrow[handover]"'
-        ) from error
     columns = vectors.matrix.shape[1]
     schema = pyarrow.schema(
         [

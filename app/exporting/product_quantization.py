@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RunError, UsageError
+from ..errors import RunError, UsageError, needs_package
 from ..text.fasttext.model_file import CENTROIDS, QuantizedMatrix, Quantizer
 
 # Of fastText's k-means (src/productquantizer.h): passes, the most rows, the seed of their choice.
@@ -61,10 +61,8 @@ def quantize(
 def import_faiss(format_name: str) -> Any:
     """Return the module of Faiss; raise UsageError, with the name of the format, without it."""
     logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it logs each variant it tries
-    try:
+    with needs_package(f"--format={format_name} needs Faiss; pip install faiss-cpu"):
         return importlib.import_module("faiss")
-    except ImportError as error:
-        raise UsageError(f"--format={format_name} needs Faiss; pip install faiss-cpu") from error
 
 
 def _read_sample(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import UsageError, needs_package
 from ..settings import CorpusConfig
 from ..system.files import replacing_folder
 from ..text import unicode_rules
@@ -141,12 +141,9 @@ def make_tokenizer(tokens: Sequence[str], config: CorpusConfig) -> Tokenizer:
     Raises:
         UsageError: The library is not installed.
     """
-    try:
+    what = "--format=static_embedding needs tokenizers"
+    with needs_package(f'{what}; pip install "lexrow[handover]"'):
         from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
-    except ImportError as error:
-        raise UsageError(
-            '--format=static_embedding needs tokenizers; pip install "lexrow[handover]"'
-        ) from error
     vocabulary = {token: number for number, token in enumerate(tokens)}
     unknown = _UNKNOWN
     while unknown in vocabulary:

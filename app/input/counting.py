@@ -298,7 +298,7 @@ def select_tokens(
         count, token = max(rest, default=(0, b""))
         raise UsageError(
             f"--min_count={settings.min_count}: no token is seen that often; the most frequent, "
-            f"{token.decode()!r}, is seen {count} times: lower --min_count or give more text"
+            f"{token.decode()!r}, has a count of {count}: lower --min_count or give more text"
         )
     if settings.max_vocab_size:
         del ranked[settings.max_vocab_size - len(special) :]

@@ -23,8 +23,8 @@ import numpy as np
 import tensorflow as tf
 
 from ..settings import InputConfig
-from ..system.xla import uniform
-from ..types import HOST, Batches
+from ..system.xla import copy_to_device, uniform
+from ..types import Batches
 from .token_rows import PAD, SHUFFLE, SUBSAMPLE, block_seed, differs_from_previous, encode
 
 # Blocks of at most this share of the largest one have a size, and a compiled program, of their own.
@@ -35,6 +35,8 @@ def copy_ahead(
     batches: Iterable[tuple[int, Any]], device: str, is_wanted: Callable[[], bool]
 ) -> Iterator[tuple[int, Any]]:
     """Yield the batches, copied to a device by a thread while the steps before them are made.
+
+    The thread begins once the second batch is asked for.
 
     Args:
         batches: Pairs of an epoch and a nest of tensors.
@@ -48,25 +50,20 @@ def copy_ahead(
         item = next(source, None)
         if item is None or not is_wanted():
             return item
-        return item[0], tf.nest.map_structure(functools.partial(_copy, device=device), item[1])
+        return item[0], tf.nest.map_structure(
+            functools.partial(copy_to_device, device=device), item[1]
+        )
 
+    if (item := take()) is None:
+        return
+    # While steps are traced, a thread that makes tensors would change the names of functions, by
+    # which XLA finds its stored programs (see `system.xla.renumber_functions`).
+    yield item
     with ThreadPoolExecutor(1, "copy") as thread:
         following = thread.submit(take)
         while (item := following.result()) is not None:
             following = thread.submit(take)
             yield item
-
-
-def _copy(tensor: tf.Tensor, device: str) -> tf.Tensor:
-    """Return a tensor in the memory of a device; it may be there."""
-    if tensor.backing_device.endswith(device):
-        return tensor
-    is_int32 = tensor.dtype == tf.int32
-    with tf.device(HOST):
-        tensor = tf.bitcast(tensor, tf.uint32) if is_int32 else tensor
-    with tf.device(device):
-        tensor = tf.identity(tensor)
-        return tf.bitcast(tensor, tf.int32) if is_int32 else tensor
 
 
 class _Corpus(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import types
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+
+# The public classes would make a copy for each replica.
+from tensorflow.python.ops.resource_variable_ops import default_variable_creator_v2
 
 from ..system.xla import under_xla
 from ..tables.device import compute_in_graph
@@ -29,6 +33,9 @@ _BY_NORM = (
     keras.constraints.MinMaxNorm,
     keras.constraints.UnitNorm,
 )
+
+# The strategies whose replicas are all in this process.
+_ONE_PROCESS = tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy
 
 # The functions of Keras that call a subclassed model to build it from shapes, and for the default
 # signature of a SavedModel. They know no dtypes, and call it with float32.
@@ -123,13 +130,27 @@ def require_tensorflow() -> None:
         )
 
 
-def refuse_strategy(table: str) -> None:
-    """Raise ValueError if a strategy of tf.distribute is in use, where `table` cannot be."""
-    if tf.distribute.has_strategy():
+@contextlib.contextmanager
+def one_copy(table: str) -> Iterator[None]:
+    """Create variables in the block once, for all replicas of a strategy of tf.distribute.
+
+    Args:
+        table: The table that they belong to, for the message.
+
+    Raises:
+        ValueError: The replicas of the strategy need not be in this process.
+    """
+    if not tf.distribute.has_strategy():
+        yield
+        return
+    if not isinstance(strategy := tf.distribute.get_strategy(), _ONE_PROCESS):
         raise ValueError(
-            f"{table} has one copy of its rows, and {type(tf.distribute.get_strategy()).__name__} "
-            "would update it in each replica; use RowEmbedding with table='device'"
+            f"{table} has its rows once for all replicas of a process, and those of "
+            f"{type(strategy).__name__} are in several; use RowEmbedding with table='device', or "
+            "tf.distribute.MirroredStrategy"
         )
+    with tf.variable_creator_scope(lambda _, **options: default_variable_creator_v2(**options)):
+        yield
 
 
 def check_xla(layer: keras.layers.Layer, *devices: str, on_cache: bool = False) -> None:

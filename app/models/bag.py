@@ -12,8 +12,8 @@ from ..system.xla import under_xla
 from ..tables.base import TableSpec
 from ..tables.initial import Uniform
 from ..types import HOST, Batch, Rows, UniqueIds
-from .averages import average, sum_segments
 from .base import Outcome, apply_loss, draw_seed, initial_seed
+from .row_lists import average, sum_segments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,8 @@ def mean(rows: Rows, bags: Bags) -> tf.Tensor:
         rows_N = bags.entries_N2[:, 1]  # all rows are one lookup
         if partitions > 1:
             rows_N += tf.where(entry_N < counts_P2[0, 1], 0, counts_P2[0, 0])
-        return sum_segments(rows.values_UD, rows_N, bags.shares_N, bags.entries_N2[:, 0], count)
+        rows = Rows(rows.values_UD, rows_N)
+        return sum_segments(rows, bags.shares_N, bags.entries_N2[:, 0], count)
     values = [partition.values_UD for partition in rows.partitions] or [rows.values_UD]
     if len(values) < partitions:  # all rows are one lookup
         values = tf.split(rows.values_UD, counts_P, num=partitions)

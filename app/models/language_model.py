@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..input.token_rows import decode
 from ..losses.base import NormalizedLoss, Predictions
 from ..system.gradients import custom_gradient
-from ..system.xla import under_xla
+from ..system.loops import write_arrays
 from ..tables.base import TableSpec
 from ..tables.initial import Constant, LastColumn, Uniform
 from ..tables.row_reads import take
@@ -278,6 +278,11 @@ def run_cell(
     seconds to trace or compile them. Forward and backward, 128 rows of 32 steps of 300 units on two
     cores took 69 ms with the loop, 64 with copies and 61 with XLA; in bfloat16 54, 49 and 62 ms.
 
+    The gradient of `tf.while_loop` would keep each intermediate result of the cell, and add to the
+    gradient of the kernel at each step; under XLA it is a loop of unknown length, too. Here the
+    states and their products are kept, the rest of the cell is computed again, and the gradient of
+    the kernel is one product of all steps. (cuDNN's cells cannot be part of XLA's programs.)
+
     Args:
         inputs_TBG: The product of each input and the kernel, with its bias, float32.
         state_BS: The state before the first step, float32.
@@ -287,62 +292,9 @@ def run_cell(
     Returns:
         The outputs, (T, B, H) float32, and the state after the last step.
     """
-    if under_xla():
-        return _run_by_xla(cell, inputs_TBG, state_BS, recurrent_HG, bias_G)
-    steps, rows, _ = inputs_TBG.shape
-    units, _ = recurrent_HG.shape
-    inputs = tf.TensorArray(tf.float32, steps).unstack(inputs_TBG)
-    outputs = tf.TensorArray(tf.float32, steps, element_shape=(rows, units))
-
-    def step(index: tf.Tensor, state_BS: tf.Tensor, outputs: tf.TensorArray):
-        """Run the cell for one step; return the next index, the state and the outputs."""
-        output_BH = tf.cast(state_BS[:, :units], recurrent_HG.dtype)
-        inner_BG = tf.cast(tf.matmul(output_BH, recurrent_HG), tf.float32)
-        if bias_G is not None:
-            inner_BG += bias_G
-        state_BS = cell.next_state(inputs.read(index), inner_BG, state_BS)
-        return index + 1, state_BS, outputs.write(index, state_BS[:, :units])
-
-    # maximum_iterations is left out: on a GPU it becomes a part of the condition on the device, and
-    # every iteration waits for it.
-    _, state_BS, outputs = tf.while_loop(
-        lambda index, *_: index < steps, step, (0, state_BS, outputs)
-    )
-    return outputs.stack(), state_BS
-
-
-def _run_by_xla(
-    cell: Cell,
-    inputs_TBG: tf.Tensor,
-    state_BS: tf.Tensor,
-    recurrent_HG: tf.Tensor,
-    bias_G: tf.Tensor | None,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the same as `run_cell`, in a few operations of XLA a step.
-
-    The gradient of `tf.while_loop` keeps each intermediate result of the cell, adds to the gradient
-    of the kernel at each step, and is a loop of which XLA does not know the length. Here the states
-    and their products are kept, the rest of the cell is computed again, and the gradient of the
-    kernel is one product of all steps. (cuDNN's cells cannot be part of XLA's programs.)
-    """
-    steps, rows, columns = inputs_TBG.shape
+    steps, _, columns = inputs_TBG.shape
     units, dtype = recurrent_HG.shape[0], recurrent_HG.dtype
     others_H = [[0, 0], [0, state_BS.shape[1] - units]]  # the state begins with the output
-
-    def loop(body: Callable, state_BS: tf.Tensor, sizes: Sequence[int]) -> Sequence[tf.Tensor]:
-        """Return the last state, and what `body(index, state)` returns for each step, stacked."""
-        arrays = [tf.TensorArray(tf.float32, steps, element_shape=(rows, size)) for size in sizes]
-
-        def write(index: tf.Tensor, state_BS: tf.Tensor, arrays: Sequence[tf.TensorArray]):
-            """Make one step."""
-            place, state_BS, values = body(index, state_BS)
-            written = [one.write(place, value) for one, value in zip(arrays, values, strict=True)]
-            return index + 1, state_BS, written
-
-        _, state_BS, arrays = tf.while_loop(
-            lambda index, *_: index < steps, write, (0, state_BS, arrays)
-        )
-        return state_BS, *(array.stack() for array in arrays)
 
     @custom_gradient
     def run(inputs_TBG, state_BS, recurrent_HG, bias_G):
@@ -355,8 +307,9 @@ def _run_by_xla(
             next_BS = cell.next_state(inputs_TBG[index], inner_BG, state_BS)
             return index, next_BS, (state_BS, inner_BG)
 
-        sizes = state_BS.shape[1], columns
-        last_BS, states_TBS, inner_TBG = loop(forward, state_BS, sizes)
+        last_BS, states_TBS, inner_TBG = _loop(
+            steps, forward, state_BS, [state_BS.shape[1], columns]
+        )
         outputs_TBH = states_TBS[:, :, :units]  # before each step
 
         def gradient(by_outputs_TBH: tf.Tensor, by_last_BS: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -375,7 +328,8 @@ def _run_by_xla(
                 by_state_BS += tf.pad(tf.cast(by_output_BH, tf.float32), others_H)
                 return place, by_state_BS, (by_input_BG, by_inner_BG)
 
-            by_first_BS, by_inputs_TBG, by_inner_TBG = loop(backward, by_last_BS, [columns] * 2)
+            by_first_BS, *by_products = _loop(steps, backward, by_last_BS, [columns] * 2)
+            by_inputs_TBG, by_inner_TBG = by_products
             by_inner_NG = tf.reshape(by_inner_TBG, (-1, columns))
             outputs_NH = tf.cast(tf.reshape(outputs_TBH, (-1, units)), dtype)
             by_recurrent_HG = tf.matmul(outputs_NH, tf.cast(by_inner_NG, dtype), transpose_a=True)
@@ -384,5 +338,32 @@ def _run_by_xla(
         after_TBH = tf.concat([outputs_TBH[1:], last_BS[tf.newaxis, :, :units]], axis=0)
         return (after_TBH, last_BS), gradient
 
-    bias_G = tf.zeros([columns]) if bias_G is None else bias_G
-    return run(inputs_TBG, state_BS, recurrent_HG, bias_G)
+    return run(
+        inputs_TBG, state_BS, recurrent_HG, tf.zeros([columns]) if bias_G is None else bias_G
+    )
+
+
+def _loop(
+    steps: int, body: Callable, state_BS: tf.Tensor, sizes: Sequence[int]
+) -> Sequence[tf.Tensor]:
+    """Return the last state, and what `body` returns for each step, stacked.
+
+    Args:
+        body: From the number of a step and the state to where the results are written, the next
+            state, and the results.
+        sizes: The columns of each result; a result has a row for each of the state.
+    """
+    shapes = [(state_BS.shape[0], size) for size in sizes]
+    arrays = [tf.TensorArray(tf.float32, steps, element_shape=shape) for shape in shapes]
+
+    def write(index: tf.Tensor, state_BS: tf.Tensor, arrays: Sequence[tf.TensorArray]):
+        """Make one step."""
+        place, state_BS, values = body(index, state_BS)
+        return index + 1, state_BS, write_arrays(arrays, place, values)
+
+    # maximum_iterations is left out: on a GPU it becomes a part of the condition on the device, and
+    # every iteration waits for it.
+    _, state_BS, arrays = tf.while_loop(
+        lambda index, *_: index < steps, write, (0, state_BS, arrays)
+    )
+    return state_BS, *(array.stack() for array in arrays)

@@ -4,17 +4,76 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
+from ..losses.sampling import count_at_most
+from ..system.gradients import custom_gradient
 from ..system.xla import under_xla
 from ..tables.device import PreparedValues
 from ..tables.row_reads import take, unique
-from ..types import HOST, Rows
-from .averages import average
+from ..text.subwords import list_rows
+from ..types import HOST, NgramRule, Rows
+
+
+def average(
+    rows_UD: tf.Tensor,
+    entries_N2: tf.Tensor,
+    shares_N: tf.Tensor,
+    count: int | tf.Tensor,
+    means: int | tf.Tensor,
+) -> tf.Tensor:
+    """Return B weighted means of rows, (B, D) float32, with a gradient by the rows.
+
+    They are a product with a sparse matrix. On a CPU without AVX-512 a mean and its gradient take
+    about a quarter of the time of TensorFlow's SparseSegmentMean and its gradient
+    (data/benchmarks/README.md).
+
+    Args:
+        rows_UD: The rows, float32.
+        entries_N2: The mean and the row of each entry, integers, by rising mean. Entries of one
+            mean and row are added.
+        shares_N: The share of the entry's row in the mean, float32.
+        count: The number of rows, at least 1, known in host memory.
+        means: The number of means, B, at least 1.
+    """
+    with tf.device(HOST):
+        shape = tf.cast(tf.stack([means, count]), tf.int64)
+    by_mean = tf.raw_ops.SparseTensorToCSRSparseMatrix(
+        indices=tf.cast(entries_N2, tf.int64), values=shares_N, dense_shape=shape
+    )
+    by_row = tf.raw_ops.SparseMatrixTranspose(input=by_mean, type=tf.float32)
+
+    @custom_gradient
+    def weigh(rows_UD: tf.Tensor):
+        """Return the means (B, D), with a gradient by the rows."""
+
+        def gradient(upstream_BD: tf.Tensor) -> tf.Tensor:
+            return tf.raw_ops.SparseMatrixMatMul(a=by_row, b=upstream_BD)
+
+        means_BD = tf.raw_ops.SparseMatrixMatMul(a=by_mean, b=rows_UD)
+        return tf.ensure_shape(means_BD, (None, rows_UD.shape[1])), gradient
+
+    return weigh(rows_UD)
+
+
+def sum_segments(
+    rows: Rows, shares_N: tf.Tensor, segments_N: tf.Tensor, segments: int
+) -> tf.Tensor:
+    """Return B weighted sums of rows, (B, D) float32; XLA has no product with a sparse matrix.
+
+    Args:
+        rows: The rows, and the row of each of N entries.
+        shares_N: The weight of the entry's row in its sum, float32.
+        segments_N: The sum that the entry belongs to.
+        segments: The number of sums, B.
+    """
+    rows_ND = take(rows, tf.float32) * shares_N[:, tf.newaxis]
+    return tf.math.unsorted_segment_sum(rows_ND, segments_N, segments)
+
 
 # The rows of even and of odd ids are partitions of their own. Reading, adding and writing rows are
 # long operations of one core each, so two keep two cores busy (data/benchmarks/README.md).
@@ -104,7 +163,7 @@ class RowLists:
         count = ids_W.shape[0]
         entry_N = tf.range(self._padded(count))
         is_real_N = entry_N < ends_W[-1]
-        places_N = _count_below(ends_W, entry_N + 1)
+        places_N = count_at_most(ends_W, entry_N)
         index_N = tf.minimum(places_N, count - 1)
         before_N = tf.gather(ends_W - sizes_W, index_N)
         start_N = tf.gather(begins_W, index_N) + tf.cast(entry_N - before_N, tf.int64)
@@ -119,7 +178,7 @@ class RowLists:
             tf.where(is_real_N, places_N, -1),
             tf.where(is_real_N, shares_N, 0.0),
             ids_W,
-            _count_below(ids_W, tf.reshape(ids, [-1])),
+            count_at_most(ids_W, tf.reshape(ids, [-1]) - 1),
         )
 
     def _measure(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -170,7 +229,9 @@ class RowLists:
         """
         prepared = self.prepare(ids)
         if isinstance(prepared, ListedRows):
-            return Rows(_sum_lists(prepared, rows), prepared.inverse_W, prepared.ids_W)
+            _, places_N, shares_N, ids_W, inverse_W = prepared
+            sums_WD = sum_segments(rows, shares_N, places_N, ids_W.shape[0])
+            return Rows(sums_WD, inverse_W, ids_W)
         ids_W, inverse_M = unique(prepared)
         return Rows(self._compose(ids_W, rows), inverse_M, ids_W)
 
@@ -251,20 +312,26 @@ def _weigh_lists(rows: Rows, count: tf.Tensor, starts: tf.Tensor, shares_W: tf.T
     return average(rows_UD, entries_N2, shares_N, count + no_row, words + no_word)[:words]
 
 
-def _sum_lists(lists: ListedRows, rows: Rows) -> tf.Tensor:
-    """Return the weighted sum of the rows of each list, (W, D) float32; 0 for a repeated id."""
-    rows_ND = take(rows, tf.float32) * lists.shares_N[:, tf.newaxis]
-    return tf.math.unsorted_segment_sum(rows_ND, lists.places_N, lists.ids_W.shape[0])
+class SubwordRows(RowLists):
+    """The rows of each word in a table of V words, then of buckets of n-grams, as in fastText.
 
+    The vector of a word is the mean of its rows (`FastText::getWordVector` of fastText 0.9.2). A
+    row that a word has twice counts twice.
 
-def _count_below(rising_W: tf.Tensor, values_N: tf.Tensor) -> tf.Tensor:
-    """Return how many of some ascending numbers are below each value, (N,) int32.
+    fastText makes a row for each bucket. Here a bucket that no word has is left out, because its
+    row would never be trained: 67,371 words of Wikipedia have 293,080 of 2,000,000 buckets.
 
-    This is a binary search. XLA compiles tf.searchsorted to a comparison of each with each.
+    Args:
+        tokens: The V words.
+        rule: The n-grams of a word.
+        has_all_buckets: Whether the table has a row for each bucket nevertheless, as tables of
+            fastText and of earlier versions.
+
+    Attributes:
+        buckets_N: The buckets that have a row, rising, (N,) int32. Row V + n is of `buckets_N[n]`.
     """
-    size, found_N = rising_W.shape[0], tf.zeros_like(values_N, tf.int32)
-    for power in reversed(range(size.bit_length())):
-        next_N = found_N + (1 << power)
-        last_N = tf.gather(rising_W, tf.minimum(next_N, size) - 1)
-        found_N = tf.where((next_N <= size) & (last_N < values_N), next_N, found_N)
-    return found_N
+
+    def __init__(self, tokens: Sequence[str], rule: NgramRule, has_all_buckets: bool = False):
+        self.has_all_buckets = has_all_buckets
+        rows_N, starts, self.buckets_N = list_rows(tokens, rule, has_all_buckets)
+        super().__init__(rows_N, starts, len(tokens) + len(self.buckets_N), is_mean=True)

@@ -18,8 +18,7 @@ from ..tables.initial import Uniform
 from ..tables.row_reads import take
 from ..types import Batch, Rows
 from .base import initial_seed
-from .row_lists import ListedRows
-from .subword_rows import SubwordRows
+from .row_lists import ListedRows, SubwordRows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,6 +45,16 @@ def hide_stderr() -> Iterator[None]:
             os.close(terminal)
 
 
+def note_terminal(what: str) -> None:
+    """Log that standard input is read from a terminal, if it is one: the command waits for lines.
+
+    Args:
+        what: The content of the lines, such as "texts".
+    """
+    if sys.stdin.isatty():
+        logging.info("reading %s from the terminal, one a line; end with Ctrl-D", what)
+
+
 def aligned(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
     """Return the rows of a table as lines of text, each column as wide as its longest cell.
 

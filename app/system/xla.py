@@ -19,6 +19,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.python.framework import ops  # no public module counts names
 
+from ..types import HOST
 from . import program_cache
 
 # What TensorFlow raises for an operation that XLA does not have or a size that it does not know,
@@ -57,10 +58,27 @@ def renumber_functions() -> None:
     """Let the functions that are traced next have the same names in every process of a command.
 
     Each name has a number that TensorFlow counts up, also for other names. A run that is resumed
-    has counted others before its steps. XLA finds the programs that it stored by these names.
+    has counted others before its steps. XLA finds the programs that it stored by these names. No
+    other thread may make tensors until the functions are traced: they are counted, too.
     """
     while ops.uid() % _NAMES:
         pass
+
+
+def copy_to_device(tensor: tf.Tensor, device: str) -> tf.Tensor:
+    """Return a tensor in the memory of a device, where a program of XLA needs it.
+
+    It may be there. Other ways leave int32 in the memory of the host, if the device is a GPU. The
+    program would then copy it when it is called, after the device has done all earlier work.
+    """
+    if tensor.backing_device.endswith(device):
+        return tensor
+    is_int32 = tensor.dtype == tf.int32
+    with tf.device(HOST):
+        tensor = tf.bitcast(tensor, tf.uint32) if is_int32 else tensor
+    with tf.device(device):
+        tensor = tf.identity(tensor)
+        return tf.bitcast(tensor, tf.int32) if is_int32 else tensor
 
 
 class CompiledIfPossible:

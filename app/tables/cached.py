@@ -372,8 +372,9 @@ class CachedTable(CachedRows):
         with tf.device(self.device):
             return LoadedRows(
                 {name: tf.identity(rows_MD) for name, rows_MD in rows.items()},
-                tf.constant(plan.evicted_positions_N),
-                tf.constant(plan.loaded_positions_M),
+                # TensorFlow would leave int32 in the memory of the host.
+                tf.constant(plan.evicted_positions_N, tf.int64),
+                tf.constant(plan.loaded_positions_M, tf.int64),
                 (tf.constant(ids_K), tf.constant(positions_K.view(np.uint32))),
             )
 

@@ -238,7 +238,10 @@ class InPlace:
 
     Attributes:
         tables: The tables that the steps train on, by name.
+        looks_up: Whether it looks up the ids of batches on the host, so that they must be there.
     """
+
+    looks_up = False
 
     def __init__(self, tables: Mapping[str, Table]):
         self.tables = dict(tables)

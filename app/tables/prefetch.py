@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ..system.xla import copy_to_device
 from ..types import HOST, LocatedData
 from .base import Table
 from .cached import CachedTable, CacheMap, CachePlan, CacheSize, LoadedRows
@@ -128,6 +129,8 @@ class Prefetcher(InPlace):
             tables whose positions the steps are given these are the caches.
     """
 
+    looks_up = True
+
     def __init__(
         self,
         tables: Mapping[str, Table],
@@ -166,7 +169,7 @@ class Prefetcher(InPlace):
         """
         calls: list[Call] = []
         batches = iter(batches)
-        following = self._plan(batches, calls, step)
+        following, is_first = self._plan(batches, calls, step), True
         while True:
             began = time.perf_counter()
             chunk = following.applied()
@@ -175,8 +178,12 @@ class Prefetcher(InPlace):
             step += len(chunk.items) * self._steps
             self._counts.update(chunk.counts, steps=len(chunk.items) * self._steps)
             self._counts["stalled"] += time.perf_counter() - began  # type: ignore[assignment]
+            items = iter(chunk.items)
+            if is_first:  # while it is traced, no thread may make tensors: `renumber_functions`
+                yield next(items)
+                is_first = False
             following = self._plan(batches, calls, step)
-            yield from chunk.items
+            yield from items
 
     def write_back(self) -> None:
         """Wait for the thread, then write all cached rows back to the host tables.
@@ -332,6 +339,6 @@ class Prefetcher(InPlace):
             }
         located = LocatedData(data, rows)
         if find_elsewhere(self.tables) is None:
-            with tf.device(self._device):
-                located = tf.nest.map_structure(tf.identity, located)
+            to_device = functools.partial(copy_to_device, device=self._device)
+            located = tf.nest.map_structure(to_device, located)
         return epoch, located

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import RunError, UsageError
+from ..errors import RunError, UsageError, needs_package
 from ..settings import CorpusConfig
 from . import reading
 
@@ -491,11 +491,9 @@ def read_cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
 
 def _open(path: str) -> ParquetFile:
     """Open a Parquet file, and read its metadata; raise UsageError if it is none."""
-    try:
+    with needs_package(f"{path}: Parquet files need pyarrow; pip install pyarrow"):
         import pyarrow
         from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise UsageError(f"{path}: Parquet files need pyarrow; pip install pyarrow") from error
     try:
         return ParquetFile(path, page_checksum_verification=True)
     except (pyarrow.ArrowException, OSError) as error:

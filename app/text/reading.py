@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-from ..errors import RunError, UsageError
+from ..errors import RunError, UsageError, needs_package
 from ..system.files import BYTE_ORDER_MARK, open_regular
 
 BLOCK_BYTES = 1 << 20
@@ -241,11 +241,8 @@ _HEAD_BYTES = 1 << 16  # the first bytes of a file, which show its content
 
 def _open_zstd(file: BinaryIO) -> Any:
     """Return the decompressed stream of a file of zstd; raise UsageError without pyarrow."""
-    try:
+    with needs_package(f"{file.name}: pyarrow is needed to decompress zstd; pip install pyarrow"):
         import pyarrow
-    except ImportError as error:
-        reason = "pyarrow is needed to decompress zstd; pip install pyarrow"
-        raise UsageError(f"{file.name}: {reason}") from error
     # Closing the stream would close the file.
     kept = types.SimpleNamespace(read=file.read, close=lambda: None, closed=False)
     return pyarrow.CompressedInputStream(pyarrow.PythonFile(kept, mode="r"), "zstd")

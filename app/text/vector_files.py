@@ -11,21 +11,22 @@ import contextlib
 import gzip
 import io
 import itertools
+import json
 import lzma
+import math
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from absl import logging
 
-from ..errors import UsageError
+from ..errors import UsageError, needs_package
 from ..system.files import BYTE_ORDER_MARK, open_stream, opener
 from ..types import NgramVectors, WordVectors
-from . import exported_vectors
 from .fasttext import model_file
 from .fasttext.line_features import LineFeatures, make_rule, mean_rows
 from .fasttext.model_file import DenseMatrix
@@ -90,7 +91,7 @@ def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVector
     """
     if model_file.is_fasttext(path):
         return _read_fasttext(path, limit, dtype)
-    if read_exported := exported_vectors.reader(path):
+    if read_exported := _exported_reader(path):
         vectors = read_exported(path, limit)
         check_finite(path, vectors.tokens, vectors.matrix)
         matrix = vectors.matrix.astype(dtype, copy=False)
@@ -126,7 +127,7 @@ def _read_rows(path: str | Path, limit: int, dtype: str) -> WordVectors:
         raise UsageError(f"{path}: no row has a word; {_REMEDY}")
     if zeros:
         logging.warning(
-            "%s: %d words have a zero vector, which is near to no word; the first is %r",
+            "%s: %d word(s) have a zero vector, which is near to no word; the first is %r",
             path,
             zeros,
             zero_word,
@@ -387,3 +388,97 @@ def _binary_rows(
         # word2vec.c ends a row by a newline, which is then the first byte of the next word.
         yield buffer[start:space].lstrip(b"\n"), buffer[numbers : numbers + row_bytes]
         start = numbers + row_bytes
+
+
+_DTYPES = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "U8": "|u1"}
+_COPY_AGAIN = "copy it again, or give a file of `lexrow export`"
+
+
+def _exported_reader(path: str | Path) -> Callable[[str | Path, int], WordVectors] | None:
+    """Return the function that reads a file, by its name; None for other kinds of file."""
+    return {".safetensors": _read_safetensors, ".parquet": _read_parquet}.get(
+        Path(path).suffix.lower()
+    )
+
+
+def _read_safetensors(path: str | Path, limit: int) -> WordVectors:
+    """Read the tensors `vectors`, `tokens` and `counts`; see `vector_files.read`."""
+    try:
+        data = np.memmap(path, np.uint8, "r")
+        start = 8 + int.from_bytes(data[:8].tobytes(), "little")
+        header = json.loads(data[8:start].tobytes())
+        if not isinstance(header, dict):
+            raise ValueError("the header is no JSON object")
+        parts = {}
+        for name in {"vectors", "tokens", "counts"} & header.keys():
+            first, last = (start + offset for offset in header[name]["data_offsets"])
+            part = data[first:last].view(_DTYPES[header[name]["dtype"]])
+            parts[name] = part.reshape(header[name]["shape"])
+        tokens = json.loads(parts["tokens"].tobytes())
+        _check(path, tokens, parts["vectors"].shape, parts.get("counts"))
+        matrix = np.array(parts["vectors"][: limit or None], np.float32)
+        counts = np.array(parts["counts"][: limit or None]) if "counts" in parts else None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; give another file") from error
+    except UsageError:
+        raise
+    except (ValueError, LookupError, TypeError) as error:
+        reason = f"no tensors `vectors` and `tokens` can be read ({error})"
+        raise UsageError(f"{path}: {reason}; {_COPY_AGAIN}") from error
+    return WordVectors(tokens[: limit or None], matrix, counts)
+
+
+def _check(
+    path: str | Path, tokens: Any, shape: tuple[int, ...], counts: np.ndarray | None = None
+) -> None:
+    """Raise UsageError if tokens, the shape of vectors and counts are not of one table."""
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise UsageError(f"{path}: a token is no text; {_COPY_AGAIN}")
+    if len(shape) != 2 or len(tokens) != shape[0] or not shape[1]:
+        raise UsageError(f"{path}: {len(tokens)} tokens, and vectors {shape}; {_COPY_AGAIN}")
+    if counts is not None and (counts.shape != shape[:1] or counts.dtype.kind not in "iuf"):
+        raise UsageError(f"{path}: {len(tokens)} tokens, and counts {counts.shape}; {_COPY_AGAIN}")
+
+
+def _read_parquet(path: str | Path, limit: int) -> WordVectors:
+    """Read the columns `token`, `vector` and `count`; see `vector_files.read`."""
+    with needs_package(f'{path}: needs pyarrow; pip install "lexrow[handover]"'):
+        import pyarrow
+        from pyarrow import compute
+        from pyarrow.parquet import ParquetFile
+    tokens: list[str] = []
+    parts: list[np.ndarray] = []
+    counts: list[np.ndarray] = []
+    try:
+        with ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            wanted = ["token", "vector", *(["count"] if "count" in names else [])]
+            if missing := {*wanted} - {*names}:
+                raise UsageError(f"{path}: no column {min(missing)!r}; {_COPY_AGAIN}")
+            for batch in file.iter_batches(columns=wanted):
+                rows = batch.slice(0, limit - len(tokens)) if limit else batch
+                if not len(rows):
+                    break
+                tokens += rows["token"].to_pylist()
+                widths = compute.list_value_length(rows["vector"]).to_pylist()
+                columns = parts[0].shape[1] if parts else widths[0]
+                if wrong := [width for width in widths if not width or width != columns]:
+                    found = f"of {wrong[0]} numbers" if wrong[0] is not None else "missing"
+                    raise UsageError(
+                        f"{path}: a vector is {found}, where the first has {columns}; {_COPY_AGAIN}"
+                    )
+                numbers = rows["vector"].flatten().to_numpy(zero_copy_only=False)
+                parts.append(numbers.astype(np.float32).reshape(len(rows), -1))
+                if "count" in wanted:
+                    counts.append(rows["count"].to_numpy(zero_copy_only=False))
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{path}: {error}; {_COPY_AGAIN}") from error
+    if not parts:
+        raise UsageError(f"{path}: no row has a word; {_COPY_AGAIN}")
+    matrix, counts_V = np.concatenate(parts), np.concatenate(counts) if counts else None
+    _check(path, tokens, matrix.shape, counts_V)
+    if counts_V is not None and counts_V.dtype.kind == "f" and math.isnan(counts_V.sum()):
+        counts_V = None  # null: not known
+    return WordVectors(tokens, matrix, counts_V)

@@ -70,13 +70,14 @@ class Runner:
         """Yield the batches for this process, each with its epoch.
 
         For steps that XLA compiles, batches are copied to the device one call ahead. Other steps
-        prepare their ids on the host.
+        prepare their ids on the host, and so does a staging that looks them up.
 
         Args:
             first: The number of batches of the first epoch to skip.
         """
         batches, function = job.data.batches(epochs, first), self._function
-        if not isinstance(function, CompiledIfPossible):
+        is_on_host = job.placed.staging is not None and job.placed.staging.looks_up
+        if is_on_host or not isinstance(function, CompiledIfPossible):
             return batches
         return copy_ahead(batches, self._device, lambda: function.is_by_xla)
 

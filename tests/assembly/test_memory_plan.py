@@ -13,7 +13,7 @@ from app.checkpoints.checkpoint import Position
 from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
-from app.models.subword_rows import SubwordRows
+from app.models.row_lists import SubwordRows
 from app.optimizers.adagrad import rowwise_adagrad
 from app.optimizers.sgd import sgd
 from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig

@@ -14,7 +14,7 @@ from absl import logging
 
 import app.train
 from app.checkpoints import workdir
-from app.cli import flags, help_text
+from app.cli import flags
 from app.cli.flags import checked_output, set_up_logging
 from app.errors import RunError, UsageError
 from app.settings import flag_values as names
@@ -62,12 +62,12 @@ def test_every_setting_is_a_flag(parse):
 
 def test_the_help_of_a_task_has_its_flags_and_no_others():
     for task, kind in names.TASKS.items():
-        text = "\n\n".join(help_text.training_flags(task))
+        text = "\n\n".join(flags.training_flags(task))
         shown = re.findall(r"^  --(?:\[no\])?(\w+)$", text, re.M)
         assert sorted(shown) == sorted(names.fields_of(kind))
         assert "One of: constant, linear, cosine." in text and "Distribution:" in text
         assert f"flags of --task={task}." in text and max(map(len, text.splitlines())) <= 88
-    text = "\n\n".join(help_text.training_flags("classify"))
+    text = "\n\n".join(flags.training_flags("classify"))
     assert "Labelled:" in text and "Ratings:" not in text
     assert "One of: softmax, one_vs_all" in text and "in_batch_softmax" not in text
     assert "Default: 16384." in text and "Only with --loss=sampled_softmax." in text

@@ -201,7 +201,7 @@ def test_zero_vectors_are_kept_and_named(tmp_path, caplog):
     path = tmp_path / "vectors"
     path.write_bytes(b"a 1 2\nb 0 0\nc 0 0.0\n")
     np.testing.assert_array_equal(vector_files.read(path).matrix, [[1, 2], [0, 0], [0, 0]])
-    assert f"{path}: 2 words have a zero vector, which is near to no word; the first is 'b'" in (
+    assert f"{path}: 2 word(s) have a zero vector, which is near to no word; the first is 'b'" in (
         caplog.text
     )
 

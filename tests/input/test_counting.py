@@ -95,7 +95,7 @@ def test_an_empty_corpus_is_refused(tmp_path, text):
 
 def test_a_corpus_below_min_count_is_refused(tmp_path):
     source = write(tmp_path, "a.txt", "b b a")
-    with pytest.raises(UsageError, match="--min_count=3: .*'b', is seen 2 times: lower"):
+    with pytest.raises(UsageError, match="--min_count=3: .*'b', has a count of 2: lower"):
         count(source, min_count=3)
 
 

@@ -87,6 +87,8 @@ def test_from_texts_to_predictions(tmp_path, corpus):
     score = json.loads((tmp_path / "score.json").read_text())
     assert score["accuracy"] == 1 and score["labels"]["x-y"]["f1"] == 1
     assert "90 texts: accuracy 1.0000" in ended.out
+    line = refused(tmp_path, *evaluate[:2])
+    assert "holds a run of --task=classify; give --heldout=FILE" in line
     line = refused(tmp_path, *evaluate, "--top=5")
     assert "--top means nothing to --task=classify; leave it out" in line
 

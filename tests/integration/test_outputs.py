@@ -22,7 +22,7 @@ def exported(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
     for name in ("word2vec", "word2vec_binary"):
         ended = export(folder, trained, name, name)
-        assert ended.out == f"{folder}/{name}: 60 vectors of 8 numbers\n"
+        assert ended.out == f"{folder}/{name}: 60 vectors of 8 numbers, as {name}\n"
     return folder
 
 

@@ -80,7 +80,7 @@ def test_from_training_to_scores_answers_and_vectors(tmp_path, pairs, trained):
     assert f"recall@7       {scores['recall@7']:.4f}" in ended.out
 
     line = refused(tmp_path, "app.evaluate", f"--workdir={trained}")
-    assert "holds a run of --task=recommend, which has no words; give --heldout" in line
+    assert "holds a run of --task=recommend; give --heldout" in line
 
     ask = ("app.recommend", f"--workdir={trained}", "--json", "--k=4")
     answers = [json.loads(line) for line in done(tmp_path, *ask, "user7", "user0").out.splitlines()]
@@ -130,7 +130,7 @@ def test_items_in_formats_of_word_vectors(tmp_path, trained):
     items = (trained / "items.tsv").read_text().splitlines()
     for form in ("safetensors", "parquet"):
         ended = export(tmp_path, trained, form, "x")
-        assert ended.out == f"{tmp_path}/x: {len(items)} vectors of 6 numbers\n"
+        assert ended.out == f"{tmp_path}/x: {len(items)} vectors of 6 numbers, as {form}\n"
     encoder = ("app.export", f"--workdir={trained}", "--format=static_embedding")
     assert "no format of --task=recommend" in refused(tmp_path, *encoder, f"--output={tmp_path}/y")
 

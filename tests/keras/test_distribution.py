@@ -1,11 +1,15 @@
+import contextlib
 import json
 import pathlib
 import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
-from tests.keras.two_replicas import BATCH, CASES, make_data
+from app.keras.tables.table_variable import TableVariable
+from tests.keras import table_models
+from tests.keras.two_replicas import BATCH, CASES, SHARED, make_data
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -17,16 +21,38 @@ def test_the_replicas_have_rows_in_common():
         assert left & right and left - right and right - left
 
 
+def test_a_model_under_a_strategy_trains_as_one_without(tmp_path):
+    """With one replica: the number of devices is fixed for the life of a process."""
+    losses = []
+    for scope in (contextlib.nullcontext(), tf.distribute.MirroredStrategy(["CPU:0"]).scope()):
+        with scope:
+            model = table_models.make_model(table_models.make_layer("host", tmp_path))
+        losses.append([table_models.fit(model), *table_models.state(model)])
+    assert losses[0] == losses[1]
+    assert not any(isinstance(v, tf.distribute.DistributedValues) for v in rows_of(model))
+
+
+def rows_of(model):
+    """The variables of the rows and slots of all tables of a model."""
+    variables = [*model.variables, *model.optimizer.variables]
+    return [v.table.values for v in variables if isinstance(v, TableVariable)]
+
+
 @pytest.mark.slow
-def test_two_replicas_train_as_one_device_and_never_read_a_whole_table():
+def test_two_replicas_train_as_one_device_on_tables_of_their_own_and_on_shared_ones():
     # The number of devices is fixed for the life of a process.
     ended = subprocess.run(
         [sys.executable, "-m", "tests.keras.two_replicas"], cwd=ROOT, capture_output=True, text=True
     )
     assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout.splitlines()[-1])
+    printed = json.loads(ended.stdout.splitlines()[-1])
+    found = printed["mirrored"]
     assert found.keys() == CASES.keys() | {"class_softmax"}
     for name, case in found.items():
         assert case["apart"] < (1e-4 if name == "class_softmax" else 1e-6), name
         assert case["replicas"] == [True, True], name
         assert case["whole"] == [], name
+    assert len(printed["shared"]) == len(SHARED)
+    for name, case in printed["shared"].items():
+        assert case["apart"] < (1e-4 if "classes" in name else 1e-5), name
+        assert case.get("loaded", True), name

@@ -95,8 +95,8 @@ def test_weights_and_checkpoints_fit_every_kind(kind, to_device, tmp_path):
 @every_kind
 def test_bad_arguments(kind, tmp_path):
     with (
-        tf.distribute.MirroredStrategy(["CPU:0"]).scope(),
-        pytest.raises(ValueError, match=f"table='{kind}' has one copy .* MirroredStrategy"),
+        tf.distribute.experimental.CentralStorageStrategy(["CPU:0"]).scope(),
+        pytest.raises(ValueError, match=f"table='{kind}' has its rows once .* CentralStorage"),
     ):
         models.make_layer(kind, tmp_path)
     with pytest.raises(ValueError, match="lora_rank needs table='device'"):

@@ -1,11 +1,14 @@
 """Trains on one device and on two that mirror each other; a process of its own, as a test runs it.
 
 Prints, as JSON by optimizer, how far the two ends are apart, how far the replicas are, and what
-operations of the step give a result as large as a table.
+operations of the step give a result as large as a table. By kind of table, how far losses, rows and
+slots are apart where the replicas share the table, and whether what was saved is what was trained.
 """
 
 import contextlib
 import json
+import pathlib
+import tempfile
 
 import keras
 import numpy as np
@@ -20,7 +23,7 @@ from app.keras import (
     RowEmbedding,
     RowwiseAdagrad,
 )
-from tests.keras import softmax_models
+from tests.keras import softmax_models, table_models
 from tests.keras.graphs import as_large_as
 from tests.keras.softmax_models import WORDS, planted
 
@@ -68,6 +71,12 @@ def trained(make, data, scope):
     return model, [v.numpy() for v in (*model.variables, *model.optimizer.variables)]
 
 
+def apart(found, expected):
+    """How far two lists of arrays are apart."""
+    pairs = zip(found, expected, strict=True)
+    return max(float(np.abs(ours - theirs).max(initial=0)) for ours, theirs in pairs)
+
+
 def compare(make, data, name, batch, rows, strategy):
     """Of a model and its data: the name of the layer with the table, specs of a batch, its rows."""
     _, expected = trained(make, data, contextlib.nullcontext())
@@ -75,12 +84,73 @@ def compare(make, data, name, batch, rows, strategy):
     parts = model.get_layer(name).trainable_variables[0].value.values
     step = tf.function(lambda b: strategy.run(model.train_step, (b,)), autograph=False)
     return {
-        "apart": max(
-            float(np.abs(ours - theirs).max()) for ours, theirs in zip(found, expected, strict=True)
-        ),
+        "apart": apart(found, expected),
         "replicas": [bool((part.numpy() == parts[0].numpy()).all()) for part in parts],
         "whole": as_large_as(step.get_concrete_function(batch), rows),
     }
+
+
+SHARED_OPTIMIZERS = {
+    "sgd": lambda: SGD(0.1, momentum=0.9, weight_decay=0.1),
+    "lazy_adam": lambda: LazyAdam(0.1),
+    "adagrad": lambda: Adagrad(0.1),
+    "lazy_adamw": lambda: LossScaleOptimizer(LazyAdamW(0.1)),
+}
+# The last of the batches is half as large as the others.
+EXAMPLES = (
+    table_models.IDS[: -table_models.BATCH // 2],
+    table_models.TARGETS[: -table_models.BATCH // 2],
+)
+SHARED = [
+    *(("host", name) for name in (*SHARED_OPTIMIZERS, "classes", "tied")),
+    *(("file", name) for name in ("lazy_adam", "samples")),
+    *(("sharded", name) for name in ("adagrad", "classes")),
+    ("dynamic", "lazy_adam"),
+]
+
+
+def make_shared(kind, name, folder):
+    """A model with a table of a kind: an embedding, or an output layer; and its data."""
+    keras.utils.set_random_seed(0)
+    if name in SHARED_OPTIMIZERS:
+        layer = table_models.make_layer(kind, folder)
+        return table_models.make_model(layer, SHARED_OPTIMIZERS[name]()), EXAMPLES
+    options = {"table": kind}
+    if kind == "file":
+        options["table_file"] = str(folder / f"rows{len(list(folder.iterdir()))}.bin")
+    words = RowEmbedding(WORDS, 6, table=kind, name="words") if name == "tied" else None
+    options |= {"tied_to": "words"} if words else {}
+    layer = "classes" if name == "tied" else name
+    model = softmax_models.make_model(layer, LazyAdam(0.1), False, options, words)[0]
+    x, y = planted()
+    return model, ([x[:24], y[:24] % WORDS], y[:24] % WORDS)
+
+
+def share(kind, name, folder, strategy):
+    """Train on one device and on two that share the table; then save, load and go on."""
+
+    def values(model):
+        variables = [*model.variables, *model.optimizer.variables]
+        return [v.numpy().astype("f") for v in variables if "seed" not in v.path]
+
+    def fit(model, data):
+        return model.fit(*data, batch_size=BATCH, epochs=2, shuffle=False, verbose=0).history[
+            "loss"
+        ]
+
+    ends = []
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        with scope:
+            model, data = make_shared(kind, name, folder)
+        ends.append([np.array(fit(model, data)), *values(model)])
+    if name not in ("lazy_adam", "samples"):
+        return {"apart": apart(*ends)}
+    path = folder / f"{kind} {name}.keras"
+    model.save(path)
+    with strategy.scope():
+        loaded = keras.models.load_model(path)
+    same = all(map(np.array_equal, values(model), values(loaded)))
+    return {"apart": apart(*ends), "loaded": same and fit(loaded, data) == fit(model, data)}
 
 
 def main():
@@ -96,7 +166,12 @@ def main():
     data, ids = ([x, y % WORDS], y % WORDS), tf.TensorSpec([None, 6], tf.int32)
     batch = (ids, ids), ids
     found["class_softmax"] = compare(make_output, data, "out", batch, WORDS, strategy)
-    print(json.dumps(found))
+    with tempfile.TemporaryDirectory() as folder:
+        shared = {
+            f"{kind} {name}": share(kind, name, pathlib.Path(folder), strategy)
+            for kind, name in SHARED
+        }
+    print(json.dumps({"mirrored": found, "shared": shared}))
 
 
 if __name__ == "__main__":

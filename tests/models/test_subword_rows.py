@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.models.subword_rows import SubwordRows
+from app.models.row_lists import SubwordRows
 from app.tables.row_reads import join_partitions, take, unique
 from app.text.subwords import hash_words
 from app.types import NgramRule, Rows

@@ -89,3 +89,13 @@ def test_a_program_may_have_no_console(monkeypatch, stream, verbose):
 
 def test_the_choice_ends_with_its_block(capsys):
     assert shown(capsys, True) and not shown(capsys, None)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_command_that_waits_for_lines_of_a_terminal_says_so(monkeypatch, is_terminal):
+    lines, logged = io.StringIO(), []
+    lines.isatty = lambda: is_terminal
+    monkeypatch.setattr(sys, "stdin", lines)
+    monkeypatch.setattr(console.logging, "info", lambda text, *values: logged.append(text % values))
+    console.note_terminal("texts")
+    assert logged == ["reading texts from the terminal, one a line; end with Ctrl-D"] * is_terminal

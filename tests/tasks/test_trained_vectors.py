@@ -9,7 +9,7 @@ from app.checkpoints.checkpoint import Position
 from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import RunError, UsageError
-from app.settings import CorpusConfig
+from app.settings import CorpusConfig, RunConfig
 from app.tables.device import DeviceTable
 from app.tables.initial import Constant
 from app.tasks import recorded_corpus, trained_vectors
@@ -103,9 +103,9 @@ def test_only_the_recorded_text_is_recognized(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("a b")
     recorded = corpus.fingerprint((str(path),))
-    assert recorded_corpus.recognize((str(path),), recorded, *WHERE, False) == recorded
-    assert recorded_corpus.recognize((str(path),), None, *WHERE, False) is None
+    assert recorded_corpus.recognize((str(path),), recorded, *WHERE, None) == recorded
+    assert recorded_corpus.recognize((str(path),), None, *WHERE, None) is None
     path.write_text("a c")
-    assert recorded_corpus.recognize((str(path),), recorded, *WHERE, True) is None
+    assert recorded_corpus.recognize((str(path),), recorded, *WHERE, RunConfig()) is None
     with pytest.raises(UsageError, match="^--corpus=docstrings is not what --workdir=run was made"):
-        recorded_corpus.recognize((str(path),), recorded, *WHERE, False)
+        recorded_corpus.recognize((str(path),), recorded, *WHERE, None)

@@ -17,7 +17,7 @@ from app.optimizers.sgd import sgd
 from app.system.xla import CompiledIfPossible
 from app.tables.cached import CacheSize
 from app.tables.device import ON_HOST, DeviceTable
-from app.training import gradients
+from app.training import gradients, runner
 from app.training.gradients import RowGradients, StepGradients
 from app.training.step import apply_gradients, train_function
 from app.types import Batch
@@ -396,3 +396,37 @@ def test_a_program_takes_nothing_from_host_memory(many_rows, tmp_path):
         there = [table._positions_V.read(), *training.tables[name].variables]
         assert used.isdisjoint(id(variable.handle) for variable in there)
         assert used.issuperset(id(variable.handle) for variable in table.cache.variables)
+
+
+def test_no_thread_makes_tensors_while_the_first_call_is_traced(many_rows, tmp_path):
+    """It would change the names by which XLA finds stored programs; then a thread is ahead."""
+    training, taken = Training(many_rows, tmp_path, WORDS | STAGED, by_xla=True), []
+
+    def batches():
+        for item in training.job.data.batches(range(1), 0):
+            taken.append(item)
+            yield item
+
+    ready = training.stage.prefetch(batches(), 0)
+    next(ready)
+    training.stage._thread.submit(int).result()  # it has done all earlier work
+    assert len(taken) == 2, "those of the first chunk"
+    next(ready)
+    training.stage._thread.submit(int).result()
+    assert len(taken) == 4
+
+
+@pytest.mark.parametrize("values", [WORDS | HOST, WORDS])
+def test_batches_whose_ids_the_host_looks_up_stay_there(data, tmp_path, values, monkeypatch):
+    copied = []
+    monkeypatch.setattr(runner, "copy_ahead", lambda *given: copied.append(given) or iter(()))
+    job, *_ = gpu_jobs.made(data, tmp_path, values)
+    trainer = runner.Runner()
+    trainer.open(job, job.placed.staging.tables, 1)
+    trainer._function = CompiledIfPossible(*make_two(), "nothing")
+    trainer.batches(job, range(1), 0)
+    assert bool(copied) == ("table" not in values)
+
+
+def make_two():
+    return [tf.function(lambda: tf.constant(1), autograph=False, jit_compile=jit) for jit in (1, 0)]

@@ -13,7 +13,7 @@ from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.models.cbow import Cbow
 from app.models.language_model import LanguageModel, gru
-from app.models.subword_rows import SubwordRows
+from app.models.row_lists import SubwordRows
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam
 from app.optimizers.base import clip_by_row_norm

@@ -18,7 +18,7 @@ from ...tables import arrays
 from ...tables.dynamic.dynamic import DynamicTable
 from ...tables.dynamic.key_index import LFU, LRU, MAX_COUNT
 from ...tables.dynamic.keys import FILES, SHAPE, STATE, KeyMap, key_bytes
-from ..backend import check_xla, is_dtype_guessed, refuse_strategy, require_tensorflow
+from ..backend import check_xla, is_dtype_guessed, one_copy, require_tensorflow
 from ..saving import StoreByPart
 from ..tables.initial_rows import by_id
 from ..tables.table_memory import require_room
@@ -128,15 +128,15 @@ class DynamicEmbedding(keras.layers.Layer):
 
         Raises:
             ValueError: With all rows in use, the table needs more memory than is free, or a
-                strategy of tf.distribute is in use.
+                strategy of tf.distribute is in use whose replicas are in several processes.
         """
-        refuse_strategy(self.name)
         require_room(self)
         self.key_map = KeyMap(
             self.capacity, self.key_dtype, self.min_count, self.max_age, eviction=self.eviction
         )
         self.key_map.remedy = f"{self.name}: give a greater capacity, or smaller batches"
-        table = DynamicTable(self.key_map, self.output_dim, self._initial)
+        with one_copy(self.name):
+            table = DynamicTable(self.key_map, self.output_dim, self._initial)
         self.embeddings = TableVariable(table, "embeddings")
         self.embeddings.trainable = self.trainable  # as `add_weight` does
         self._keys = KeysInCheckpoint(self)

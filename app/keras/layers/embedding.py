@@ -132,8 +132,8 @@ class RowEmbedding(keras.layers.Embedding):
 
         Raises:
             ValueError: The table needs more memory, or disk, than is free, its file cannot be used,
-                or a strategy of tf.distribute is in use without table="device". Nothing is
-                allocated then.
+                or a strategy of tf.distribute is in use whose replicas may not share the table.
+                Nothing is allocated then.
         """
         if self.built:
             return

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ...optimizers.base import Rule, State, touched, update_rows
 from ...system.xla import under_xla
-from ...tables.base import Ids, plain_ids
+from ...tables.base import Ids, Table, plain_ids
 from ...tables.device import VariableRows
 from ...tables.joined import JoinedTable, kind
 from ...tables.rounding import round_stochastically, round_under_xla
@@ -279,8 +279,34 @@ class RowSparse(StateByPart):
         if _is_one_program():
             self._update_together([p for p in pairs if isinstance(p[0], Merged)], learning_rate)
             pairs = [pair for pair in pairs if not isinstance(pair[0], Merged)]
-        plain = [g.plain() if isinstance(g, Merged) else g for g, _ in pairs]
-        super()._backend_update_step(plain, [v for _, v in pairs], learning_rate)
+        pairs = [(g.plain() if isinstance(g, Merged) else g, v) for g, v in pairs]
+        if tf.distribute.has_strategy():
+            shared = [pair for pair in pairs if self._shared_table(pair[1])]
+            pairs = [pair for pair in pairs if not self._shared_table(pair[1])]
+            if shared:
+                replica = tf.distribute.get_replica_context()
+                replica.merge_call(self._update_shared, args=(shared, learning_rate))
+        super()._backend_update_step([g for g, _ in pairs], [v for _, v in pairs], learning_rate)
+
+    def _shared_table(self, variable: Any) -> Table | None:
+        """Return the table of a variable whose rows all replicas share, or None for others."""
+        own = self._trainable_variables[self._get_variable_index(variable)]
+        return own.table if isinstance(own, TableVariable) else None
+
+    def _update_shared(
+        self, strategy: tf.distribute.Strategy, pairs: Sequence[tuple[Any, Any]], rate: Any
+    ) -> None:
+        """Update tables that all replicas share, once, by the sums of the gradients of replicas.
+
+        Args:
+            pairs: Row-sparse gradients of each replica, and their variables.
+            rate: The learning rate in each replica.
+        """
+        for gradient, variable in pairs:
+            with tf.device(self._shared_table(variable).device):
+                total = Merged.of(strategy.reduce("SUM", gradient, axis=None), variable)
+                rate = strategy.experimental_local_results(rate)[0]
+                self._update_rows([(total, variable)], rate)
 
     def _backend_apply_gradients(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any]

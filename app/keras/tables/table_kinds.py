@@ -27,7 +27,7 @@ from ...tables.disk.file import FileTable
 from ...tables.disk.table_file import TableFile, journal_path
 from ...tables.initial import Constant, Initial, Unwritten
 from ...types import HOST
-from ..backend import in_place, named_files, refuse_strategy
+from ..backend import in_place, named_files, one_copy
 from .initial_rows import StoredRows, by_id
 
 _OWNER = "a layer of Keras"  # of a file; it is no id of a run (see `checkpoints.workdir.owner_id`)
@@ -133,23 +133,24 @@ def make_tables(layer: Any, specs: Mapping[str, TableSpec]) -> dict[str, Table]:
         layer: A layer whose table is not "device".
 
     Raises:
-        ValueError: The file cannot be used, or a strategy of tf.distribute is in use.
+        ValueError: The file cannot be used, or a strategy of tf.distribute is in use whose replicas
+            are in several processes.
     """
-    refuse_strategy(f"{layer.name}: table={layer.table!r}")
     dtype, tables = tf.as_dtype(layer.variable_dtype), dict[str, Table]()
-    file = _file_of(layer) if layer.table == "file" else None
-    for name, spec in specs.items():
-        size = spec.rows, spec.columns, spec.initial
-        if file is not None:
-            try:
-                tables[name] = FileTable(file, name, *size, dtype)
-            except RunError as error:
-                raise ValueError(str(error)) from error
-        elif layer.table == "sharded":  # over the GPUs, or over the CPUs if there is no GPU
-            tables[name] = sharded.make(*size, sharded.local_devices(), dtype=dtype)
-        else:
-            with tf.device(HOST):
-                tables[name] = DeviceTable(*size, dtype)
+    with one_copy(f"{layer.name}: table={layer.table!r}"):
+        file = _file_of(layer) if layer.table == "file" else None
+        for name, spec in specs.items():
+            size = spec.rows, spec.columns, spec.initial
+            if file is not None:
+                try:
+                    tables[name] = FileTable(file, name, *size, dtype)
+                except RunError as error:
+                    raise ValueError(str(error)) from error
+            elif layer.table == "sharded":  # over the GPUs, or over the CPUs if there is no GPU
+                tables[name] = sharded.make(*size, sharded.local_devices(), dtype=dtype)
+            else:
+                with tf.device(HOST):
+                    tables[name] = DeviceTable(*size, dtype)
     return tables
 
 
@@ -163,7 +164,7 @@ def make_table(layer: Any) -> Table:
 
     Raises:
         ValueError: The file of the table, or of its initial rows, cannot be used, or a strategy of
-            tf.distribute is in use.
+            tf.distribute is in use whose replicas are in several processes, or may use the cache.
     """
     shape, stored = (layer.input_dim, layer.output_dim), layer.embeddings_initializer
     if isinstance(stored, StoredRows):
@@ -177,6 +178,11 @@ def make_table(layer: Any) -> Table:
         logging.info("%s: hot_rows=%d has no effect without a GPU", layer.name, layer.hot_rows)
     if not has_cache(layer):
         return table
+    if tf.distribute.has_strategy():
+        raise ValueError(
+            f"{layer.name}: hot_rows={layer.hot_rows} is a cache on one device, where "
+            f"{type(tf.distribute.get_strategy()).__name__} can have several; leave it out"
+        )
     cache_map = CacheMap(table.rows, np.zeros(0, np.int64), min(layer.hot_rows, table.rows))
     return CachedTable(table, tf.zeros([]).device, cache_map, is_shared=True)
 

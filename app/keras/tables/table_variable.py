@@ -30,7 +30,7 @@ from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
 from ...tables.row_reads import rows_to_read
-from ..backend import callers, graphs_in_trace, module_of
+from ..backend import callers, graphs_in_trace, module_of, one_copy
 from .exported_rows import current_export, export_rows, keep_with_graph
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
@@ -121,7 +121,8 @@ class HandleVariable(keras.Variable):
 
     def _initialize_with_initializer(self, initializer: Any) -> None:
         """Create the TensorFlow variable."""
-        super()._initialize_with_initializer(initializer)
+        with one_copy(self.path):
+            super()._initialize_with_initializer(initializer)
         self._value: Any = _Handle(self.value, self.path)
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
@@ -235,7 +236,8 @@ class TableVariable(HandleVariable):
         Args:
             columns: The numbers of a row's state; 0 for as many as the row has.
         """
-        self.table.add_slots({name: Slot(columns, initial)})
+        with one_copy(self.path):
+            self.table.add_slots({name: Slot(columns, initial)})
         return TableVariable(self.table.slots[name], f"{self.path.replace('/', '_')}_{name}")
 
     def numpy(self) -> np.ndarray:

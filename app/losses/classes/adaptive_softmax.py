@@ -17,8 +17,8 @@ from ...tables.row_reads import gather_unique, take
 from ...types import HOST, Rows
 from .. import softmax
 from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordSegments
+from .class_softmax import Level
 from .classes import probabilities
-from .levels import Level
 
 # The fewest columns of a cluster, if the vectors have that many. With fewer the words of a cluster
 # are hardly told apart.

@@ -2,18 +2,291 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from ...system.loops import loop
+from ...system.xla import under_xla
 from ...tables.base import TableSpec
-from ...types import Rows
+from ...tables.device import host_variable
+from ...tables.initial import Constant
+from ...types import HOST, Rows
 from .. import softmax
-from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordSegments
+from ..base import (
+    Gather,
+    NormalizedLoss,
+    Part,
+    Predictions,
+    SegmentMembers,
+    VectorWordPairs,
+    WordBlock,
+    WordSegments,
+)
+from ..sampling import count_at_most
+from ..softmax import Labels
 from . import classes
-from .levels import Level, ShardedLevel
+from .padded import PaddedSegments
+
+_TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB
+
+
+class Level:
+    """Rows of one table in consecutive segments.
+
+    Args:
+        bounds: Where each segment begins, and where the last one ends, (G + 1,) int.
+        columns: The columns of the table, D. A segment of more than 32 MB is split into tiles, and
+            read twice, first for the normalizer of its scores.
+        device: The index of the device that holds the table.
+        by_frequency: Whether lower rows are needed more often than higher ones.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        bounds: np.ndarray,
+        columns: int,
+        device: int = 0,
+        by_frequency: bool = True,
+    ):
+        self.table, self.columns, self._device = table, columns, device
+        self.bounds = np.asarray(bounds, np.int64)
+        self.segments, self.rows = len(bounds) - 1, int(bounds[-1])
+        tile = max(_TILE // columns, 1)
+        self._by_frequency = by_frequency
+        self._tile = tile if np.diff(self.bounds).max() > tile else None
+        self._bounds = host_variable(self.bounds, tf.int32)
+
+    def tables(self) -> dict[str, TableSpec]:
+        """Return the spec of the table by its name, all 0 at first."""
+        spec = TableSpec(
+            self.rows,
+            self.columns,
+            Constant(0.0),
+            by_frequency=self._by_frequency,
+            device=self._device,
+        )
+        return {self.table: spec}
+
+    def split(self, values_V: np.ndarray) -> dict[str, np.ndarray]:
+        """Divide values of rows, such as initial biases, by the table that has each row.
+
+        Args:
+            values_V: A value for each row of the level.
+        """
+        return {self.table: values_V}
+
+    def segment_of(self, rows_P: tf.Tensor) -> tf.Tensor:
+        """Return the segment of each row, (P,) int32."""
+        with tf.device(HOST):
+            bounds = tf.constant(self.bounds, tf.int32) if under_xla() else self._bounds
+            return count_at_most(bounds, rows_P) - 1
+
+    def parts(self, pairs: VectorWordPairs) -> list[Part]:
+        """Return one part, not yet computed: each pair's softmax cross-entropy within its segment.
+
+        Only segments with a pair are in it; without XLA, the single segment of a level always is.
+
+        Args:
+            pairs: Pairs whose targets are rows of this level, under XLA in ascending order if there
+                are several segments. There a pair of another target is left out.
+        """
+        if under_xla():
+            padded = PaddedSegments(
+                self.table, self.bounds, pairs, self.segment_of(pairs.targets_P)
+            )
+            return [Part(self.table, pairs.hidden_ND, None, softmax.summed_loss, padded=padded)]
+        members, segments_G = None, tf.zeros(1, tf.int32)
+        if self.segments > 1:
+            pairs, members, segments_G = _sort_by_segment(pairs, self.segment_of(pairs.targets_P))
+        elif pairs.owners_P is not None:
+            with tf.device(HOST):
+                count = tf.shape(pairs.owners_P)
+                members = SegmentMembers(pairs.owners_P, tf.zeros_like(count), count)
+
+        def span(segment: tf.Tensor) -> tuple[Any, Any]:
+            """Return the first row of a segment of the part, and the row after its last."""
+            return self._span(segments_G[segment]) if self.segments > 1 else (0, self.rows)
+
+        def block(
+            segment: tf.Tensor, tile: tf.Tensor, normalizer_M: tf.Tensor | None
+        ) -> tuple[tf.Tensor, Labels]:
+            """Return the rows of a tile, and the labels of the segment's vectors in it."""
+            first, end = self._cut(*span(segment), tile)
+            labels = Labels(pairs.targets_P - first, pairs.weights_P, tile == 0)
+            if self.segments > 1:
+                labels = labels.part(functools.partial(members.take, segment))
+            return tf.range(first, end), labels._replace(normalizer_M=normalizer_M)
+
+        part = Part(
+            table=self.table,
+            hidden_ND=pairs.hidden_ND,
+            segments=1 if self.segments == 1 else tf.size(segments_G),
+            members=members,
+            block=block,
+            loss=softmax.summed_loss,
+        )
+        if self._tile is not None:
+            part = part._replace(
+                tiles=lambda segment: tf.convert_to_tensor(self._count_tiles(*span(segment))),
+                measure=softmax.log_sum_exp,
+            )
+        return [part]
+
+    def _span(self, segment: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the first row of a segment, and the row after its last, int32 scalars."""
+        return self._bounds[segment], self._bounds[segment + 1]
+
+    def _count_tiles(self, first: Any, end: Any) -> Any:
+        """Return the number of tiles of a segment with the given rows."""
+        return 1 if self._tile is None else -((first - end) // self._tile)
+
+    def _cut(self, first: Any, end: Any, tile: Any) -> tuple[Any, Any]:
+        """Return the first row of a tile of a segment, and the row after its last."""
+        if self._tile is None:
+            return first, end
+        first += tile * self._tile
+        return first, tf.minimum(end, first + self._tile)
+
+    def log_probabilities(
+        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: tf.Tensor
+    ) -> tf.Tensor:
+        """Return the log-probability of each row, (N, rows) float32; all rows are read at once.
+
+        Args:
+            above_NG: The log-probability of each segment.
+        """
+        rows_RD = gather(self.table, tf.range(self.rows))
+        scores_RN = tf.matmul(rows_RD, hidden_ND, transpose_b=True)
+        segment_R = self.segment_of(tf.range(self.rows))
+        greatest_GN = tf.math.unsorted_segment_max(scores_RN, segment_R, self.segments)
+        shares_RN = tf.exp(scores_RN - tf.gather(greatest_GN, segment_R))
+        sums_GN = tf.math.unsorted_segment_sum(shares_RN, segment_R, self.segments)
+        normalizer_GN = greatest_GN + tf.math.log(sums_GN) - tf.transpose(above_NG)
+        return tf.transpose(scores_RN - tf.gather(normalizer_GN, segment_R))
+
+    def word_segments(
+        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: tf.Tensor
+    ) -> list[WordSegments]:
+        """Return the rows as words, in their order, a block for each segment or tile.
+
+        Rows are read when log-probabilities are asked for. Only a segment of several tiles is also
+        read before, for the normalizer.
+
+        Args:
+            above_NG: The log-probability of each segment.
+        """
+
+        def blocks(segment: Any) -> tuple[Any, Callable[[Any], WordBlock]]:
+            """Return the number of tiles of a segment, and the function of a tile."""
+            span = self._span(segment)
+            tiles = self._count_tiles(*span)
+            above_N1 = tf.gather(above_NG, [segment], axis=1)
+
+            def read(tile: Any) -> WordBlock:
+                """Return the ids and the rows of a tile."""
+                ids_M = tf.range(*self._cut(*span, tile))
+                return ids_M, gather(self.table, ids_M)
+
+            def add_tile(tile: tf.Tensor, carry_N: tf.Tensor) -> list[tf.Tensor]:
+                """Return the log-sum-exp of the scores up to a tile, in a list."""
+                sum_N = softmax.log_sum_exp(hidden_ND, read(tile)[1], carry_N)
+                return [tf.ensure_shape(sum_N, carry_N.shape)]
+
+            if self._tile is not None:
+                start_N = tf.fill(tf.shape(hidden_ND)[:1], -math.inf)
+                (measured_N,) = loop(tf.where(tiles > 1, tiles, 0), add_tile, [start_N])
+
+            def words(tile: Any) -> WordBlock:
+                """Return the ids and the log-probabilities of a tile."""
+                ids_M, rows_MD = read(tile)
+                scores_NM = tf.matmul(hidden_ND, rows_MD, transpose_b=True)
+                normalizer_N = tf.reduce_logsumexp(scores_NM, axis=1)
+                if self._tile is not None:
+                    normalizer_N = tf.where(tiles > 1, measured_N, normalizer_N)
+                return ids_M, scores_NM - normalizer_N[:, tf.newaxis] + above_N1
+
+            return tiles, words
+
+        return [WordSegments(above_NG, blocks)]
+
+
+def _sort_by_segment(
+    pairs: VectorWordPairs, segment_P: tf.Tensor
+) -> tuple[VectorWordPairs, SegmentMembers, tf.Tensor]:
+    """Sort pairs by segment; return them, and the members and ids of the segments with pairs."""
+    with tf.device(HOST):
+        order_P = tf.argsort(segment_P, stable=True)
+        segments_G, _, counts_G = tf.unique_with_counts(tf.gather(segment_P, order_P))
+        starts_G = tf.cumsum(counts_G, exclusive=True)
+    pairs = pairs.select(order_P)
+    return pairs, SegmentMembers(pairs.owners_P, starts_G, counts_G), segments_G
+
+
+class ShardedLevel(Level):
+    """A level whose segments are spread over the tables of several devices.
+
+    The table of a device has the rows of its segments, in the order of the level. Parts of
+    different devices share no rows, so the devices work at the same time.
+
+    Args:
+        table: The beginning of the names of the tables; the index of a device follows.
+        devices: The device of each segment, (G,) int32.
+    """
+
+    def __init__(self, table: str, bounds: np.ndarray, columns: int, devices: np.ndarray):
+        super().__init__(table, bounds, columns)
+        sizes_G = np.diff(self.bounds)
+        shift_G = np.zeros(self.segments, np.int64)  # from a row of the level to a row of its shard
+        self._shards: list[tuple[np.ndarray, np.ndarray, Level]] = []
+        for device in range(int(devices.max()) + 1):
+            numbers_N = np.flatnonzero(devices == device)
+            bounds_N = np.concatenate([[0], np.cumsum(sizes_G[numbers_N])])
+            shift_G[numbers_N] = bounds_N[:-1] - self.bounds[numbers_N]
+            rows = np.repeat(-shift_G[numbers_N], sizes_G[numbers_N]) + np.arange(bounds_N[-1])
+            shard = Level(f"{table}{device}", bounds_N, columns, device)
+            self._shards.append((numbers_N, rows.astype(np.int32), shard))
+        self._devices = host_variable(devices, tf.int32)
+        self._shift = host_variable(shift_G, tf.int32)
+
+    def tables(self) -> dict[str, TableSpec]:
+        """Return the spec of each device's table, all 0 at first, by name."""
+        return {name: spec for *_, shard in self._shards for name, spec in shard.tables().items()}
+
+    def split(self, values_V: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the values of each shard's rows, by name of its table; see `Level.split`."""
+        return {shard.table: values_V[rows] for _, rows, shard in self._shards}
+
+    def parts(self, pairs: VectorWordPairs) -> list[Part]:
+        """Return a part for each device, with the pairs whose words it has; see `Level.parts`."""
+        with tf.device(HOST):
+            segment_P = self.segment_of(pairs.targets_P)
+            device_P = tf.gather(self._devices, segment_P)
+            shifted = pairs._replace(targets_P=pairs.targets_P + tf.gather(self._shift, segment_P))
+            indices = [tf.where(device_P == device)[:, 0] for device in range(len(self._shards))]
+        return [
+            part
+            for indices_Q, (*_, shard) in zip(indices, self._shards, strict=True)
+            for part in shard.parts(shifted.select(indices_Q))
+        ]
+
+    def word_segments(
+        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: tf.Tensor
+    ) -> list[WordSegments]:
+        """Return the words of each segment, device by device; see `Level.word_segments`."""
+        return [
+            segments.renumber(functools.partial(tf.gather, rows))
+            for numbers_N, rows, shard in self._shards
+            for segments in shard.word_segments(
+                hidden_ND, gather, tf.gather(above_NG, numbers_N, axis=1)
+            )
+        ]
+
 
 _NAMES = ("output", "classes", "superclasses")  # of the tables, words first
 

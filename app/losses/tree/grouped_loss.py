@@ -10,8 +10,7 @@ import tensorflow as tf
 from ...system.gradients import custom_gradient
 from ...types import HOST, Rows
 from ..base import Part, Predictions
-from .huffman import Code
-from .paths import Entries, GroupPaths, group_paths, pad
+from .paths import Code, Entries, GroupPaths, group_paths, pad
 
 # Nodes at fewer steps from the root are scored with every vector. Up to about 100 nodes a depth,
 # one matrix product takes less time than to gather the one node of a depth that each word needs

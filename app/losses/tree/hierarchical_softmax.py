@@ -11,12 +11,12 @@ import tensorflow as tf
 from ...system.xla import under_xla
 from ...tables.base import TableSpec
 from ...tables.initial import Constant
+from ...tables.row_reads import take
 from ...types import Rows
 from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock, WordSegments
-from . import huffman, padded_loss, single_loss
+from . import single_loss
 from .grouped_loss import GroupedLoss
-from .huffman import Code
-from .paths import padded_paths
+from .paths import Code, canonical_code, padded_paths
 
 _TABLE = "output"
 # A segment of words is a subtree of at most this many depths, which has at most 32,768 words.
@@ -33,7 +33,7 @@ class HierarchicalSoftmax(NormalizedLoss):
     2.1, after Morin and Bengio 2005). The tree is Huffman's, as in word2vec.c: a word of
     probability p costs about -log2 p rows, which is 11 on average in English text, and 15 for ten
     million words. It is in the canonical form, which takes no memory (see
-    `losses.tree.huffman.Code`).
+    `losses.tree.paths.Code`).
 
     Args:
         counts: (V,) occurrences of the words, descending.
@@ -43,7 +43,7 @@ class HierarchicalSoftmax(NormalizedLoss):
     group_words = 16
 
     def __init__(self, counts: np.ndarray, columns: int):
-        self._code = huffman.canonical_code(counts)
+        self._code = canonical_code(counts)
         self._columns = columns
         self._grouped = GroupedLoss(self._code)
 
@@ -78,12 +78,14 @@ class HierarchicalSoftmax(NormalizedLoss):
         Args:
             rows: The rows of `lookups`, by name of the table.
         """
-        return tf.reshape(padded_loss.vector_losses(self._code, predictions, rows[_TABLE]), [-1])
+        hidden_GND = predictions.hidden_GND
+        rows_ND = take(rows[_TABLE], hidden_GND.dtype)
+        return tf.reshape(_padded_losses(self._code, predictions, hidden_GND, rows_ND), [-1])
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
         """Return the part of `loss`, which gives a loss for each vector."""
         if under_xla():
-            return [padded_loss.make_part(self._code, predictions, _TABLE)]
+            return [_make_padded_part(self._code, predictions)]
         return self.loss(predictions, {})[1]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
@@ -177,3 +179,46 @@ def _split_children(
     below_NJ = tf.reshape(below_NI2, tf.stack([count, 2 * nodes]))
     middle = tf.clip_by_value(int(code.inner_E[depth + 1]) - 2 * begin, 0, 2 * nodes)
     return below_NJ[:, :middle], below_NJ[:, middle:]
+
+
+def _make_padded_part(code: Code, predictions: Predictions) -> Part:
+    """Return a part, not yet computed, whose losses are the weighted -log P of the words.
+
+    It is not to be differentiated, as a node is read once for each path that it is on.
+    """
+    hidden_GND = predictions.hidden_GND
+
+    def losses(_: None, hidden_ND: tf.Tensor, rows_ND: tf.Tensor) -> tf.Tensor:
+        """Return the loss of each vector, (N,) float32."""
+        vectors_GND = tf.reshape(hidden_ND, (-1, *hidden_GND.shape[1:]))
+        found_GN = _padded_losses(code, predictions, vectors_GND, tf.cast(rows_ND, hidden_ND.dtype))
+        return tf.reshape(found_GN, [-1])
+
+    def block(*_: tf.Tensor) -> tuple[tf.Tensor, None]:
+        """Return the rows of all nodes, the root after the end of a path."""
+        rows_N = tf.reshape(padded_paths(code, predictions.targets_GM)[0], [-1])
+        return tf.where(rows_N == tf.int32.max, 0, rows_N), None
+
+    return Part(_TABLE, tf.reshape(hidden_GND, (-1, hidden_GND.shape[2])), block, losses)
+
+
+def _padded_losses(
+    code: Code, predictions: Predictions, hidden_GND: tf.Tensor, rows_ND: tf.Tensor
+) -> tf.Tensor:
+    """Return the loss of each vector, (G, N) float32.
+
+    All vectors of a group are scored with all nodes of its words in one product.
+
+    Args:
+        rows_ND: The row of each node of `padded_paths`, in order; any row where a path has ended.
+    """
+    vectors, columns = hidden_GND.shape[1:]
+    turns_GMC = padded_paths(code, predictions.targets_GM)[1]
+    words, depths = turns_GMC.shape[1:]
+    rows_GKD = tf.reshape(rows_ND, (-1, words * depths, columns))
+    scores_GNK = tf.cast(tf.matmul(hidden_GND, rows_GKD, transpose_b=True), tf.float32)
+    scores_GNMC = tf.reshape(scores_GNK, (-1, vectors, words, depths))
+    turns_G1MC = turns_GMC[:, tf.newaxis]
+    terms_GNMC = tf.abs(turns_G1MC) * tf.nn.softplus(-turns_G1MC * scores_GNMC)
+    terms_GNM = tf.reduce_sum(terms_GNMC, axis=3)
+    return tf.reduce_sum(predictions.weights_GNM * terms_GNM, axis=2)

@@ -9,8 +9,7 @@ import tensorflow as tf
 from ...system.gradients import custom_gradient
 from ...types import HOST
 from ..base import Part, Predictions
-from .huffman import Code
-from .paths import pad, path_nodes
+from .paths import Code, pad, path_nodes
 
 
 def make_part(code: Code, predictions: Predictions, table: str) -> Part:

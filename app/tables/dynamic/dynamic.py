@@ -213,6 +213,8 @@ class KeyLocator(InPlace):
             `training.step.lookup_function`).
     """
 
+    looks_up = True
+
     def __init__(
         self,
         tables: Mapping[str, Table],

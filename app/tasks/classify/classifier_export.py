@@ -19,7 +19,7 @@ from ...errors import UsageError
 from ...exporting import fasttext_bin, saved_model, word2vec
 from ...exporting.product_quantization import quantize
 from ...input import labelled_files
-from ...losses.tree.huffman import canonical_code
+from ...losses.tree.paths import canonical_code
 from ...settings import ClassifyConfig
 from ...tables.arrays import row_slices
 from ...tables.base import Table

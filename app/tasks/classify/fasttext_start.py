@@ -10,7 +10,7 @@ from absl import logging
 
 from ...assembly.learning import ROW_PER_WORD
 from ...errors import UsageError
-from ...losses.tree.huffman import Code, canonical_code
+from ...losses.tree.paths import Code, canonical_code
 from ...settings import ClassifyConfig
 from ...tables.arrays import row_slices
 from ...tables.base import Table

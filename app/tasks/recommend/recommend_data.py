@@ -323,5 +323,5 @@ def describe_left_out(left_out: int) -> str:
     Args:
         left_out: The number of pairs.
     """
-    why = "their user or item is not in training, or the pair is"
+    why = "pairs that are in training, too, and pairs whose user or item is not"
     return f"; {left_out:,} left out: {why}" if left_out else ""

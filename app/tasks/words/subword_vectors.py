@@ -16,7 +16,7 @@ from ...text.vocabulary import Vocabulary
 from ...types import NgramRule, NgramVectors, WordVectors
 
 if TYPE_CHECKING:
-    from ...models.subword_rows import SubwordRows
+    from ...models.row_lists import SubwordRows
 
 # Words that are composed in one call.
 _WORDS_AT_ONCE = 1 << 12
@@ -43,7 +43,7 @@ def make_rows(
     Raises:
         RunError: A checkpoint cannot be read.
     """
-    from ...models.subword_rows import SubwordRows  # it imports TensorFlow
+    from ...models.row_lists import SubwordRows  # it imports TensorFlow
 
     stored = checkpoint.count_newest_rows(workdir.checkpoints, "input")
     return SubwordRows(tokens, rule, stored == stored_words + rule.buckets)

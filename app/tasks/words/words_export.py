@@ -12,7 +12,7 @@ from ...checkpoints import checkpoint
 from ...checkpoints.stored import read_rows
 from ...checkpoints.workdir import Workdir
 from ...exporting import fasttext_bin
-from ...models.subword_rows import SubwordRows
+from ...models.row_lists import SubwordRows
 from ...settings import Config
 from ...tables.arrays import row_slices
 from ...text import vocabulary

@@ -18,8 +18,8 @@ from ...evaluation import score_report
 from ...input import device_batches, pipeline, token_cache, token_rows
 from ...input.blocks import ALL, Share, raise_read_errors
 from ...models.cbow import Cbow
+from ...models.row_lists import SubwordRows
 from ...models.skipgram import SkipGram
-from ...models.subword_rows import SubwordRows
 from ...models.word_model import WordModel
 from ...settings import Config, InputConfig
 from ...system import devices

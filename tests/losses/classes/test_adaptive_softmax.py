@@ -28,7 +28,7 @@ def hidden(count=12, seed=1):
 
 
 def make(cutoffs=(4, 10, 30), tile=0, counts=COUNTS):
-    with mock.patch("app.losses.classes.levels._TILE", COLUMNS * tile or 8 << 20):
+    with mock.patch("app.losses.classes.class_softmax._TILE", COLUMNS * tile or 8 << 20):
         loss = AdaptiveSoftmax(counts, COLUMNS, cutoffs, divisor=2)
     return loss, toy.make_tables(loss)
 

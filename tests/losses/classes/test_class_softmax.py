@@ -32,7 +32,7 @@ every_shape = pytest.mark.parametrize(("levels", "rule", "tile"), SHAPES)
 
 def make_loss(levels, rule, tile=0, words=WORDS, classes=0):
     starts = partition(toy.counts(words), levels, rule, classes) if levels > 1 else ()
-    with mock.patch("app.losses.classes.levels._TILE", DIM * tile or 8 << 20):
+    with mock.patch("app.losses.classes.class_softmax._TILE", DIM * tile or 8 << 20):
         return ClassSoftmax(words, DIM, starts), starts
 
 

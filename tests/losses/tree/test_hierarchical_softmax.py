@@ -10,7 +10,7 @@ from app.losses import inference, stream
 from app.losses.base import Predictions
 from app.losses.tree import grouped_loss, hierarchical_softmax
 from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
-from app.losses.tree.huffman import canonical_code, code_length_counts
+from app.losses.tree.paths import canonical_code, code_length_counts
 from app.tables.row_reads import gather_unique
 from app.types import Rows
 from tests.losses import toy

@@ -5,7 +5,7 @@ import pytest
 
 from app.checkpoints.workdir import Workdir
 from app.errors import DamagedError, UsageError
-from app.losses.tree.huffman import canonical_code
+from app.losses.tree.paths import canonical_code
 from app.settings import LabelledConfig, flag_values
 from app.tasks.classify import classify_data, fasttext_start
 from app.text.fasttext.line_features import build_tree

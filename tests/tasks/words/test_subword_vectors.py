@@ -11,7 +11,7 @@ from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import DamagedError
 from app.evaluation import score_report
-from app.models.subword_rows import SubwordRows
+from app.models.row_lists import SubwordRows
 from app.settings.checks import make_config
 from app.settings.flag_values import by_name
 from app.tasks import trained_vectors
