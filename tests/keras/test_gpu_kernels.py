@@ -10,7 +10,7 @@ from app.tables.cached import cached_rows_only
 from app.tables.device import ON_HOST
 from tests.integration.gpu_jobs import GPU, JOINED, check, report_of
 from tests.keras.softmax_models import LAYERS, SAMPLED, built, make_model, vectors, words
-from tests.reference.gpu import LOOP
+from tests.reference.gpu import DEVICE, LOOP
 from tests.reference.gpu_calls import recorded
 
 REFUSED = ("If", "SelectV2")  # of the branch that refuses an id out of range
@@ -62,9 +62,9 @@ def test_a_step_waits_for_rows_only_if_it_writes_rows_that_are_not_cached():
         step = tf.function(lambda x, y: model.train_step((x, y)), jit_compile=True, autograph=False)
         batch = tf.TensorSpec([16, 5], tf.int32), tf.TensorSpec([16, 3], tf.float32)
         report = report_of(step, *batch, on_cpu=on_cpu)
-    check(report, set())
-    copied = [copy.value.made_by for copy in report.copies]
-    assert len(report.compiled) == 1 and copied == 2 * ["argument"]  # the batch
+    copied = [(copy.value.made_by, copy.to) for copy in report.copies]
+    assert not report.lacking and len(report.compiled) == 1
+    assert copied == 2 * [("argument", DEVICE)]  # the batch
 
 
 @pytest.mark.slow
