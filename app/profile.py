@@ -15,7 +15,7 @@ from absl import flags as absl_flags
 from .checkpoints import workdir
 from .cli import flags
 from .errors import UsageError
-from .profiling import profile_picture, profile_report, profiles
+from .profiling import profile_report, profiles
 from .settings import flag_values
 
 
@@ -34,7 +34,7 @@ def main(_: Sequence[str]) -> None:
     if not values.workdir:
         raise UsageError("--workdir= is empty; name the folder of a run")
     if values.plot:
-        profile_picture.check(values.plot)
+        profile_report.check_picture(values.plot)
     diagnosis = _diagnose("workdir", values.workdir)
     text, record = profile_report.text(diagnosis), profile_report.record(diagnosis)
     bars = [("now" if values.before else values.workdir, diagnosis)]
@@ -49,7 +49,7 @@ def main(_: Sequence[str]) -> None:
         record["before"] = profile_report.record(before)
         bars.insert(0, ("before", before))
     if values.plot:
-        profile_picture.draw(bars, values.plot)
+        profile_report.draw_picture(bars, values.plot)
     print(text, flush=True)
     if values.json:
         workdir.write_json(Path(values.json), record)

@@ -267,9 +267,8 @@ class Texts(Result):
             texts: An iterable of texts; or a path or glob of labelled files, without `labels`.
             labels: The label of each text, or a list of its labels.
             columns: `text_column`, `label_column`, `label_separator` and `weight_column` of files,
-                if they differ from those of the training files. After training on lists, cells
-                have one label and no weight unless these say otherwise, and lines such as
-                `__label__good a film` need `text_column=""` and `label_column=""`.
+                if they differ from those of the training files. After training on lists, files have
+                lines such as `__label__good a film` unless these say otherwise.
 
         Returns:
             `accuracy` (or, if a text has several labels, `precision_at_1`, `recall_at_1` and
@@ -321,7 +320,8 @@ class Texts(Result):
 
         with argument_names():
             if self._run.config.labelled.label_separator == _BETWEEN:  # trained on lists
-                columns = {"label_separator": "", "weight_column": "", **columns}
+                own = "text_column", "label_column", "label_separator", "weight_column"
+                columns = {**dict.fromkeys(own, ""), **columns}
             config = self._run.config_with(**columns)
             return classify_job.evaluate(config, self._run.workdir, os.fspath(files))[1]
 

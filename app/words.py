@@ -233,6 +233,8 @@ class Words(Result):
             raise ValueError(f"topn={topn}: ask for at least one word")
         if restrict_to < 0:
             raise ValueError(f"restrict_to={restrict_to}: give a number of words, or 0 for all")
+        if isinstance(negative, int):
+            raise ValueError(f"negative={negative}: give words; topn={negative} returns as many")
         added, subtracted = _listed(positive), _listed(negative)
         given = [*added, *subtracted]
         if not given:

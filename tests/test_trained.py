@@ -135,7 +135,7 @@ def test_an_example_of_settings_is_weaker_than_arguments(tmp_path):
 
 
 def test_a_run_that_is_refused_keeps_its_text(tmp_path):
-    quick = {"workdir": tmp_path, "dim": 4, "epochs": 1, "batch_tokens": 256}
+    quick = {"workdir": tmp_path, "dim": 4, "epochs": 1, "batch_tokens": 256, "audit": False}
     lexrow.train_words([["a", "b"]] * 30, **quick)
     before = (tmp_path / "texts.txt").read_bytes()
     with pytest.raises(ValueError, match="^dim=5: workdir=.* was made with 4"):

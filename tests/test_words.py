@@ -41,7 +41,7 @@ def trained(tmp_path_factory) -> Words:
     """Words of a run: b stands between a and c, e between d and f."""
     lists = itertools.chain.from_iterable((["a", "b", "c"], ["d", "e", "f"]) for _ in range(200))
     path = tmp_path_factory.mktemp("door") / "run"
-    return lexrow.train_words(lists, workdir=path, dim=8, epochs=3, batch_tokens=256)
+    return lexrow.train_words(lists, workdir=path, dim=8, epochs=3, batch_tokens=256, audit=False)
 
 
 def test_examples(royal, tmp_path, monkeypatch):
@@ -87,6 +87,7 @@ def test_nearest_words_equal_a_product_of_unit_vectors(royal):
         ((np.zeros(3),), ValueError, "zero or not finite"),
         ((np.ones(2),), ValueError, "shape .2,.; give one of 3 columns"),
         (("king", (), 0), ValueError, "topn=0: ask for at least one"),
+        (("king", 5), ValueError, "negative=5: give words; topn=5 returns as many"),
         (("king", (), 1, -1), ValueError, "restrict_to=-1"),
         (("kings",), KeyError, "did you mean 'king'"),
     ],
@@ -219,6 +220,7 @@ runpy.run_module("app.neighbors", run_name="__main__")
 
 def test_words_of_ngrams_need_no_tensorflow(tmp_path):
     small = {"dim": 4, "epochs": 1, "batch_tokens": 256, "max_ngram": 3, "ngram_buckets": 99}
+    small["audit"] = False
     words = lexrow.train_words([["ab", "abc", "bcd"]] * 99, workdir=tmp_path / "run", **small)
     words.export(tmp_path / "v.bin", "fasttext")
     code = f"""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import tensorflow as tf
@@ -31,6 +34,7 @@ from .checkpoint import (
 )
 from .variables_file import PREFIX, Variables
 
+_SMALL_FILES = 2**20  # bytes of a checkpoint besides its variables, at most
 _WRITES = "writes"  # the variable that counts the writes of a table with stochastic rounding
 _SPECIAL = frozenset("*?[\\")  # characters of a glob pattern
 # The errors of TensorFlow's readers. Some turn a status into a bare OpError or an error of Python.
@@ -53,26 +57,40 @@ class Checkpoints:
     def __init__(self, folder: Path, tables: Mapping[str, Table], keep: int = 1):
         self._folder, self._tables, self._keep = folder, tables, keep
         self._stateful = {n: part for n, part in tables.items() if isinstance(part, Checkpointable)}
+        self._free_room: Callable[[], object] = lambda: None
 
     def newest(self) -> Position | None:
         """Return the position of the newest checkpoint, or None (see `newest_position`)."""
         return newest_position(self._folder)
 
-    def check_room(self) -> None:
+    def reserve_room(self) -> None:
         """Check that the disk has room for the variables of the next checkpoint.
 
+        If it is the first one, its room is reserved until `save`: a disk that becomes full
+        meanwhile loses no step. The rows of dynamic tables, which are not made yet, are left out.
+
         Raises:
-            RunError: It has not.
+            RunError: The disk is too small.
         """
         tables = _saved_by_tensorflow(self._tables).values()
         variables = (variable for table in tables for _, variable in named_variables(table))
         needed = sum(item.shape.num_elements() * item.dtype.size for item in variables)
-        free = shutil.disk_usage(next(path for path in self._folder.parents if path.exists())).free
-        if free < needed:
+        needed += _SMALL_FILES
+        place = next(path for path in self._folder.parents if path.exists())
+        free = shutil.disk_usage(place).free
+        try:
+            if free < needed:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if not list_checkpoints(self._folder):
+                room, name = tempfile.mkstemp(dir=place)
+                self._free_room = weakref.finalize(self, os.close, room)
+                os.unlink(name)  # without a name, a kill frees it
+                os.posix_fallocate(room, 0, needed)
+        except OSError as error:
             raise RunError(
                 f"{self._folder}: a checkpoint takes {needed:,} bytes, and the disk has {free:,}, "
                 "so nothing is trained; free the disk, or give a --workdir on another disk"
-            )
+            ) from error
 
     def save(self, position: Position) -> None:
         """Write a checkpoint, and remove the oldest ones.
@@ -92,6 +110,7 @@ class Checkpoints:
             write_position(path, position)
             self._commit(path)  # a kill may have come before this
             return
+        self._free_room()
         with replacing_folder(path, POSITION_FILE) as temporary:
             try:
                 saver = tf.train.Checkpoint(**_saved_by_tensorflow(self._tables))

@@ -25,8 +25,7 @@ from ..training.step import split_steps, train_step
 from ..types import HOST, Batch
 from . import row_changes
 from .exchange import FLAGS, Exchange, Made, replica_number
-from .merged_changes import fill_places, find_places, merge
-from .row_changes import NO_ID, Layout, fill, operations, row_bytes, send
+from .row_changes import NO_ID, Layout
 
 ALL_ROWS = 2**31 - 1  # the largest int32
 # The rows of a block of ids, which has one owner. Blocks of neighbours are read faster: a row of
@@ -100,7 +99,7 @@ class LocalSteps:
                 }
                 for _ in range(replicas)
             ]
-        self._keys = exchange.keys(2 * (1 + operations(self._layouts)))
+        self._keys = exchange.keys(2 * (1 + row_changes.operations(self._layouts)))
         self._before: dict[str, dict[str, VariableRows]] = {}
 
     def copy_tables(self, scope: Callable[[], AbstractContextManager]) -> None:
@@ -185,16 +184,18 @@ class LocalSteps:
         sizes, to_owner = self._largest(counts, keys)
         changes = {}
         for (name, by_owner), size in zip(ids.items(), sizes, strict=True):
-            ids_N = tf.concat([fill(ids_U, size, NO_ID) for ids_U in by_owner], axis=0)
+            ids_N = tf.concat([row_changes.fill(ids_U, size, NO_ID) for ids_U in by_owner], axis=0)
             changes[name] = row_changes.read(*self._stored(name), ids_N)
-        received = send(changes, layouts, self._exchange.distribute, keys, replicas)
+        received = row_changes.send(changes, layouts, self._exchange.distribute, keys, replicas)
         # Every replica sends as many merged changes of a table.
-        places = [find_places(part.ids_N, replicas) for part in received.values()]
+        places = [row_changes.find_places(part.ids_N, replicas) for part in received.values()]
         sizes, to_all = self._largest([tf.size(of_table.ids_M) for of_table in places], keys)
         merged = {}
         for (name, part), of_table, size in zip(received.items(), places, sizes, strict=True):
-            merged[name] = merge(part, fill_places(of_table, size), layouts[name], steps)
-        for name, part in send(merged, layouts, self._exchange.gather, keys, 1).items():
+            merged[name] = row_changes.merge(
+                part, row_changes.fill_places(of_table, size), layouts[name], steps
+            )
+        for name, part in row_changes.send(merged, layouts, self._exchange.gather, keys, 1).items():
             row_changes.write(*self._stored(name), part)
         return to_owner + to_all
 
@@ -227,7 +228,7 @@ class LocalSteps:
         """
         most = [tf.maximum(tf.reduce_max(of_table), 1) for of_table in counts]
         sizes = self._exchange.largest(most, next(keys))
-        of_rows = zip(sizes, map(row_bytes, self._layouts.values()), strict=True)
+        of_rows = zip(sizes, map(row_changes.row_bytes, self._layouts.values()), strict=True)
         return sizes, tf.add_n([tf.cast(size, tf.float32) * each for size, each in of_rows])
 
     def _stored(self, name: str) -> tuple[Table, dict[str, VariableRows], Layout]:

@@ -337,18 +337,16 @@ def sampled_items_softmax(
         weights_B: The weights of the pairs, float32.
         dtype: The dtype of the products with the samples.
     """
-    pairs, samples = weights_B.shape[0], log_expected_K.shape[0]
     weights_K1 = tf.exp(-log_expected_K)[:, tf.newaxis]
 
     @custom_gradient
     def loss(users_UE: tf.Tensor, items_CE: tf.Tensor):
         """Return the sum, with gradients by the users and by the items."""
-        count, columns = tf.shape(users_UE)[0], users_UE.shape[1]
+        count = tf.shape(users_UE)[0]
         missing = tf.math.floormod(-count, _USERS)
         users_ME = tf.pad(users_UE, [[0, missing], [0, 0]])
         items_NE = tf.gather(items_CE, item_positions_N)
-        items_BE = tf.ensure_shape(items_NE[:pairs], (pairs, columns))
-        samples_KE = tf.ensure_shape(items_NE[pairs:], (samples, columns))
+        items_BE, samples_KE = tf.split(items_NE, [weights_B.shape[0], log_expected_K.shape[0]])
         powers_MK, sums_M1, log_sums_M1 = _exponentiate(users_ME, samples_KE, weights_K1, dtype)
         users_BE = tf.gather(users_UE, user_positions_B)
         own_B = tf.reduce_sum(users_BE * items_BE, axis=1)

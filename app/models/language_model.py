@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -293,54 +294,65 @@ def run_cell(
         The outputs, (T, B, H) float32, and the state after the last step.
     """
     steps, _, columns = inputs_TBG.shape
-    units, dtype = recurrent_HG.shape[0], recurrent_HG.dtype
-    others_H = [[0, 0], [0, state_BS.shape[1] - units]]  # the state begins with the output
+    units = recurrent_HG.shape[0]
 
     @custom_gradient
     def run(inputs_TBG, state_BS, recurrent_HG, bias_G):
         """Return the outputs and the last state, with a gradient."""
 
-        def forward(index: tf.Tensor, state_BS: tf.Tensor):
+        def step(index: tf.Tensor, state_BS: tf.Tensor):
             """Return the next state; the state and its product are kept."""
-            inner_BG = tf.matmul(tf.cast(state_BS[:, :units], dtype), recurrent_HG)
+            inner_BG = tf.matmul(tf.cast(state_BS[:, :units], recurrent_HG.dtype), recurrent_HG)
             inner_BG = tf.cast(inner_BG, tf.float32) + bias_G
             next_BS = cell.next_state(inputs_TBG[index], inner_BG, state_BS)
             return index, next_BS, (state_BS, inner_BG)
 
-        last_BS, states_TBS, inner_TBG = _loop(
-            steps, forward, state_BS, [state_BS.shape[1], columns]
-        )
-        outputs_TBH = states_TBS[:, :, :units]  # before each step
+        sizes = state_BS.shape[1], columns
+        last_BS, states_TBS, inner_TBG = _loop(steps, step, state_BS, sizes)
+        kept = inputs_TBG, inner_TBG, states_TBS
+        after_TBH = tf.concat([states_TBS[1:, :, :units], last_BS[tf.newaxis, :, :units]], axis=0)
+        return (after_TBH, last_BS), functools.partial(_run_back, cell, kept, recurrent_HG)
 
-        def gradient(by_outputs_TBH: tf.Tensor, by_last_BS: tf.Tensor) -> Sequence[tf.Tensor]:
-            def backward(index: tf.Tensor, by_next_BS: tf.Tensor):
-                """Return the gradient by the state; those by the products are kept."""
-                place = steps - 1 - index
-                by_next_BS += tf.pad(by_outputs_TBH[place], others_H)
-                given = inputs_TBG[place], inner_TBG[place], states_TBS[place]
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    tape.watch(given)
-                    next_BS = cell.next_state(*given)
-                by_input_BG, by_inner_BG, by_state_BS = tape.gradient(next_BS, given, by_next_BS)
-                by_output_BH = tf.matmul(
-                    tf.cast(by_inner_BG, dtype), recurrent_HG, transpose_b=True
-                )
-                by_state_BS += tf.pad(tf.cast(by_output_BH, tf.float32), others_H)
-                return place, by_state_BS, (by_input_BG, by_inner_BG)
+    bias_G = tf.zeros([columns]) if bias_G is None else bias_G
+    return run(inputs_TBG, state_BS, recurrent_HG, bias_G)
 
-            by_first_BS, *by_products = _loop(steps, backward, by_last_BS, [columns] * 2)
-            by_inputs_TBG, by_inner_TBG = by_products
-            by_inner_NG = tf.reshape(by_inner_TBG, (-1, columns))
-            outputs_NH = tf.cast(tf.reshape(outputs_TBH, (-1, units)), dtype)
-            by_recurrent_HG = tf.matmul(outputs_NH, tf.cast(by_inner_NG, dtype), transpose_a=True)
-            return by_inputs_TBG, by_first_BS, by_recurrent_HG, tf.reduce_sum(by_inner_NG, axis=0)
 
-        after_TBH = tf.concat([outputs_TBH[1:], last_BS[tf.newaxis, :, :units]], axis=0)
-        return (after_TBH, last_BS), gradient
+def _run_back(
+    cell: Cell,
+    kept: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+    recurrent_HG: tf.Tensor,
+    by_outputs_TBH: tf.Tensor,
+    by_last_BS: tf.Tensor,
+) -> Sequence[tf.Tensor]:
+    """Return the gradients by the inputs, the first state, the kernel and the bias of `run_cell`.
 
-    return run(
-        inputs_TBG, state_BS, recurrent_HG, tf.zeros([columns]) if bias_G is None else bias_G
-    )
+    Args:
+        kept: The arguments of `cell.next_state` at each step.
+        by_outputs_TBH: The gradient by the outputs.
+        by_last_BS: The gradient by the last state.
+    """
+    steps, _, columns = kept[0].shape
+    units, dtype = recurrent_HG.shape[0], recurrent_HG.dtype
+    others_H = [[0, 0], [0, kept[2].shape[2] - units]]  # the state begins with the output
+
+    def step(index: tf.Tensor, by_next_BS: tf.Tensor):
+        """Return the gradient by the state; those by the products are kept."""
+        place = steps - 1 - index
+        by_next_BS += tf.pad(by_outputs_TBH[place], others_H)
+        given = [values[place] for values in kept]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(given)
+            next_BS = cell.next_state(*given)
+        by_input_BG, by_inner_BG, by_state_BS = tape.gradient(next_BS, given, by_next_BS)
+        by_output_BH = tf.matmul(tf.cast(by_inner_BG, dtype), recurrent_HG, transpose_b=True)
+        by_state_BS += tf.pad(tf.cast(by_output_BH, tf.float32), others_H)
+        return place, by_state_BS, (by_input_BG, by_inner_BG)
+
+    by_first_BS, by_inputs_TBG, by_inner_TBG = _loop(steps, step, by_last_BS, [columns] * 2)
+    by_inner_NG = tf.reshape(by_inner_TBG, (-1, columns))
+    outputs_NH = tf.cast(tf.reshape(kept[2][:, :, :units], (-1, units)), dtype)  # before each step
+    by_recurrent_HG = tf.matmul(outputs_NH, tf.cast(by_inner_NG, dtype), transpose_a=True)
+    return by_inputs_TBG, by_first_BS, by_recurrent_HG, tf.reduce_sum(by_inner_NG, axis=0)
 
 
 def _loop(

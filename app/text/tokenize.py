@@ -8,6 +8,7 @@ tensorflow_text is imported where it is used: that takes 0.1 s, and most command
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -94,6 +95,20 @@ def warn_about_missing_spaces(sources: Sequence[str], flag: str) -> None:
                 *(flag, path, language),
             )
             return
+
+
+def warn_about_columns(sources: Sequence[str], config: CorpusConfig) -> None:
+    """Log a warning if a file is read with its header and all its columns, by the name of the file.
+
+    A first line with commas may be a header or a sentence, so that the content does not show it.
+    """
+    tables = [path for path in sources if re.search(r"\.[ct]sv(\.\w+)?$", path, re.IGNORECASE)]
+    if tables and not config.text_column:
+        logging.warning(
+            "--corpus=%s: %s is read as lines of text, with all columns and the names of columns; "
+            "--text_column=NAME reads one column",
+            *(config.corpus, tables[0]),
+        )
 
 
 def make_splitter(config: CorpusConfig) -> Tokenizer:

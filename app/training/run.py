@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import gc
 import os
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -41,7 +42,10 @@ from . import loop, profile_hooks
 from .job import Job, PlacedTables
 from .runner import Runner
 
-_NVIDIA_DRIVER = "/proc/driver/nvidia/version"
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+# The driver of CUDA 12.3. With an older one XLA makes smaller CUDA graphs (`erase_cuda` in XLA's
+# command_buffer_scheduling.cc).
+_GRAPHS_DRIVER = 545
 
 
 def train_and_evaluate(
@@ -240,8 +244,7 @@ def _warn_of_journals(job: Job, config: Config) -> None:
         logging.warning(
             "--table_file=%s: its journals take up to %s if every row changes between checkpoints, "
             "and the disk has %s; if it becomes full, the run ends and goes on from its newest "
-            "checkpoint, or from the start if there is none; free the disk, or lower "
-            "--keep_checkpoints or --checkpoint_minutes",
+            "checkpoint; free the disk, or lower --keep_checkpoints or --checkpoint_minutes",
             *(path, memory.shown(most), memory.shown(free)),
         )
 
@@ -276,7 +279,7 @@ def _machine(placed: PlacedTables, dtype: str) -> list[str]:
     others = "" if names == [used] else f" of {', '.join(names)}"
     lines = [f"device      {used}{others}, products in {dtype}"]
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    if not gpus and not is_hidden and os.path.exists(_NVIDIA_DRIVER):
+    if not gpus and not is_hidden and _NVIDIA_DRIVER.exists():
         lines.append(
             f"{'':<12}there is an NVIDIA driver, but TensorFlow finds no GPU: `make setup` again; "
             "TF_CPP_MIN_LOG_LEVEL=0 shows why"
@@ -289,4 +292,17 @@ def _machine(placed: PlacedTables, dtype: str) -> list[str]:
         reason = placed.uncompiled
         how = f"none, so steps are slower: {reason}" if reason else f"compiled by XLA, {stored}"
         lines.append(f"programs    {how}")
+        driver = re.search(r"\s(\d{3,})\.\d", _read(_NVIDIA_DRIVER))
+        if driver and int(driver[1]) < _GRAPHS_DRIVER:
+            lines.append(
+                f"{'':<12}the NVIDIA driver {driver[1]} starts more kernels one by one, which is "
+                f"slower; update it to {_GRAPHS_DRIVER} or later"
+            )
     return lines
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file, empty if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return path.read_text()
+    return ""

@@ -29,7 +29,7 @@ from absl import flags
 from app.cli import flags as command_flags
 from app.cli import startup
 from app.errors import RunError, UsageError
-from app.profiling import profile_picture
+from app.profiling import profile_report
 from app.settings.setting import MOST_ROWS
 from app.system.console import aligned
 from app.system.files import replacing
@@ -237,7 +237,7 @@ def measure(case: str, run: Callable[[Any], Report], options: Any) -> None:
 def _check_outputs(options: Any) -> None:
     """Make the folders of --json, --plot and --keep; raise UsageError if that is not possible."""
     if options.plot:
-        profile_picture.check(options.plot)
+        profile_report.check_picture(options.plot)
     for name in ("json", "plot", "keep"):
         value = getattr(options, name, "")
         if value and name != "keep" and Path(value).is_dir():
@@ -410,7 +410,7 @@ def draw(report: Report, path: str) -> None:
 
     Args:
         report: The report.
-        path: The file to write, whose suffix names the format; see `profile_picture.check`.
+        path: The file to write, whose suffix names the format; see `profile_report.check_picture`.
     """
     from matplotlib.figure import Figure  # optional
 

@@ -6,20 +6,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.distributed.merged_changes import (
-    damped_sum,
-    damping,
-    fill_places,
-    find_places,
-    has_changed,
-    merge,
-)
 from app.distributed.row_changes import (
     NO_ID,
     Block,
     Changes,
     Layout,
+    damped_sum,
+    damping,
     fill,
+    fill_places,
+    find_places,
+    has_changed,
+    merge,
     operations,
     row_bytes,
     send,

@@ -4,8 +4,9 @@ import shlex
 
 import pytest
 
-from app.settings import flagfiles
-from tests.integration.commands import ROOT, done, fresh, run, write_corpus
+from app.settings import checks, flag_values, flagfiles, setting
+from app.training.run import train_and_evaluate
+from tests.integration.commands import ROOT, fresh, run, write_corpus
 
 # What tasks read that are not about running text.
 TEXTS = {"classify.cfg": "__label__a one\n__label__b two\n" * 9}
@@ -13,7 +14,7 @@ CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.cfg"))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_configuration(tmp_path, name):
+def test_a_configuration(tmp_path, name, capsys):
     text = (ROOT / "configs" / name).read_text(encoding="utf-8")
     assert text.startswith("# ")
     flags = [line for line in text.splitlines() if line and not line.startswith("#")]
@@ -24,8 +25,11 @@ def test_a_configuration(tmp_path, name):
         corpus.write_text(TEXTS[name])
     preset = name.removesuffix(".cfg")
     assert flagfiles.preset(preset) == ROOT / "configs" / name
-    plan = done(tmp_path, "app.train", f"--corpus={corpus}", "--plan_only", f"--preset={preset}")
-    assert "plan  " in plan.out
+    texts, fields = flagfiles.values(flags), flag_values.fields()
+    values = {name: setting.parse(fields[name], text) for name, text in texts.items()}
+    planned = values | {"corpus": str(corpus), "plan_only": True}
+    assert train_and_evaluate(checks.make_config(planned), "") == ""
+    assert "plan  " in capsys.readouterr().out
 
 
 @pytest.mark.slow  # `make smoke` does it with a configuration of its own

@@ -229,7 +229,7 @@ def test_bad_inputs():
         layer({"user": DATA["texts"][0], "texts": DATA["texts"]})
 
 
-def many_features(jit_compile):
+def many_features(**compiled):
     """A model with tables of two widths, trained on ids that repeat."""
     keras.utils.set_random_seed(0)
     initializer = keras.initializers.RandomUniform(-0.1, 0.1, seed=3)
@@ -244,14 +244,14 @@ def many_features(jit_compile):
     vectors = FeatureEmbedding(features)(inputs)
     scores = keras.layers.Dense(1)(keras.layers.Concatenate()(list(vectors.values())))
     model = keras.Model(inputs, scores)
-    model.compile(LazyAdam(0.1, global_clipnorm=0.5), "mse", jit_compile=jit_compile)
+    model.compile(LazyAdam(0.1, global_clipnorm=0.5), "mse", **compiled)
     return model, {name: np.arange(32) % 17 + n for n, name in enumerate(sizes)}
 
 
 def test_xla_updates_the_tables_of_one_width_together():
     found = {}
     for jit in (False, True):
-        model, ids = many_features(jit)
+        model, ids = many_features(jit_compile=jit, run_eagerly=not jit)
         model.fit(ids, np.arange(32.0) % 3, batch_size=16, epochs=2, shuffle=False, verbose=0)
         found[jit] = [*model.get_weights(), *(v.numpy() for v in model.optimizer.variables)]
     for ours, expected in zip(found[True], found[False], strict=True):

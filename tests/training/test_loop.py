@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,11 +175,13 @@ def test_rows_that_are_not_finite_are_not_saved(tmp_path):
 
 
 def test_a_disk_without_room_for_a_checkpoint_is_found_before_training(tmp_path, monkeypatch):
-    bytes_ = 10 * (4 + 4) * 4  # of the rows and of their slot
+    bytes_ = 10 * (4 + 4) * 4 + 2**20  # of the rows and of their slot, and of small files
     free = types.SimpleNamespace(free=bytes_ - 1)
     monkeypatch.setattr(table_checkpoints.shutil, "disk_usage", lambda path: free)
     run = Run(tmp_path / "new" / "run")
-    message = f"/checkpoints: a checkpoint takes {bytes_} bytes, and the disk has {free.free}, so "
+    message = (
+        f"/checkpoints: a checkpoint takes {bytes_:,} bytes, and the disk has {free.free:,}, so "
+    )
     with pytest.raises(RunError, match=message):
         run.train()
     assert not run.asked
@@ -186,6 +189,27 @@ def test_a_disk_without_room_for_a_checkpoint_is_found_before_training(tmp_path,
     assert run.train()
     free.free = 0
     assert run.train()  # a finished run saves nothing
+
+
+def test_the_room_of_the_first_checkpoint_is_reserved_until_it_is_written(tmp_path, monkeypatch):
+    """So no other program can take it. A file without a name is gone after a kill."""
+    events, write = [], tf.train.Checkpoint.write
+
+    def note(name):
+        links = {file: str(file.resolve()) for file in Path("/proc/self/fd").iterdir()}
+        held = [f for f, link in links.items() if f"{tmp_path}/" in link and "(deleted)" in link]
+        events.append((name, [512 * file.stat().st_blocks >= 2**20 for file in held]))
+
+    def noting_write(saver, path):
+        note("write")
+        return write(saver, path)
+
+    monkeypatch.setattr(tf.train.Checkpoint, "write", noting_write)
+    run = Run(tmp_path, length=1, during=lambda *_: note("train"))
+    run.train(checkpoint_minutes=0.0)
+    first, *others = events
+    assert first == ("train", [True]) and ("write", []) in others
+    assert not any(held for _, held in others)
 
 
 def test_a_checkpoint_that_fails_says_where_the_next_run_begins(tmp_path, monkeypatch):

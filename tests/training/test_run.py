@@ -12,6 +12,7 @@ from app.checkpoints.workdir import Workdir
 from app.errors import UsageError
 from app.settings import checks, flag_values, flagfiles, setting
 from app.training import run
+from app.training.job import PlacedTables
 from app.training.run import train_and_evaluate
 from app.training.runner import Runner
 
@@ -26,6 +27,7 @@ SMALL = {
     "shared_negatives": 8,
     "steps_per_call": 2,
     "cache": "none",
+    "audit": False,  # which traces a step once more
 }
 
 
@@ -78,7 +80,7 @@ def test_a_plan_needs_no_workdir_and_makes_none(corpus, tmp_path, capsys, monkey
 def test_a_disk_that_journals_may_fill_is_named(corpus, tmp_path, caplog, monkeypatch, is_small):
     """They have each row and its slot with their ids, for each checkpoint that is kept."""
     path = tmp_path / "rows"
-    values = {"table": "host", "table_file": str(path), "keep_checkpoints": 3, "audit": False}
+    values = {"table": "host", "table_file": str(path), "keep_checkpoints": 3}
     config = small_config(corpus, **values, optimizer="rowwise_adagrad")
     needed = 2 * 3 * 10 * (8 * 4 + 4 + 2 * 8)  # input and output rows of the ten words
     disk = shutil.disk_usage(tmp_path)._replace(free=needed - is_small)
@@ -181,9 +183,25 @@ def test_float32_of_a_gpu_is_exact_if_asked_for_and_as_before_after_the_run(
 def test_a_driver_without_a_gpu_is_named_unless_gpus_are_hidden(
     tmp_path, monkeypatch, hidden, warned
 ):
-    monkeypatch.setattr(run, "_NVIDIA_DRIVER", str(tmp_path))
+    monkeypatch.setattr(run, "_NVIDIA_DRIVER", tmp_path)
     monkeypatch.setattr(run.tf.config, "list_physical_devices", lambda kind: [])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    assert len(run._machine("CPU:0", "float32")) == 1 + warned
+    assert len(run._machine(PlacedTables({}, "CPU:0"), "float32")) == 1 + warned
+
+
+@pytest.mark.parametrize(("version", "is_old"), [("535.104.05", True), ("550.54.14", False)])
+def test_a_driver_that_is_too_old_for_large_graphs_is_named_once(
+    tmp_path, monkeypatch, version, is_old
+):
+    (tmp_path / "version").write_text(
+        f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Sat Aug 19 01:15:15 UTC 2023\n"
+        "GCC version:  gcc version 11.4.0\n"
+    )
+    monkeypatch.setattr(run, "_NVIDIA_DRIVER", tmp_path / "version")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    lines = run._machine(PlacedTables({}, "GPU:0"), "bfloat16")
+    named = [line for line in lines if f"NVIDIA driver {version[:3]} starts" in line]
+    assert len(named) == is_old
+    assert not [x for x in run._machine(PlacedTables({}, "CPU:0"), "float32") if "starts" in x]

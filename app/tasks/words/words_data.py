@@ -22,7 +22,7 @@ from ...system.checked_files import COUNT
 from ...text import corpus, phrase_table, vocabulary
 from ...text.phrase_table import Phrases
 from ...text.reading import Progress, is_cuttable
-from ...text.tokenize import warn_about_missing_spaces
+from ...text.tokenize import warn_about_columns, warn_about_missing_spaces
 from ...text.vocabulary import EOS, UNK, Vocabulary
 from ...types import ALONE, Team
 from .. import recorded_corpus
@@ -122,6 +122,7 @@ def load_text(
         words = _load_given_vocabulary(rules.vocab, ends_documents)
     if text is None:
         warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
+        warn_about_columns(sources, split)
         if is_dynamic:
             total, batches = growing_words.estimate_size(sources, split, settings, rules.min_count)
             return Text(sources, words, total, split, batches, corpus.fingerprint(sources))
