@@ -6,6 +6,11 @@ vector. The vectors of all replicas are gathered, merged by row, and applied to 
 result is equal to the result of one device with the same micro-batches. The number of exchanged
 bytes does not depend on V.
 
+XLA does not compile the steps of replicas, as it does those of one GPU. Its program is for one
+device, and of TensorFlow's exchanges it has reductions alone: CollectiveGatherV2, which the rows of
+different ids need, has no kernel there. Reductions of padded rows would send as many bytes for each
+replica, and in programs for CPUs they add nothing, so no test without two GPUs could hold them.
+
 With --sync_steps above 1 each replica trains some steps alone instead; see `local_steps`.
 """
 

@@ -105,14 +105,14 @@ def owners_in_call(kind: type) -> Iterator[Any]:
             yield owner
 
 
-def optimizer_of_step() -> Any:
-    """Return the optimizer of the model whose training step runs or is traced now, or None.
+def model_of_step() -> Any:
+    """Return the model whose training step, that of Keras, runs or is traced now, or None.
 
     A step that a user has written is not looked at.
     """
     for frame in callers():
         if frame.f_code.co_name == "train_step" and module_of(frame).startswith("keras."):
-            return frame.f_locals["self"].optimizer
+            return frame.f_locals["self"]
     return None
 
 

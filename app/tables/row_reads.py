@@ -87,26 +87,28 @@ def unique_by_representative(
     """
     counts = [tf.size(ids_N) for ids_N in ids]
     ids = [_of_static_size(ids_N) for ids_N in ids]
-    indices = [tf.range(tf.size(ids_N)) for ids_N in ids]
-    are_rows = [(ids_N >= 0) & (ids_N < len(own)) for ids_N, own in zip(ids, places, strict=True)]
-    nowhere = tf.constant(indices_V.shape[0], tf.int64)
-    places_M = tf.concat(
-        [
-            tf.where(is_row_N, tf.cast(ids_N, tf.int64) + own.start, nowhere)
-            for ids_N, is_row_N, own in zip(ids, are_rows, places, strict=True)
-        ],
-        axis=0,
-    )
-    index_M = tf.cast(tf.concat(indices, axis=0), indices_V.dtype)
-    indices_V.scatter_update(tf.IndexedSlices(index_M, places_M))
+    sizes = [*map(tf.size, ids)]
+
+    def spread(values: Sequence[int]) -> tf.Tensor:
+        """Return a value of each table for each of its ids, int64."""
+        pairs = zip(sizes, values, strict=True)
+        return tf.concat([tf.fill([size], tf.constant(each, tf.int64)) for size, each in pairs], 0)
+
+    # For all tables at once: a GPU would have kernels for each.
+    ids_M = tf.concat([tf.cast(ids_N, tf.int64) for ids_N in ids], axis=0)
+    index_M = tf.concat([tf.range(size) for size in sizes], axis=0)
+    is_row_M = (ids_M >= 0) & (ids_M < spread([len(own) for own in places]))
+    places_M = ids_M + spread([own.start for own in places])
+    places_M = tf.where(is_row_M, places_M, tf.constant(indices_V.shape[0], tf.int64))  # nowhere
+    indices_V.scatter_update(tf.IndexedSlices(tf.cast(index_M, indices_V.dtype), places_M))
     found_M = tf.cast(indices_V.sparse_read(places_M), tf.int32)
+    inverse_M = tf.where(is_row_M, found_M, index_M)
+    are_first = tf.split(is_row_M & (inverse_M == index_M), sizes)
     results = []
-    for ids_N, index_N, is_row_N, inverse_N, count in zip(
-        ids, indices, are_rows, tf.split(found_M, [*map(tf.size, ids)]), counts, strict=True
+    for ids_N, is_first_N, inverse_N, count in zip(
+        ids, are_first, tf.split(inverse_M, sizes), counts, strict=True
     ):
-        inverse_N = tf.where(is_row_N, inverse_N, index_N)
-        ids_U = tf.where(is_row_N & (inverse_N == index_N), ids_N, ids_N.dtype.max)
-        results.append((ids_U, inverse_N[:count]))
+        results.append((tf.where(is_first_N, ids_N, ids_N.dtype.max), inverse_N[:count]))
     return results
 
 

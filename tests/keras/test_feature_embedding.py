@@ -16,9 +16,11 @@ from app.keras import (
     LazyAdam,
     RowEmbedding,
     RowEmbeddingReduce,
+    RowwiseAdagrad,
     TableConfig,
     prefetch_rows,
 )
+from app.tables.joined import StackedTable
 
 BATCH, LENGTH, WORDS, USERS, COLUMNS = 6, 4, 40, 30, 5
 RANDOM = np.random.default_rng(1)
@@ -229,30 +231,156 @@ def test_bad_inputs():
         layer({"user": DATA["texts"][0], "texts": DATA["texts"]})
 
 
-def many_features(**compiled):
+def many_features(jit_compile=False, optimizer=None, run_eagerly=False, **options):
     """A model with tables of two widths, trained on ids that repeat."""
+    table = {key: options.pop(key) for key in ("table", "combiner", "dtype") if key in options}
     keras.utils.set_random_seed(0)
-    initializer = keras.initializers.RandomUniform(-0.1, 0.1, seed=3)
     sizes = {f"f{n}": (30 + n, 4 if n < 3 else 2) for n in range(5)}
     features = {
-        name: FeatureConfig(
-            name, TableConfig(name, *shape, initializer=initializer, combiner=None), (None,)
-        )
+        name: FeatureConfig(name, TableConfig(name, *shape, **{"combiner": None} | table), (None,))
         for name, shape in sizes.items()
     }
     inputs = {name: keras.Input((), dtype="int32", name=name) for name in sizes}
-    vectors = FeatureEmbedding(features)(inputs)
+    vectors = FeatureEmbedding(features, name="features", **options)(inputs)
     scores = keras.layers.Dense(1)(keras.layers.Concatenate()(list(vectors.values())))
     model = keras.Model(inputs, scores)
-    model.compile(LazyAdam(0.1, global_clipnorm=0.5), "mse", **compiled)
+    optimizer = optimizer or LazyAdam(0.1, global_clipnorm=0.5)
+    model.compile(optimizer, "mse", jit_compile=jit_compile, run_eagerly=run_eagerly)
     return model, {name: np.arange(32) % 17 + n for n, name in enumerate(sizes)}
+
+
+def fit_many(model, ids, epochs=2):
+    y = np.arange(len(ids["f0"])) % 3
+    model.fit(ids, y, batch_size=16, epochs=epochs, shuffle=False, verbose=0)
+    return state(model)
+
+
+def has_stack(model):
+    tables = model.get_layer("features").tables.values()
+    return [isinstance(getattr(t.embeddings, "table", None), StackedTable) for t in tables]
+
+
+@pytest.mark.parametrize(
+    ("options", "optimizer"),
+    [
+        pytest.param({}, lambda: LazyAdam(0.1, clipnorm=0.3), marks=pytest.mark.slow),
+        ({"dtype": "bfloat16"}, lambda: LazyAdam(0.1)),  # rounded at random, table by table
+        pytest.param(
+            {"table": "host", "combiner": "sum"},
+            lambda: RowwiseAdagrad(0.1),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {},
+            lambda: SGD(0.1, momentum=0.9, gradient_accumulation_steps=2),
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_tables_of_one_width_share_a_variable_and_train_alike(options, optimizer):
+    apart, ids = many_features(optimizer=optimizer(), table_stacking=None, **options)
+    shared, _ = many_features(optimizer=optimizer(), **options)
+    assert has_stack(shared) == [True] * 5 and has_stack(apart) == [False] * 5
+    assert fit_many(shared, ids) == fit_many(apart, ids)
+    wholes = {
+        table.embeddings.table.whole for table in shared.get_layer("features").tables.values()
+    }
+    assert sorted(whole.rows for whole in wholes) == [33 + 34, 30 + 31 + 32]
+    for own, other in zip(shared.variables, apart.variables, strict=True):
+        assert (own.name, own.shape, own.dtype) == (other.name, other.shape, other.dtype)
+
+
+@pytest.mark.parametrize("writer", [None, pytest.param("auto", marks=pytest.mark.slow)])
+def test_files_do_not_depend_on_the_sharing(writer, tmp_path):
+    reader = None if writer else "auto"
+    written, ids = many_features(table_stacking=writer)
+    before = fit_many(written, ids)
+    written.save(tmp_path / "all.keras")
+    written.save_weights(tmp_path / "all.weights.h5")
+    tf.train.Checkpoint(model=written).write(tmp_path / "checkpoint")
+    loaded = keras.models.load_model(tmp_path / "all.keras")
+    assert state(loaded) == before and has_stack(loaded) == has_stack(written)
+    after = fit_many(written, ids, 1)
+    assert fit_many(loaded, ids, 1) == after
+    for load in (
+        lambda model: model.load_weights(tmp_path / "all.weights.h5"),
+        lambda model: (
+            tf.train.Checkpoint(model=model).read(tmp_path / "checkpoint").assert_consumed()
+        ),
+    ):
+        model, _ = many_features(table_stacking=reader)
+        fit_many(model, ids, 1)  # it has slots, and other rows
+        load(model)
+        assert state(model) == before
+        assert fit_many(model, ids, 1) == after
+
+
+def test_a_model_of_an_earlier_version_has_a_variable_for_each_table():
+    model, _ = many_features()
+    config = model.get_layer("features").get_config()
+    assert config.pop("table_stacking") == "auto"
+    layer = FeatureEmbedding.from_config(config)
+    layer.build()
+    assert all(isinstance(t.embeddings.value, tf.Variable) for t in layer.tables.values())
+    with pytest.raises(ValueError, match="table_stacking='all'; give 'auto', or None"):
+        FeatureEmbedding(configs(), table_stacking="all")
+
+
+def test_a_table_stays_apart_if_it_is_frozen_and_slots_follow_the_optimizers():
+    model, ids = many_features()
+    layer = model.get_layer("features")
+    copy = layer.from_config(layer.get_config() | {"frozen": ["f0"]})
+    copy.build()
+    assert isinstance(copy.tables["f0"].embeddings.value, tf.Variable)
+    assert isinstance(copy.tables["f1"].embeddings.table, StackedTable)
+    before = layer.tables["f1"].get_weights()[0]
+    layer.tables["f1"].trainable = False  # after it was made
+    adam, sgd = LazyAdam(0.1), SGD(0.1)
+    both = keras.optimizers.OptimizerMap(adam, {".*/f2/embeddings": sgd})
+    model.compile(keras.optimizers.MultiOptimizer(both), "mse", jit_compile=False)
+    rows = {name: table.get_weights()[0] for name, table in layer.tables.items()}
+    fit_many(model, ids)
+    changed = {n: (t.get_weights()[0] != rows[n]).any() for n, t in layer.tables.items()}
+    assert changed == {"f0": True, "f1": False, "f2": True, "f3": True, "f4": True}
+    np.testing.assert_array_equal(layer.tables["f1"].get_weights()[0], before)
+    slots = {
+        slot.table.whole.rows
+        for slot in adam.variables
+        if "momentum" in slot.path and "emb" in slot.path
+    }
+    assert slots == {30, 33 + 34}
+
+
+def test_refusals_of_shared_tables_name_the_remedy():
+    model, ids = many_features(optimizer=keras.optimizers.SGD(0.1))
+    remedy = r"FeatureEmbedding\(..., table_stacking=None\)"
+    with pytest.raises(ValueError, match=f"features/f./embeddings is a table .*{remedy}"):
+        fit_many(model, ids)
+    with pytest.raises(ValueError, match=f"f1: LoRA needs .*{remedy}"):
+        model.get_layer("features").tables["f1"].enable_lora(2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="f0: ids must be from 0 to 29"):
+        model.get_layer("features")({name: own * 0 + 30 for name, own in ids.items()})
+    layer, out = model.get_layer("features"), {name: np.array([-1, 99]) for name in ids}
+    rows = tf.function(layer, jit_compile=True, autograph=False)(out)
+    for name, table in layer.tables.items():  # XLA takes the nearest row of the table
+        np.testing.assert_array_equal(rows[name], table.get_weights()[0][[0, -1]])
+
+
+@pytest.mark.slow
+def test_a_saved_model_has_the_rows_of_shared_tables(tmp_path):
+    model, ids = many_features()
+    fit_many(model, ids)
+    model.export(tmp_path / "exported", verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "exported"))
+    served = loaded.serve({name: tf.constant(own, tf.int32) for name, own in ids.items()})
+    np.testing.assert_allclose(served, model.predict(ids, verbose=0), rtol=1e-6)
 
 
 def test_xla_updates_the_tables_of_one_width_together():
     found = {}
     for jit in (False, True):
-        model, ids = many_features(jit_compile=jit, run_eagerly=not jit)
-        model.fit(ids, np.arange(32.0) % 3, batch_size=16, epochs=2, shuffle=False, verbose=0)
+        model, ids = many_features(jit, run_eagerly=not jit)
+        fit_many(model, ids)
         found[jit] = [*model.get_weights(), *(v.numpy() for v in model.optimizer.variables)]
     for ours, expected in zip(found[True], found[False], strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
@@ -260,7 +388,18 @@ def test_xla_updates_the_tables_of_one_width_together():
     batch = {name: tf.constant(own, tf.int32) for name, own in ids.items()}, tf.zeros([32, 1])
     program = step.experimental_get_compiler_ir(batch)
     lowered, optimized = program(stage="hlo"), program(stage="optimized_hlo")
-    # Numbers of rows, a sum for each width; rows and both moments of each table.
-    assert lowered.count(" scatter(") == 1 + 2 + 3 * 5 and " sort(" not in lowered
-    for table in model.trainable_variables[:5]:
-        assert not re.findall(rf"f32\[{table.shape[0]},.*? (?:copy|transpose)\(", optimized)
+    # Numbers of rows; for each width a sum, and the rows and both moments of all its tables.
+    assert lowered.count(" scatter(") == 1 + 2 * (1 + 3) and " sort(" not in lowered
+    for rows in (30 + 31 + 32, 33 + 34):
+        assert not re.findall(rf"f32\[{rows},.*? (?:copy|transpose)\(", optimized)
+
+
+def test_xla_updates_a_table_with_a_constraint_apart():
+    ids = {name: keras.Input((), dtype="int32", name=name) for name in "ab"}
+    limits = {"a": keras.constraints.MaxNorm(0.1, axis=1), "b": None}
+    rows = [RowEmbedding(9, 4, "ones", embeddings_constraint=limits[n])(ids[n]) for n in "ab"]
+    model = keras.Model(ids, keras.layers.Add()(rows))
+    model.compile(SGD(0.1), "mse", jit_compile=True)
+    model.train_on_batch({name: np.arange(8) for name in "ab"}, np.zeros((8, 4)))
+    norms = [np.linalg.norm(rows_VD[:8], axis=1).max() for rows_VD in model.get_weights()]
+    assert norms[0] < 0.11 and norms[1] > 1

@@ -1,5 +1,6 @@
 """Output layers: probabilities, gradients, masks, ids in any order, and what they refuse."""
 
+import copy
 import json
 import re
 
@@ -763,6 +764,17 @@ def test_a_table_of_every_kind_trains_as_one_of_the_device(name, kind, tmp_path)
     assert state(ours) == state(device)
 
 
+@pytest.mark.parametrize("kind", ["file", "sharded"])
+def test_the_losses_of_steps_on_a_table_elsewhere_are_those_before_each_update(kind, tmp_path):
+    x, y = planted()
+    x, y = x[:8], y[:8] % WORDS
+    ends = []
+    for each in ("device", kind):
+        model, _, _ = make_model("classes", SGD(1.0), mask=False, options=place(each, tmp_path))
+        ends.append([[model.train_on_batch([x, y], y) for _ in range(4)], state(model)])
+    assert ends[0] == ends[1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["host", "file"])
 @pytest.mark.parametrize("policy", ["mixed_float16", "bfloat16"])
@@ -977,3 +989,38 @@ def test_a_step_of_ones_own_logs_nothing_of_the_layer(tied, caplog):
     layer = Softmax(WORDS, **({"tied_to": embedding()} if tied else {}))
     tf.function(call)(layer, tf.zeros([2, DIM]), tf.zeros([2], tf.int32))
     assert "AutoGraph" not in caplog.text
+
+
+class OfHidden(keras.Model):
+    """A model that is given hidden vectors, and does not call the embedding of its output layer."""
+
+    def __init__(self, words, has_words):
+        super().__init__()
+        self.hidden, self.out = keras.layers.Dense(DIM), Softmax(WORDS, tied_to=words, name="out")
+        self.words = words if has_words else None
+        self.compile(SGD(0.1), loss=output_as_loss)
+
+    def call(self, inputs):
+        return self.out(self.hidden(inputs[0]), inputs[1])
+
+
+def test_rows_that_a_model_would_not_train_are_refused():
+    x, y = vectors((8,)).numpy(), words((8,))
+    table = RowEmbedding(WORDS, DIM, name="words")
+    with pytest.raises(ValueError, match="tied_to='words' is no layer of of_hidden.*attribute"):
+        OfHidden(table, has_words=False).train_on_batch([x, y], y)
+    (before,) = table.get_weights()
+    OfHidden(table, has_words=True).train_on_batch([x, y], y)
+    assert not np.array_equal(table.get_weights()[0], before)
+    table.trainable = False
+    OfHidden(table, has_words=False).train_on_batch([x, y], y)
+
+
+def test_a_deep_copy_of_a_tied_layer_is_tied():
+    table = RowEmbedding(WORDS, DIM, name="words")
+    layer = Softmax(WORDS, tied_to=table)
+    expected = layer(vectors(), words())
+    np.testing.assert_array_equal(copy.deepcopy(layer)(vectors(), words()), expected)
+    other, both = copy.deepcopy([table, layer])
+    other.set_weights([0 * other.get_weights()[0]])
+    np.testing.assert_allclose(both(vectors(), words()), np.log(WORDS), rtol=1e-5)

@@ -197,6 +197,27 @@ def test_a_step_on_tables_elsewhere_is_not_compiled(data, tmp_path, values, capl
     assert isinstance(function, CompiledIfPossible) and function.chosen._jit_compile is None
 
 
+@pytest.mark.parametrize(
+    ("operation", "found"),
+    [("CollectiveReduceV2", " all-reduce("), ("CollectiveGatherV2", "No registered")],
+)
+def test_the_exchanges_of_replicas_that_xla_compiles(operation, found):
+    """With an all-gather, steps of replicas could be one program (see `distributed.replicas`)."""
+    options = {"merge_op": "Add", "final_op": "Id"} if "Reduce" in operation else {}
+    exchange = getattr(tf.raw_ops, operation)
+    keys = {"group_size": 2, "group_key": 1, "instance_key": 1, "ordering_token": []}
+
+    @tf.function(jit_compile=True, autograph=False)
+    def run(values):
+        return exchange(input=values, **keys, **options)
+
+    try:
+        lowered = run.experimental_get_compiler_ir(tf.ones([4]))(stage="hlo")
+    except ValueError as error:
+        lowered = str(error)
+    assert found in lowered
+
+
 def test_micro_batches_with_gradients_as_large_as_a_table_are_not_compiled(
     data, tmp_path, monkeypatch, caplog
 ):

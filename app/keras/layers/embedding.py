@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ...tables.cached import CachedTable, is_cached_only
 from ...tables.id_checks import check_ids, require
+from ...tables.joined import StackedTable
 from ..backend import (
     by_name,
     by_row,
@@ -82,6 +83,7 @@ class RowEmbedding(keras.layers.Embedding):
 
     built: bool
     _embeddings: Any  # a variable of Keras
+    _stacked: StackedTable | None = None  # made by a `FeatureEmbedding`
 
     def __init__(
         self,
@@ -137,15 +139,17 @@ class RowEmbedding(keras.layers.Embedding):
         """
         if self.built:
             return
-        require_room(self)
-        if self.table == "device":
+        if self._stacked is None:
+            require_room(self)
+        if self.table == "device" and self._stacked is None:
             super().build(input_shape)
             self._embeddings.is_table = True  # read by the optimizers of lexrow.keras
             self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
             return
         check_kind(self)  # with `weights`, Keras builds the layer before the constructor's check
         with tf.init_scope():
-            self._embeddings = TableVariable(make_table(self), "embeddings", self.variable_dtype)
+            table: Any = self._stacked or make_table(self)
+            self._embeddings = TableVariable(table, "embeddings", self.variable_dtype)
         self._embeddings.constraint = self.embeddings_constraint
         self._embeddings.trainable = self.trainable  # as `add_weight` does
         self.built = True
@@ -182,6 +186,11 @@ class RowEmbedding(keras.layers.Embedding):
             ValueError: The table is not a variable of the device.
         """
         check_is_variable(self, "LoRA")
+        if self._stacked is not None:
+            raise ValueError(
+                f"{self.name}: LoRA needs a table with a variable of its own; give "
+                "FeatureEmbedding(..., table_stacking=None)"
+            )
         super().enable_lora(rank, lora_alpha, a_initializer, b_initializer)
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:
@@ -221,9 +230,10 @@ class RowEmbedding(keras.layers.Embedding):
             table = self._embeddings.table
             on_cache = is_cached_only() and isinstance(table, CachedTable)
             check_xla(self, table.device, self._embeddings.value.device, on_cache=on_cache)
-            return tf.cast(self._embeddings.look_up(ids), self.compute_dtype)
-        check_xla(self, in_replica(self._embeddings.value).device)
-        rows = _read(self._embeddings, ids)
+            rows = self._embeddings.look_up(ids)
+        else:
+            check_xla(self, in_replica(self._embeddings.value).device)
+            rows = _read(self._embeddings, ids)
         if self.lora_enabled:
             factors = _read(self.lora_embeddings_a, ids)
             scale = self.lora_alpha / self.lora_rank
@@ -231,7 +241,7 @@ class RowEmbedding(keras.layers.Embedding):
                 scale * tf.matmul(factors, tf.cast(self.lora_embeddings_b, factors.dtype)),
                 rows.dtype,
             )
-        if tf.config.list_physical_devices("GPU"):
+        if self.table == "device" and tf.config.list_physical_devices("GPU"):
             outside = tf.logical_or(ids < 0, ids >= self.input_dim)
             rows = tf.where(outside[..., tf.newaxis], tf.cast(math.nan, rows.dtype), rows)
         return tf.cast(rows, self.compute_dtype)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from ..tables.table_kinds import with_new_file
+from ...tables.joined import StackedTable
+from ...tables.memory import totals
+from ..tables.table_kinds import alike_tables, stack_tables, with_new_file
+from ..tables.table_memory import memory_of, require_room
 from .embedding import RowEmbedding
 from .embedding_reduce import RowEmbeddingReduce
 
 # The values of keras_rs that leave the choice to the layer and to the optimizer of the model.
 _PLACEMENTS = ("auto", "default_device")
 _OPTIMIZERS = (None, "adam")
+_REMEDY = "give the largest table='file' with a table_file, fewer rows, or dtype='bfloat16'"
 _OBJECTS = ("initializer", "dtype")  # fields that can be objects of Keras
 
 
@@ -167,6 +174,12 @@ class FeatureEmbedding(keras.layers.Layer):
         feature_configs: A nested structure of `FeatureConfig`, or of `keras_rs.layers`'. Of a table
             of keras_rs, the limits of ids in a partition have no effect, as in keras_rs itself on a
             CPU or GPU.
+        table_stacking: "auto": the tables on the device that have one width and dtype share a
+            variable, and so do those of the host, so that one operation reads or writes the rows of
+            all of them. Each table still has its own weights, name and file entries. Only the
+            optimizers of `lexrow.keras` know such tables, and LoRA does not. A table that is frozen
+            when it is made, has a cache, or is of another kind, has a variable of its own. None: so
+            has each table.
         **kwargs: As for `keras.layers.Layer`.
 
     Attributes:
@@ -177,8 +190,14 @@ class FeatureEmbedding(keras.layers.Layer):
             that cannot be honoured, such as an optimizer of a table or a placement "sparsecore".
     """
 
-    def __init__(self, feature_configs: Any, **kwargs: Any):
+    def __init__(self, feature_configs: Any, table_stacking: str | None = "auto", **kwargs: Any):
         super().__init__(**kwargs)
+        if table_stacking not in ("auto", None):
+            raise ValueError(
+                f"{self.name}: table_stacking={table_stacking!r}; give 'auto', or None for a "
+                "variable for each table"
+            )
+        self.table_stacking = table_stacking
         configs: dict[int, TableConfig] = {}
         features = keras.tree.map_structure(
             lambda feature: _read_feature(feature, configs), feature_configs
@@ -199,9 +218,11 @@ class FeatureEmbedding(keras.layers.Layer):
 
     def build(self, input_shapes: Any = None) -> None:
         """Create all tables."""
-        for table in self.tables.values():
-            if not table.built:
-                table.build()
+        tables = [table for table in self.tables.values() if not table.built]
+        stacked = self._stack(tables) if self.table_stacking else {}
+        for table in tables:
+            table._stacked = stacked.get(table.name)
+            table.build()
         self.built = True
 
     def call(self, inputs: Any, weights: Any = None) -> Any:
@@ -271,12 +292,13 @@ class FeatureEmbedding(keras.layers.Layer):
             "feature_configs": keras.tree.map_structure(describe, self._features),
             "tables": [configs[name].get_config() for name in names],
             "frozen": [name for name in names if not self.tables[name].trainable],
+            "table_stacking": self.table_stacking,
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> FeatureEmbedding:
         """Make a layer from the result of `get_config`."""
-        config = dict(config)
+        config = {"table_stacking": None} | config  # as models of an earlier version were
         tables = [TableConfig.from_config(table) for table in config.pop("tables")]
         frozen = config.pop("frozen", ())  # a model of an earlier version has none
 
@@ -305,6 +327,16 @@ class FeatureEmbedding(keras.layers.Layer):
         if config.combiner is None:
             return RowEmbedding(*shape, **options)
         return RowEmbeddingReduce(*shape, combiner=config.combiner, **options)
+
+    def _stack(self, tables: Sequence[RowEmbedding]) -> dict[str, StackedTable]:
+        """Return the tables that share a variable by name; raise ValueError if memory lacks."""
+        alike = alike_tables(tables)
+        needed = collections.Counter[str]()
+        for table in itertools.chain(*alike):
+            needed.update(totals(memory_of(table)))
+        require_room(self, needed, "the tables of one width", _REMEDY)
+        with tf.init_scope():
+            return {name: own for group in alike for name, own in stack_tables(group).items()}
 
     def _map(self, function: Any, inputs: Any, weights: Any) -> Any:
         """Return the results of a function of each feature, its ids and its weights or None."""

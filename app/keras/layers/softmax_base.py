@@ -21,7 +21,13 @@ from ...tables.base import TableSpec
 from ...tables.device import PreparedValues, initial_values
 from ...tables.id_checks import check_ids
 from ...types import HOST
-from ..backend import check_xla, in_replica, owners_in_call, require_tensorflow
+from ..backend import (
+    check_xla,
+    in_replica,
+    model_of_step,
+    owners_in_call,
+    require_tensorflow,
+)
 from ..saving import StoreByPart
 from ..tables.table_kinds import (
     check_place,
@@ -371,6 +377,16 @@ class OutputLayer(keras.layers.Layer):
             config = config | {"counts": counts_V}
         return cls(**config)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> OutputLayer:
+        """Return a copy, tied to the same embedding, or to its copy where both are copied."""
+        reduced: Any = self.__reduce__()
+        make, arguments = reduced
+        memo[id(self)] = other = make(*arguments)
+        if self._embedding is not None:
+            embedding = self._embedding()
+            other._tie(memo.get(id(embedding), embedding))
+        return other
+
     def save_own_variables(self, store: Any) -> None:
         """Write the rows; those of a table that is not on the device part by part."""
         super().save_own_variables(StoreByPart(store))
@@ -512,6 +528,24 @@ class OutputLayer(keras.layers.Layer):
         if not embedding.built:
             embedding.build()
 
+    def _check_is_in_model(self) -> None:
+        """Raise ValueError if a model trains this layer, but not the embedding that it is tied to.
+
+        Nothing is wrong if the embedding is frozen.
+        """
+        embedding, model = self._embedding(), model_of_step()
+        rows = embedding._embeddings
+        # Keras calls a model that is not built to build it, and makes a warning of an error there.
+        if model is None or not model.built or not embedding.trainable:
+            return
+        if any(variable is rows for variable in model.variables):
+            return
+        raise ValueError(
+            f"{self.name}: tied_to={embedding.name!r} is no layer of {model.name}, which would "
+            "neither train nor save its rows; make it an attribute of the model, or set its "
+            "trainable = False"
+        )
+
     def _check(self, hidden: Any, targets: Any, dtype: tf.DType) -> None:
         """Raise ValueError if the targets are no integers, or their shape does not fit hidden.
 
@@ -571,6 +605,7 @@ class OutputLayer(keras.layers.Layer):
             )
         if self._embedding().lora_enabled:
             raise ValueError(f"{self.name}: tied_to={self._tied_name!r} has LoRA; leave out one")
+        self._check_is_in_model()
         biases = sources.pop(_BIAS).variables if self.use_bias else []
         variables = [_rows(self._embedding()._embeddings), *biases]
         ids_V = None if self._ids_V is None else in_replica(self._ids_V.read())

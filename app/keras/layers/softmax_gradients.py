@@ -19,7 +19,7 @@ from ...system.xla import under_xla
 from ...tables.device import VariableRows
 from ...tables.row_reads import gather_unique
 from ...types import HOST
-from ..backend import optimizer_of_step
+from ..backend import model_of_step
 from ..optimizers.row_accumulation import Merged, RowUpdate, Streamed
 from ..optimizers.row_sparse import RowSparse
 from ..tables.table_variable import TableVariable
@@ -87,12 +87,16 @@ def exact(
     @custom_gradient
     def forward(hidden_ND: tf.Tensor, *_):
         """Return -log P of each target; the tables are arguments only for their gradients."""
+        losses_N = -inference.log_probability(loss, hidden_ND, targets_N, gather)
 
         def backward(upstream_N: tf.Tensor) -> tuple[Any, ...]:
             """Return the gradients by the vectors and by each table, weighted by target."""
-            return _gradients(loss, tables, hidden_ND, targets_N, upstream_N)
+            # TensorFlow orders uses of a variable, but not a loop that reads a file and the update
+            # that writes it: the losses would be those of some new rows.
+            with tf.control_dependencies([losses_N]):
+                return _gradients(loss, tables, hidden_ND, targets_N, upstream_N)
 
-        return -inference.log_probability(loss, hidden_ND, targets_N, gather), backward
+        return losses_N, backward
 
     return forward(hidden_ND, *_watched(tables))
 
@@ -213,7 +217,7 @@ def _can_stream(source: Source) -> bool:
     It is in a training step of Keras itself, which writes no row between the gradient and the
     update, unless the optimizer needs it as a whole. Warns of that for a large table.
     """
-    (rows, *others), optimizer = source.variables, optimizer_of_step()
+    (rows, *others), optimizer = source.variables, getattr(model_of_step(), "optimizer", None)
     if others or source.ids_V is not None or variable_bytes(rows) < _STREAMED_BYTES:
         return False
     if isinstance(optimizer, _WRAPPERS):

@@ -14,7 +14,7 @@ from ...optimizers.base import Rule, State, touched, update_rows
 from ...system.xla import under_xla
 from ...tables.base import Ids, Table, plain_ids
 from ...tables.device import VariableRows
-from ...tables.joined import JoinedTable, kind
+from ...tables.joined import JoinedTable, join_slots, kind
 from ...tables.rounding import round_stochastically, round_under_xla
 from ..backend import in_place, owners_in_call, require_tensorflow, row_constraint
 from ..saving import StateByPart
@@ -131,6 +131,7 @@ class RowSparse(StateByPart):
         var_list = list(var_list)
         if not self.built:
             require_room_for_slots(self, var_list)
+            join_slots([v.table for v in var_list if isinstance(v, TableVariable)])
         super().build(var_list)
         sums = self._accumulated_gradients if self.gradient_accumulation_steps else ()
         # In an attribute of its own: tf.train.Checkpoint saves these.
@@ -378,7 +379,9 @@ class RowSparse(StateByPart):
                 or self._rounding_seed(index) is not None
                 or isinstance(gradient, Streamed)
             )
-            key = kind(self._table(variable)), self._decay(variable), is_alone and number
+            table = self._table(variable)
+            whole = getattr(table.table, "whole", None)
+            key = kind(table), whole, self._decay(variable), number if is_alone else None
             alike.setdefault(key, []).append((gradient, variable))
         for group in alike.values():
             self._update_rows(group, rate)
@@ -409,9 +412,10 @@ class RowSparse(StateByPart):
         values = [tf.reshape(gradient.values, (-1, columns)) for gradient, _ in pairs]
         ids = [gradient.indices for gradient, _ in pairs]
         is_one = len(pairs) == 1
+        joined = JoinedTable([each.table for each in tables], [each.slots for each in tables])
         update_rows(
             rule,
-            tables[0] if is_one else JoinedTable(tables),
+            tables[0] if is_one else joined,
             ids[0] if is_one else ids,
             values[0] if is_one else tf.concat(values, axis=0),
             rate,
@@ -531,6 +535,7 @@ class _Rows:
     rows that its dtype can represent as they are, so tables of all kinds hold the same rows.
 
     Attributes:
+        table: The rows without the rounding.
         draws_by_id: Whether the draws of the rounding depend on the ids, as they do under XLA.
     """
 
@@ -539,13 +544,13 @@ class _Rows:
         self.draws_by_id = under_xla()
         self.slots: dict[str, Any]
         if isinstance(variable, TableVariable):
-            self._table: Any = variable.table
+            self.table: Any = variable.table
             self.slots = {name: slot.table for name, slot in slots.items()}
         else:
-            self._table = _Matrix(variable)
+            self.table = _Matrix(variable)
             self.slots = {name: _Matrix(slot.value) for name, slot in slots.items()}
-        self.columns = self._table.columns
-        self.locate, self.gather = self._table.locate, self._table.gather
+        self.columns = self.table.columns
+        self.locate, self.gather = self.table.locate, self.table.gather
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Round rows (U, D) by the seed, and write them to the table; under XLA by other draws."""
@@ -553,7 +558,7 @@ class _Rows:
             rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, plain_ids(ids_U))
         elif self._seed is not None:
             rows_UD = round_stochastically(rows_UD, self._dtype, self._seed)
-        self._table.assign(ids_U, rows_UD)
+        self.table.assign(ids_U, rows_UD)
 
 
 def _is_one_program() -> bool:

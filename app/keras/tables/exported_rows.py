@@ -14,6 +14,7 @@ from ...tables.device import DeviceTable, VariableRows
 from ...tables.dynamic.dynamic import DynamicTable, replace_lacking
 from ...tables.dynamic.keys import STRING
 from ...tables.initial import fingerprints
+from ...tables.joined import StackedTable
 from ..backend import callers, graphs_in_trace, module_of
 
 # The modules that trace a model to write it as a SavedModel.
@@ -47,17 +48,19 @@ class _NumberedRows(tf.Module):
     """The rows of a table with ids, in one variable."""
 
     def __init__(self, table: Table):
-        """Take the variable of a `DeviceTable` itself, or copy the rows of any other table."""
+        """Take the variable that has the rows itself, or copy them if none has."""
         super().__init__()
+        whole = table.whole if isinstance(table, StackedTable) else table
+        self._start = table.start if isinstance(table, StackedTable) else 0
         self.values = (
-            table.values
-            if isinstance(table, DeviceTable)
+            whole.values
+            if isinstance(whole, DeviceTable)
             else _copy(table.rows, table.columns, table.gather)
         )
 
     def __call__(self, ids_N: tf.Tensor) -> tf.Tensor:
         """Return the rows of ids in range, (N, D) float32."""
-        return tf.cast(tf.gather(self.values, ids_N), tf.float32)
+        return tf.cast(tf.gather(self.values, tf.cast(ids_N, tf.int64) + self._start), tf.float32)
 
 
 class _KeyedRows(tf.Module):

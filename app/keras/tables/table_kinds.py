@@ -9,7 +9,7 @@ import os
 import secrets
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,14 @@ from absl import logging
 
 from ...errors import RunError, UsageError
 from ...tables import sharded
+from ...tables.arrays import row_slices
 from ...tables.base import Table, TableSpec
 from ...tables.cached import CachedTable, CacheMap
 from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.disk.table_file import TableFile, journal_path
 from ...tables.initial import Constant, Initial, Unwritten
+from ...tables.joined import StackedTable, stack
 from ...types import HOST
 from ..backend import in_place, named_files, one_copy
 from .initial_rows import StoredRows, by_id
@@ -172,8 +174,7 @@ def make_table(layer: Any) -> Table:
     initial = _by_id(layer) if layer.table == "file" else _whole(layer)
     (table,) = make_tables(layer, {"embeddings": TableSpec(*shape, initial)}).values()
     if isinstance(stored, StoredRows):
-        for part, rows_UD in stored.parts():
-            table.assign(tf.range(part.start, part.stop, dtype=tf.int64), rows_UD)
+        write_initial(layer, table)
     if layer.hot_rows and not has_cache(layer):
         logging.info("%s: hot_rows=%d has no effect without a GPU", layer.name, layer.hot_rows)
     if not has_cache(layer):
@@ -185,6 +186,51 @@ def make_table(layer: Any) -> Table:
         )
     cache_map = CacheMap(table.rows, np.zeros(0, np.int64), min(layer.hot_rows, table.rows))
     return CachedTable(table, tf.zeros([]).device, cache_map, is_shared=True)
+
+
+def alike_tables(layers: Iterable[Any]) -> list[list[Any]]:
+    """Return the embeddings whose tables can share a variable, those of each variable together.
+
+    They are alike in width, dtype and kind. A table that is frozen, has a cache, is in a file or
+    sharded, or is made under a strategy of tf.distribute, has its own.
+
+    Args:
+        layers: `RowEmbedding` layers that are not built.
+    """
+    alike: dict[Hashable, list[Any]] = {}
+    for layer in layers if not tf.distribute.has_strategy() else ():
+        if layer.trainable and layer.table in ("device", "host") and not has_cache(layer):
+            key = layer.table, layer.output_dim, layer.variable_dtype
+            alike.setdefault(key, []).append(layer)
+    return [group for group in alike.values() if len(group) > 1]
+
+
+def stack_tables(layers: Sequence[Any]) -> dict[str, StackedTable]:
+    """Make the tables of embeddings that are alike, in one variable, by the names of the layers.
+
+    Raises:
+        ValueError: Stored initial rows have another shape than their table.
+    """
+    rows, dtype = [layer.input_dim for layer in layers], tf.as_dtype(layers[0].variable_dtype)
+    with tf.device(HOST) if layers[0].table == "host" else contextlib.nullcontext():
+        whole = DeviceTable(sum(rows), layers[0].output_dim, Unwritten(), dtype)
+        tables = stack(whole, rows)
+        for layer, table in zip(layers, tables, strict=True):
+            write_initial(layer, table)
+    return {layer.name: table for layer, table in zip(layers, tables, strict=True)}
+
+
+def write_initial(layer: Any, table: Table | StackedTable) -> None:
+    """Write the initial rows of a layer to its table, part by part."""
+    stored, shape = layer.embeddings_initializer, (table.rows, table.columns)
+    if isinstance(stored, StoredRows):
+        stored.check_shape(shape)
+        parts = stored.parts()
+    else:
+        rows_VD = _whole(layer)(shape)
+        parts = ((part, tf.cast(rows_VD[part], tf.float32)) for part in row_slices(*shape))
+    for part, rows_UD in parts:
+        table.assign(tf.range(part.start, part.stop, dtype=tf.int64), rows_UD)
 
 
 def has_cache(layer: Any) -> bool:

@@ -29,6 +29,7 @@ from ...tables.device import DeviceTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
+from ...tables.joined import StackedTable
 from ...tables.row_reads import rows_to_read
 from ..backend import callers, graphs_in_trace, module_of, one_copy
 from .exported_rows import current_export, export_rows, keep_with_graph
@@ -198,7 +199,8 @@ class TableVariable(HandleVariable):
         def gather(_: tf.Tensor):
             """Return the rows (N, D); a gradient by the ignored argument is row-sparse."""
             # tf.vectorized_map has no form of tf.unique, and XLA would sort the ids.
-            if under_vectorized_map() or under_xla():
+            # Nor are they worth it where a gather costs as little.
+            if under_vectorized_map() or under_xla() or isinstance(self.table, StackedTable):
                 rows_ND = self._readable.gather(ids_N)
             else:
                 ids_U, inverse_N = rows_to_read(ids_N)
@@ -280,10 +282,12 @@ class TableVariable(HandleVariable):
                 is not one of `lexrow.keras`.
         """
         if isinstance(value, tf.IndexedSlices):
+            remedy = ", or FeatureEmbedding(..., table_stacking=None)"
             raise ValueError(
                 f"{self.path} is a table with its own rows and slots, which this optimizer does "
                 "not know; use one of lexrow.keras, such as LazyAdam, for all variables, or "
                 "for this one by keras.optimizers.MultiOptimizer"
+                f"{remedy if isinstance(self.table, StackedTable) else ''}"
             )
         stored = _stored(self.table)
         fits = value.shape[0] == stored.rows
@@ -357,6 +361,8 @@ class TableVariable(HandleVariable):
                 return _values(stored)[: stored.used]
             if isinstance(stored, DeviceTable):
                 return _values(stored)
+            if isinstance(stored, StackedTable):
+                return _values(stored.whole)[stored.start : stored.start + stored.rows]
             if isinstance(stored, FileTable):
                 return _shared(stored.mapped())
             return tf.constant(self.numpy())
