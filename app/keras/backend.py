@@ -153,15 +153,16 @@ def one_copy(table: str) -> Iterator[None]:
         yield
 
 
-def check_xla(layer: keras.layers.Layer, *devices: str) -> None:
+def check_xla(layer: keras.layers.Layer, *devices: str, on_cache: bool = False) -> None:
     """Check that XLA can read the table of a layer, if it compiles the code that is being traced.
 
     Args:
         *devices: The TensorFlow names of the devices of its variables; empty if not known.
+        on_cache: Whether the code reads only rows in a cache on the device.
     """
     if not under_xla():
         return
-    if not layer.supports_jit:
+    if not (layer.supports_jit or on_cache):
         raise ValueError(
             f"{layer.name}: XLA cannot compile look-ups in this table; leave out jit_compile"
         )

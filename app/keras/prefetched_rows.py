@@ -137,28 +137,56 @@ def _trace(
     @tf.function(autograph=False, input_signature=[spec])
     def look_up(batch: Any) -> dict[str, tf.Tensor]:
         """Return the ids of each cached table; the trace adds the tables to `tables`."""
-        with record_ids() as recorded:
-            _call_model(model, batch, inputs)
         ids_by_table: dict[str, list[tf.Tensor]] = {}
-        for variable, ids_N in recorded:
-            if not isinstance(variable.table, CachedTable):
-                continue
-            if ids_N.graph is not tf.compat.v1.get_default_graph():
-                raise ValueError(
-                    f"{variable.path} is looked up in a branch, a loop or a tf.function of the "
-                    "model, where prefetch_rows cannot see the ids; train without prefetch_rows"
-                )
-            name = next((n for n, table in tables.items() if table is variable.table), None)
+        for path, table, ids_N in _ids_in_caches(batch, model, inputs):
+            name = next((n for n, known in tables.items() if known is table), None)
             if name is None:
-                name = variable.path
+                name = path
                 while name in tables:
                     name += "'"
-                tables[name] = variable.table
+                tables[name] = table
             ids_by_table.setdefault(name, []).append(tf.cast(ids_N, tf.int64))
         return {name: tf.concat(ids, axis=0) for name, ids in ids_by_table.items()}
 
     look_up.get_concrete_function()
     return look_up, tables
+
+
+def are_cached(
+    batch: Any, model: keras.Model, inputs: Callable[[Any], Any] | None = None
+) -> tf.Tensor:
+    """Return whether all rows that a model looks up in cached tables are in the caches.
+
+    The model is called on the batch in the graph that is traced; see `prefetch_rows` for the
+    arguments. Raises ValueError as `prefetch_rows` does.
+
+    Returns:
+        A bool scalar in host memory.
+    """
+    with tf.device(HOST):
+        looked_up = _ids_in_caches(batch, model, inputs)
+        return tf.reduce_all([True, *(table.has_all(ids_N) for _, table, ids_N in looked_up)])
+
+
+def _ids_in_caches(
+    batch: Any, model: keras.Model, inputs: Callable[[Any], Any] | None
+) -> Iterator[tuple[str, CachedTable, tf.Tensor]]:
+    """Call a model in the graph that is traced, and yield its look-ups in cached tables.
+
+    Yields:
+        The path of the variable, its table, and the ids, (N,).
+    """
+    with record_ids() as recorded:
+        _call_model(model, batch, inputs)
+    for variable, ids_N in recorded:
+        if not isinstance(variable.table, CachedTable):
+            continue
+        if ids_N.graph is not tf.compat.v1.get_default_graph():
+            raise ValueError(
+                f"{variable.path} is looked up in a branch, a loop or a tf.function of the "
+                "model, where prefetch_rows cannot see the ids; train without prefetch_rows"
+            )
+        yield variable.path, variable.table, ids_N
 
 
 def _build_model(

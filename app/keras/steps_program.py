@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ..tables.cached import cached_rows_only
 from ..types import HOST
+from .prefetched_rows import are_cached
+from .tables.table_kinds import has_cache
 
 
-def compile_steps(model: keras.Model) -> None:
+def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None) -> None:
     """Let `fit` train all steps of a call as one program, which XLA compiles to a loop.
 
     With `steps_per_execution`, Keras starts a program for each step. On a GPU, a step with row
     updates can take less time than its start. The numbers stay the same. Steps whose batches differ
     in shape, and those at the end of an epoch that do not fill a call, run one by one.
+
+    A model that has layers with `hot_rows` needs no `jit_compile`, and may have any
+    `steps_per_execution`. XLA compiles its steps on batches of `prefetch_rows`, whose rows are all
+    in the caches. All other steps run as without this function. The map from ids to cached rows
+    takes 4 bytes of the device for each row of a table. A row that only training looks up, as where
+    a model changes ids at random, reads as NaN unless it is cached.
 
     Example:
         >>> model.compile(
@@ -28,6 +38,7 @@ def compile_steps(model: keras.Model) -> None:
     Args:
         model: A model that is compiled with `steps_per_execution` and `jit_compile=True`. After
             another call of its `compile`, `fit` takes the new values.
+        inputs: For a model with `hot_rows` and batches of another form: see `prefetch_rows`.
 
     Raises:
         ValueError: The model is not compiled so, or it is under a strategy of tf.distribute.
@@ -41,7 +52,7 @@ def compile_steps(model: keras.Model) -> None:
         if model.train_function is None or force:
             type(model).make_train_function(model, force=True)
             if not _reason_against(model):
-                model.train_function = _train_function(model, model.train_function)
+                model.train_function = _train_function(model, model.train_function, inputs)
         return model.train_function
 
     model.make_train_function = make_train_function
@@ -50,29 +61,55 @@ def compile_steps(model: keras.Model) -> None:
 
 def _reason_against(model: keras.Model) -> str:
     """Return why a model cannot train several steps as one program, empty if it can."""
-    if not model.compiled or model.steps_per_execution < 2 or not model.jit_compile:
+    layers = model._flatten_layers()
+    others = [each.name for each in layers if not (each.supports_jit or has_cache(each))]
+    if model.compiled and others and not model.run_eagerly:
         return (
-            "needs a model compiled with steps_per_execution=2 or more and jit_compile=True; all "
-            "layers must support XLA, which tables other than 'device' do not on a GPU"
+            f"needs layers that XLA can compile, not {', '.join(others)}: on a GPU, a table other "
+            "than 'device' needs hot_rows, with table='host' or table='file'"
         )
+    is_usual = model.steps_per_execution > 1 and model.jit_compile
+    has_hot_rows = any(getattr(each, "hot_rows", None) for each in layers)
+    if not model.compiled or model.run_eagerly or not (is_usual or has_hot_rows):
+        return "needs a model compiled with steps_per_execution=2 or more and jit_compile=True"
     if model._distribute_strategy is not None:
         return "trains on one device; leave it out under a strategy of tf.distribute"
     return ""
 
 
-def _train_function(model: keras.Model, one_by_one: Callable) -> Callable[[Any], Any]:
+def _train_function(
+    model: keras.Model, one_by_one: Callable, inputs: Callable[[Any], Any] | None
+) -> Callable[[Any], Any]:
     """Return a function that makes the steps of one call, as the one of Keras does.
 
     Args:
         one_by_one: The function of Keras, for inputs that are not dense tensors of a dataset.
+        inputs: See `compile_steps`.
     """
-    steps, train = model.steps_per_execution, _one_program(model.train_step)
-    step = tf.function(model.train_step, autograph=False, jit_compile=True, reduce_retracing=True)
 
-    @tf.function(autograph=False, reduce_retracing=True)
+    def train_step(data: Any) -> Any:
+        """Make a step on cached rows, for XLA."""
+        with cached_rows_only():
+            return model.train_step(data)
+
+    steps, train = model.steps_per_execution, _one_program(train_step)
+    by_xla = tf.function(train_step, autograph=False, jit_compile=True, reduce_retracing=True)
+    traced_once = tf.function(autograph=False, reduce_retracing=True)
+    is_cached, step = None, by_xla
+    if any(map(has_cache, model._flatten_layers())):
+        is_cached = traced_once(functools.partial(are_cached, model=model, inputs=inputs))
+
+        @traced_once
+        def step(batch: Any) -> Any:
+            """Make a step, by XLA if all its rows are there."""
+            return tf.cond(is_cached(batch), lambda: by_xla(batch), lambda: model.train_step(batch))
+
+    @traced_once
     def call(first: Any, iterator: Any) -> Any:
         """Make the steps of a call, the first on a batch that was taken from the iterator."""
         rest = [iterator.get_next_as_optional() for _ in range(steps - 1)]
+        if not rest:
+            return step(first)
 
         def together() -> Any:
             """Make all steps as one program."""
@@ -92,7 +129,7 @@ def _train_function(model: keras.Model, one_by_one: Callable) -> Callable[[Any],
                 )
             return result
 
-        return tf.cond(_are_alike(first, rest), together, apart)
+        return tf.cond(_are_alike(first, rest, is_cached), together, apart)
 
     def train_function(iterator: Any) -> Any:
         """Make the steps of one call; raise StopIteration if there is no batch."""
@@ -131,20 +168,26 @@ def _one_program(train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return train
 
 
-def _are_alike(first: Any, rest: Sequence[tf.experimental.Optional]) -> tf.Tensor:
-    """Return whether there are all batches, of the shapes of the first; a bool scalar."""
+def _are_alike(
+    first: Any,
+    rest: Sequence[tf.experimental.Optional],
+    is_cached: Callable[[Any], tf.Tensor] | None = None,
+) -> tf.Tensor:
+    """Return whether there are all batches, of the shapes of the first; a bool scalar.
+
+    Args:
+        is_cached: Returns for a batch what must be true for each, if it is given.
+    """
 
     def have_shapes() -> tf.Tensor:
-        """Return whether all batches have the shapes of the first."""
-        return tf.reduce_all(
-            [
-                tf.reduce_all(tf.equal(tf.shape(tensor), tf.shape(expected)))
-                for optional in rest
-                for tensor, expected in zip(
-                    tf.nest.flatten(optional.get_value()), tf.nest.flatten(first), strict=True
-                )
-            ]
-        )
+        """Return whether all batches have the shapes of the first, and the rest is true."""
+        batches = [first, *(optional.get_value() for optional in rest)]
+        same = [
+            tf.reduce_all(tf.equal(tf.shape(tensor), tf.shape(expected)))
+            for batch in batches[1:]
+            for tensor, expected in zip(tf.nest.flatten(batch), tf.nest.flatten(first), strict=True)
+        ]
+        return tf.reduce_all([*same, *(map(is_cached, batches) if is_cached else ())])
 
     with tf.device(HOST):
         there = tf.reduce_all([optional.has_value() for optional in rest])

@@ -79,6 +79,11 @@ class LocatedIds:
 Ids: TypeAlias = tf.Tensor | LocatedIds
 
 
+def plain_ids(ids_U: Ids) -> tf.Tensor:
+    """Return the ids themselves, located or not."""
+    return ids_U.ids_U if isinstance(ids_U, LocatedIds) else ids_U
+
+
 class Table(Protocol):
     """V rows of D columns that are read and written by id.
 

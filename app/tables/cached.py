@@ -9,8 +9,8 @@ A `CacheMap` decides which rows to load and evict. A `CachedTable` holds the row
 `DeviceTable`. Steps that are given the positions of their ids in the cache train on that table
 alone, so XLA can compile them (see `prefetch`). Other steps find rows by a variable from ids to
 positions, 4 bytes an id. The variable is in host memory, where steps prepare their ids (see
-`lexrow.types.HOST`). There it takes no memory of the device, and TensorFlow has no GPU kernel to
-gather from an int32 variable.
+`lexrow.types.HOST`). There it takes no memory of the device. Steps that XLA compiles cannot reach
+it, and have a copy on their device; they read and write cached rows only (see `cached_rows_only`).
 
 A run loads all rows that a chunk of steps needs. A Keras model can be called on any batch, so its
 table is shared: rows that are not cached are read and written in the backing table.
@@ -19,7 +19,10 @@ table is shared: rows that are not cached are read and written in the backing ta
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import contextvars
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,10 +32,31 @@ from ..system.xla import under_xla
 from ..types import HOST
 from .arrays import row_slices
 from .base import Ids, Layout, LocatedIds, Slot, Table
-from .device import make_cache
+from .device import PreparedValues, make_cache
 
 NONE = -1  # the position of an id that is not cached, and the id of a free position
 _ROWS = ""  # the key of the rows themselves, beside the names of slots
+
+_cached_only: contextvars.ContextVar[bool] = contextvars.ContextVar("cached_only", default=False)
+
+
+@contextlib.contextmanager
+def cached_rows_only() -> Iterator[None]:
+    """Let XLA compile look-ups of cached rows in code that is traced in the block.
+
+    A compiled step reads NaN for a row that is not cached, and does not write it. So the caller
+    sees to it that the step is given only ids whose rows are cached (see `CachedTable.has_all`).
+    """
+    token = _cached_only.set(True)
+    try:
+        yield
+    finally:
+        _cached_only.reset(token)
+
+
+def is_cached_only() -> bool:
+    """Return whether the code runs in a block of `cached_rows_only`."""
+    return _cached_only.get()
 
 
 class CachePlan(NamedTuple):
@@ -47,6 +71,14 @@ class CachePlan(NamedTuple):
     evicted_positions_N: np.ndarray
     loaded_ids_M: np.ndarray
     loaded_positions_M: np.ndarray
+
+    def moves(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of all these rows, int64, and their positions after it, int32."""
+        none_N = np.full(len(self.evicted_ids_N), NONE, np.int32)
+        return (
+            np.concatenate([self.evicted_ids_N, self.loaded_ids_M]),
+            np.concatenate([none_N, self.loaded_positions_M]),
+        )
 
 
 class CacheMap:
@@ -155,24 +187,26 @@ class LoadedRows(NamedTuple):
 
     Attributes:
         rows: Rows (M, D), float32, by the name of the slot; "" for the rows of the table itself.
+        moves: As `CachePlan.moves`, with uint32 positions (see `PreparedValues`).
     """
 
     rows: Mapping[str, tf.Tensor]
     evicted_positions_N: tf.Tensor
     loaded_positions_M: tf.Tensor
+    moves: tuple[tf.Tensor, tf.Tensor]
 
 
 class CachedRows(tf.Module):
     """The rows of a table or of a slot, some of them cached, as a `tables.base.Table`.
 
     A table that is not shared has all rows in its cache that steps need: on a CPU TensorFlow raises
-    for any other id. If it is shared, under XLA both places are read for each id, so the backing
-    table must be a variable then.
+    for any other id. So has one that is shared where XLA compiles the step (see
+    `cached_rows_only`).
 
     Args:
         device: The device of the steps and of the cache.
         size: The number of rows of the cache.
-        positions_V: The variable from ids to positions that slots share with their table.
+        positions_V: From ids to positions; slots share it with their table.
         writes: Counts how often a step wrote to the backing table of a table or of a slot of it.
         is_shared: Whether steps also read and write rows that are not cached, in the backing table.
 
@@ -190,7 +224,7 @@ class CachedRows(tf.Module):
         backing: Table,
         device: str,
         size: int,
-        positions_V: tf.Variable,
+        positions_V: PreparedValues,
         writes: tf.Variable,
         is_shared: bool,
     ):
@@ -202,24 +236,33 @@ class CachedRows(tf.Module):
             self.cache = make_cache(backing, size)
 
     def locate(self, ids_U: Ids) -> LocatedIds:
-        """Look up the positions of ids in the cache, -1 if not cached; see `Table.locate`."""
+        """Look up the positions of ids in the cache, -1 if not cached; see `Table.locate`.
+
+        Under XLA the position of an id that is not cached, or is no row, is out of range.
+        """
         if isinstance(ids_U, LocatedIds):
             return ids_U
+        positions_V = self._positions_V.read()
         with tf.device(HOST):
             positions_U = tf.raw_ops.ResourceGather(
-                resource=self._positions_V.handle, indices=ids_U, dtype=tf.int32
+                resource=positions_V.handle, indices=ids_U, dtype=positions_V.dtype
             )
+        if under_xla():
+            positions_U = tf.bitcast(positions_U, tf.int32)
+            wide_U = tf.cast(ids_U, tf.int64)  # the rows may be more than int32 holds
+            is_cached_U = (wide_U >= 0) & (wide_U < self.rows) & (positions_U >= 0)
+            positions_U = tf.where(is_cached_U, positions_U, self.cache.rows)
         return LocatedIds(ids_U, positions_U)
 
     def gather(self, ids_U: Ids) -> tf.Tensor:
         """Return rows, from the cache if they are cached, else from the backing table."""
         located = self.locate(ids_U)
         ids_U, positions_U = located.ids_U, located.rows
+        if under_xla():  # which takes the nearest row for a position out of range
+            is_cached_U1 = positions_U[:, tf.newaxis] < self.cache.rows
+            return tf.where(is_cached_U1, self.cache.gather(positions_U), math.nan)
         if not self._is_shared:
             return self.cache.gather(positions_U)
-        if under_xla():  # which has no dynamic shapes
-            cached_UD = self.cache.gather(tf.maximum(positions_U, 0))
-            return tf.where(positions_U[:, tf.newaxis] >= 0, cached_UD, self.backing.gather(ids_U))
 
         def gather_both() -> tf.Tensor:
             """Return the rows of all ids, each from the cache or from the backing table."""
@@ -239,11 +282,8 @@ class CachedRows(tf.Module):
         """
         located = self.locate(ids_U)
         positions_U = located.rows
-        if not self._is_shared:
+        if not self._is_shared or under_xla():  # which drops a row at a position out of range
             self.cache.assign(positions_U, rows_UD)
-            return
-        if under_xla():
-            self._assign_under_xla(located, rows_UD)
             return
 
         def assign_cached() -> tf.Tensor:
@@ -261,20 +301,6 @@ class CachedRows(tf.Module):
             return tf.constant(True)
 
         tf.cond(_all_cached(positions_U), assign_cached, assign_both)
-
-    def _assign_under_xla(self, located: LocatedIds, rows_UD: tf.Tensor) -> None:
-        """Replace rows as `assign` does, in a step that XLA compiles.
-
-        Each row is given to both tables, to one of them at an index out of range: XLA drops that.
-        An id that is no row (see `row_reads.unique`) is out of range in both.
-        """
-        no_row = tf.cast(self.rows, located.ids_U.dtype)
-        is_row_U = located.ids_U < no_row
-        is_cached_U = tf.logical_and(is_row_U, located.rows >= 0)
-        self.cache.assign(tf.where(is_cached_U, located.rows, self.cache.rows), rows_UD)
-        self.backing.assign(tf.where(is_cached_U, no_row, located.ids_U), rows_UD)
-        missed = tf.reduce_any(tf.not_equal(is_row_U, is_cached_U))
-        self._writes.assign_add(tf.cast(missed, tf.int64))
 
     def bytes(self) -> int:
         """Return the bytes that the cache takes on the device, slots included."""
@@ -309,8 +335,8 @@ class CachedTable(CachedRows):
 
     def __init__(self, backing: Table, device: str, cache_map: CacheMap, is_shared: bool = False):
         pinned_N = cache_map.pinned_N.astype(np.int64)
+        positions_V = PreparedValues(lambda: tf.fill([backing.rows], NONE))
         with tf.device(HOST):
-            positions_V = tf.Variable(lambda: tf.fill([backing.rows], NONE), trainable=False)
             writes = tf.Variable(tf.zeros([], tf.int64), trainable=False)
         size = len(pinned_N) + cache_map.unpinned
         super().__init__(backing, device, size, positions_V, writes, is_shared)
@@ -342,12 +368,14 @@ class CachedTable(CachedRows):
         with tf.device(HOST):
             ids_M = tf.constant(plan.loaded_ids_M)
             rows = {name: table.backing.gather(ids_M) for name, table in self._with_slots().items()}
+        ids_K, positions_K = plan.moves()
         with tf.device(self.device):
             return LoadedRows(
                 {name: tf.identity(rows_MD) for name, rows_MD in rows.items()},
                 # TensorFlow would leave int32 in the memory of the host.
                 tf.constant(plan.evicted_positions_N, tf.int64),
                 tf.constant(plan.loaded_positions_M, tf.int64),
+                (tf.constant(ids_K), tf.constant(positions_K.view(np.uint32))),
             )
 
     def apply(self, plan: CachePlan, loaded: LoadedRows) -> dict[str, tf.Tensor]:
@@ -363,8 +391,7 @@ class CachedTable(CachedRows):
             evicted = self._gather_positions(loaded.evicted_positions_N)
             for name, table in self._with_slots().items():
                 table.cache.assign_exact(loaded.loaded_positions_M, loaded.rows[name])
-        self._set_positions(plan.evicted_ids_N, np.full(len(plan.evicted_ids_N), NONE, np.int32))
-        self._set_positions(plan.loaded_ids_M, plan.loaded_positions_M)
+        self._positions_V.scatter(plan.moves(), loaded.moves)
         self._ids_P[plan.evicted_positions_N] = NONE
         self._ids_P[plan.loaded_positions_M] = plan.loaded_ids_M
         return evicted
@@ -385,6 +412,13 @@ class CachedTable(CachedRows):
         for table in self._with_slots().values():
             if table.backing.is_stochastic:
                 table.backing.writes.assign(table.cache.writes)
+
+    def has_all(self, ids_N: tf.Tensor) -> tf.Tensor:
+        """Return whether the rows of all given ids are cached, a bool in host memory.
+
+        Call it where XLA does not compile the code.
+        """
+        return _all_cached(self.locate(ids_N).rows)
 
     def version(self) -> int:
         """Return a number that rises when a step writes to the backing table, or slots are added.
@@ -430,13 +464,6 @@ class CachedTable(CachedRows):
     def _gather_positions(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the cached rows at the given positions, by the names of `_with_slots`."""
         return {name: table.cache.gather(positions) for name, table in self._with_slots().items()}
-
-    def _set_positions(self, ids_N: np.ndarray, positions_N: np.ndarray) -> None:
-        """Change the positions of ids in the variable that steps read."""
-        with tf.device(HOST):
-            tf.raw_ops.ResourceScatterUpdate(
-                resource=self._positions_V.handle, indices=tf.constant(ids_N), updates=positions_N
-            )
 
 
 def _all_cached(positions_U: tf.Tensor) -> tf.Tensor:

@@ -21,7 +21,9 @@ from .rounding import RoundedTable
 ON_HOST = "on_host"
 
 
-def host_variable(values: np.ndarray, dtype: tf.DType | None = None) -> tf.Variable:
+def host_variable(
+    values: np.ndarray | Callable[[], tf.Tensor], dtype: tf.DType | None = None
+) -> tf.Variable:
     """Make a variable in host memory, not trained, for operations that prepare the ids of a step.
 
     It is a variable because a graph would hold a large constant once for each use. Replicas of one
@@ -38,7 +40,7 @@ class PreparedValues:
     made when the step is traced. It is uint32 for int32: a GPU has no kernels for its variables.
     """
 
-    def __init__(self, values: np.ndarray):
+    def __init__(self, values: np.ndarray | Callable[[], tf.Tensor]):
         self._copies = {False: host_variable(values)}
 
     def read(self) -> tf.Variable:
@@ -55,6 +57,20 @@ class PreparedValues:
                     values, trainable=False, experimental_enable_variable_lifting=False
                 )
         return self._copies[by_xla]
+
+    def scatter(self, changes: tuple[Any, Any], on_device: tuple[tf.Tensor, tf.Tensor]) -> None:
+        """Replace the values at some indices, also for graphs that are already traced.
+
+        Args:
+            changes: The indices, integers (N,), and their new values, in host memory.
+            on_device: The same in the memory of the device of the steps, as its copy has them.
+        """
+        for by_xla, copy in self._copies.items():
+            indices_N, values_N = on_device if by_xla else changes
+            with tf.device(copy.device):
+                tf.raw_ops.ResourceScatterUpdate(
+                    resource=copy.handle, indices=indices_N, updates=values_N
+                )
 
     def assign_first(self, values_N: np.ndarray) -> None:
         """Replace the first N values, also for graphs that are already traced."""

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla  # no public way to stop XLA's fusion
 
 from ..system.xla import under_xla
-from .base import Slot, Table
+from .base import Ids, Slot, Table, plain_ids
 from .device import DeviceTable
 from .initial import Constant
 
@@ -124,11 +124,11 @@ class JoinedTable:
         # The larger table that has the rows of all tables, or None.
         self._whole: DeviceTable | None = wholes.pop() if len(wholes) == 1 else None
 
-    def locate(self, ids: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    def locate(self, ids: Sequence[Ids]) -> Sequence[Ids]:
         """Return the ids of each table, located."""
         return [table.locate(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
 
-    def gather(self, ids: Sequence[tf.Tensor]) -> tf.Tensor:
+    def gather(self, ids: Sequence[Ids]) -> tf.Tensor:
         """Return the rows of all tables, one table after the other."""
         if self._whole is not None:
             places = [t.ids_in_whole(own) for t, own in zip(self._tables, ids, strict=True)]
@@ -138,7 +138,7 @@ class JoinedTable:
             rows = xla.optimization_barrier(*rows)
         return tf.concat(rows, axis=0)
 
-    def assign(self, ids: Sequence[tf.Tensor], rows_ND: tf.Tensor) -> None:
+    def assign(self, ids: Sequence[Ids], rows_ND: tf.Tensor) -> None:
         """Replace the rows of all tables."""
         if self._whole is not None:
             places = [t.ids_to_write(own) for t, own in zip(self._tables, ids, strict=True)]
@@ -146,6 +146,6 @@ class JoinedTable:
             return
         # Otherwise XLA computes the rows of each table apart, and copies tables for that.
         (rows_ND,) = xla.optimization_barrier(rows_ND)
-        parts = tf.split(rows_ND, [*map(tf.size, ids)])
+        parts = tf.split(rows_ND, [tf.size(plain_ids(ids_U)) for ids_U in ids])
         for table, ids_U, rows_UD in zip(self._tables, ids, parts, strict=True):
             table.assign(ids_U, rows_UD)

@@ -6,10 +6,11 @@ import tensorflow as tf
 
 import app.keras
 from app.keras import LazyAdam, LossScaleOptimizer
+from app.tables.cached import cached_rows_only
 from app.tables.device import ON_HOST
 from tests.integration.gpu_jobs import GPU, JOINED, check, report_of
 from tests.keras.softmax_models import LAYERS, SAMPLED, built, make_model, vectors, words
-from tests.reference.gpu import LOOP
+from tests.reference.gpu import DEVICE, LOOP
 from tests.reference.gpu_calls import recorded
 
 REFUSED = ("If", "SelectV2")  # of the branch that refuses an id out of range
@@ -32,6 +33,12 @@ def embedded(optimizer, **options) -> keras.Model:
     return model
 
 
+def in_host_memory(model) -> list[tf.Variable]:
+    table = model.layers[1].embeddings.table
+    parts = [table, *table.slots.values()]
+    return [table._positions_V.read(), table._writes, *(part.backing.values for part in parts)]
+
+
 def trained(model, on_cpu=()):
     batch = tf.TensorSpec([16, 5], tf.int32), tf.TensorSpec([16, 3], tf.float32)
     return report_of(lambda x, y: model.train_step((x, y)), *batch, on_cpu=on_cpu)
@@ -49,10 +56,15 @@ def test_a_step_of_a_keras_model(name):
 def test_a_step_waits_for_rows_only_if_it_writes_rows_that_are_not_cached():
     model = embedded(LazyAdam(0.1), table="host", hot_rows=20)
     model.optimizer.build(model.trainable_variables)
-    table = model.layers[1].embeddings.table
-    on_cpu = [table.backing.values, *(slot.backing.values for slot in table.slots.values())]
-    report = trained(model, [table._positions_V, table._writes, *on_cpu])
-    check(report, {REFUSED, ("GatherV2", "ResourceScatterUpdate")})
+    on_cpu = in_host_memory(model)
+    check(trained(model, on_cpu), {REFUSED, ("GatherV2", "ResourceScatterUpdate")})
+    with cached_rows_only():
+        step = tf.function(lambda x, y: model.train_step((x, y)), jit_compile=True, autograph=False)
+        batch = tf.TensorSpec([16, 5], tf.int32), tf.TensorSpec([16, 3], tf.float32)
+        report = report_of(step, *batch, on_cpu=on_cpu)
+    copied = [(copy.value.made_by, copy.to) for copy in report.copies]
+    assert not report.lacking and len(report.compiled) == 1
+    assert copied == 2 * [("argument", DEVICE)]  # the batch
 
 
 @pytest.mark.slow

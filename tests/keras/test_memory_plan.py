@@ -108,7 +108,7 @@ def test_the_plan_of_a_cache_is_what_it_takes(tmp_path):
     assert isinstance(table, CachedTable)
     assert planned["cached rows"] == table.bytes()
     maps = [value for value in vars(table.cache_map).values() if isinstance(value, np.ndarray)]
-    maps += [table._ids_P, table._positions_V.numpy()]
+    maps += [table._ids_P, table._positions_V.read().numpy()]
     assert planned["cache maps"] == sum(array.nbytes for array in maps)
 
 

@@ -1,5 +1,6 @@
 """`compile_steps` trains as Keras does, with all steps of a call in one program."""
 
+import functools
 import re
 
 import keras
@@ -7,9 +8,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import LazyAdam, RowEmbedding, compile_steps
+from app.keras import (
+    DynamicEmbedding,
+    FeatureConfig,
+    FeatureEmbedding,
+    LazyAdam,
+    RowEmbedding,
+    RowEmbeddingReduce,
+    Softmax,
+    TableConfig,
+    compile_steps,
+    prefetch_rows,
+)
 from app.keras.steps_program import _are_alike as are_alike
 from app.keras.steps_program import _one_program as one_program
+from app.system.xla import under_xla
+from app.tables.cached import cached_rows_only
+from tests.keras import table_models as models
 from tests.reference.gpu import LOOP
 
 ROWS, COLUMNS, STEPS, BATCH = 29, 4, 3, 6
@@ -76,4 +91,192 @@ def test_a_strategy_is_refused():
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = make_model()
     with pytest.raises(ValueError, match="compile_steps trains on one device; leave it out under"):
+        compile_steps(model)
+
+
+# Models with a cache on the device, which XLA compiles for batches whose rows are all cached.
+
+# All 13 batches need 48 rows, the last one is shorter; a call of three steps needs at most 32.
+HOT_IDS = np.concatenate([models.IDS, models.IDS[::-1] + 34, models.IDS[:21] + 17])
+HOT_TARGETS = np.random.default_rng(4).normal(size=(len(HOT_IDS), 1)).astype(np.float32)
+HOT_ROWS = 32
+
+
+def hot_data(ids=HOT_IDS):
+    return tf.data.Dataset.from_tensor_slices((ids, HOT_TARGETS[: len(ids)])).batch(models.BATCH)
+
+
+def hot_model(kind, folder, steps=3, hot_rows=HOT_ROWS):
+    options = {} if kind == "device" else {"hot_rows": hot_rows}
+    layer = models.make_layer(kind, folder, **options)
+    return models.make_model(layer, steps_per_execution=steps, jit_compile=False)
+
+
+def counted(model):
+    """Let `by_xla` of a model count the steps that XLA compiled."""
+    by_xla, train_step = tf.Variable(0, trainable=False), model.train_step
+
+    def count(data):
+        by_xla.assign_add(int(under_xla()))
+        return train_step(data)
+
+    model.train_step, model.by_xla = count, by_xla
+    return model
+
+
+def numbers(model):
+    return [v.numpy() for v in (*model.variables, *model.optimizer.variables)]
+
+
+def assert_close(ours, expected):
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+
+
+def fit_hot(model, data, epochs=2, **options):
+    return model.fit(data, epochs=epochs, shuffle=False, verbose=0, **options).history
+
+
+@functools.cache
+def expected_numbers():
+    model = counted(hot_model("device", None))
+    losses = fit_hot(model, hot_data())["loss"]
+    assert not model.by_xla.numpy()
+    return losses, numbers(model)
+
+
+SLOW_KINDS = [
+    ("host", 1),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (("host", 3), ("file", 3), ("file", 1))
+    ),
+]
+
+
+@pytest.mark.usefixtures("far_host")
+@pytest.mark.parametrize(("kind", "steps"), SLOW_KINDS)
+def test_steps_on_cached_rows_give_the_numbers_of_a_table_on_the_device(kind, steps, tmp_path):
+    model = counted(hot_model(kind, tmp_path, steps))
+    compile_steps(model)
+    losses = fit_hot(model, prefetch_rows(hot_data(), model, 6))["loss"]
+    # The first step makes the slots.
+    assert model.by_xla.numpy() == model.optimizer.iterations.numpy() == 26
+    assert_close([losses, *numbers(model)], [expected_numbers()[0], *expected_numbers()[1]])
+    assert np.count_nonzero(model.layers[0].embeddings.table.cache_map._ids_C >= 0) == HOT_ROWS
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("far_host")
+@pytest.mark.parametrize("kind", ["host", "file"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_steps_that_are_not_prefetched_in_between(kind, steps, tmp_path):
+    """Other training, validation in the middle of an epoch, a stopped `fit`, saving, loading."""
+
+    def train(model, data):
+        found = [fit_hot(model, data, steps_per_epoch=6, validation_data=hot_data(HOT_IDS[8:60]))]
+        model.train_on_batch(models.IDS[:8] + 25, models.TARGETS[:8])
+        stop = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: setattr(model, "stop_training", batch > 4)
+        )
+        found.append(fit_hot(model, data, callbacks=[stop]))
+        model.save_weights(tmp_path / "saved.weights.h5")
+        found.append(fit_hot(model, hot_data(models.ROWS - 1 - HOT_IDS)))
+        model.load_weights(tmp_path / "saved.weights.h5")
+        found.append(fit_hot(model, data))
+        return [value for history in found for values in history.values() for value in values]
+
+    ours, device = counted(hot_model(kind, tmp_path, steps)), hot_model("device", None, steps)
+    compile_steps(ours)
+    results = train(ours, prefetch_rows(hot_data(), ours, 6)), train(device, hot_data())
+    assert_close([*results[0], *numbers(ours)], [*results[1], *numbers(device)])
+    assert ours.by_xla.numpy() >= 12 + 6 + 26  # all that were prefetched
+
+
+def two_tables(kind, folder):
+    """A layer that is called twice, one that combines rows, and features that share a table."""
+    options = {} if kind == "device" else {"table": kind, "hot_rows": 40}
+
+    def file(name):
+        return {"table_file": str(folder / name)} if kind == "file" else {}
+
+    keras.utils.set_random_seed(0)
+    initial = keras.initializers.RandomUniform(seed=2)
+    left, right = (keras.Input((2,), dtype="int64", name=name) for name in ("left", "right"))
+    words = RowEmbedding(models.ROWS, 3, initial, **options, **file("words"))
+    bags = RowEmbeddingReduce(models.ROWS, 3, initial, **options, **file("bags"))
+    shared = TableConfig("shared", models.ROWS, 3, initial, **options, **file("shared"))
+    features = FeatureEmbedding([FeatureConfig(str(n), shared, (None, 2)) for n in range(2)])
+    parts = [words(left), words(right), bags(left), *features([left, right])]
+    vectors = keras.layers.Concatenate()([keras.layers.Flatten()(part) for part in parts])
+    model = keras.Model([left, right], keras.layers.Dense(1)(vectors))
+    model.compile(LazyAdam(0.1), "mse", steps_per_execution=3, jit_compile=False)
+    return counted(model)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("far_host")
+@pytest.mark.parametrize("kind", ["host", "file"])
+def test_tables_that_are_updated_together(kind, tmp_path):
+    data = hot_data().map(lambda ids, targets: ((ids[:, :2], ids[:, 2:]), targets))
+    ours, device = (two_tables(each, tmp_path) for each in (kind, "device"))
+    compile_steps(ours)
+    losses = fit_hot(ours, prefetch_rows(data, ours, 6)), fit_hot(device, data)
+    assert ours.by_xla.numpy() == 26
+    found = [sorted((v.path, v.numpy().tolist()) for v in m.variables) for m in (ours, device)]
+    assert_close(
+        [losses[0]["loss"], *(value for _, value in found[0])],
+        [losses[1]["loss"], *(value for _, value in found[1])],
+    )
+
+
+@pytest.mark.usefixtures("far_host")
+def test_a_step_on_cached_rows_takes_nothing_from_host_memory(tmp_path):
+    model = hot_model("file", tmp_path, hot_rows=37)
+    model.optimizer.build(model.trainable_variables)
+
+    def train_step(data):
+        with cached_rows_only():
+            return model.train_step(data)
+
+    program = one_program(train_step)
+    data = tf.zeros([3, 8, 4], tf.int64), tf.zeros([3, 8, 1])
+    traced, table = program.get_concrete_function(data), model.layers[0].embeddings.table
+    used = {id(tensor) for tensor, _ in traced.graph.captures}
+    assert used.isdisjoint(id(v.handle) for v in (table._positions_V.read(), table._writes))
+    lower = program.experimental_get_compiler_ir(data)
+    lowered, optimized = lower(stage="hlo"), lower(stage="optimized_hlo")
+    assert lowered.count(LOOP) == 1 and " sort(" not in lowered and "custom-call" not in lowered
+    assert '"known_trip_count":{"n":"2"}' in optimized
+    table_shaped = re.findall(rf"\[(?:37|{models.ROWS})[],]\S* (\S+)\(", optimized)
+    assert "scatter" in table_shaped and {"copy", "transpose"}.isdisjoint(table_shaped)
+
+
+# Why a model is not compiled. This may only become shorter.
+REFUSED = {
+    "host without hot_rows": "XLA reads no host memory from a GPU",
+    "file without hot_rows": "Python reads a file",
+    "sharded": "the shapes of shards are dynamic",
+    "dynamic": "Python looks keys up",
+    "output layer on the host": "it has no cache, as it reads all its rows",
+}
+
+
+def refused(name, folder):
+    table = name.split()[0]
+    options = {"table_file": str(folder / "rows.bin")} if table == "file" else {}
+    if table == "dynamic":
+        return [DynamicEmbedding(2, name="words")]
+    if table == "output":
+        rows = RowEmbedding(9, 2, table="host", hot_rows=5)
+        return [rows, Softmax(9, table="host", name="words")]
+    return [RowEmbedding(9, 2, table=table, name="words", **options)]
+
+
+@pytest.mark.usefixtures("far_host")
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_xla_cannot_compile_is_refused(name, tmp_path):
+    model = keras.Sequential(refused(name, tmp_path))
+    model.compile(LazyAdam(0.1), "mse", steps_per_execution=2)
+    with pytest.raises(ValueError, match="needs layers that XLA can compile, not words: on a GPU"):
         compile_steps(model)

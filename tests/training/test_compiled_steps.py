@@ -414,7 +414,7 @@ def test_a_program_takes_nothing_from_host_memory(many_rows, tmp_path):
     traced = training.function.get_concrete_function(*arguments)
     used = {id(tensor) for tensor, _ in traced.graph.captures}
     for name, table in training.stage._cached.items():
-        there = [table._positions_V, *training.tables[name].variables]
+        there = [table._positions_V.read(), *training.tables[name].variables]
         assert used.isdisjoint(id(variable.handle) for variable in there)
         assert used.issuperset(id(variable.handle) for variable in table.cache.variables)
 

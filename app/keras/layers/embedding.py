@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...tables.cached import CachedTable, is_cached_only
 from ...tables.id_checks import check_ids, require
 from ...tables.joined import StackedTable
 from ..backend import (
@@ -226,7 +227,9 @@ class RowEmbedding(keras.layers.Embedding):
         ids = to_integers(inputs, self.input_dim, self.name)
         ids = check_ids(ids, self.input_dim, self.name)
         if isinstance(self._embeddings, TableVariable):
-            check_xla(self, self._embeddings.table.device, self._embeddings.value.device)
+            table = self._embeddings.table
+            on_cache = is_cached_only() and isinstance(table, CachedTable)
+            check_xla(self, table.device, self._embeddings.value.device, on_cache=on_cache)
             rows = self._embeddings.look_up(ids)
         else:
             check_xla(self, in_replica(self._embeddings.value).device)

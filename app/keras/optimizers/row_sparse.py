@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ...optimizers.base import Rule, State, touched, update_rows
 from ...system.xla import under_xla
-from ...tables.base import Ids, LocatedIds, Table
+from ...tables.base import Ids, Table, plain_ids
 from ...tables.device import VariableRows
 from ...tables.joined import JoinedTable, join_slots, kind
 from ...tables.rounding import round_stochastically, round_under_xla
@@ -555,8 +555,7 @@ class _Rows:
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Round rows (U, D) by the seed, and write them to the table; under XLA by other draws."""
         if self._seed is not None and self.draws_by_id:
-            ids = ids_U.ids_U if isinstance(ids_U, LocatedIds) else ids_U
-            rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, ids)
+            rows_UD = round_under_xla(rows_UD, self._dtype, self._seed, plain_ids(ids_U))
         elif self._seed is not None:
             rows_UD = round_stochastically(rows_UD, self._dtype, self._seed)
         self.table.assign(ids_U, rows_UD)

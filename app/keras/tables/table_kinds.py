@@ -118,10 +118,8 @@ def check_kind(layer: Any) -> None:
 def table_is_compiled(layer: Any) -> bool:
     """Return whether XLA can compile steps on the table of a layer."""
     # XLA cannot call Python, and fails on the dynamic shapes of shards. On a GPU it cannot read
-    # host memory, where the rows or the map of their cache are.
-    return layer.table == "device" or (
-        layer.table == "host" and not tf.config.list_physical_devices("GPU")
-    )
+    # host memory. `compile_steps` compiles steps on the cache of a table.
+    return layer.table == "device" or (layer.table == "host" and host_is_near())
 
 
 def place_config(layer: Any) -> dict[str, Any]:
