@@ -197,6 +197,7 @@ class HierarchicalSoftmax(OutputLayer):
         >>> model = keras.Model([tokens, words], output(hidden, words))
     """
 
+    looks_up_rows = True
     _can_be_tied = False
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
@@ -270,6 +271,7 @@ class _SampledLayer(OutputLayer):
     `samples` is not positive or `sampler` is unknown.
     """
 
+    looks_up_rows = True
     _own_arguments = ("samples", "sampler", "seed", "evaluation")
     _measures = OutputLayer._measures | {SAMPLED_LOSS: TargetMean}
     _loss: Callable[[np.ndarray, int, int, str], SampledLoss]
