@@ -45,7 +45,8 @@ def main(words: Sequence[str]) -> None:
     for word, neighbors in zip(words, lists, strict=True):
         print(word)
         for neighbor in neighbors:
-            print(f"  {neighbor.cosine:.3f}  {neighbor.word}")
+            shown = neighbor.word if neighbor.word.strip() else repr(neighbor.word)
+            print(f"  {neighbor.cosine:.3f}  {shown}")
     if unknown:
         reasons = [nearest_words.explain_unknown(lexicon, word) for word in unknown[:_SHOWN]]
         more = f"; {len(unknown) - _SHOWN:,} more have none" * (len(unknown) > _SHOWN)

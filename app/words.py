@@ -31,6 +31,22 @@ if TYPE_CHECKING:
 _TEXTS = 4096  # that are split at a time
 _BY_WORD = ("words", "matrix", "norms")  # the fields of a lexicon with an entry for each word
 Query: TypeAlias = str | np.ndarray
+# By a name of gensim or fastText, what to write here.
+_OURS = {
+    "wv": "words itself",
+    "index_to_key": "words.tokens",
+    "words": "words.tokens",
+    "get_vector": "words[word]",
+    "get_word_vector": "words[word]",
+    "get_sentence_vector": "words.encode(text)",
+    "get_nearest_neighbors": "words.most_similar(word)",
+    "similar_by_word": "words.most_similar(word)",
+    "similar_by_vector": "words.most_similar(vector)",
+    "evaluate_word_pairs": "words.evaluate([], pairs=[path])",
+    "save": "words.export(path)",
+    "save_word2vec_format": "words.export(path)",
+    "save_model": 'words.export(path, "fasttext")',
+}
 
 
 @takes_settings("words")
@@ -179,6 +195,14 @@ class Words(Result):
         names = [word] if isinstance(word, str) else list(word)
         vectors_ND = self._lookup(names)
         return vectors_ND[0] if isinstance(word, str) else vectors_ND
+
+    if not TYPE_CHECKING:  # so that a checker of types knows which attributes there are
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, which names ours for a name of gensim or fastText."""
+            if name in _OURS:
+                raise AttributeError(f"Words has no attribute {name!r}; use {_OURS[name]}")
+            return object.__getattribute__(self, name)  # raises the error
 
     def __reduce__(self) -> tuple:
         if self._run is None:

@@ -97,6 +97,18 @@ def test_bad_queries(royal, arguments, error, message):
         royal.most_similar(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("name", "ours"), [("wv", "itself"), ("index_to_key", ".tokens"), ("save", r".export\(path\)")]
+)
+def test_a_name_of_gensim_leads_to_ours(royal, name, ours):
+    with pytest.raises(
+        AttributeError, match=rf"^Words has no attribute '{name}'; use words.?{ours}$"
+    ):
+        getattr(royal, name)
+    with pytest.raises(AttributeError, match="'Words' object has no attribute 'nothing'"):
+        _ = royal.nothing
+
+
 def test_texts_have_the_means_of_their_words(royal):
     texts = ["king queen nothing", "", "man man woman"]
     expected = [royal.vectors[:2].mean(0), np.zeros(3), royal.vectors[[2, 2, 3]].mean(0)]

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..system.files import read_lines
+from ..text.reading import kind_of_other
 from .lexicon import Lexicon, find_rows, nearest_rows, unit_rows, unit_vectors
 
 _PAIRS = "word pairs: one `word word score` a line, separated by tabs, commas or spaces"
@@ -116,10 +117,12 @@ def _numbered_lines(path: str | Path, format_text: str) -> Iterator[tuple[int, s
     """Yield the number and the stripped text of each line, but skip empty lines and `#` comments.
 
     Raises:
-        UsageError: The file cannot be read, or is not UTF-8.
+        UsageError: The file cannot be read, is an archive, or is not UTF-8.
     """
     try:
         for number, line in read_lines(path, format_text):
+            if number == 1 and (other := kind_of_other(line)):
+                raise UsageError(f"{path} is {other[0]}; give a file of {format_text}")
             text = line.decode().strip()
             if text and not text.startswith("#"):
                 yield number, text

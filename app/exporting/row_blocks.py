@@ -34,7 +34,7 @@ def unique_rows(vectors: WordVectors) -> np.ndarray:
         rows.setdefault(token, row)
     repeated = len(vectors.tokens) - len(rows)
     if repeated:
-        logging.warning("%d rows repeat an earlier word: left out", repeated)
+        logging.warning("%d row(s) that repeat an earlier word are left out", repeated)
     return np.fromiter(rows.values(), np.int64, len(rows))
 
 

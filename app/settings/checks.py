@@ -18,6 +18,13 @@ from .setting import as_text, fault, is_whole_number
 _STREAMED = (
     *("auto", "softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all"),
 )
+# Values that people give who know an earlier version or the names of the flags, and the remedy.
+_NO_CHOICES = {
+    ("strategy", "parameter_server"): "parameter servers are gone; give --strategy=multi_worker "
+    "for several machines",
+    ("table", "file"): "a file stores the rows of --table=host; give --table=host and "
+    "--table_file=FILE",
+}
 
 
 def check(config: Config, needs_workdir: bool = True) -> None:
@@ -172,9 +179,7 @@ def _check_setting(
     Defaults are allowed without an effect.
     """
     value = values[name]
-    wrong = fault(field, value)
-    if (name, value) == ("strategy", "parameter_server"):  # of earlier versions
-        wrong = "parameter servers are gone; give --strategy=multi_worker for several machines"
+    wrong = _NO_CHOICES.get((name, value)) or fault(field, value)
     if wrong and name in task.choices:  # another task may have it
         raise NoEffectError(name, f"--{name}={value}: {wrong} for --task={values['task']}")
     if wrong:

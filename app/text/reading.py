@@ -320,6 +320,12 @@ def is_cuttable(path: str, text_column: str) -> bool:
     return not text_column and recognize_file(path).is_plain
 
 
+def kind_of_other(head: bytes) -> tuple[str, str] | None:
+    """Return what a file is that is not text, by its first bytes, and the remedy; else None."""
+    found = (other for pattern, other in _OTHERS.items() if re.match(pattern, head))
+    return next(found, None)
+
+
 def recognize(path: str, file: BinaryIO) -> Content:
     """Return the content of a file, by its first bytes. The file is left at its beginning.
 
@@ -336,9 +342,9 @@ def recognize(path: str, file: BinaryIO) -> Content:
             if _decompression(head) is not None:
                 raise UsageError(f"{path} is compressed twice; decompress it once")
         file.seek(0)
-    for pattern, (kind, remedy) in _OTHERS.items():
-        if re.match(pattern, head):
-            raise UsageError(f"{path} is {kind}, which cannot be read; {remedy}")
+    if other := kind_of_other(head):
+        kind, remedy = other
+        raise UsageError(f"{path} is {kind}, which cannot be read; {remedy}")
     if head.startswith(b"PAR1") and (b"\0" in head or _ends_as_parquet(file)):
         if decompress is not None:
             raise UsageError(f"{path} is a compressed Parquet file; decompress it")

@@ -122,7 +122,7 @@ def _read_rows(path: str | Path, limit: int, dtype: str) -> WordVectors:
                 f"{_REMEDY}"
             )
     if count > len(words):
-        logging.warning("%d rows repeat an earlier word: left out", count - len(words))
+        logging.warning("%d row(s) that repeat an earlier word are left out", count - len(words))
     if not words:
         raise UsageError(f"{path}: no row has a word; {_REMEDY}")
     if zeros:
@@ -144,7 +144,7 @@ def _without_repeated(vectors: WordVectors) -> WordVectors:
     for row, token in enumerate(vectors.tokens):
         first.setdefault(token, row)
     if repeated := len(vectors.tokens) - len(first):
-        logging.warning("%d rows repeat an earlier word: left out", repeated)
+        logging.warning("%d row(s) that repeat an earlier word are left out", repeated)
         rows_N, counts = list(first.values()), vectors.counts
         counts = None if counts is None else counts[rows_N]
         vectors = WordVectors(list(first), vectors.matrix[rows_N], counts)
@@ -175,7 +175,7 @@ def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
             else:
                 blank += 1
     if blank:
-        logging.warning("%s: %d rows have no word: left out", path, blank)
+        logging.warning("%s: %d row(s) without a word are left out", path, blank)
 
 
 def check_finite(

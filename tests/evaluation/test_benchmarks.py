@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -174,6 +175,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "latin").write_bytes(b"caf\xe9 tea 1\n")
     with pytest.raises(UsageError, match="latin: not UTF-8"):
         read_pairs(tmp_path / "latin")
+    with zipfile.ZipFile(tmp_path / "pairs.zip", "w") as archive:
+        archive.writestr("pairs.tsv", "a b 1\n")
+    with pytest.raises(UsageError, match="pairs.zip is a zip archive; give a file of word pairs"):
+        read_pairs(tmp_path / "pairs.zip")
 
 
 def test_rho_shares_ranks_among_ties():

@@ -194,7 +194,7 @@ def test_rows_without_a_word_are_left_out_and_counted(tmp_path, caplog, rows, bi
     found = vector_files.read(path)
     assert found.tokens == ["a"]
     np.testing.assert_array_equal(found.matrix, [[3, 4]])
-    assert f"{path}: {1 if binary else 2} rows have no word: left out" in caplog.text
+    assert f"{path}: {1 if binary else 2} row(s) without a word are left out" in caplog.text
 
 
 def test_zero_vectors_are_kept_and_named(tmp_path, caplog):

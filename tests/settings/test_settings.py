@@ -105,6 +105,7 @@ def test_a_number_that_is_too_small(name, least):
             "--model=cbow: --task=language_model has no such flag",
         ),
         (LANGUAGE_MODEL | {"subsample": 0.1}, "--subsample=0.1: --task=language_model has no "),
+        ({"table": "file"}, "--table=file: .* give --table=host and --table_file=FILE"),
         ({"map_parallelism": 0}, "--map_parallelism=0: give at least 1, or -1"),
         ({"warmup": 1.0}, "--warmup=1.0: give less than 1"),
         ({"optimizer": "momentum", "momentum": 1.0}, "--momentum=1.0: give less than 1"),
