@@ -228,6 +228,19 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_made(kind, little, tm
     assert layer.built
 
 
+@pytest.mark.parametrize("kind", ["host", "file", "device"])
+def test_tables_that_replicas_share_are_checked(kind, little, tmp_path):
+    """Copies of a table on the devices are not."""
+    little(0, 0)
+    layer = make_layer(kind, tmp_path)
+    output = Softmax(ROWS, name="words", **place(kind, tmp_path))
+    refused = pytest.raises(ValueError, match="words: .* takes")
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        for build in (layer.build, lambda: output.build((None, COLUMNS))):
+            with contextlib.nullcontext() if kind == "device" else refused:
+                build()
+
+
 @pytest.mark.parametrize("kind", ["device", "sharded"])
 def test_a_table_larger_than_the_gpus_is_refused(kind, monkeypatch, tmp_path):
     monkeypatch.setattr(table_memory, "LARGE", TABLE)

@@ -87,6 +87,27 @@ def test_a_model_compiled_otherwise_is_refused(compiled):
         compile_steps(make_model(**compiled))
 
 
+def test_a_layer_that_xla_cannot_compile_is_named_unless_the_model_is_compiled_by_xla():
+    model = make_model()
+    model.layers[2].supports_jit = False  # as some layers set when they are built
+    compile_steps(model)
+    model.compile(LazyAdam(0.05), "mse", steps_per_execution=STEPS, jit_compile=True)
+    assert not model.jit_compile
+    with pytest.raises(ValueError, match=f"needs .*, not {model.layers[2].name}$"):
+        compile_steps(model)
+
+
+def test_hot_rows_without_a_cache_are_no_reason_to_compile():
+    model = hot_model("host", None)
+    with pytest.raises(ValueError, match="compile_steps needs a model compiled with .* a GPU"):
+        compile_steps(model)
+    model.compile(LazyAdam(0.1), "mse", steps_per_execution=STEPS, jit_compile=True)
+    compile_steps(model)
+    model.compile(LazyAdam(0.1), "mse", steps_per_execution=STEPS, jit_compile=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"id {models.ROWS} "):
+        fit_hot(model, hot_data(np.full_like(HOT_IDS, models.ROWS)))
+
+
 def test_a_strategy_is_refused():
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = make_model()

@@ -378,13 +378,19 @@ class OutputLayer(keras.layers.Layer):
         return cls(**config)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OutputLayer:
-        """Return a copy, tied to the same embedding, or to its copy where both are copied."""
+        """Return a copy, tied to the same embedding, or to its copy where both are copied at once."""
         reduced: Any = self.__reduce__()
         make, arguments = reduced
         memo[id(self)] = other = make(*arguments)
         if self._embedding is not None:
             embedding = self._embedding()
-            other._tie(memo.get(id(embedding), embedding))
+
+            def find() -> RowEmbedding:
+                """Tie the copy at its first use: the embedding may be copied after this layer."""
+                other._tie(memo.get(id(embedding), embedding))
+                return other._embedding()
+
+            other._embedding = find
         return other
 
     def save_own_variables(self, store: Any) -> None:
