@@ -106,6 +106,7 @@ class OutputLayer(keras.layers.Layer):
     _own_arguments: tuple[str, ...] = ()
     _measures: dict[str, type[TargetMean]] = {PERPLEXITY: Perplexity, ACCURACY: TargetMean}
     _row_each = True  # whether a table has a row of all columns for each word, or each but one
+    looks_up_rows = False  # whether the rows of a step are looked up, not read block by block
     _can_be_tied = True  # whether the table `_WORDS` has these rows, one for each word
 
     def __init__(
@@ -378,7 +379,7 @@ class OutputLayer(keras.layers.Layer):
         return cls(**config)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OutputLayer:
-        """Return a copy, tied to the same embedding, or to its copy where both are copied at once."""
+        """Return a copy, tied to the same embedding, or to its copy where both are copied."""
         reduced: Any = self.__reduce__()
         make, arguments = reduced
         memo[id(self)] = other = make(*arguments)
