@@ -140,8 +140,8 @@ def test_who_is_not_known(tmp_path, trained):
     ended = run(tmp_path, "app.recommend", f"--workdir={trained}", "user3", "nobody", "--k=2")
     assert ended.code == 2 and len(ended.out.splitlines()) == 3
     assert ended.err.splitlines()[-1].endswith(
-        f"1 user(s) not known to --workdir={trained}: 'nobody'; give users of it, or the items of a "
-        "new user by --items"
+        f"1 user(s) not known to --workdir={trained}: 'nobody'; give users of it, or the items of "
+        "a new user by --items"
     )
     line = refused(tmp_path, "app.recommend", f"--workdir={trained}", "--", "user300")
     assert "'user300' (did you mean 'user30' or 'user" in line
