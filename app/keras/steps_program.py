@@ -59,6 +59,14 @@ def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None
     model.train_function = None
 
 
+def are_compiled(model: Any) -> bool:
+    """Return whether XLA compiles the steps of `fit` of a model, all or those on cached rows."""
+    if not isinstance(model, keras.Model) or not model.compiled or model.run_eagerly:
+        return False
+    has_program = "make_train_function" in vars(model) and not _reason_against(model)
+    return has_program or (model.jit_compile and model._distribute_strategy is None)
+
+
 def _reason_against(model: keras.Model) -> str:
     """Return why a model cannot train several steps as one program, empty if it can."""
     layers = model._flatten_layers()

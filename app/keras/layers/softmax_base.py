@@ -106,6 +106,7 @@ class OutputLayer(keras.layers.Layer):
     _own_arguments: tuple[str, ...] = ()
     _measures: dict[str, type[TargetMean]] = {PERPLEXITY: Perplexity, ACCURACY: TargetMean}
     _row_each = True  # whether a table has a row of all columns for each word, or each but one
+    looks_up_rows = False  # whether the rows of a step are looked up, not read block by block
     _can_be_tied = True  # whether the table `_WORDS` has these rows, one for each word
 
     def __init__(
