@@ -1,5 +1,6 @@
 """The memory of tables is said before they are made, and one that does not fit is refused."""
 
+import contextlib
 import gc
 import types
 
@@ -19,6 +20,7 @@ from app.keras import (
     RowEmbedding,
     RowEmbeddingReduce,
     RowwiseAdagrad,
+    Softmax,
     compile_steps,
     memory_plan,
     prefetch_rows,
@@ -262,6 +264,20 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_made(kind, little, tm
     little(10**9, 10**9)
     layer.build()
     assert layer.built
+
+
+@pytest.mark.parametrize("kind", ["host", "file", "device"])
+def test_tables_that_replicas_share_are_checked(kind, little, tmp_path):
+    """Copies of a table on the devices are not."""
+    little(0, 0)
+    layer = make_layer(kind, tmp_path)
+    file = {"table_file": str(tmp_path / "output.bin")} if kind == "file" else {}
+    output = Softmax(ROWS, name="words", table=kind, **file)
+    refused = pytest.raises(ValueError, match="words: .* takes")
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        for build in (layer.build, lambda: output.build((None, COLUMNS))):
+            with contextlib.nullcontext() if kind == "device" else refused:
+                build()
 
 
 @pytest.mark.parametrize("kind", ["device", "sharded"])

@@ -1039,11 +1039,16 @@ def test_rows_that_a_model_would_not_train_are_refused():
     OfHidden(table, has_words=False).train_on_batch([x, y], y)
 
 
-def test_a_deep_copy_of_a_tied_layer_is_tied():
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_deep_copy_of_a_tied_layer_is_tied_to_what_is_copied_with_it(is_first):
     table = RowEmbedding(WORDS, DIM, name="words")
     layer = Softmax(WORDS, tied_to=table)
     expected = layer(vectors(), words())
-    np.testing.assert_array_equal(copy.deepcopy(layer)(vectors(), words()), expected)
-    other, both = copy.deepcopy([table, layer])
+    alone = copy.deepcopy(layer)
+    pair = copy.deepcopy([layer, table] if is_first else [table, layer])
+    both, other = pair if is_first else reversed(pair)
     other.set_weights([0 * other.get_weights()[0]])
     np.testing.assert_allclose(both(vectors(), words()), np.log(WORDS), rtol=1e-5)
+    np.testing.assert_array_equal(alone(vectors(), words()), expected)
+    table.set_weights([0 * table.get_weights()[0]])
+    np.testing.assert_allclose(alone(vectors(), words()), np.log(WORDS), rtol=1e-5)

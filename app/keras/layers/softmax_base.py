@@ -385,7 +385,13 @@ class OutputLayer(keras.layers.Layer):
         memo[id(self)] = other = make(*arguments)
         if self._embedding is not None:
             embedding = self._embedding()
-            other._tie(memo.get(id(embedding), embedding))
+
+            def find() -> RowEmbedding:
+                """Tie the copy at its first use: the embedding may be copied after this layer."""
+                other._tie(memo.get(id(embedding), embedding))
+                return other._embedding()
+
+            other._embedding = find
         return other
 
     def save_own_variables(self, store: Any) -> None:

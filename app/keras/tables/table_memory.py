@@ -103,7 +103,9 @@ def device_place() -> str:
 def require_room(
     layer: Any, needed: Mapping[str, int] | None = None, name: str = "its table", remedy: str = ""
 ) -> None:
-    """Check that the tables of a layer fit before they are made, but not under `tf.distribute`.
+    """Check that the tables of a layer fit before they are made.
+
+    Under a strategy of tf.distribute, tables of kind "device" are not checked.
 
     Args:
         needed: The bytes to take in each place; by default those of the table of an embedding.
@@ -113,9 +115,9 @@ def require_room(
     Raises:
         ValueError: A GPU, host memory or the disk has less free.
     """
-    if tf.distribute.has_strategy():
-        return  # the rows may be on other machines
     kind = getattr(layer, "table", "dynamic")
+    if kind == "device" and tf.distribute.has_strategy():
+        return  # the rows may be on other machines
     path = Path(layer.table_file) if kind == "file" else None
     needed = totals(memory_of(layer)) if needed is None else dict(needed)
     if path and path.is_file():  # which would be replaced

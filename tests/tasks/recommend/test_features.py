@@ -53,23 +53,34 @@ def usual(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("values", "tolerance"),
+    ("values", "is_same"),
     [
-        ({"table": "host", "hot_rows": 40}, 1e-5),
-        ({"table": "sharded"}, 1e-5),
-        ({"table": "dynamic", "table_gb": 0.01}, 5e-3),  # sums have another order
-        ({"micro_batches": 2}, None),
+        ({"table": "host", "hot_rows": 40}, True),
+        ({"table": "sharded"}, True),
+        ({"micro_batches": 2}, False),
     ],
     ids=lambda values: "-".join(values) if isinstance(values, dict) else "",
 )
-def test_tables(usual, tmp_path, values, tolerance):
+def test_tables(usual, tmp_path, values, is_same):
     config = described(tmp_path, **values)
     train(config)
-    found, expected = (users @ items.T for users, items in (vectors(config), vectors(usual)))
-    assert found.shape == expected.shape and np.isfinite(found).all()
-    if tolerance:  # a number that is added to all scores of a user does not change the loss
-        means = found.mean(1, keepdims=True), expected.mean(1, keepdims=True)
-        np.testing.assert_allclose(found - means[0], expected - means[1], atol=tolerance)
+    for one, other in zip(vectors(config), vectors(usual), strict=True):
+        assert one.shape == other.shape and np.isfinite(one).all()
+        if is_same:
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_dynamic_tables(tmp_path):
+    """Sums have another order, and Adam would magnify the difference where a gradient is near 0."""
+    found = []
+    for table in ({"table": "dynamic", "table_gb": 0.01}, {}):
+        folder = tmp_path / f"run{len(found)}"
+        folder.mkdir()
+        config = described(folder, optimizer="sgd", learning_rate=1e-3, epochs=1, **table)
+        train(config)
+        found.append(vectors(config))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("loss", ["bpr", "in_batch_softmax", "squared_error"])
