@@ -171,7 +171,7 @@ def test_adding_again_changes_nothing_and_reads_no_model(described, monkeypatch)
 
 def test_what_is_added_beside_a_folder_that_cannot_be_written(described, tmp_path, monkeypatch):
     items = pickle.loads(pickle.dumps(described))
-    shared = Path(items.workdir)
+    run, shared = items._run, Path(items.workdir)  # a temporary one goes with its run
     items.add_items({"a": ["odd"]})
     before = {path: path.read_bytes() for path in shared.rglob("*") if path.is_file()}
     monkeypatch.setattr(module.os, "access", lambda path, mode: Path(path) != shared)
@@ -183,7 +183,7 @@ def test_what_is_added_beside_a_folder_that_cannot_be_written(described, tmp_pat
     assert (tmp_path / "vectors" / "items.tsv").read_text().split("\n")[-2].startswith("b")
     again = pickle.loads(pickle.dumps(items))
     np.testing.assert_array_equal(again.item_vectors, items.item_vectors)
-    assert again.users == items.users
+    assert again.users == items.users and run is not items._run
 
 
 @pytest.mark.parametrize(
