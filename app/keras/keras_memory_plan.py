@@ -7,11 +7,12 @@ from typing import Any
 
 import keras
 
-from ..tables.memory import Item, lines, totals
+from ..tables.memory import Item, lines, representatives, totals
 from .layers.dynamic_embedding import DynamicEmbedding
 from .layers.softmax_base import OutputLayer
 from .step_parts import parts_of
-from .tables.table_memory import memory_of, place_of, slot_bytes, table_items
+from .steps_program import are_compiled
+from .tables.table_memory import device_place, memory_of, place_of, row_state, table_items
 
 
 class MemoryPlan(tuple[Item, ...]):
@@ -34,8 +35,11 @@ def memory_plan(
     Nothing is allocated: the layers need not be built. A functional model is built where a layer is
     called, so ask for its plan by a layer, before the call.
 
-    A table of a `DynamicEmbedding` counts with all rows in use. The rest of the model, the batches
-    and TensorFlow itself, about half a gigabyte, are not in the plan.
+    A table of a `DynamicEmbedding` counts with all rows in use. Where XLA compiles the steps of a
+    compiled model, 4 bytes of the device count for each row that can be looked up, from which the
+    optimizer finds the rows of a batch, and after `compile_steps` 4 more for the map of a cache.
+    The rest of the model, the batches and TensorFlow itself, about half a gigabyte, are not in the
+    plan.
 
     Example:
         >>> layer = lexrow.keras.RowEmbedding(40_000_000, 128, table="host", name="words")
@@ -56,23 +60,35 @@ def memory_plan(
     optimizer = optimizer or getattr(model, "optimizer", None)
     if optimizer is not None:
         optimizer = keras.optimizers.get(optimizer)
-    layers = parts_of([model]).layers
-    return MemoryPlan(i for layer in layers for i in _memory(layer, optimizer, hidden_size))
+    layers, by_xla = parts_of([model]).layers, are_compiled(model)
+    return MemoryPlan(i for layer in layers for i in _memory(layer, optimizer, hidden_size, by_xla))
 
 
-def _memory(layer: keras.layers.Layer, optimizer: Any, hidden_size: int | None) -> Iterable[Item]:
-    """Return the memory of the tables of one layer, without layers inside it."""
+def _memory(
+    layer: keras.layers.Layer, optimizer: Any, hidden_size: int | None, by_xla: bool
+) -> Iterable[Item]:
+    """Return the memory of the tables of one layer, without layers inside it.
 
-    def state(columns: int, dtype: str, path: str) -> int:
+    Args:
+        by_xla: Whether XLA compiles the steps.
+    """
+
+    def state(columns: int, dtype: str, path: str) -> tuple[int, bool]:
         if optimizer is None or not layer.trainable:
-            return 0
-        return slot_bytes(optimizer, columns, dtype, path)
+            return 0, False
+        return row_state(optimizer, columns, dtype, path)
+
+    def numbers(name: str, rows: int, are_needed: bool) -> list[Item]:
+        return [representatives(name, rows, device_place())] if by_xla and are_needed else []
 
     if isinstance(layer, keras.layers.Embedding | DynamicEmbedding):
-        dtype = "float32" if isinstance(layer, DynamicEmbedding) else layer.variable_dtype
+        is_dynamic = isinstance(layer, DynamicEmbedding)  # XLA compiles no step on it
+        dtype = "float32" if is_dynamic else layer.variable_dtype
         # Keras makes the path when it builds the layer.
         path = f"{layer.path or layer.name}/embeddings"
-        return memory_of(layer, state(layer.output_dim, dtype, path))
+        slots, is_by_row = state(layer.output_dim, dtype, path)
+        items = memory_of(layer, slots, by_xla)
+        return items if is_dynamic else items + numbers(layer.name, layer.input_dim, is_by_row)
     if not isinstance(layer, OutputLayer):
         return []
     if hidden_size is None and not layer.built:
@@ -84,6 +100,9 @@ def _memory(layer: keras.layers.Layer, optimizer: Any, hidden_size: int | None) 
     return [
         item
         for name, shape in layer.table_shapes(hidden_size).items()
-        for slots in [state(shape[1], dtype, f"{path}/{name}")]
-        for item in table_items(f"{layer.name}: {name}", shape, dtype, slots, place_of(layer))
+        for slots, is_by_row in [state(shape[1], dtype, f"{path}/{name}")]
+        for item in (
+            *table_items(f"{layer.name}: {name}", shape, dtype, slots, place_of(layer)),
+            *numbers(f"{layer.name}: {name}", shape[0], is_by_row and layer.looks_up_rows),
+        )
     ]

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ..tables.cached import cached_rows_only
 from ..types import HOST
+from .backend import is_ours
 from .prefetched_rows import are_cached
 from .tables.table_kinds import has_cache
 
@@ -19,14 +20,17 @@ def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None
     """Let `fit` train all steps of a call as one program, which XLA compiles to a loop.
 
     With `steps_per_execution`, Keras starts a program for each step. On a GPU, a step with row
-    updates can take less time than its start. The numbers stay the same. Steps whose batches differ
-    in shape, and those at the end of an epoch that do not fill a call, run one by one.
+    updates can take less time than its start. The numbers stay those of `jit_compile=True`. Steps
+    whose batches differ in shape, and those at the end of an epoch that do not fill a call, run one
+    by one.
 
-    A model that has layers with `hot_rows` needs no `jit_compile`, and may have any
-    `steps_per_execution`. XLA compiles its steps on batches of `prefetch_rows`, whose rows are all
-    in the caches. All other steps run as without this function. The map from ids to cached rows
-    takes 4 bytes of the device for each row of a table. A row that only training looks up, as where
-    a model changes ids at random, reads as NaN unless it is cached.
+    A model that has layers with a cache (`hot_rows`; `table="host"` has one beside a GPU) needs no
+    `jit_compile`, and may have any `steps_per_execution`. XLA compiles its steps on batches of
+    `prefetch_rows`, whose rows are all in the caches. As with `jit_compile=True`, layers such as
+    `keras.layers.Dropout` draw other random numbers there, from the same seeds. All other steps run
+    as without this function. The map from ids to cached rows takes 4 bytes of the device for each
+    row of a table. A row that only training looks up, as where a model changes ids at random, reads
+    as NaN unless it is cached.
 
     Example:
         >>> model.compile(
@@ -59,19 +63,38 @@ def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None
     model.train_function = None
 
 
+def are_compiled(model: Any) -> bool:
+    """Return whether XLA compiles the steps of `fit` of a model, all or those on cached rows."""
+    if not isinstance(model, keras.Model) or not model.compiled or model.run_eagerly:
+        return False
+    has_program = "make_train_function" in vars(model) and not _reason_against(model)
+    return has_program or (model.jit_compile and model._distribute_strategy is None)
+
+
 def _reason_against(model: keras.Model) -> str:
     """Return why a model cannot train several steps as one program, empty if it can."""
     layers = model._flatten_layers()
-    others = [each.name for each in layers if not (each.supports_jit or has_cache(each))]
+    by_xla = model.jit_compile  # Keras judged the other layers
+    others = [
+        each
+        for each in layers
+        if not (each.supports_jit or has_cache(each) or (by_xla and not is_ours(type(each))))
+    ]
     if model.compiled and others and not model.run_eagerly:
+        reason = f"needs layers that XLA can compile, not {', '.join(e.name for e in others)}"
+        tables = [getattr(each, "table", "dynamic") for each in others if is_ours(type(each))]
+        if set(tables) <= {"device"}:
+            return reason
         return (
-            f"needs layers that XLA can compile, not {', '.join(others)}: on a GPU, a table other "
-            "than 'device' needs hot_rows, with table='host' or table='file'"
+            f"{reason}: on a GPU, a table other than 'device' needs hot_rows, with table='host' or "
+            "table='file'"
         )
-    is_usual = model.steps_per_execution > 1 and model.jit_compile
-    has_hot_rows = any(getattr(each, "hot_rows", None) for each in layers)
-    if not model.compiled or model.run_eagerly or not (is_usual or has_hot_rows):
-        return "needs a model compiled with steps_per_execution=2 or more and jit_compile=True"
+    is_usual = model.steps_per_execution > 1 and by_xla
+    if not model.compiled or model.run_eagerly or not (is_usual or any(map(has_cache, layers))):
+        return (
+            "needs a model compiled with steps_per_execution=2 or more and jit_compile=True, or a "
+            "layer with a cache (hot_rows), which table='host' has beside a GPU"
+        )
     if model._distribute_strategy is not None:
         return "trains on one device; leave it out under a strategy of tf.distribute"
     return ""

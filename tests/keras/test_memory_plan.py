@@ -1,5 +1,6 @@
 """The memory of tables is said before they are made, and one that does not fit is refused."""
 
+import contextlib
 import gc
 import types
 
@@ -19,12 +20,16 @@ from app.keras import (
     RowEmbedding,
     RowEmbeddingReduce,
     RowwiseAdagrad,
+    Softmax,
+    compile_steps,
     memory_plan,
+    prefetch_rows,
 )
 from app.keras.tables import table_memory
 from app.tables.cached import CachedTable
 from tests.keras import table_models as models
-from tests.keras.softmax_models import LAYERS
+from tests.keras.softmax_models import LAYERS, planted
+from tests.keras.softmax_models import make_model as make_output_model
 
 ROWS, COLUMNS = 2_000, 8
 TABLE = ROWS * COLUMNS * 4
@@ -110,6 +115,39 @@ def test_the_plan_of_a_cache_is_what_it_takes(tmp_path):
     maps = [value for value in vars(table.cache_map).values() if isinstance(value, np.ndarray)]
     maps += [table._ids_P, table._positions_V.read().numpy()]
     assert planned["cache maps"] == sum(array.nbytes for array in maps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["device", "hot"])
+def test_the_plan_of_steps_by_xla_has_the_numbers_that_they_need(kind, tmp_path):
+    layer, batches = make_layer(kind, tmp_path), models.data()
+    model = models.make_model(layer, LazyAdam(), jit_compile=kind == "device")
+    others = parts(memory_plan(layer, LazyAdam()))
+    assert kind == "device" or parts(memory_plan(model)) == others
+    if kind == "hot":
+        compile_steps(model)
+        batches = prefetch_rows(batches, model)
+    more = {name: size for name, size in parts(memory_plan(model)).items() if name not in others}
+    models.fit(model, batches)
+    (numbers,) = model.optimizer._numbers._made.values()
+    taken = {"numbers of unique rows": numbers.numpy().nbytes}
+    if kind == "hot":
+        taken["device map"] = layer.embeddings.table._positions_V._copies[True].numpy().nbytes
+    assert more == taken
+    layer.trainable = False
+    assert "numbers of unique rows" not in parts(memory_plan(model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["samples", "classes", "tree"])
+def test_the_plan_has_the_numbers_of_an_output_layer(name):
+    model, _, _ = make_output_model(name, LazyAdam(), jit_compile=True)
+    x, y = planted()
+    model.train_on_batch([x, y], y)
+    (numbers,) = model.optimizer._numbers._made.values()
+    planned = [item.bytes for item in memory_plan(model) if "numbers" in item.name]
+    assert len(planned) == 1 + (name != "classes")
+    assert sum(planned) == numbers.numpy().nbytes
 
 
 @pytest.mark.slow
@@ -228,6 +266,20 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_made(kind, little, tm
     assert layer.built
 
 
+@pytest.mark.parametrize("kind", ["host", "file", "device"])
+def test_tables_that_replicas_share_are_checked(kind, little, tmp_path):
+    """Copies of a table on the devices are not."""
+    little(0, 0)
+    layer = make_layer(kind, tmp_path)
+    file = {"table_file": str(tmp_path / "output.bin")} if kind == "file" else {}
+    output = Softmax(ROWS, name="words", table=kind, **file)
+    refused = pytest.raises(ValueError, match="words: .* takes")
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        for build in (layer.build, lambda: output.build((None, COLUMNS))):
+            with contextlib.nullcontext() if kind == "device" else refused:
+                build()
+
+
 @pytest.mark.parametrize("kind", ["device", "sharded"])
 def test_a_table_larger_than_the_gpus_is_refused(kind, monkeypatch, tmp_path):
     monkeypatch.setattr(table_memory, "LARGE", TABLE)
@@ -269,8 +321,9 @@ def test_slots_that_do_not_fit_are_refused_before_one_is_made(kind, little, monk
     layer.build()
     rows = layer.get_weights()[0]
     little(*((10**9, 2 * TABLE - 1) if kind == "file" else (TABLE, 10**9)))
+    remedy = "free the disk" if kind == "file" else "use an optimizer with less state"
     # One slot would fit.
-    with pytest.raises(ValueError, match="words/embeddings: .* of LazyAdam takes .* less state"):
+    with pytest.raises(ValueError, match=f"words/embeddings: .* of LazyAdam takes .*; {remedy}"):
         train(layer, LazyAdam())
     np.testing.assert_array_equal(layer.get_weights()[0], rows)
     if kind != "device":

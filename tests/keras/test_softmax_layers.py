@@ -4,6 +4,7 @@ import copy
 import json
 import re
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -397,11 +398,33 @@ def test_a_saved_model_goes_on_as_if_it_had_never_stopped(name, tmp_path):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     loaded.run_eagerly = True
     for one in (model, loaded):
-        draw_again(one.get_layer("out"))  # Keras saves no state of random numbers
         one.train_on_batch([x, y], y)
     for ours, theirs in zip(model.weights, loaded.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert loaded.get_layer("out").get_config() == model.get_layer("out").get_config()
+
+
+def test_every_file_has_the_state_of_the_draws_but_an_old_one(tmp_path):
+    layer, weights = built(SAMPLED[0]), tmp_path / "model.weights.h5"
+    layer._seeds.state.assign([7, 5])
+    checkpoint = tf.train.Checkpoint(layer).write(str(tmp_path / "at"))
+
+    def model(layer):
+        return keras.Model(
+            inputs := [keras.Input((DIM,)), keras.Input((), dtype="int32")], layer(*inputs)
+        )
+
+    model(layer).save_weights(weights)
+    for load in (
+        lambda other: tf.train.Checkpoint(other).read(checkpoint).assert_consumed(),
+        lambda other: model(other).load_weights(weights),
+    ):
+        load(other := built(SAMPLED[0]))
+        assert [*other._seeds.state.numpy()] == [7, 5]
+    with h5py.File(weights, "r+") as file:
+        del file["layers/sampled_softmax/vars/draws"]
+    load(other := built(SAMPLED[0]))
+    assert [*other._seeds.state.numpy()] == [other.seed, 0]
 
 
 @pytest.mark.slow
@@ -1016,11 +1039,16 @@ def test_rows_that_a_model_would_not_train_are_refused():
     OfHidden(table, has_words=False).train_on_batch([x, y], y)
 
 
-def test_a_deep_copy_of_a_tied_layer_is_tied():
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_deep_copy_of_a_tied_layer_is_tied_to_what_is_copied_with_it(is_first):
     table = RowEmbedding(WORDS, DIM, name="words")
     layer = Softmax(WORDS, tied_to=table)
     expected = layer(vectors(), words())
-    np.testing.assert_array_equal(copy.deepcopy(layer)(vectors(), words()), expected)
-    other, both = copy.deepcopy([table, layer])
+    alone = copy.deepcopy(layer)
+    pair = copy.deepcopy([layer, table] if is_first else [table, layer])
+    both, other = pair if is_first else reversed(pair)
     other.set_weights([0 * other.get_weights()[0]])
     np.testing.assert_allclose(both(vectors(), words()), np.log(WORDS), rtol=1e-5)
+    np.testing.assert_array_equal(alone(vectors(), words()), expected)
+    table.set_weights([0 * table.get_weights()[0]])
+    np.testing.assert_allclose(alone(vectors(), words()), np.log(WORDS), rtol=1e-5)

@@ -1,5 +1,6 @@
 """`compile_steps` trains as Keras does, with all steps of a call in one program."""
 
+import contextlib
 import functools
 import re
 
@@ -85,6 +86,30 @@ def test_a_call_is_one_loop_with_a_known_number_of_steps():
 def test_a_model_compiled_otherwise_is_refused(compiled):
     with pytest.raises(ValueError, match="compile_steps needs a model compiled with"):
         compile_steps(make_model(**compiled))
+
+
+def test_a_layer_of_another_package_is_judged_by_keras():
+    for by_xla, refused in (True, contextlib.nullcontext()), (False, pytest.raises(ValueError)):
+        model = make_model(jit_compile=by_xla)
+        model.layers[2].supports_jit = False  # after `compile`, as where a layer is built
+        with refused as error:
+            compile_steps(model)
+    assert str(error.value).endswith(
+        f"needs layers that XLA can compile, not {model.layers[2].name}"
+    )
+
+
+def test_hot_rows_without_a_cache_are_no_reason_to_compile():
+    model = hot_model("host", None)
+    with pytest.raises(ValueError, match="compile_steps needs a model compiled with .* a GPU"):
+        compile_steps(model)
+    model.compile(LazyAdam(0.1), "mse", steps_per_execution=STEPS, jit_compile=True)
+    compile_steps(model)
+    model.compile(LazyAdam(0.1), "mse", steps_per_execution=STEPS, jit_compile=False)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=rf"out of range is\] \[{models.ROWS}\]"
+    ):
+        fit_hot(model, hot_data(np.full_like(HOT_IDS, models.ROWS)))
 
 
 def test_a_strategy_is_refused():

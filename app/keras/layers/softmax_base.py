@@ -106,6 +106,7 @@ class OutputLayer(keras.layers.Layer):
     _own_arguments: tuple[str, ...] = ()
     _measures: dict[str, type[TargetMean]] = {PERPLEXITY: Perplexity, ACCURACY: TargetMean}
     _row_each = True  # whether a table has a row of all columns for each word, or each but one
+    looks_up_rows = False  # whether the rows of a step are looked up, not read block by block
     _can_be_tied = True  # whether the table `_WORDS` has these rows, one for each word
 
     def __init__(
@@ -384,7 +385,13 @@ class OutputLayer(keras.layers.Layer):
         memo[id(self)] = other = make(*arguments)
         if self._embedding is not None:
             embedding = self._embedding()
-            other._tie(memo.get(id(embedding), embedding))
+
+            def find() -> RowEmbedding:
+                """Tie the copy at its first use: the embedding may be copied after this layer."""
+                other._tie(memo.get(id(embedding), embedding))
+                return other._embedding()
+
+            other._embedding = find
         return other
 
     def save_own_variables(self, store: Any) -> None:

@@ -67,6 +67,8 @@ from ...system.xla import under_xla
 from . import softmax_gradients
 from .softmax_base import SAMPLED_LOSS, OutputLayer, TargetMean
 
+_DRAWS = "draws"  # the name in a file of the state of a layer's draws
+
 
 @keras.saving.register_keras_serializable(package="lexrow")
 def output_as_loss(targets: Any, output: tf.Tensor) -> tf.Tensor:
@@ -195,6 +197,7 @@ class HierarchicalSoftmax(OutputLayer):
         >>> model = keras.Model([tokens, words], output(hidden, words))
     """
 
+    looks_up_rows = True
     _can_be_tied = False
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
@@ -268,6 +271,7 @@ class _SampledLayer(OutputLayer):
     `samples` is not positive or `sampler` is unknown.
     """
 
+    looks_up_rows = True
     _own_arguments = ("samples", "sampler", "seed", "evaluation")
     _measures = OutputLayer._measures | {SAMPLED_LOSS: TargetMean}
     _loss: Callable[[np.ndarray, int, int, str], SampledLoss]
@@ -294,6 +298,9 @@ class _SampledLayer(OutputLayer):
         if sampler not in SAMPLERS:
             raise ValueError(f"{self.name}: sampler={sampler!r}: choose from {', '.join(SAMPLERS)}")
         self._seeds = keras.random.SeedGenerator(seed)
+        # tf.train.Checkpoint saves what is in an attribute. Keras would take the state alone for a
+        # weight of the layer.
+        self._draws = tf.train.Checkpoint(state=self._seeds.state)
 
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """Return the sampled loss, and keep the full softmax for evaluation; see `OutputLayer`."""
@@ -328,6 +335,17 @@ class _SampledLayer(OutputLayer):
         if training or self.evaluation == "sampled":
             return sampled_N
         return super()._estimate(hidden_ND, targets_N, training, real_N)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the rows, and the state of the draws, which Keras leaves out."""
+        super().save_own_variables(store)
+        store[_DRAWS] = self._seeds.state.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the rows, and the state of the draws, which files of earlier versions lack."""
+        super().load_own_variables(store)
+        if _DRAWS in set(store.keys()):
+            self._seeds.state.assign(store[_DRAWS])
 
     def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
         """Return -log P of the full softmax of each target, float32 (N,)."""

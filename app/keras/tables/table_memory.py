@@ -40,13 +40,14 @@ _LESS_STATE = "use an optimizer with less state, such as SGD or RowwiseAdagrad, 
 _REMEDY = "give it table='file' with a table_file, fewer rows, or dtype='bfloat16'"
 
 
-def memory_of(layer: Any, slot_bytes: int = 0) -> list[Item]:
+def memory_of(layer: Any, slot_bytes: int = 0, reads_cache_by_xla: bool = False) -> list[Item]:
     """Return the memory of the table of an embedding layer, which may not be built yet.
 
     Args:
         layer: A `RowEmbedding`, a `keras.layers.Embedding`, or a `DynamicEmbedding`, whose table
             counts with all rows in use, and strings as 12 bytes long.
         slot_bytes: The bytes of the optimizer state of a row.
+        reads_cache_by_xla: Whether XLA compiles steps on the cache of the table, if it has one.
     """
     name = layer.name
     if not isinstance(layer, keras.layers.Embedding):
@@ -64,6 +65,10 @@ def memory_of(layer: Any, slot_bytes: int = 0) -> list[Item]:
             Item(f"{name}: cached rows", f"{cached:,} rows", device_place(), cached * row),
             Item(f"{name}: cache maps", f"{layer.input_dim:,} ids", HOST, maps),
         ]
+        if reads_cache_by_xla:  # a copy of the positions; see `tables.device.PreparedValues`
+            size = layer.input_dim * tf.uint32.size
+            shape_text = f"{layer.input_dim:,} ids"
+            items.append(Item(f"{name}: device map", shape_text, device_place(), size))
     return items
 
 
@@ -98,7 +103,9 @@ def device_place() -> str:
 def require_room(
     layer: Any, needed: Mapping[str, int] | None = None, name: str = "its table", remedy: str = ""
 ) -> None:
-    """Check that the tables of a layer fit before they are made, but not under `tf.distribute`.
+    """Check that the tables of a layer fit before they are made.
+
+    Under a strategy of tf.distribute, tables of kind "device" are not checked.
 
     Args:
         needed: The bytes to take in each place; by default those of the table of an embedding.
@@ -108,9 +115,9 @@ def require_room(
     Raises:
         ValueError: A GPU, host memory or the disk has less free.
     """
-    if tf.distribute.has_strategy():
-        return  # the rows may be on other machines
     kind = getattr(layer, "table", "dynamic")
+    if kind == "device" and tf.distribute.has_strategy():
+        return  # the rows may be on other machines
     path = Path(layer.table_file) if kind == "file" else None
     needed = totals(memory_of(layer)) if needed is None else dict(needed)
     if path and path.is_file():  # which would be replaced
@@ -164,8 +171,8 @@ def free_on_gpus() -> list[int]:
     return [int(SHARE * gpu_bytes(n)) - used for n, used in zip(names, taken, strict=True)]
 
 
-def slot_bytes(optimizer: Any, columns: int, dtype: str, path: str) -> int:
-    """Return the bytes of the slots of a row of a table.
+def row_state(optimizer: Any, columns: int, dtype: str, path: str) -> tuple[int, bool]:
+    """Return the bytes of the slots of a row of a table, and whether rows are updated alone.
 
     A new optimizer of the same configuration makes the slots of a table of three rows. The sum of
     gradients for `gradient_accumulation_steps` does not count: its rows depend on the batches.
@@ -185,7 +192,8 @@ def slot_bytes(optimizer: Any, columns: int, dtype: str, path: str) -> int:
         copy = type(optimizer).from_config(optimizer.get_config())
         copy.build([table])
     slots = [v for v in copy.variables if len(v.shape) == 2 and v.shape[0] == _ROWS]
-    return sum(math.prod(v.shape[1:]) * tf.as_dtype(v.dtype).size for v in slots)
+    size = sum(math.prod(v.shape[1:]) * tf.as_dtype(v.dtype).size for v in slots)
+    return size, getattr(optimizer, "updates_rows", False)
 
 
 def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
@@ -207,7 +215,7 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
         return
     needed: collections.Counter[tuple[str, Path | None]] = collections.Counter()
     for variable, count in zip(tables, rows, strict=True):
-        row = slot_bytes(optimizer, variable.shape[1], variable.dtype, variable.path)
+        row, _ = row_state(optimizer, variable.shape[1], variable.dtype, variable.path)
         table: Any = variable.table if isinstance(variable, TableVariable) else variable.value
         if isinstance(table, CachedTable):
             needed[_place(table), None] += table.cache_map.unpinned * row
