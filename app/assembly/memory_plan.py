@@ -99,12 +99,15 @@ def plan(
     }
 
     @functools.cache  # the trace of a step can take minutes
-    def beside_tables(optimizer: OptimizerConfig) -> list[Item]:
+    def beside_tables(optimizer: OptimizerConfig, is_compiled: bool) -> list[Item]:
         """Return the memory of everything but tables; trace a step with the optimizer for it."""
-        # Micro-batches run side by side.
-        parallel = max(1 if _is_compiled(config, devices) else _OVERLAP, micro_batches)
-        device = devices[0] if _is_compiled(config, devices) else ""
-        count = parallel * step_bytes(model, make_optimizer(optimizer), micro_batch, device)
+        traced = model, make_optimizer(optimizer), micro_batch
+        count = None
+        if is_compiled:
+            with contextlib.suppress(tf.errors.UnimplementedError):  # XLA has no form of this step
+                count = micro_batches * step_bytes(*traced, devices[0])
+        if count is None:  # micro-batches run side by side
+            count = max(_OVERLAP, micro_batches) * step_bytes(*traced)
         return [*others, Item("activations of a step", "", devices[0], count), program]
 
     @functools.cache
@@ -118,7 +121,10 @@ def plan(
         chosen = plan_tables(specs, config, devices)
         if too_much(chosen.items, free):
             return chosen
-        rest = beside_tables(config.optimizer)
+        is_compiled = _is_compiled(config, devices)
+        if is_compiled and config.table.table == "host":
+            is_compiled = _is_compiled(config, devices, specs.keys() - lookups().keys())
+        rest = beside_tables(config.optimizer, is_compiled)
         chosen = plan_tables(specs, config, devices, rest)
         if config.table.table != "host" or too_much(chosen.items, free):
             return chosen
@@ -164,14 +170,31 @@ def plan_tables(
             cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
             items += memory.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
-        if _is_compiled(config, devices) and rows:
+        if rows and _is_compiled(config, devices, specs.keys() - lookups.keys()):
             items.append(memory.representatives(name, rows, devices[0]))
     return Plan([*items, *others], cache_sizes)
 
 
-def _is_compiled(config: Config, devices: Sequence[str]) -> bool:
-    """Return whether XLA compiles the steps if it can, as `Runner.open` decides it."""
-    return devices[0].startswith("GPU") and config.run.strategy == "none"
+def why_uncompiled(config: Config, streamed: Iterable[str] = ()) -> str:
+    """Return why XLA compiles no step on a GPU, as `PlacedTables.uncompiled`; empty if it may.
+
+    Args:
+        streamed: The tables that have no cache with --table=host.
+    """
+    reasons = {
+        f"--strategy={config.run.strategy}": config.run.strategy != "none",
+        f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
+        f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
+        f"--table=host, and --loss={config.model.loss} goes through all rows": (
+            config.table.table == "host" and any(streamed)
+        ),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
+
+
+def _is_compiled(config: Config, devices: Sequence[str], streamed: Iterable[str] = ()) -> bool:
+    """Return whether XLA compiles the steps if it has a form of them."""
+    return devices[0].startswith("GPU") and not why_uncompiled(config, streamed)
 
 
 def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
@@ -329,6 +352,9 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") 
     Args:
         data: The data of one step, without a dimension of steps, as a nest of tensor specs.
         device: The device for which XLA compiles the step; empty if it does not.
+
+    Raises:
+        tf.errors.UnimplementedError: XLA has no form of the step.
     """
     specs = model.tables()  # not within the trace, where initial values would become constants
     with tf.device(CPU):  # one row is enough: the step is traced, not run
@@ -353,11 +379,10 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") 
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
         return train_step(model, tables, optimizer, [batch], rate, number, unique_rows)[0]
 
-    with tf.device(device), contextlib.suppress(tf.errors.UnimplementedError):
+    with tf.device(device):
         graph = one.get_concrete_function(data).graph
-        kept = sum(_bytes(variable, [0]) for variable in graph.variables) if device else 0
-        return kept + peak_bytes(graph, sorted(unique, reverse=True) or [0])
-    return step_bytes(model, optimizer, data)  # XLA has no form of this step
+    kept = sum(_bytes(variable, [0]) for variable in graph.variables) if device else 0
+    return kept + peak_bytes(graph, sorted(unique, reverse=True) or [0])
 
 
 def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:

@@ -75,23 +75,11 @@ def place_tables(
         how = config.table, places, config.run.seed
         tables = storage.make_tables(model.tables(), *how, slots, maker)
     staging = make_staging(plan.cache_sizes, model, tables, config, places[0])
+    streamed = model.tables().keys() - plan.cache_sizes.keys()
     return PlacedTables(
         *(tables, places[0], config.input.micro_batches or 1, staging, plan.items),
-        uncompiled=_uncompiled(config, [*model.tables().keys() - plan.cache_sizes.keys()]),
+        uncompiled=memory_plan.why_uncompiled(config, streamed),
     )
-
-
-def _uncompiled(config: Config, streamed: Sequence[str]) -> str:
-    """Return `PlacedTables.uncompiled`; with --table=host, `streamed` tables have no cache."""
-    reasons = {
-        f"--strategy={config.run.strategy}": config.run.strategy != "none",
-        f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
-        f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
-        f"--table=host, and --loss={config.model.loss} goes through all rows": (
-            config.table.table == "host" and streamed
-        ),
-    }
-    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 def make_staging(

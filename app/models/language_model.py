@@ -275,9 +275,9 @@ def run_cell(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Run a cell over T steps, and return its outputs and its last state.
 
-    This is a loop, not T copies of the cell. Copies and XLA are hardly faster, and TensorFlow takes
-    seconds to trace or compile them. Forward and backward, 128 rows of 32 steps of 300 units on two
-    cores took 69 ms with the loop, 64 with copies and 61 with XLA; in bfloat16 54, 49 and 62 ms.
+    This is a loop, not T copies of the cell, which TensorFlow takes seconds to trace. Forward and
+    backward, 128 rows of 32 steps of 300 units in float32 on two cores, a GRU took 141 ms of
+    processor time with the loop, 128 with copies and 165 with XLA; an LSTM 186, 154 and 186 ms.
 
     The gradient of `tf.while_loop` would keep each intermediate result of the cell, and add to the
     gradient of the kernel at each step; under XLA it is a loop of unknown length, too. Here the

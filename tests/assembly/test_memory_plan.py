@@ -15,7 +15,6 @@ from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
 from app.models.row_lists import SubwordRows
 from app.optimizers.adagrad import rowwise_adagrad
-from app.optimizers.sgd import sgd
 from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
 from app.settings.flag_values import from_names
 from app.system import machine
@@ -121,9 +120,10 @@ def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch)
         return train_step(*arguments)
 
     monkeypatch.setattr(memory_plan, "train_step", without_xla)
-    model = make_model("skipgram", COUNTS, DIM)
-    found = [memory_plan.step_bytes(model, sgd(), TOKENS, device) for device in ("", "CPU:0")]
-    assert found[0] == found[1] > 0
+    monkeypatch.setattr(memory_plan, "free_memory", lambda *_: {})
+    plans = [decide(config(), device).items for device in ("CPU:0", "GPU:0")]
+    found = [[item.bytes for item in items if "activations" in item.name] for items in plans]
+    assert found[0] == found[1] > [0]
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,18 @@ def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch)
         ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2"),
     ],
 )
-def test_steps_that_cannot_be_compiled_are_known_before_the_first(values, reason):
+def test_steps_that_cannot_be_compiled_are_known_before_the_first(
+    limit, monkeypatch, values, reason
+):
+    limit(1e9, 1e9)
     settings = from_names({"task": "words", **values})
-    streamed = ["output"] if values.get("loss") else []
-    found = placing._uncompiled(settings, streamed)
+    names = ["input"] if values.get("loss") else ["input", "output"]
+    found = memory_plan.why_uncompiled(settings, {"input", "output"} - {*names})
     assert found.startswith(reason) and bool(found) == bool(reason)
+    monkeypatch.setattr(memory_plan, "first_lookups", lambda *_: {n: [np.arange(9)] for n in names})
+    monkeypatch.setattr(memory_plan, "step_bytes", lambda *given: 1 if "GPU:0" in given else 10)
+    items = decide(settings, "GPU:0").items  # a step that is not compiled overlaps the next one
+    assert [item.bytes for item in items if "activations" in item.name] == [20 if reason else 1]
 
 
 @pytest.mark.slow

@@ -53,23 +53,34 @@ def usual(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("values", "tolerance"),
+    ("values", "is_same"),
     [
-        ({"table": "host", "hot_rows": 40}, 1e-5),
-        ({"table": "sharded"}, 1e-5),
-        ({"table": "dynamic", "table_gb": 0.01}, 5e-3),  # sums have another order
-        ({"micro_batches": 2}, None),
+        ({"table": "host", "hot_rows": 40}, True),
+        ({"table": "sharded"}, True),
+        ({"micro_batches": 2}, False),
     ],
     ids=lambda values: "-".join(values) if isinstance(values, dict) else "",
 )
-def test_tables(usual, tmp_path, values, tolerance):
+def test_tables(usual, tmp_path, values, is_same):
     config = described(tmp_path, **values)
     train(config)
-    found, expected = (users @ items.T for users, items in (vectors(config), vectors(usual)))
-    assert found.shape == expected.shape and np.isfinite(found).all()
-    if tolerance:  # a number that is added to all scores of a user does not change the loss
-        means = found.mean(1, keepdims=True), expected.mean(1, keepdims=True)
-        np.testing.assert_allclose(found - means[0], expected - means[1], atol=tolerance)
+    for one, other in zip(vectors(config), vectors(usual), strict=True):
+        assert one.shape == other.shape and np.isfinite(one).all()
+        if is_same:
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_dynamic_tables(tmp_path):
+    """Sums have another order, and Adam would magnify the difference where a gradient is near 0."""
+    found = []
+    for table in ({"table": "dynamic", "table_gb": 0.01}, {}):
+        folder = tmp_path / f"run{len(found)}"
+        folder.mkdir()
+        config = described(folder, optimizer="sgd", learning_rate=1e-3, epochs=1, **table)
+        train(config)
+        found.append(vectors(config))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("loss", ["bpr", "in_batch_softmax", "squared_error"])
@@ -146,7 +157,7 @@ def test_all_are_added_or_none(usual, tmp_path):
     shutil.copytree(usual.run.workdir, workdir.path)
     (tmp_path / "users.csv").write_text("user,block\nmore,1\n")
     given = {kind: str(tmp_path / f"{kind}s.csv") for kind in ("user", "item")}
-    for text, message in (("item9,1\n", "^'item9': the item is known"), ("\n", "no row below")):
+    for text, message in (("item9,9\n", "^'item9': the item is known"), ("\n", "no row below")):
         (tmp_path / "items.csv").write_text("item,block\n" + text)
         with pytest.raises(UsageError, match=message):
             recommend_data.add(ratings, workdir, given)
@@ -155,8 +166,14 @@ def test_all_are_added_or_none(usual, tmp_path):
     recommend_data.add(ratings, workdir, given)
     found = recommend_model.load_recommender(usual, workdir)
     assert found.items.tokens[-1] == found.users.tokens[-1] == "more"
-    with pytest.raises(UsageError, match="^'more': the user is known already"):
-        recommend_data.add(ratings, workdir, given)
+    assert recommend_data.add(ratings, workdir, given)["items"].keys() == {"more"}  # as before
+    for path, text, message in (
+        ("users.csv", "user,block\nmore,0\n", "^'more': the user is known already, with other"),
+        ("items.csv", 'item,block\n"a\nb",1\n', "has a line break, which items.tsv cannot have"),
+    ):
+        (tmp_path / path).write_text(text)
+        with pytest.raises(UsageError, match=message):
+            recommend_data.add(ratings, workdir, {path[:4]: str(tmp_path / path)})
     for text in ("{", '{"items": {"more": "block=1"}}'):
         workdir.added.write_text(text)
         with pytest.raises(DamagedError, match="added.json"):
