@@ -273,15 +273,17 @@ class Items(Result):
     def add_items(self, features: Any) -> None:
         """Add items by their features, so that they are recommended, ranked and compared as others.
 
-        They are written to the workdir, so that exports and later loads have them, too. A feature
-        that no item in training had is left out.
+        They are written to the workdir, so that exports and later loads have them, too. Where it
+        cannot be written, this object, its exports and its pickles alone have them, and its
+        `workdir` becomes a temporary one. A feature that no item in training had is left out, and
+        an item that is known with the same features stays as it is.
 
         Args:
             features: As `item_features` of `train_recommender`.
 
         Raises:
-            ValueError: The model was trained without features of items, or an item is known.
-                Then none is added.
+            ValueError: The model was trained without features of items, or an item is known with
+                other features. Then none is added.
 
         Example:
             >>> genres = {item: ["even" if item % 2 == 0 else "odd"] for item in range(12)}
@@ -309,8 +311,9 @@ class Items(Result):
     def _add(self, kind: str, features: Any) -> None:
         """Add users or items by their features."""
         from .tasks.recommend import recommend_data
-        from .tasks.recommend.recommend_model import load_recommender
+        from .tasks.recommend.recommend_model import extend
 
+        run = self._run if os.access(self._run.path, os.W_OK) else self._run.linked()
         with tempfile.TemporaryDirectory() as folder:
             path, name = os.path.join(folder, "features.jsonl"), "features"
             if isinstance(features, str | os.PathLike):
@@ -318,10 +321,11 @@ class Items(Result):
             else:
                 with writing(Path(path)) as file:
                     _write_features(file, features, "features", kind)
-            config, workdir = self._run.config_of("recommend"), self._run.workdir
+            config = run.config_of("recommend")
             with argument_names({f"add_{kind}s={path}": name}):
-                recommend_data.add(config.ratings, workdir, {kind: path})
-                self._set(load_recommender(config, workdir, self._trained.tables))
+                added = recommend_data.add(config.ratings, run.workdir, {kind: path})
+                self._set(extend(self._trained, config, added, run.workdir))
+        self._run = run
 
     def similar_items(self, item: Any, k: int = 10) -> Ranked:
         """Return the items whose vectors are nearest to that of an item by cosine, best first.

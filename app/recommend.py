@@ -33,6 +33,7 @@ from .system.files import bounded_lines
 if TYPE_CHECKING:
     from .tasks.recommend.ranking_metrics import Ranker
     from .tasks.recommend.recommend_model import TrainedRecommender
+    from .text.vocabulary import Vocabulary
 
 _USERS = 1 << 16  # that are answered at a time, so that a list without an end takes no more memory
 _SHOWN = 5  # of the users that are not known, as in `new_users`
@@ -55,17 +56,22 @@ def main(users: Sequence[str]) -> None:
     values = absl_flags.FLAGS
     new_items = _new_items(users)
     run = startup.start_run(values.workdir, read_settings(values.workdir), "recommend")
-    from .tasks.recommend import new_users, recommend_data, recommend_model
+    from .tasks.recommend import recommend_data, recommend_model
     from .tasks.recommend.ranking_metrics import Ranker
     from .text.vocabulary import whole
 
     more = {"user": values.add_users, "item": values.add_items}
-    if given := {kind: path for kind, path in more.items() if path}:
+    given = {kind: path for kind, path in more.items() if path}
+    if given and not users and new_items is None:
         recommend_data.add(run[0].ratings, run[1], given)
-        if not users and new_items is None:
-            print("\n".join(f"{path}: added to {values.workdir}" for path in given.values()))
-            return
+        print("\n".join(f"{path}: added to {values.workdir}" for path in given.values()))
+        return
     trained = recommend_model.load_recommender(*run)
+    if given:
+        if not values.add_users:
+            _check_known(users, trained.users)
+        added = recommend_data.add(run[0].ratings, run[1], given)
+        trained = recommend_model.extend(trained, run[0], added, run[1])
     ranker = Ranker(trained.model, trained.tables, values.k)
     if new_items is not None:
         _answer_new_user(trained, ranker, new_items)
@@ -86,11 +92,26 @@ def main(users: Sequence[str]) -> None:
         unknown += len(others)
         shown += others[: _SHOWN + 1 - len(shown)]  # one more lets a message end in "…"
     if unknown:
-        found = new_users.explain_unknown(shown, trained.users, f"{values.workdir}/users.tsv")
-        raise UsageError(
-            f"{unknown} user(s) {found}; give users of that file, or the items of a new user by "
-            "--items"
-        )
+        raise _unknown(unknown, shown, trained.users)
+
+
+def _check_known(users: Sequence[str], known: Vocabulary) -> None:
+    """Raise UsageError if some users are unknown."""
+    from .text.vocabulary import whole
+
+    names = {*known.tokens}
+    if unknown := [user for user in users if not {user, whole(user)} & names]:
+        raise _unknown(len(unknown), unknown, known)
+
+
+def _unknown(count: int, shown: Sequence[str], known: Vocabulary) -> UsageError:
+    """Return the error for a number of unknown users, of which some are shown."""
+    from .tasks.recommend import new_users
+
+    found = new_users.explain_unknown(shown, known, f"--workdir={absl_flags.FLAGS.workdir}")
+    return UsageError(
+        f"{count} user(s) {found}; give users of it, or the items of a new user by --items"
+    )
 
 
 def _answer_new_user(trained: TrainedRecommender, ranker: Ranker, items: list[str]) -> None:
@@ -99,11 +120,11 @@ def _answer_new_user(trained: TrainedRecommender, ranker: Ranker, items: list[st
 
     values = absl_flags.FLAGS
     flag = "--items_file" if values.items_file else "--items"
-    path, disliked = f"{values.workdir}/items.tsv", None
-    chosen = new_users.parse_items(items, trained.items, flag, path)
+    where, disliked = f"--workdir={values.workdir}", None
+    chosen = new_users.parse_items(items, trained.items, flag, where)
     if values.disliked:
         names = _split(values.disliked)
-        disliked = new_users.parse_items(names, trained.items, "--disliked", path)
+        disliked = new_users.parse_items(names, trained.items, "--disliked", where)
     rows_MD = new_users.solve_rows(trained.model, trained.tables, ranker, chosen, disliked)
     chosen = new_users.join_items(chosen, disliked)
     if not values.include_known and len(chosen.items_N) == len(trained.items.tokens):

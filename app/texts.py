@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 
 from .errors import UsageError
-from .settings.classify_config import MOST_WEIGHT
+from .settings.classify_config import BETWEEN_LISTED, MOST_WEIGHT
 from .tasks import trained_vectors
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
 from .text.fasttext.model_file import LABEL_PREFIX
 from .trained import Result, Run, argument_names, export, takes_settings
 
-# In the file of the texts, between the labels of one: a character that no label should have.
-_BETWEEN = "\x1f"
 _BINS = 10  # of the calibration
 _OF_TUNING = {"tune_seconds": "seconds", "tune_bytes": "bytes"}  # arguments of `tune`, by setting
 
@@ -82,7 +80,7 @@ def _train(
         columns |= {} if weights is None else {"weight": weights}
         value = _write_labelled(run, columns)
         names = {f"{name}_column": name for name in columns}
-        settings = {**names, "label_separator": _BETWEEN, **settings}
+        settings = {**names, "label_separator": BETWEEN_LISTED, **settings}
     run.train("classify", value, settings, verbose, "texts")
     return Texts.load(run.path, run)
 
@@ -267,8 +265,9 @@ class Texts(Result):
             texts: An iterable of texts; or a path or glob of labelled files, without `labels`.
             labels: The label of each text, or a list of its labels.
             columns: `text_column`, `label_column`, `label_separator` and `weight_column` of files,
-                if they differ from those of the training files. After training on lists, files have
-                lines such as `__label__good a film` unless these say otherwise.
+                if they differ from those of the training files, which are `text` and `label` after
+                training on lists. Without these, files that have no such columns have lines such
+                as `__label__good a film`.
 
         Returns:
             `accuracy` (or, if a text has several labels, `precision_at_1`, `recall_at_1` and
@@ -317,13 +316,12 @@ class Texts(Result):
         if self._run is None:
             raise ValueError("this is a file of fastText; give texts and their labels")
         from .tasks.classify import classify_job
+        from .tasks.classify.classify_data import COLUMNS
 
         with argument_names():
-            if self._run.config.labelled.label_separator == _BETWEEN:  # trained on lists
-                own = "text_column", "label_column", "label_separator", "weight_column"
-                columns = {**dict.fromkeys(own, ""), **columns}
             config = self._run.config_with(**columns)
-            return classify_job.evaluate(config, self._run.workdir, os.fspath(files))[1]
+            named = [name for name in COLUMNS if name in columns]
+            return classify_job.evaluate(config, self._run.workdir, os.fspath(files), named)[1]
 
     def export(
         self, path: str | os.PathLike[str], format: str = "fasttext", **options: Any
@@ -354,7 +352,7 @@ class Texts(Result):
 def _has_weights(config: Any) -> bool:
     """Return whether a run was trained on lists of texts, labels and weights."""
     labelled = config.labelled
-    return labelled.label_separator == _BETWEEN and bool(labelled.weight_column)
+    return labelled.label_separator == BETWEEN_LISTED and bool(labelled.weight_column)
 
 
 def _calibration_error(chances_N: np.ndarray, right_N: np.ndarray) -> float:
@@ -410,7 +408,7 @@ def _write_labelled(
             if weight and not _is_weight(weight[0]):
                 remedy = f"give a number from 0 to {MOST_WEIGHT:,.0f}"
                 raise UsageError(f"weights[{count}]={weight[0]}: {remedy}")
-            rows.writerow([text, _BETWEEN.join(_listed(label, f"labels[{count}]")), *weight])
+            rows.writerow([text, BETWEEN_LISTED.join(_listed(label, f"labels[{count}]")), *weight])
         if count < 0:
             raise ValueError("texts has no text; give at least one")
     return os.fspath(path)

@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import inspect
 import itertools
+import logging
 import os
 import re
 import secrets
@@ -18,6 +19,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from absl import logging as absl_logging
 
 from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
@@ -99,6 +102,18 @@ class Run:
         paths = self.workdir.model_files()
         files = {os.fspath(path.relative_to(self.path)): path.read_bytes() for path in paths}
         return _with_files, (files,)
+
+    def linked(self) -> Run:
+        """Return a run in a temporary workdir, with links to the files of the trained model."""
+        run, added = Run(None), self.workdir.added
+        for path in self.workdir.model_files():
+            own = run.path / path.relative_to(self.path)
+            own.parent.mkdir(parents=True, exist_ok=True)
+            if path == added:  # more will be written to it
+                shutil.copyfile(path, own)
+            else:
+                own.symlink_to(path.resolve())
+        return run
 
     @property
     def workdir(self) -> Workdir:
@@ -545,19 +560,33 @@ def _argument(found: re.Match[str]) -> str:
 
 @contextlib.contextmanager
 def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Raise each error of Lexrow in the context with the names of arguments instead of flags.
+    """Raise errors and log warnings in the context with names of arguments instead of flags.
 
     That a package is missing gets its remedy.
 
     Args:
         names: Further texts to replace in the message, after `--` is removed from flags.
     """
+
+    def with_arguments(text: str) -> str:
+        """Return a message with the names of arguments."""
+        text = re.sub(_FLAG, _argument, text)
+        for name, argument in (names or {}).items():
+            text = text.replace(name, argument)
+        return text
+
+    def rename(record: logging.LogRecord) -> bool:
+        """Change the message of a warning."""
+        if record.levelno >= logging.WARNING:
+            record.msg, record.args = with_arguments(record.getMessage()), ()
+        return True
+
+    logger = absl_logging.get_absl_logger()
+    logger.addFilter(rename)
     try:
         yield
     except (UsageError, RunError) as error:
-        text = re.sub(_FLAG, _argument, str(error))
-        for name, argument in (names or {}).items():
-            text = text.replace(name, argument)
+        text = with_arguments(str(error))
         if isinstance(error, MissingError):
             raise FileNotFoundError(text) from error
         error.args = (text,)
@@ -566,3 +595,5 @@ def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
         if message := missing_package(error):
             error.msg = message
         raise
+    finally:
+        logger.removeFilter(rename)

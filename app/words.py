@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import numbers
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -257,8 +258,8 @@ class Words(Result):
             raise ValueError(f"topn={topn}: ask for at least one word")
         if restrict_to < 0:
             raise ValueError(f"restrict_to={restrict_to}: give a number of words, or 0 for all")
-        if isinstance(negative, int):
-            raise ValueError(f"negative={negative}: give words; topn={negative} returns as many")
+        if isinstance(negative, numbers.Number):
+            raise ValueError(f"negative={negative}: give words; topn is how many are returned")
         added, subtracted = _listed(positive), _listed(negative)
         given = [*added, *subtracted]
         if not given:

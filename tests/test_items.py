@@ -15,6 +15,7 @@ from scipy import sparse
 import app as lexrow
 from app import items as module
 from app.items import Items
+from app.tasks.recommend import recommend_model
 from tests import examples
 
 # The examples of docstrings train with the audit, which traces a step once more.
@@ -154,10 +155,41 @@ def test_a_recommender_is_pickled_with_what_was_added(described):
     assert "a" not in lexrow.load(described.workdir)
 
 
+def test_adding_again_changes_nothing_and_reads_no_model(described, monkeypatch):
+    items = pickle.loads(pickle.dumps(described))
+    monkeypatch.setattr(recommend_model, "load_recommender", None)
+    items.add_items({"a": ["odd", "what"]})
+    before = (Path(items.workdir) / "added.json").read_bytes()
+    items.add_items({3: ["odd"], "a": ["odd"]})  # both are known
+    assert (Path(items.workdir) / "added.json").read_bytes() == before
+    with pytest.raises(ValueError, match="^'a': the item is known already, with other features"):
+        items.add_items({"b": ["odd"], "a": ["even"]})
+    assert items.items[-1] == "a"
+    items.add_items({"a": ["odd"], "b": ["even"]})
+    assert items.items[-2:] == ["a", "b"]
+
+
+def test_what_is_added_beside_a_folder_that_cannot_be_written(described, tmp_path, monkeypatch):
+    items = pickle.loads(pickle.dumps(described))
+    run, shared = items._run, Path(items.workdir)  # a temporary one goes with its run
+    items.add_items({"a": ["odd"]})
+    before = {path: path.read_bytes() for path in shared.rglob("*") if path.is_file()}
+    monkeypatch.setattr(module.os, "access", lambda path, mode: Path(path) != shared)
+    items.add_items({"b": ["even"]})
+    items.add_users({"new": ["even"]})
+    assert {path: path.read_bytes() for path in shared.rglob("*") if path.is_file()} == before
+    assert items.items[-2:] == ["a", "b"] and items.users[-1] == "new"
+    items.export(tmp_path / "vectors", "vectors")
+    assert (tmp_path / "vectors" / "items.tsv").read_text().split("\n")[-2].startswith("b")
+    again = pickle.loads(pickle.dumps(items))
+    np.testing.assert_array_equal(again.item_vectors, items.item_vectors)
+    assert again.users == items.users and run is not items._run
+
+
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        ({3: ["odd"]}, "^'3': the item is known already; leave it out"),
+        ({3: ["even"]}, "^'3': the item is known already, with other features; leave it out"),
         ({}, "^features has no row"),
         (7, "^features is int; give a table, a mapping"),
         (pd.DataFrame({"a": [1]}), "^features: no column names the items among a; name one"),

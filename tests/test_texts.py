@@ -78,13 +78,27 @@ def test_files_are_scored_after_training_on_lists_with_weights(tmp_path):
     path = tmp_path / "run"
     texts = lexrow.train_classifier(**given, weights=[1.0] * 80, workdir=path, **FAST)
     (tmp_path / "one.csv").write_text("text,label\ngood,yes\nbad,no\n")
-    columns = {"text_column": "text", "label_column": "label"}
-    assert texts.evaluate(tmp_path / "one.csv", **columns)["accuracy"] == 1
+    assert texts.evaluate(tmp_path / "one.csv")["accuracy"] == 1
     (tmp_path / "two.csv").write_text("text,label\ngood,yes|no\nbad,no\n")
-    scores = texts.evaluate(tmp_path / "two.csv", label_separator="|", **columns)
+    scores = texts.evaluate(tmp_path / "two.csv", label_separator="|")
     assert scores["precision_at_1"] == 1 and scores["recall_at_1"] == pytest.approx(2 / 3)
-    (tmp_path / "lines.txt").write_text("__label__yes good\n__label__no bad\n")
-    assert texts.evaluate(tmp_path / "lines.txt")["accuracy"] == 1
+    lines = tmp_path / "lines.txt"
+    lines.write_text('__label__yes "good\n__label__no bad\n')
+    assert texts.evaluate(lines)["accuracy"] == 1
+    assert texts.evaluate(lines, text_column="", label_column="")["accuracy"] == 1
+    for name in (
+        "text_column",
+        "label_column",
+        "weight_column",
+    ):  # one that is named is not ignored
+        with pytest.raises(
+            ValueError, match="^(text_column=text|text_column=x): .* has the columns"
+        ):
+            texts.evaluate(lines, **{name: "x"})
+    with pytest.raises(ValueError, match="^weight_column=x: .*one.csv has the columns text, label"):
+        texts.evaluate(tmp_path / "one.csv", weight_column="x")
+    again = lexrow.train_classifier(**given, heldout=str(lines), **FAST)
+    assert again.predict("good") == "yes"
     with pytest.raises(ValueError, match="^'foo' is no setting"):
         texts.evaluate(tmp_path / "one.csv", foo="x")
     with pytest.raises(ValueError, match=f"^the run in workdir={path} has weights; give weights"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import gzip
 import inspect
 import os
 import pathlib
@@ -14,10 +15,12 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 import app as lexrow
 from app import trained
+from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import RunError, StoppedError, UsageError
 from app.settings import TableConfig
@@ -155,6 +158,38 @@ def test_a_classifier_that_would_not_train_on_its_texts_is_refused(tmp_path):
     lexrow.train_classifier(["a", "b"] * 30, labels, **quick)
     with pytest.raises(ValueError, match="^texts is not what .* are made; .* more than epochs=1$"):
         lexrow.train_classifier(["c", "d"] * 30, labels, **quick)
+
+
+def test_whether_another_text_would_be_trained_on_is_seen_by_the_position(tmp_path):
+    texts, labels = ["good film", "bad film"] * 40, ["yes", "no"] * 40
+    ended = {"dim": 4, "patience": 1, "learning_rate": 1.0, "heldout_share": 0.2, "audit": False}
+    run = {"workdir": tmp_path, **ended}
+    lexrow.train_classifier(texts, labels, epochs=30, **run)
+    before = (tmp_path / "texts.csv").read_bytes()
+    made = newest_position(tmp_path / "checkpoints")
+    for settings in ({"epochs": 30}, {"epochs": 31}):  # --patience has ended the run
+        message = (
+            f"^texts is not .* with, and none of its last 1 epochs .* patience above {made.since}"
+        )
+        with pytest.raises(ValueError, match=message):
+            lexrow.train_classifier(texts[::-1], labels, **run | settings)
+    with pytest.raises(ValueError, match=f"its epochs are made; .*epochs={made.epoch}$"):
+        lexrow.train_classifier(texts[::-1], labels, **run | {"epochs": made.epoch, "patience": 9})
+    assert (tmp_path / "texts.csv").read_bytes() == before
+    lexrow.train_classifier(texts[::-1], labels, epochs=made.epoch + 1, **run | {"patience": 9})
+    assert newest_position(tmp_path / "checkpoints").epoch == made.epoch + 1
+
+
+def test_the_text_of_a_run_under_another_name_is_no_other_text(tmp_path):
+    quick = {"workdir": tmp_path / "run", "dim": 4, "epochs": 1, "batch_tokens": 256}
+    path = tmp_path / "day1.txt"
+    path.write_text("a b c\nd e f\n" * 40)
+    vectors = lexrow.train_words(str(path), **quick, audit=False).vectors
+    with gzip.open(f"{path}.gz", "wb") as file:
+        file.write(path.read_bytes())
+    for same in (path.rename(tmp_path / "b.txt"), f"{path}.gz", ["a b c", "d e f"] * 40):
+        same = str(same) if isinstance(same, pathlib.Path) else same
+        np.testing.assert_array_equal(lexrow.train_words(same, **quick).vectors, vectors)
 
 
 def test_files_that_are_refused_are_put_back(tmp_path):

@@ -21,6 +21,10 @@ from .setting import fixed_setting, setting
 # The largest weight of a text: none counts for more than a million others.
 MOST_WEIGHT = 1e6
 
+# --label_separator of texts that a Python program gives as lists: a character that no label should
+# have. Who gives it has named no column.
+BETWEEN_LISTED = "\x1f"
+
 # The settings that --tune_seconds can search.
 TUNABLE = ("learning_rate", "epochs", "word_ngrams", "dim", "loss")
 

@@ -132,7 +132,7 @@ class JoinedTable:
         """Return the rows of all tables, one table after the other."""
         if self._whole is not None:
             places = [t.ids_in_whole(own) for t, own in zip(self._tables, ids, strict=True)]
-            return self._whole.gather(tf.concat(places, axis=0))
+            return self._whole.gather(_concat(places))
         rows = [table.gather(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
         if len(rows) > _READ_AGAIN:
             rows = xla.optimization_barrier(*rows)
@@ -142,10 +142,17 @@ class JoinedTable:
         """Replace the rows of all tables."""
         if self._whole is not None:
             places = [t.ids_to_write(own) for t, own in zip(self._tables, ids, strict=True)]
-            self._whole.assign(tf.concat(places, axis=0), rows_ND)
+            self._whole.assign(_concat(places), rows_ND)
             return
         # Otherwise XLA computes the rows of each table apart, and copies tables for that.
         (rows_ND,) = xla.optimization_barrier(rows_ND)
         parts = tf.split(rows_ND, [tf.size(plain_ids(ids_U)) for ids_U in ids])
         for table, ids_U, rows_UD in zip(self._tables, ids, parts, strict=True):
             table.assign(ids_U, rows_UD)
+
+
+def _concat(ids: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return ids of one table one after the other, as int64 if they have several dtypes."""
+    if len({each.dtype for each in ids}) > 1:
+        ids = [tf.cast(each, tf.int64) for each in ids]
+    return tf.concat(ids, axis=0)

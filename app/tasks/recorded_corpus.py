@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..checkpoints import workdir as files
-from ..checkpoints.checkpoint import is_finished
+from ..checkpoints.checkpoint import Position, newest_position
 from ..checkpoints.workdir import Workdir
 from ..errors import UsageError
 from ..settings import CorpusConfig, RunConfig
@@ -57,22 +57,36 @@ def recognize(
     Args:
         recorded: The fingerprint in the workdir; None or empty if there is none.
         settings: The settings of the corpus, for messages.
-        run: The settings of a run that may go on with another text, with more epochs than it has
-            made; None if it may not.
+        run: The settings of a run that may go on with another text, unless they leave nothing to
+            train; None if it may not.
 
     Raises:
         UsageError: The text is another one, and may not change, or nothing is trained on it.
         RunError: A file cannot be read.
     """
-    fingerprint = corpus.recognize(sources, recorded) if recorded else None
-    if recorded and fingerprint is None and run is None:
-        raise UsageError(
-            f"--corpus={settings.corpus} is not what --workdir={workdir.path} was made "
-            "with; give that, or a new --workdir"
-        )
-    if recorded and fingerprint is None and is_finished(workdir, run):
-        raise UsageError(
-            f"--corpus={settings.corpus} is not what --workdir={workdir.path} was made with, and "
-            f"its epochs are made; to go on with this text, give more than --epochs={run.epochs}"
-        )
-    return fingerprint
+    if not recorded:
+        return None
+    if fingerprint := corpus.recognize(sources, recorded):
+        return fingerprint
+    other = f"--corpus={settings.corpus} is not what --workdir={workdir.path} was made with"
+    if run is None:
+        raise UsageError(f"{other}; give that, or a new --workdir")
+    position = newest_position(workdir.checkpoints)
+    if position is None or not position.is_at_end(run.epochs, run.patience):
+        return None
+    current = corpus.fingerprint(sources)
+    if current["contents"] != recorded.get("contents"):
+        raise UsageError(f"{other}, and {_reason(position, run)}")
+    return current  # the files have other names
+
+
+def _reason(position: Position, run: RunConfig) -> str:
+    """Return why a run at its end does not go on, and what lets it."""
+    reasons, remedies = [], []
+    if position.epoch >= run.epochs:
+        reasons.append("its epochs are made")
+        remedies.append(f"more than --epochs={position.epoch}")
+    if 0 < run.patience <= position.since:
+        reasons.append(f"none of its last {position.since} epochs was better")
+        remedies.append(f"a --patience above {position.since}, or 0")
+    return f"{' and '.join(reasons)}; to go on with this text, give {' and '.join(remedies)}"

@@ -315,6 +315,26 @@ def column_names(path: str, kind: str, lines: Iterable[Lines] = ()) -> list[str]
     return _object_names(itertools.islice(read_objects(path, lines), _SAMPLE))
 
 
+def has_columns(path: str, names: Iterable[str]) -> bool:
+    """Return whether a file has columns of these names; lines of text have none.
+
+    Raises:
+        UsageError: It is JSON lines or Parquet that cannot be used.
+        RunError: The file cannot be read.
+    """
+    kind, wanted = reading.recognize_file(path).format, set(names)
+    if kind != "text":
+        return wanted.issubset(column_names(path, kind))
+    blocks = reading.blocks(path, "line")
+    start = list(itertools.islice(whole_lines(path, map(bytes.decode, blocks)), 1))
+    separator = _separator(path, start, dict(zip(wanted, wanted, strict=True)))
+    try:
+        _, header = next(_split_csv(path, start, separator), (0, []))
+    except UsageError:  # a quote in a line of text
+        return False
+    return wanted.issubset(name.strip() for name in header)
+
+
 def _object_names(objects: Iterable[tuple[int, dict[str, Any]]]) -> list[str]:
     """Return the names in numbered objects of JSON lines, in order of appearance."""
     return list(dict.fromkeys(name for _, value in objects for name in value))

@@ -98,17 +98,24 @@ def warn_about_missing_spaces(sources: Sequence[str], flag: str) -> None:
 
 
 def warn_about_columns(sources: Sequence[str], config: CorpusConfig) -> None:
-    """Log a warning if a file is read with its header and all its columns, by the name of the file.
+    """Log a warning if whole lines are read of a file whose name and first line tell of columns.
 
-    A first line with commas may be a header or a sentence, so that the content does not show it.
+    A first line with commas alone may be a header or a sentence.
+
+    Raises:
+        UsageError: A file cannot be decompressed.
+        RunError: A file cannot be read.
     """
     tables = [path for path in sources if re.search(r"\.[ct]sv(\.\w+)?$", path, re.IGNORECASE)]
-    if tables and not config.text_column:
-        logging.warning(
-            "--corpus=%s: %s is read as lines of text, with all columns and the names of columns; "
-            "--text_column=NAME reads one column",
-            *(config.corpus, tables[0]),
-        )
+    for path in [] if config.text_column else tables[:_SAMPLED_FILES]:
+        _, sample = next(raw_blocks(path, "none", _SAMPLED_BYTES), (0, b""))
+        if found := re.match(rb"[^\r\n]*?([,;\t])", sample):
+            logging.warning(
+                "--corpus=%s: the first line of %s has %r, as between columns, but whole lines are "
+                "read; --text_column=NAME reads one column",
+                *(config.corpus, path, found[1].decode()),
+            )
+            return
 
 
 def make_splitter(config: CorpusConfig) -> Tokenizer:

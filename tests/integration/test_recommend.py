@@ -140,17 +140,20 @@ def test_who_is_not_known(tmp_path, trained):
     ended = run(tmp_path, "app.recommend", f"--workdir={trained}", "user3", "nobody", "--k=2")
     assert ended.code == 2 and len(ended.out.splitlines()) == 3
     assert ended.err.splitlines()[-1].endswith(
-        "users.tsv: 'nobody'; give users of that file, or the items of a new user by --items"
+        f"1 user(s) not known to --workdir={trained}: 'nobody'; give users of it, or the items of "
+        "a new user by --items"
     )
     line = refused(tmp_path, "app.recommend", f"--workdir={trained}", "--", "user300")
-    assert "users.tsv: 'user300' (did you mean 'user30' or 'user" in line
+    assert "'user300' (did you mean 'user30' or 'user" in line
     ask = ("app.recommend", f"--workdir={trained}", "--k=3")
     ended = done(tmp_path, *ask, "--items=item1,itm5,unheard")
-    assert "--items: 2 item(s) not in" in ended.err
+    assert "--items: 2 item(s) not known to --workdir" in ended.err
     assert "'itm5' (did you mean 'item5'" in ended.err and "'unheard'; left out" in ended.err
     assert ended.out == done(tmp_path, *ask, "--items=item1").out != ""
     line = refused(tmp_path, *ask, "--items=unheard")
-    assert "--items: 1 item(s) not in" in line and line.endswith("'unheard'; give items of it")
+    assert "--items: 1 item(s) not known to --workdir" in line and line.endswith(
+        "'unheard'; give items of it"
+    )
     names = [line.split("\t")[0] for line in (trained / "items.tsv").read_text().splitlines()]
     every = ("app.recommend", f"--workdir={trained}", f"--items={','.join(names)}")
     assert f"--items names all {len(names)} items, so no item" in refused(tmp_path, *every)

@@ -1,6 +1,7 @@
 """`FeatureEmbedding` has the tables of many features, and answers as layers made one by one."""
 
 import gc
+import itertools
 import re
 import types
 
@@ -20,6 +21,7 @@ from app.keras import (
     TableConfig,
     prefetch_rows,
 )
+from app.keras.tables import table_kinds, table_variable
 from app.tables.joined import StackedTable
 
 BATCH, LENGTH, WORDS, USERS, COLUMNS = 6, 4, 40, 30, 5
@@ -231,16 +233,22 @@ def test_bad_inputs():
         layer({"user": DATA["texts"][0], "texts": DATA["texts"]})
 
 
-def many_features(jit_compile=False, optimizer=None, run_eagerly=False, **options):
-    """A model with tables of two widths, trained on ids that repeat."""
-    table = {key: options.pop(key) for key in ("table", "combiner", "dtype") if key in options}
+def many_features(jit_compile=False, optimizer=None, run_eagerly=False, ids=("int32",), **options):
+    """A model with tables of two widths, trained on ids that repeat.
+
+    Args:
+        ids: The dtypes of the ids, of one feature after the other.
+    """
+    of_table = ("table", "combiner", "dtype", "initializer")
+    table = {key: options.pop(key) for key in of_table if key in options}
     keras.utils.set_random_seed(0)
     sizes = {f"f{n}": (30 + n, 4 if n < 3 else 2) for n in range(5)}
     features = {
         name: FeatureConfig(name, TableConfig(name, *shape, **{"combiner": None} | table), (None,))
         for name, shape in sizes.items()
     }
-    inputs = {name: keras.Input((), dtype="int32", name=name) for name in sizes}
+    dtypes = dict(zip(sizes, itertools.cycle(ids), strict=False))
+    inputs = {name: keras.Input((), dtype=dtypes[name], name=name) for name in sizes}
     vectors = FeatureEmbedding(features, name="features", **options)(inputs)
     scores = keras.layers.Dense(1)(keras.layers.Concatenate()(list(vectors.values())))
     model = keras.Model(inputs, scores)
@@ -356,6 +364,8 @@ def test_refusals_of_shared_tables_name_the_remedy():
     remedy = r"FeatureEmbedding\(..., table_stacking=None\)"
     with pytest.raises(ValueError, match=f"features/f./embeddings is a table .*{remedy}"):
         fit_many(model, ids)
+    with pytest.raises(ValueError, match=f"f0/embeddings is a table that no step .*{remedy}"):
+        keras.ops.transpose(model.get_layer("features").tables["f0"].embeddings)
     with pytest.raises(ValueError, match=f"f1: LoRA needs .*{remedy}"):
         model.get_layer("features").tables["f1"].enable_lora(2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="f0: ids must be from 0 to 29"):
@@ -403,3 +413,67 @@ def test_xla_updates_a_table_with_a_constraint_apart():
     model.train_on_batch({name: np.arange(8) for name in "ab"}, np.zeros((8, 4)))
     norms = [np.linalg.norm(rows_VD[:8], axis=1).max() for rows_VD in model.get_weights()]
     assert norms[0] < 0.11 and norms[1] > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["device", "host"])
+def test_ids_of_several_dtypes_under_xla(table):
+    models = [
+        many_features(True, SGD(0.1), table=table, ids=ids)
+        for ids in (("int32", "float32", "int64", "uint8"), ("int32",))
+    ]
+    mixed, alike = (fit_many(*each) for each in models)
+    assert has_stack(models[0][0]) == [True] * 5 and mixed == alike
+
+
+def test_rows_of_float64_keep_their_precision():
+    model, ids = many_features(dtype="float64")
+    layer, rows = model.get_layer("features"), np.full((30, 4), 1 + 1e-12)
+    layer.tables["f0"].set_weights([rows])
+    np.testing.assert_array_equal(layer.tables["f0"].get_weights()[0], rows)
+    np.testing.assert_array_equal(layer(ids)["f0"], rows[ids["f0"]])
+
+
+@pytest.mark.parametrize(
+    ("initializer", "shared"), [("uniform", False), (keras.initializers.Constant(0.1), True)]
+)
+def test_large_initial_rows_are_not_made_twice(initializer, shared, monkeypatch):
+    """A table whose rows depend on its shape is one of its own; others are made part by part."""
+    made, whole = [], table_kinds._whole
+
+    def counted(layer):
+        return lambda shape: made.append(shape[0]) or whole(layer)(shape)
+
+    def parts(rows, _):
+        return (slice(start, min(start + 7, rows)) for start in range(0, rows, 7))
+
+    monkeypatch.setattr(table_kinds, "_MADE_TWICE", 100)
+    monkeypatch.setattr(table_kinds, "_whole", counted)
+    monkeypatch.setattr(table_kinds, "row_slices", parts)
+    options = {"dtype": "bfloat16", "initializer": initializer}
+    model, apart = many_features(**options)[0], many_features(table_stacking=None, **options)[0]
+    assert has_stack(model) == [shared] * 5 and made == [7] * 5 * shared
+    for ours, theirs in zip(model.get_weights(), apart.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("is_near", [True, False])
+def test_a_look_up_in_host_memory_beside_a_gpu_reads_each_row_once(is_near, monkeypatch):
+    monkeypatch.setattr(table_variable, "host_is_near", lambda: is_near)
+    model, ids = many_features(table="host")
+    rows, read = model.get_layer("features").tables["f1"].embeddings, []
+    gather = StackedTable.gather
+    monkeypatch.setattr(
+        StackedTable, "gather", lambda own, i: read.append(len(i)) or gather(own, i)
+    )
+    found = rows.look_up(tf.constant(ids["f1"]))
+    assert read == [len(ids["f1"]) if is_near else len(set(ids["f1"]))]
+    np.testing.assert_array_equal(found, rows.numpy()[ids["f1"]])
+
+
+def test_a_checkpoint_copies_the_rows_of_one_shared_table_to_the_host(monkeypatch, tmp_path):
+    model, _ = many_features()
+    copied, identity = [], tf.identity
+    monkeypatch.setattr(tf, "identity", lambda x: copied.append(tuple(x.shape)) or identity(x))
+    tf.train.Checkpoint(model.get_layer("features").tables["f1"]).write(tmp_path / "checkpoint")
+    assert copied == [(31, 4)]

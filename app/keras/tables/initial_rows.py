@@ -29,12 +29,9 @@ def by_id(initializer: Any, layer: str) -> Initial:
     Raises:
         ValueError: It is another initializer, which makes whole tables only.
     """
-    if isinstance(initializer, keras.initializers.Zeros):
-        return Constant(0.0)
-    if isinstance(initializer, keras.initializers.Ones):
-        return Constant(1.0)
-    if isinstance(initializer, keras.initializers.Constant) and np.ndim(initializer.value) == 0:
-        return Constant(float(initializer.value))
+    constant = constant_of(initializer)
+    if constant is not None:
+        return constant
     if (
         isinstance(initializer, keras.initializers.RandomUniform)
         and initializer.minval == -initializer.maxval
@@ -45,6 +42,17 @@ def by_id(initializer: Any, layer: str) -> Initial:
         f"{layer}: embeddings_initializer={type(initializer).__name__} makes whole tables, where "
         "each row is made by itself; give zeros, ones, a constant, or RandomUniform(-x, x)"
     )
+
+
+def constant_of(initializer: Any) -> Constant | None:
+    """Return the initial values of an initializer of Keras that makes one number, else None."""
+    if isinstance(initializer, keras.initializers.Zeros):
+        return Constant(0.0)
+    if isinstance(initializer, keras.initializers.Ones):
+        return Constant(1.0)
+    if isinstance(initializer, keras.initializers.Constant) and np.ndim(initializer.value) == 0:
+        return Constant(float(initializer.value))
+    return None
 
 
 @keras.saving.register_keras_serializable(package="lexrow")

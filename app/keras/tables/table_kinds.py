@@ -30,9 +30,11 @@ from ...tables.initial import Constant, Initial, Unwritten
 from ...tables.joined import StackedTable, stack
 from ...types import HOST
 from ..backend import in_place, named_files, one_copy
-from .initial_rows import StoredRows, by_id
+from .initial_rows import StoredRows, by_id, constant_of
 
 _OWNER = "a layer of Keras"  # of a file; it is no id of a run (see `checkpoints.workdir.owner_id`)
+# In bytes, of the largest initial rows that are made as a whole and copied to a larger table.
+_MADE_TWICE = 64 << 20
 KINDS = ("device", "host", "file", "sharded")  # "device" is a variable of Keras
 # The files that `with_new_file` made up for layers that are not built yet.
 _new_files: set[str] = set()
@@ -191,18 +193,32 @@ def make_table(layer: Any) -> Table:
 def alike_tables(layers: Iterable[Any]) -> list[list[Any]]:
     """Return the embeddings whose tables can share a variable, those of each variable together.
 
-    They are alike in width, dtype and kind. A table that is frozen, has a cache, is in a file or
-    sharded, or is made under a strategy of tf.distribute, has its own.
+    They are alike in width, dtype and kind. A table that `_can_share` refuses, or that is made
+    under a strategy of tf.distribute, has its own.
 
     Args:
         layers: `RowEmbedding` layers that are not built.
     """
     alike: dict[Hashable, list[Any]] = {}
     for layer in layers if not tf.distribute.has_strategy() else ():
-        if layer.trainable and layer.table in ("device", "host") and not has_cache(layer):
+        if _can_share(layer):
             key = layer.table, layer.output_dim, layer.variable_dtype
             alike.setdefault(key, []).append(layer)
     return [group for group in alike.values() if len(group) > 1]
+
+
+def _can_share(layer: Any) -> bool:
+    """Return whether the table of an embedding can be in a variable with others.
+
+    Not if it is frozen, has a cache, is in a file or sharded; nor if it is float64, as its rows
+    would pass through float32; nor if its initial rows are many and made as a whole, as they would
+    take their memory twice.
+    """
+    dtype, initializer = tf.as_dtype(layer.variable_dtype), layer.embeddings_initializer
+    is_made_by_part = isinstance(initializer, StoredRows) or constant_of(initializer) is not None
+    fits = is_made_by_part or layer.input_dim * layer.output_dim * dtype.size <= _MADE_TWICE
+    is_of_kind = layer.table in ("device", "host") and not has_cache(layer)
+    return layer.trainable and is_of_kind and dtype != tf.float64 and fits
 
 
 def stack_tables(layers: Sequence[Any]) -> dict[str, StackedTable]:
@@ -227,10 +243,15 @@ def write_initial(layer: Any, table: Table | StackedTable) -> None:
         stored.check_shape(shape)
         parts = stored.parts()
     else:
-        rows_VD = _whole(layer)(shape)
-        parts = ((part, tf.cast(rows_VD[part], tf.float32)) for part in row_slices(*shape))
+        slices = [*row_slices(*shape)]
+        if constant_of(stored) is None:  # other rows depend on the shape
+            rows_VD = _whole(layer)(shape)
+            parts = ((part, rows_VD[part]) for part in slices)
+        else:
+            rows_ND = _whole(layer)((slices[0].stop, table.columns))  # no part is larger
+            parts = ((part, rows_ND[: part.stop - part.start]) for part in slices)
     for part, rows_UD in parts:
-        table.assign(tf.range(part.start, part.stop, dtype=tf.int64), rows_UD)
+        table.assign(tf.range(part.start, part.stop, dtype=tf.int64), tf.cast(rows_UD, tf.float32))
 
 
 def has_cache(layer: Any) -> bool:

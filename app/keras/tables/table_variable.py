@@ -33,6 +33,7 @@ from ...tables.joined import StackedTable
 from ...tables.row_reads import rows_to_read
 from ..backend import callers, graphs_in_trace, module_of, one_copy
 from .exported_rows import current_export, export_rows, keep_with_graph
+from .table_kinds import host_is_near
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
 
@@ -47,7 +48,7 @@ _SAMPLE = 4096  # rows of a histogram in TensorBoard
 class _Handle(BaseResourceVariable):
     """A variable of TensorFlow without rows, which has a gradient and whose value is not read."""
 
-    def __init__(self, made: tf.Variable, path: str):
+    def __init__(self, made: tf.Variable, path: str, remedy: str):
         super().__init__(
             made.trainable,
             made.shape,
@@ -57,7 +58,8 @@ class _Handle(BaseResourceVariable):
             unique_id=made._unique_id,
             handle_name=made.name.removesuffix(":0"),
         )
-        self._made, self._path = made, path  # the handle lives as long as the variable
+        self._path, self._remedy = path, remedy
+        self._made = made  # the handle lives as long as the variable
 
     @property
     def name(self) -> str:
@@ -80,7 +82,7 @@ class _Handle(BaseResourceVariable):
         """Raise ValueError: every operation on the value would see no rows."""
         raise ValueError(
             f"{self._path} is a table that no step reads as a whole: look its rows up by the "
-            "layer, or read all of them by get_weights()"
+            f"layer, or read all of them by get_weights(){self._remedy}"
         )
 
 
@@ -89,6 +91,8 @@ class HandleVariable(keras.Variable):
 
     Every operation on it raises ValueError; `numpy`, which a subclass defines, returns the values.
     """
+
+    _remedy = ""  # what else a message may propose
 
     def __init__(self, shape: tuple[int, ...], dtype: str, **options: Any):
         super().__init__("zeros", shape, dtype, autocast=False, **options)
@@ -124,7 +128,7 @@ class HandleVariable(keras.Variable):
         """Create the TensorFlow variable."""
         with one_copy(self.path):
             super()._initialize_with_initializer(initializer)
-        self._value: Any = _Handle(self.value, self.path)
+        self._value: Any = _Handle(self.value, self.path, self._remedy)
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         """Return the empty value for tf.train.Checkpoint and SavedModel."""
@@ -146,6 +150,8 @@ class TableVariable(HandleVariable):
     is_table = True
 
     def __init__(self, table: Table, name: str, dtype: str = "float32"):
+        if isinstance(table, StackedTable):
+            self._remedy = ", or give FeatureEmbedding(..., table_stacking=None)"
         super().__init__((0, table.columns), dtype, name=name)
         self.table = table
         # A look-up gives new keys of a dynamic table no rows; an update does.
@@ -200,7 +206,8 @@ class TableVariable(HandleVariable):
             """Return the rows (N, D); a gradient by the ignored argument is row-sparse."""
             # tf.vectorized_map has no form of tf.unique, and XLA would sort the ids.
             # Nor are they worth it where a gather costs as little.
-            if under_vectorized_map() or under_xla() or isinstance(self.table, StackedTable):
+            is_cheap = isinstance(self.table, StackedTable) and self._is_near()
+            if under_vectorized_map() or under_xla() or is_cheap:
                 rows_ND = self._readable.gather(ids_N)
             else:
                 ids_U, inverse_N = rows_to_read(ids_N)
@@ -282,12 +289,11 @@ class TableVariable(HandleVariable):
                 is not one of `lexrow.keras`.
         """
         if isinstance(value, tf.IndexedSlices):
-            remedy = ", or FeatureEmbedding(..., table_stacking=None)"
             raise ValueError(
                 f"{self.path} is a table with its own rows and slots, which this optimizer does "
                 "not know; use one of lexrow.keras, such as LazyAdam, for all variables, or "
                 "for this one by keras.optimizers.MultiOptimizer"
-                f"{remedy if isinstance(self.table, StackedTable) else ''}"
+                f"{self._remedy}"
             )
         stored = _stored(self.table)
         fits = value.shape[0] == stored.rows
@@ -326,6 +332,10 @@ class TableVariable(HandleVariable):
     def _numpy_dtype(self) -> Any:
         return tf.as_dtype(self.dtype).as_numpy_dtype
 
+    def _is_near(self) -> bool:
+        """Return whether the rows are in the memory of the device of the steps."""
+        return "GPU" in self.table.device or host_is_near()
+
     def _refuse_loop(self) -> None:
         """Raise ValueError if the gradient of a loop is traced, which would be dense."""
         if any(type(graph).__name__ == "_WhileBodyGradFuncGraph" for graph in graphs_in_trace()):
@@ -362,7 +372,7 @@ class TableVariable(HandleVariable):
             if isinstance(stored, DeviceTable):
                 return _values(stored)
             if isinstance(stored, StackedTable):
-                return _values(stored.whole)[stored.start : stored.start + stored.rows]
+                return _values(stored.whole, slice(stored.start, stored.start + stored.rows))
             if isinstance(stored, FileTable):
                 return _shared(stored.mapped())
             return tf.constant(self.numpy())
@@ -405,11 +415,13 @@ def _ids(part: slice) -> tf.Tensor:
     return tf.range(part.start, part.stop, dtype=tf.int64)
 
 
-def _values(table: DeviceTable) -> tf.Tensor:
-    """Return the values of a table in host memory, without a copy if they are there."""
+def _values(table: DeviceTable, part: slice = slice(None)) -> tf.Tensor:
+    """Return the rows of some ids in host memory, if possible without a copy if they are there."""
     # A read of a variable whose rows were gathered or written copies it. This one does not, and
     # the next write does not either, once the saver has let go of the tensor.
     values = table.values.read_value_no_copy()
+    with tf.device(table.values.device):  # nothing else leaves a GPU
+        values = values if part == slice(None) else values[part]
     with tf.device("CPU:0"):
         return tf.identity(values)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,15 +16,19 @@ from ...input import labelled_files
 from ...input.features import EncodedTexts, Features, encode, find_buckets, select_rows
 from ...input.labelled import Examples, list_starts
 from ...settings import ClassifyConfig, LabelledConfig
+from ...settings.classify_config import BETWEEN_LISTED
 from ...system.checked_files import COUNT, damaged
 from ...system.files import replacing
 from ...tables.arrays import read_npz
-from ...text import corpus, vocabulary
+from ...text import columns, corpus, vocabulary
 from ...text.tokenize import warn_about_missing_spaces
 from ...text.vocabulary import Vocabulary
 from ...types import ALONE, Team
 from .. import recorded_corpus
 from . import fasttext_start
+
+# The settings that say how a file with columns is read.
+COLUMNS = ("text_column", "label_column", "label_separator", "weight_column")
 
 # Bounds of a weight of --class_weights: no rarity of a label asks for more.
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
@@ -76,7 +81,8 @@ def load_data(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Te
     examples = labelled_files.read(sources, split, config.labelled, settings)
     heldout = None
     if settings.heldout:
-        heldout = read_heldout(settings.heldout, config)
+        is_of_lists = config.labelled.label_separator == BETWEEN_LISTED
+        heldout = read_heldout(settings.heldout, config, () if is_of_lists else COLUMNS)
     elif settings.heldout_share:
         examples, heldout = _split_heldout(examples, settings.heldout_share, config.run.seed)
     words, labels = _load_or_count_names(examples, config, workdir)
@@ -137,18 +143,30 @@ def load_names(workdir: Workdir) -> tuple[Vocabulary, Vocabulary]:
     return vocabulary.load(str(workdir.vocabulary)), vocabulary.load_names(workdir.labels)
 
 
-def read_heldout(heldout: str, config: ClassifyConfig) -> Examples:
+def read_heldout(heldout: str, config: ClassifyConfig, named: Collection[str] = ()) -> Examples:
     """Read the labelled texts of files; their ids are not yet the ids of a trained classifier.
+
+    The files have the columns of the run, or lines of labels and text.
 
     Args:
         heldout: The files, named as by --corpus.
+        named: Those of `COLUMNS` that the caller has given for these files, which must have them.
 
     Raises:
         UsageError: There is no text, a text has no label, or the files cannot be used.
         RunError: A file cannot be read.
     """
     sources = corpus.resolve_heldout(config.corpus, heldout)
-    return labelled_files.read(sources, config.corpus, config.labelled, config.input)
+    split, labelled = config.corpus, config.labelled
+    if split.text_column and not named:
+        own = [split.text_column, labelled.label_column]
+        if not any(columns.has_columns(path, own) for path in sources):
+            split = dataclasses.replace(split, text_column="")
+    if split.text_column and "weight_column" not in named:
+        weight = [labelled.weight_column]
+        if not all(columns.has_columns(path, weight) for path in sources):
+            labelled = dataclasses.replace(labelled, weight_column="")
+    return labelled_files.read(sources, split, labelled, config.input)
 
 
 def assign_ids(

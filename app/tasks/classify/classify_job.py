@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -124,20 +124,23 @@ def _heldout_scores(
     return {f"heldout_{name}": value for name, value in metrics.items()}
 
 
-def evaluate(config: ClassifyConfig, workdir: Workdir, heldout: str) -> tuple[str, dict[str, Any]]:
+def evaluate(
+    config: ClassifyConfig, workdir: Workdir, heldout: str, named: Collection[str] = ()
+) -> tuple[str, dict[str, Any]]:
     """Return the scores of a trained classifier on files, as text and as values for JSON.
 
     A warning is logged for labels that training lacks; they count as errors.
 
     Args:
         heldout: The files, named as by --corpus.
+        named: See `classify_data.read_heldout`.
 
     Raises:
         UsageError: The workdir has no classifier, or the texts cannot be used.
         RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
     classifier, words, labels = load_classifier(config, workdir)
-    examples = classify_data.read_heldout(heldout, config)
+    examples = classify_data.read_heldout(heldout, config, named)
     examples = classify_data.assign_ids(examples, words, labels, config.labelled)
     classify_data.warn_about_unseen_labels(examples)
     tally = classifier.score(examples)

@@ -26,7 +26,7 @@ _SHOWN = 5  # of the names that are not known
 _USERS = 1000  # trained users whose rows tell how long a row is
 
 
-def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -> KnownItems:
+def parse_items(names: Sequence[str], items: Vocabulary, flag: str, where: str) -> KnownItems:
     """Return the items that a new user names, as those of a single user.
 
     Names of other items are left out, with a warning.
@@ -34,7 +34,7 @@ def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -
     Args:
         items: Names of the item ids.
         flag: The flag that names them, for messages.
-        path: The file of all names, for messages.
+        where: What knows the items, for messages.
 
     Raises:
         UsageError: There is no name, a name comes twice, or no item is known.
@@ -48,7 +48,7 @@ def parse_items(names: Sequence[str], items: Vocabulary, flag: str, path: str) -
         raise UsageError(f"{flag} names {twice[:60]!r} twice; give each item once")
     unknown = [name for name in names if name not in ids]
     if unknown:
-        message = f"{flag}: {len(unknown)} item(s) {explain_unknown(unknown, items, path)}"
+        message = f"{flag}: {len(unknown)} item(s) {explain_unknown(unknown, items, where)}"
         if len(unknown) == len(names):
             raise UsageError(f"{message}; give items of it")
         logging.warning("%s; left out", message)
@@ -73,17 +73,17 @@ def of_one_user(items_N: np.ndarray) -> KnownItems:
     return KnownItems(np.array([0, len(items_N)]), np.sort(items_N))
 
 
-def explain_unknown(unknown: Sequence[str], known: Vocabulary, path: str) -> str:
+def explain_unknown(unknown: Sequence[str], known: Vocabulary, where: str) -> str:
     """Return the part of a message that names some unknown names, and known names that are close.
 
     Args:
-        path: The file of the known names.
+        where: What does not know them.
     """
     shown = []
     for name in unknown[:_SHOWN]:
         close = " or ".join(map(repr, close_names(name, known.tokens)))
         shown.append(f"{name[:60]!r}" + f" (did you mean {close}?)" * bool(close))
-    return f"not in {path}: {', '.join(shown)}" + ", …" * (len(unknown) > _SHOWN)
+    return f"not known to {where}: {', '.join(shown)}" + ", …" * (len(unknown) > _SHOWN)
 
 
 def solve_rows(

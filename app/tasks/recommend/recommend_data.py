@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from absl import logging
@@ -32,6 +32,7 @@ from ...tables.arrays import read_npz
 from ...text import corpus
 from ...text.vocabulary import Vocabulary, check_names, load_names, save_names, whole
 
+Features = TypeVar("Features", NamedFeatures, NamedFeatures | None)
 _ADDED = {kind: {str: [str]} for kind in SideFeatures._fields}  # of added.json: see `ByName`
 _ARRAYS = ("user_starts", "user_features", "item_starts", "item_features")  # of features.npz
 
@@ -179,17 +180,24 @@ def load_features(workdir: Workdir) -> SideFeatures:
     )
 
 
-def add(settings: RatingsConfig, workdir: Workdir, given: Mapping[str, str]) -> None:
+def add(
+    settings: RatingsConfig, workdir: Workdir, given: Mapping[str, str]
+) -> Mapping[str, ByName]:
     """Add users and items to a trained run, which are placed by their features.
 
-    They are in one file of the workdir, so a kill leaves all of them or none.
+    They are in one file of the workdir, so a kill leaves all of them or none. Those that are known
+    with the same features stay as they are.
 
     Args:
         settings: Those of the run.
         given: The files of features by `user` and `item`.
 
+    Returns:
+        What `read_added` returns then.
+
     Raises:
-        UsageError: The run has no features of these, one is known already, or a file is malformed.
+        UsageError: The run has no features of these, one is known with other features, or a file is
+            malformed.
         RunError: A file cannot be read, or nothing is trained.
     """
     with workdir.lock():
@@ -204,10 +212,10 @@ def add(settings: RatingsConfig, workdir: Workdir, given: Mapping[str, str]) -> 
                     f"this run was trained without features of {name}; train with --{kind}_features"
                 )
             by_name = read_features(settings, kind, files_given, f"add_{name}")
-            check_names(by_name, workdir.added)
-            names = map(whole, load_names(getattr(workdir, name)).tokens)
-            if known := by_name.keys() & {*names, *added[name]}:
-                raise UsageError(f"{min(known)[:60]!r}: the {kind} is known already; leave it out")
+            path = getattr(workdir, name)
+            check_names(by_name, path)
+            known = with_added(load_names(path), found, added[name], workdir)
+            by_name = _without_known(by_name, *known, kind)
             sizes = np.diff(with_names(by_name.values(), found.names).starts)
             if unplaced := [one for one, size in zip(by_name, sizes, strict=True) if not size]:
                 logging.warning(
@@ -217,6 +225,24 @@ def add(settings: RatingsConfig, workdir: Workdir, given: Mapping[str, str]) -> 
                 )
             added = {**added, name: {**added[name], **by_name}}
         files.write_json(workdir.added, added)
+    return added
+
+
+def _without_known(
+    by_name: ByName, names: Vocabulary, features: NamedFeatures, kind: str
+) -> ByName:
+    """Return users or items without those of some names; raise UsageError if features differ."""
+    rows = {whole(name): row for row, name in enumerate(names.tokens)}
+    known = [name for name in by_name if name in rows]
+    given = with_names([by_name[name] for name in known], features.names)
+    for number, name in enumerate(known):
+        pairs = (given, number), (features, rows[name])
+        one, other = ({*of.features_N[slice(*of.starts[row : row + 2])]} for of, row in pairs)
+        if one != other:
+            raise UsageError(
+                f"{name[:60]!r}: the {kind} is known already, with other features; leave it out"
+            )
+    return {name: some for name, some in by_name.items() if name not in rows}
 
 
 def read_added(workdir: Workdir) -> dict[str, ByName]:
@@ -230,8 +256,8 @@ def read_added(workdir: Workdir) -> dict[str, ByName]:
 
 
 def with_added(
-    names: Vocabulary, features: NamedFeatures | None, by_name: ByName, workdir: Workdir
-) -> tuple[Vocabulary, NamedFeatures | None]:
+    names: Vocabulary, features: Features, by_name: ByName, workdir: Workdir
+) -> tuple[Vocabulary, Features]:
     """Return users or items, and their features, with those that `read_added` has returned.
 
     Raises:

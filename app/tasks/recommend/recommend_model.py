@@ -13,7 +13,7 @@ from ...assembly.learning import PAIR_LOSSES, PairSpec
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
-from ...input.named_features import NO_FEATURES, SideFeatures
+from ...input.named_features import NO_FEATURES, ByName, SideFeatures
 from ...input.user_item_pairs import KnownItems
 from ...losses.user_item_losses import UserItemLoss
 from ...models.recommender import Recommender
@@ -52,13 +52,8 @@ class TrainedRecommender(NamedTuple):
     features: SideFeatures
 
 
-def load_recommender(
-    config: RecommendConfig, workdir: Workdir, tables: Mapping[str, Table] | None = None
-) -> TrainedRecommender:
+def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecommender:
     """Load the recommender of the newest checkpoint, or of the best epoch if it is kept.
-
-    Args:
-        tables: Its tables, if they are loaded already.
 
     Raises:
         RunError: There is no checkpoint that can be loaded.
@@ -80,16 +75,49 @@ def load_recommender(
         if found is not None and not found.is_consistent(len(names.tokens)):
             raise damaged(f"{workdir.features}", f"it does not fit {workdir.path}/*.tsv")
     added = recommend_data.read_added(workdir)
+    parts = _with_added(users, items, known, features, added, workdir)
+    mean = files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"]
+    model = make_model(config, *parts[:2], mean, parts[-1])
+    tables, _ = placing.load_tables(config, model, workdir)
+    return TrainedRecommender(model, tables, *parts)
+
+
+def extend(
+    found: TrainedRecommender,
+    config: RecommendConfig,
+    added: Mapping[str, ByName],
+    workdir: Workdir,
+) -> TrainedRecommender:
+    """Return a loaded recommender with all that was added to its workdir since; it has its tables.
+
+    Args:
+        added: See `recommend_data.read_added`.
+    """
+    _, tables, users, items, known, features = found
+    known_names = {"users": {*users.tokens}, "items": {*items.tokens}}
+    more = {
+        kind: {name: some for name, some in by_name.items() if name not in known_names[kind]}
+        for kind, by_name in added.items()
+    }
+    parts = _with_added(users, items, known, features, more, workdir)
+    model = make_model(config, *parts[:2], found.model.pair_loss.mean, parts[-1])
+    return TrainedRecommender(model, tables, *parts)
+
+
+def _with_added(
+    users: Vocabulary,
+    items: Vocabulary,
+    known: KnownItems,
+    features: SideFeatures,
+    added: Mapping[str, ByName],
+    workdir: Workdir,
+) -> tuple[Vocabulary, Vocabulary, KnownItems, SideFeatures]:
+    """Return the parts of a recommender with what was added (see `recommend_data.read_added`)."""
     users, of_users = recommend_data.with_added(users, features.users, added["users"], workdir)
     items, of_items = recommend_data.with_added(items, features.items, added["items"], workdir)
-    features = SideFeatures(of_users, of_items)
     new_users = len(users.tokens) + 1 - len(known.starts_U)
     known = known._replace(starts_U=np.pad(known.starts_U, (0, new_users), mode="edge"))
-    mean = files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"]
-    model = make_model(config, users, items, mean, features)
-    if tables is None:
-        tables, _ = placing.load_tables(config, model, workdir)
-    return TrainedRecommender(model, tables, users, items, known, features)
+    return users, items, known, SideFeatures(of_users, of_items)
 
 
 def _is_consistent(known: KnownItems, users: int, items: int) -> bool:

@@ -157,7 +157,7 @@ def test_all_are_added_or_none(usual, tmp_path):
     shutil.copytree(usual.run.workdir, workdir.path)
     (tmp_path / "users.csv").write_text("user,block\nmore,1\n")
     given = {kind: str(tmp_path / f"{kind}s.csv") for kind in ("user", "item")}
-    for text, message in (("item9,1\n", "^'item9': the item is known"), ("\n", "no row below")):
+    for text, message in (("item9,9\n", "^'item9': the item is known"), ("\n", "no row below")):
         (tmp_path / "items.csv").write_text("item,block\n" + text)
         with pytest.raises(UsageError, match=message):
             recommend_data.add(ratings, workdir, given)
@@ -166,8 +166,14 @@ def test_all_are_added_or_none(usual, tmp_path):
     recommend_data.add(ratings, workdir, given)
     found = recommend_model.load_recommender(usual, workdir)
     assert found.items.tokens[-1] == found.users.tokens[-1] == "more"
-    with pytest.raises(UsageError, match="^'more': the user is known already"):
-        recommend_data.add(ratings, workdir, given)
+    assert recommend_data.add(ratings, workdir, given)["items"].keys() == {"more"}  # as before
+    for path, text, message in (
+        ("users.csv", "user,block\nmore,0\n", "^'more': the user is known already, with other"),
+        ("items.csv", 'item,block\n"a\nb",1\n', "has a line break, which items.tsv cannot have"),
+    ):
+        (tmp_path / path).write_text(text)
+        with pytest.raises(UsageError, match=message):
+            recommend_data.add(ratings, workdir, {path[:4]: str(tmp_path / path)})
     for text in ("{", '{"items": {"more": "block=1"}}'):
         workdir.added.write_text(text)
         with pytest.raises(DamagedError, match="added.json"):

@@ -202,7 +202,7 @@ def test_what_is_refused():
     for names, message in (
         ([], "^--items names no item"),
         (["a", "b", "a"], "^--items names 'a' twice"),
-        (["x", "y"], r"^--items: 2 item\(s\) not in items.tsv: 'x', 'y'; give items of it$"),
+        (["x", "y"], r"^--items: 2 item\(s\) not known to items.tsv: 'x', 'y'; give items of it$"),
     ):
         with pytest.raises(UsageError, match=message):
             parse_items(names, items, "--items", "items.tsv")

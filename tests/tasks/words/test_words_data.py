@@ -356,10 +356,12 @@ def test_words_that_are_not_separated_are_reported_once(place, tmp_path, caplog)
     assert not caplog.records
 
 
-@pytest.mark.parametrize(("column", "count"), [("", 1), ("text", 0)])
-def test_all_columns_of_a_table_are_reported_once(place, tmp_path, caplog, column, count):
+@pytest.mark.parametrize(
+    ("column", "first", "count"), [("", "id;text", 1), ("text", "id;text", 0), ("", "a b", 0)]
+)
+def test_all_columns_of_a_table_are_reported_once(place, tmp_path, caplog, column, first, count):
     path = tmp_path / "a.CSV"
-    path.write_text("id;text\n1;a b a b\n2;b a b a\n")
+    path.write_text(f"{first}\n1;a b a b\n2;b a b a\n")
     load_text(config(str(path), text_column=column), place, finished=False)
     found = [text for text in caplog.messages if "--text_column=NAME reads one column" in text]
     assert len(found) == count
