@@ -12,7 +12,6 @@ import tensorflow as tf
 from absl import logging
 
 from ..errors import RunError, UsageError
-from ..settings import RunConfig
 from ..system.checked_files import list_folder
 from ..tables.arrays import row_slices
 from ..tables.base import Table, TableSpec
@@ -57,20 +56,14 @@ class Growth(NamedTuple):
 
 
 def check_growth(
-    growth: Growth, specs: Mapping[str, TableSpec], settings: RunConfig, loss: str, workdir: Workdir
+    growth: Growth, specs: Mapping[str, TableSpec], loss: str, workdir: Workdir
 ) -> None:
     """Check that the tables of a run can grow from those of the workdir.
 
     Raises:
-        UsageError: --epochs asks for no more epochs, the rows of --loss cannot grow, or the workdir
-            keeps the tables of its best epoch.
+        UsageError: The rows of --loss cannot grow, or the workdir keeps the tables of its best
+            epoch.
     """
-    position = checkpoint.newest_position(workdir.checkpoints) or Position()
-    if position.epoch >= settings.epochs:
-        raise UsageError(
-            f"--epochs={settings.epochs}: these are made, and new words need training; give more "
-            "beside --grow_vocab"
-        )
     if list_folder(workdir.best, "step-"):
         raise UsageError(
             f"--grow_vocab: --workdir={workdir.path} keeps its best epoch on other held-out text "

@@ -121,7 +121,7 @@ def _train_and_finish(
         is_new = settings.profile_steps != stored.get("profile_steps")
         check_flags(job, settings, position, checks_profile=is_new)
         if job.growth is not None:
-            growth.check_growth(job.growth, job.model.tables(), settings, config.model.loss, place)
+            growth.check_growth(job.growth, job.model.tables(), config.model.loss, place)
     if runner.chief and not is_quiet:
         trainers = strategies.describe(job_config, runner.replicas)
         print(banner(config, job, position, trainers), flush=True)

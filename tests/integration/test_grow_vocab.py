@@ -51,7 +51,7 @@ def grow(workdir, **flags):
     config, place = make_config(values), Workdir(workdir)
     with place.lock():
         job = all_tasks.JOBS[config.run.task](config, place, True)
-        growth.check_growth(job.growth, job.model.tables(), config.run, config.model.loss, place)
+        growth.check_growth(job.growth, job.model.tables(), config.model.loss, place)
         grown = job.growth, job.model.tables(), job.placed.tables
         growth.grow_workdir(*grown, flag_values.by_name(config), place)
     return place
@@ -165,7 +165,7 @@ def test_a_kill_leaves_the_old_or_the_new_workdir(tmp_path, workdir, trained, mo
     ("flags", "told"),
     [
         (["--dim=16"], "--dim=16: --workdir={} was made with 8; give that, or a new --workdir"),
-        (["--epochs=2"], "--epochs=2: these are made, and new words need training; give more"),
+        (["--epochs=2"], "its epochs are made; to go on with this text, give more than --epochs=2"),
     ],
 )
 def test_growth_that_is_refused(tmp_path, workdir, more, flags, told):

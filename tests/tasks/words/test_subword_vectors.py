@@ -115,7 +115,7 @@ def test_rows_of_words_and_buckets_stay_when_the_vocabulary_grows(tmp_path, earl
     config = settings(tmp_path, grow_vocab=True, epochs=2)
     with place.lock():
         job = words_job.make_job(config, place, True)
-        growth.check_growth(job.growth, job.model.tables(), config.run, config.model.loss, place)
+        growth.check_growth(job.growth, job.model.tables(), config.model.loss, place)
         grown = job.growth, job.model.tables(), job.placed.tables
         growth.grow_workdir(*grown, by_name(config), place)
     for slot, old in before.items():
