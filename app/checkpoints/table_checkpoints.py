@@ -34,6 +34,8 @@ from .checkpoint import (
 )
 from .variables_file import PREFIX, Variables
 
+# Some file systems have no way to reserve room. A run needs none.
+_CANNOT_RESERVE = errno.EOPNOTSUPP, errno.EINVAL
 _SMALL_FILES = 2**20  # bytes of a checkpoint besides its variables, at most
 _WRITES = "writes"  # the variable that counts the writes of a table with stochastic rounding
 _SPECIAL = frozenset("*?[\\")  # characters of a glob pattern
@@ -87,6 +89,8 @@ class Checkpoints:
                 os.unlink(name)  # without a name, a kill frees it
                 os.posix_fallocate(room, 0, needed)
         except OSError as error:
+            if error.errno in _CANNOT_RESERVE:
+                return
             raise RunError(
                 f"{self._folder}: a checkpoint takes {needed:,} bytes, and the disk has {free:,}, "
                 "so nothing is trained; free the disk, or give a --workdir on another disk"

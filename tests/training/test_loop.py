@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -210,6 +211,16 @@ def test_the_room_of_the_first_checkpoint_is_reserved_until_it_is_written(tmp_pa
     first, *others = events
     assert first == ("train", [True]) and ("write", []) in others
     assert not any(held for _, held in others)
+
+
+def test_a_file_system_that_reserves_no_room_is_no_obstacle(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    run = Run(tmp_path)
+    run.train()
+    assert newest_position(run.place.checkpoints)
 
 
 def test_a_checkpoint_that_fails_says_where_the_next_run_begins(tmp_path, monkeypatch):
