@@ -31,7 +31,7 @@ from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values, flagfiles
 from .settings.checks import combine, typed_values
 from .settings.setting import fault, parse
-from .system import console
+from .system import console, signals
 from .system.files import replacing
 from .text.corpus import MissingError, check_files
 from .text.fasttext import model_file
@@ -420,7 +420,8 @@ def start_tensorflow() -> None:
     # Our bars start the monitor of tqdm, which writes nothing by itself.
     others = [one for one in threading.enumerate() if type(one).__name__ != "TMonitor"]
     if len(others) == 1 or console.is_notebook():
-        startup.start_tensorflow()
+        with signals.interrupted_after():  # a half-imported TensorFlow cannot be imported again
+            startup.start_tensorflow()
 
 
 @contextlib.contextmanager

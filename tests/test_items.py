@@ -207,6 +207,10 @@ def test_features_that_training_cannot_use(trained):
         trained.add_items({"x": ["odd"]})
     with pytest.raises(FileNotFoundError, match="item_features=no-such.csv: no such file"):
         lexrow.train_recommender(PAIRS, item_features="no-such.csv", **FAST)
+    with pytest.raises(ValueError, match="^item_features: no item of the pairs has a feature ther"):
+        lexrow.train_recommender(PAIRS, item_features={"x": ["odd"], 1: None}, **FAST)
+    with pytest.raises(ValueError, match="^item_features: no column names the items among a; name"):
+        lexrow.train_recommender(PAIRS, item_features=pd.DataFrame({"a": [1]}), **FAST)
     with pytest.raises(ValueError, match="the features have the columns features, item"):
         lexrow.train_recommender(PAIRS, item_features=GENRES, text_features="t", **FAST)
     with pytest.raises(ValueError, match="text_features=t means nothing without item_features"):
