@@ -9,8 +9,13 @@ import pytest
 import tensorflow as tf
 
 from app.errors import DamagedError, RunError
-from app.system.gradients import custom_gradient
-from app.system.python_functions import call_python, from_generator, numpy_function, table_errors
+from app.system.python_functions import (
+    call_python,
+    custom_gradient,
+    from_generator,
+    numpy_function,
+    table_errors,
+)
 
 ONE, SPEC = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int64)
 
