@@ -178,7 +178,7 @@ APP = pathlib.Path(__file__).parents[2] / "app"
 
 def test_no_gradient_is_registered_for_good():
     uses = [path for path in APP.rglob("*.py") if "tf.custom_gradient" in path.read_text("utf-8")]
-    assert uses == [APP / "system/gradients.py"]
+    assert uses == [APP / "system/python_functions.py"]
 
 
 def doubled(decorator):
