@@ -213,12 +213,12 @@ def _one_program(train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _are_alike(
     first: Any,
     rest: Sequence[tf.experimental.Optional],
-    is_cached: Callable[[Any], tf.Tensor] | None = None,
+    is_cached: Callable[[Any], tf.Tensor] | None,
 ) -> tf.Tensor:
     """Return whether there are all batches, of the shapes of the first; a bool scalar.
 
     Args:
-        is_cached: Returns for a batch what must be true for each, if it is given.
+        is_cached: Returns for a batch what must be true for each; None for nothing.
     """
 
     def have_shapes() -> tf.Tensor:

@@ -27,7 +27,7 @@ from ..backend import (
     owners_in_call,
     require_tensorflow,
 )
-from ..saving import StoreByPart
+from ..saving import RowsByPart
 from ..tables.table_kinds import (
     check_place,
     make_tables,
@@ -73,7 +73,7 @@ class Perplexity(TargetMean):
         return tf.exp(super().result())
 
 
-class OutputLayer(keras.layers.Layer):
+class OutputLayer(RowsByPart, keras.layers.Layer):
     """Predicts one of V words from a hidden vector; see `keras.layers.softmax_layers` for its use.
 
     A subclass defines `make_loss`, and names the arguments that it adds in `_own_arguments`: they
@@ -384,14 +384,6 @@ class OutputLayer(keras.layers.Layer):
         if self._tied is not None:
             other._tied.copy(self._tied, memo)
         return other
-
-    def save_own_variables(self, store: Any) -> None:
-        """Write the rows; those of a table that is not on the device part by part."""
-        super().save_own_variables(StoreByPart(store))
-
-    def load_own_variables(self, store: Any) -> None:
-        """Read the rows; those of a table that is not on the device part by part."""
-        super().load_own_variables(StoreByPart(store))
 
     def _measured(
         self,
