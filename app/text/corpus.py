@@ -16,7 +16,6 @@ from ..settings import CorpusConfig
 from ..system.console import show_progress
 from ..types import ALONE, Team
 from . import builtin_corpora, reading
-from .teamwork import gather_parts
 
 _ITEM = re.compile(r'\s*"([^"]*)"|([^,]+)')
 _DOCSTRINGS = re.compile(r"(?:(?P<listed>.*),)?\s*(?P<item>docstrings:.*)", re.DOTALL)
@@ -48,16 +47,10 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
             neither text nor Parquet, or no package of this name.
         RunError: A download or an extraction fails.
     """
-    items = _split_items(config.corpus, flag)
     # Names are checked first, so that errors show before minutes of download.
-    try:
-        files = {item: _expand_item(item, flag) for item in items if not _is_builtin(item)}
-    except MissingError as error:
-        if not _has_name_with_comma(config.corpus):
-            raise
-        raise UsageError(f"{error}, or write a name with a comma in double quotes") from error
+    files = check_files(config.corpus, flag)
     sources: list[str] = []
-    for item in items:
+    for item in _split_items(config.corpus, flag):
         if item in files:
             sources += files[item]
         elif item == "text8":
@@ -68,6 +61,21 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
             how = names or builtin_corpora.PACKAGES, config.data_dir
             sources.append(builtin_corpora.extract_docstrings(*how))
     return tuple(dict.fromkeys(sources))
+
+
+def check_files(value: str, flag: str = "corpus") -> dict[str, list[str]]:
+    """Return the files by the item of a value of --corpus that names them; see `resolve`.
+
+    Raises:
+        UsageError: The value names nothing, or an item is no such file or cannot be read.
+    """
+    items = _split_items(value, flag)
+    try:
+        return {item: _expand_item(item, flag) for item in items if not _is_builtin(item)}
+    except MissingError as error:
+        if not _has_name_with_comma(value):
+            raise
+        raise UsageError(f"{error}, or write a name with a comma in double quotes") from error
 
 
 def resolve_heldout(config: CorpusConfig, files: str) -> tuple[str, ...]:
@@ -170,7 +178,7 @@ def read_contents(sources: tuple[str, ...], team: Team = ALONE) -> str:
                     show(sum(progress.positions))
         return json.dumps(progress.digests).encode()
 
-    digests = map(json.loads, gather_parts(team, read_mine))
+    digests = map(json.loads, team.gather_parts(read_mine))
     whole = reading.Progress.make(sources)
     whole.digests = ["".join(of_file) for of_file in zip(*digests, strict=True)]
     return hash_contents(whole)
@@ -197,7 +205,7 @@ def check_same(sources: tuple[str, ...], recorded: dict[str, Any], team: Team) -
         del sample["modified"]  # copies on several machines differ in it
         return json.dumps([sample, recorded], sort_keys=True).encode()
 
-    values = list(map(json.loads, gather_parts(team, describe)))
+    values = list(map(json.loads, team.gather_parts(describe)))
     first_sample, first_recorded = values[0]
     for name, (found, seen) in zip(team.names, values, strict=True):
         if found != first_sample:
