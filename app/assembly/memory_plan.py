@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..auditing.graphs import VIEWS, called_graphs, executed
 from ..errors import UsageError
 from ..models.base import Model, Preparable
 from ..optimizers.base import Optimizer
@@ -24,6 +23,7 @@ from ..settings import Config, OptimizerConfig, TableConfig, VocabularyConfig
 from ..settings.flag_values import by_name, from_names
 from ..system import machine
 from ..system.devices import gpu_bytes
+from ..system.graphs import VIEWS, called_graphs, executed
 from ..tables import memory, sharded
 from ..tables.base import Slot, TableSpec
 from ..tables.cached import CacheSize
