@@ -12,7 +12,6 @@ import numpy as np
 
 from .errors import UsageError
 from .settings.classify_config import BETWEEN_LISTED, MOST_WEIGHT
-from .tasks import trained_vectors
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
 from .text.fasttext.model_file import LABEL_PREFIX
@@ -342,8 +341,7 @@ class Texts(Result):
         """
         if self._run is None:
             raise ValueError("this is a file of fastText; copy it, or train a classifier")
-        path_of_run = self._run.path
-        export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
+        export(path, format, self._run, options)
 
     def __repr__(self) -> str:
         return f"<Texts: {len(self.labels):,} labels>"

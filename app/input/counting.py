@@ -7,6 +7,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -34,6 +35,7 @@ from .pipeline import make_block_parser
 from .token_cache import KeptTokens
 
 _END = EOS.encode()
+Counts = TypeVar("Counts", bound="TokenCounts")
 _BUFFERED = 1 << 20  # pairs that are collected before they are merged with all others
 
 
@@ -73,23 +75,17 @@ def count_tokens(
     # Counted within a block, so that few strings cross to Python.
     count_block = make_block_parser(corpus, phrases)
 
-    def count_share(share: Share, kept: KeptTokens | None = None) -> TokenCounts:
+    def count_share(share: Share) -> TokenCounts:
         """Return the counts of a share of the text."""
+        if kept is not None and not kept.covers(share):
+            kept.give_up()
         found = TokenCounts(memory_entries)
         blocks = _read_blocks(*source, count_block, share, found, "counting words")
         _count_blocks(blocks, found, ends_documents, kept)
         return found
 
-    if team is ALONE:
-        counts = count_share(ALL, kept)
-    else:
-        merged = TokenCounts(sys.maxsize)
-        how = merged, memory_entries, corpus, settings, team
-        if not _gather(lambda: count_share(share_of(team), kept), *how):
-            if kept is not None:
-                kept.give_up()
-            merged = count_share(ALL)
-        counts = merged
+    merged = TokenCounts(sys.maxsize)
+    counts = _count_together(count_share, merged, memory_entries, corpus, settings, team)
     for path, replaced in zip(sources, counts.replaced.tolist(), strict=True):
         if replaced:
             logging.warning("%s: %d sequences are not UTF-8; replaced by U+FFFD", path, replaced)
@@ -146,32 +142,37 @@ def _read_blocks(
     counts.replaced = np.array(progress.replaced)
 
 
-def _gather(
-    count: Callable[[], TokenCounts],
-    merged: TokenCounts,
+def _count_together(
+    count_share: Callable[[Share], Counts],
+    merged: Counts,
     memory_entries: int,
     corpus: CorpusConfig,
     settings: InputConfig,
     team: Team,
-) -> bool:
-    """Merge the counts of all processes of a team, and return whether the memory is enough.
+) -> Counts:
+    """Return the counts of all text, of which each process of a team counts a share.
 
-    Else a warning says that each process has to count all text. `count` counts the share of this
-    one. Raise UsageError if there is no block of the text for a process.
+    If the memory is not enough for the counts of all processes, each of them counts all text, with
+    a warning. Raise UsageError if there is no block of the text for a process.
+
+    Args:
+        merged: Empty counts, to which those of the processes are added.
     """
-    parts = team.gather_arrays(lambda: count().arrays())
+    if team is ALONE:
+        return count_share(ALL)
+    parts = team.gather_arrays(lambda: count_share(share_of(team)).arrays())
     check_blocks([int(part["numbers"][1]) for part in parts], corpus, settings, team)
     for part in parts:
         merged.merge(part)
     merged.prune()
-    is_enough = not merged.threshold and merged.size <= memory_entries
-    if not is_enough:
-        logging.warning(
-            "--vocab_memory_entries=%d is not enough for the counts of all workers, so each worker "
-            "now counts all text, for the vocabulary of one process; give a greater number",
-            memory_entries,
-        )
-    return is_enough
+    if not merged.threshold and merged.size <= memory_entries:
+        return merged
+    logging.warning(
+        "--vocab_memory_entries=%d is not enough for the counts of all workers, so each worker "
+        "now counts all text, for the vocabulary of one process; give a greater number",
+        memory_entries,
+    )
+    return count_share(ALL)
 
 
 class TokenCounts:
@@ -418,12 +419,8 @@ def count_pairs(
             found.add_pairs(found.add(tokens_U, counts_U)[pairs_P2], counts_P)
         return found
 
-    if team is ALONE:
-        return count_share(ALL)
     merged = PairCounts(sys.maxsize)
-    how = merged, memory_entries, corpus, settings, team
-    is_enough = _gather(lambda: count_share(share_of(team)), *how)
-    return merged if is_enough else count_share(ALL)
+    return _count_together(count_share, merged, memory_entries, corpus, settings, team)
 
 
 def select_phrases(counts: PairCounts, settings: VocabularyConfig) -> PhraseTable:
