@@ -24,7 +24,13 @@ from ..text import columns, reading
 from ..text.fasttext.model_file import LINE_END
 from ..text.reading import Progress
 from ..text.tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
-from .blocks import interleave_sources, map_in_order, raise_read_errors, share_dataset
+from .blocks import (
+    TextFiles,
+    interleave_sources,
+    map_in_order,
+    raise_read_errors,
+    share_dataset,
+)
 from .features import Examples, list_starts
 
 _ROWS = 4096  # rows of a file that are tokenized at a time
@@ -181,7 +187,7 @@ def _parse(files: Files, progress: Progress) -> tf.data.Dataset:
     if corpus.text_column:
         blocks = _column_blocks(files, progress)
     else:
-        blocks = share_dataset(sources, by_line, settings, progress)
+        blocks = share_dataset(TextFiles(sources, by_line, settings), progress)
     return map_in_order(blocks, parse_block, settings, "tokenize").prefetch(settings.prefetch)
 
 

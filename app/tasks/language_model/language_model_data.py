@@ -19,7 +19,7 @@ import tensorflow as tf
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
 from ...input import sequences
-from ...input.blocks import Share
+from ...input.blocks import Share, TextFiles
 from ...input.pipeline import EpochRows, map_blocks
 from ...input.token_rows import decode
 from ...losses import inference
@@ -73,7 +73,8 @@ def make_batches(text: Text, settings: InputConfig, workdir: Workdir, epochs: in
     def rows(share: Share) -> EpochRows:
         """Return a function from an epoch to the rows of a share of the text, (R, T + 1) int32."""
         tokenize = sequences.make_block_tokenizer(text.split, text.vocabulary)
-        blocks = map_blocks(text.sources, text.split, settings, progress, tokenize, share)
+        files = TextFiles(text.sources, text.split, settings)
+        blocks = map_blocks(files, progress, tokenize, share)
         blocks = cache_blocks(blocks, text, settings, epochs, workdir, progress, share)
         return sequences.make_epoch_rows(blocks, share_out, end, settings)
 
@@ -109,9 +110,8 @@ def make_heldout_pass(
         return make_pass
     if not settings.heldout_share:
         return None
-    make_pass = functools.partial(
-        _read_heldout, text.sources, text.vocabulary, text.split, settings, settings.heldout_share
-    )
+    files = TextFiles(text.sources, text.split, settings)
+    make_pass = functools.partial(_read_heldout, files, text.vocabulary, settings.heldout_share)
     if next(make_pass(), None) is None:
         raise UsageError(
             f"--heldout_share={settings.heldout_share} leaves no token of any block of the text; "
@@ -134,7 +134,8 @@ def read_files(
         UsageError: A file cannot be used.
         RunError: While iterating, if a file cannot be read.
     """
-    return _read_heldout(corpus.resolve_heldout(split, files), vocabulary, split, settings, 1.0)
+    sources = corpus.resolve_heldout(split, files)
+    return _read_heldout(TextFiles(sources, split, settings), vocabulary, 1.0)
 
 
 def explain_no_known_words(files: str) -> str:
@@ -218,20 +219,14 @@ def heldout_metrics(score: Score) -> dict[str, float]:
     }
 
 
-def _read_heldout(
-    sources: tuple[str, ...],
-    vocabulary: Vocabulary,
-    split: CorpusConfig,
-    settings: InputConfig,
-    share: float,
-) -> Iterator[tf.Tensor]:
+def _read_heldout(files: TextFiles, vocabulary: Vocabulary, share: float) -> Iterator[tf.Tensor]:
     """Yield batches (B, T + 1) int32 of the last share of the tokens of every block.
 
     B is at most 16 and T as long as --batch_tokens allows: longer rows than in training.
     """
-    progress = Progress.make(sources)
-    tokenize = sequences.make_block_tokenizer(split, vocabulary)
-    blocks = map_blocks(sources, split, settings, progress, tokenize)
+    settings, progress = files.settings, Progress.make(files.paths)
+    tokenize = sequences.make_block_tokenizer(files.corpus, vocabulary)
+    blocks = map_blocks(files, progress, tokenize)
     streams = min(_STREAMS, settings.batch_tokens)
     length = settings.batch_tokens // streams
     settings = dataclasses.replace(settings, row_tokens=length, batch_tokens=streams * length)

@@ -18,7 +18,7 @@ from ...checkpoints.stored import count_rows
 from ...checkpoints.workdir import Workdir
 from ...evaluation import score_report
 from ...input import device_batches, pipeline, token_cache, token_rows
-from ...input.blocks import ALL, Share, raise_read_errors
+from ...input.blocks import ALL, Share, TextFiles, raise_read_errors
 from ...models.cbow import Cbow
 from ...models.row_lists import SubwordRows
 from ...models.skipgram import SkipGram
@@ -175,8 +175,8 @@ def _make_growing_job(config: Config, text: Text, workdir: Workdir) -> Job:
     placed = placing.place_tables(config, model, lambda *_: iter(()), spec, workdir, keys=key_map)
     stores, reweigh = list(placed.tables.values()), model.output.reweigh
     stream = growing_words.WordStream(
-        *(text.sources, config.corpus, config.input, config.model.window, config.run.seed),
-        *(key_map, stores, reweigh, workdir.vocabulary),
+        TextFiles(text.sources, config.corpus, config.input),
+        *(config.model.window, config.run.seed, key_map, stores, reweigh, workdir.vocabulary),
     )
     data = text_tasks.make_data(
         text, config.input, workdir, stream.batches, text.words, _BATCH_UNIT
@@ -248,8 +248,8 @@ def make_batches(
         if text.kept is not None and text.kept.covers(share):
             return token_cache.read_kept(text.kept, share)
         tokenize = pipeline.make_block_tokenizer(text.split, text.vocabulary, text.phrases)
-        source = text.sources, text.split, settings
-        found = pipeline.map_blocks(*source, progress, tokenize, share)
+        files = TextFiles(text.sources, text.split, settings)
+        found = pipeline.map_blocks(files, progress, tokenize, share)
         if device:  # it keeps them itself
             return found
         return text_tasks.cache_blocks(found, text, settings, epochs, workdir, progress, share)
