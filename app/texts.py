@@ -122,9 +122,7 @@ class Texts(Result):
             from .tasks.classify import classify_model
 
             config = run.config_of("classify")
-            classifier, words, labels = classify_model.load_classifier(config, run.workdir)
-            score = classify_model.make_scorer(classifier, config, words, len(labels.tokens))
-            return cls(labels.tokens, score, run)
+            return cls(*classify_model.load_scorer(config, run.workdir), run)
 
     @classmethod
     def tune(
@@ -242,14 +240,9 @@ class Texts(Result):
             raise ValueError(f"k={k}: ask for at least one label")
         chances_NC = np.atleast_2d(self.predict_proba(texts))
         most = k or (len(self.labels) if threshold else 1)
-        order_NK = np.argsort(-chances_NC, axis=1, kind="stable")[:, :most]
         found: list[Any] = [
-            [
-                (self.labels[label], float(chances_C[label]))
-                for label in order_K
-                if chances_C[label] >= threshold
-            ]
-            for chances_C, order_K in zip(chances_NC, order_NK.tolist(), strict=True)
+            label_metrics.best_labels(chances_C, self.labels, most, threshold)
+            for chances_C in chances_NC
         ]
         if k is None and not threshold:
             found = [pairs[0][0] for pairs in found]
