@@ -55,7 +55,7 @@ class Score(NamedTuple):
     words: int
 
 
-def make_batches(text: Text, settings: InputConfig, workdir: Workdir, epochs: int) -> Batches:
+def make_batches(text: Text, workdir: Workdir, epochs: int) -> Batches:
     """Return the function that yields the batches of a run, (S, B, T + 1) int32.
 
     See `types.Batches` and `input.sequences`. Nothing is read before it yields the first batch.
@@ -67,30 +67,24 @@ def make_batches(text: Text, settings: InputConfig, workdir: Workdir, epochs: in
     Raises:
         RunError: While iterating, if the corpus cannot be read.
     """
-    progress = Progress.make(text.sources)
+    settings, progress = text.files.settings, Progress.make(text.files.paths)
     share_out, end = sequences.heldout_share(settings), text.vocabulary.tokens.index(EOS)
 
     def rows(share: Share) -> EpochRows:
         """Return a function from an epoch to the rows of a share of the text, (R, T + 1) int32."""
-        tokenize = sequences.make_block_tokenizer(text.split, text.vocabulary)
-        files = TextFiles(text.sources, text.split, settings)
-        blocks = map_blocks(files, progress, tokenize, share)
-        blocks = cache_blocks(blocks, text, settings, epochs, workdir, progress, share)
+        tokenize = sequences.make_block_tokenizer(text.files.corpus, text.vocabulary)
+        blocks = map_blocks(text.files, progress, tokenize, share)
+        blocks = cache_blocks(blocks, text, epochs, workdir, progress, share)
         return sequences.make_epoch_rows(blocks, share_out, end, settings)
 
     return make_batches_from_rows(rows, progress, 1, settings)
 
 
-def make_heldout_pass(
-    text: Text, settings: InputConfig
-) -> Callable[[], Iterator[tf.Tensor]] | None:
+def make_heldout_pass(text: Text) -> Callable[[], Iterator[tf.Tensor]] | None:
     """Return a function that iterates over the held-out text, or None if there is none.
 
     A text with nothing to score is refused here. So a --heldout text is read up to its first word
     of the vocabulary, and whole if it has none; for --heldout_share the first batch is read.
-
-    Args:
-        settings: Names the held-out text, and how text becomes batches.
 
     Returns:
         Function without arguments. It yields batches (B, T + 1) int32, and raises the errors below
@@ -101,17 +95,18 @@ def make_heldout_pass(
             of --heldout_share has no token.
         RunError: A file cannot be read.
     """
+    files, vocabulary = text.files, text.vocabulary
+    settings = files.settings
     if settings.heldout:
         make_pass = functools.partial(
-            read_files, settings.heldout, text.vocabulary, text.split, settings
+            read_files, settings.heldout, vocabulary, files.corpus, settings
         )
-        if not any(_count_words(tokens_BL, text.vocabulary) for tokens_BL in make_pass()):
+        if not any(_count_words(tokens_BL, vocabulary) for tokens_BL in make_pass()):
             raise UsageError(explain_no_known_words(settings.heldout))
         return make_pass
     if not settings.heldout_share:
         return None
-    files = TextFiles(text.sources, text.split, settings)
-    make_pass = functools.partial(_read_heldout, files, text.vocabulary, settings.heldout_share)
+    make_pass = functools.partial(_read_heldout, files, vocabulary, settings.heldout_share)
     if next(make_pass(), None) is None:
         raise UsageError(
             f"--heldout_share={settings.heldout_share} leaves no token of any block of the text; "

@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ...input import counting, pipeline, sequences, token_cache, token_rows
 from ...input.blocks import TextFiles, check_blocks, find_blocks, share_of
 from ...input.token_cache import KeptTokens
-from ...settings import Config, CorpusConfig, InputConfig
+from ...settings import Config, InputConfig
 from ...system.checked_files import COUNT
 from ...text import corpus, phrase_table, vocabulary
 from ...text.phrase_table import Phrases
@@ -37,11 +37,10 @@ class Text:
     """The corpus of a run.
 
     Attributes:
-        sources: Paths of its files.
+        files: Its files, and how they are read.
         vocabulary: Tokens with an id; `NO_VOCABULARY` for --table=dynamic.
         words: Tokens of the corpus, including unknown ones. For a language model the ends of
             documents count too.
-        split: How the text is split into tokens.
         batches: Approximate number of batches of an epoch.
         fingerprint: The fingerprint of the files (see `corpus.fingerprint`).
         phrases: Phrases that are joined to a token (--phrases).
@@ -51,10 +50,9 @@ class Text:
         kept: The tokens that this process counted, if they were kept in memory; else None.
     """
 
-    sources: tuple[str, ...]
+    files: TextFiles
     vocabulary: Vocabulary
     words: int
-    split: CorpusConfig
     batches: int
     fingerprint: dict[str, Any]
     phrases: Phrases = ()
@@ -110,8 +108,8 @@ def load_text(
         run = config.run if finished else None
         fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, run)
         if fingerprint is not None:
-            size = known["words"], split, known["batches"]
-            text = Text(sources, words, *size, fingerprint, phrases)
+            size = known["words"], known["batches"]
+            text = Text(text_files, words, *size, fingerprint, phrases)
         elif rules.grow_vocab:
             text = count(words, phrases, grows=True)
         elif not is_dynamic:
@@ -125,8 +123,8 @@ def load_text(
         warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
         warn_about_columns(sources, split)
         if is_dynamic:
-            total, batches = growing_words.estimate_size(text_files, rules.min_count)
-            return Text(sources, words, total, split, batches, corpus.fingerprint(sources))
+            size = growing_words.estimate_size(text_files, rules.min_count)
+            return Text(text_files, words, *size, corpus.fingerprint(sources))
         text = count(words, phrases)
     return dataclasses.replace(text, is_counted_here=not rules.vocab)
 
@@ -165,7 +163,7 @@ def _count_text(
     that are None are counted; if `grows`, the counts and the new words of the text are added to
     the given words.
     """
-    (sources, split, settings), rules = text_files, config.vocabulary
+    (sources, _, settings), rules = text_files, config.vocabulary
     sample, is_alone = corpus.sample_fingerprint(sources), team is ALONE
     progress = Progress.make(sources, hashed=is_alone)
     if phrases is None:
@@ -191,7 +189,7 @@ def _count_text(
         batches = pipeline.estimate_batches(counts, keep_V, settings, blocks)
     contents = corpus.hash_contents(progress) if is_alone else corpus.read_contents(sources, team)
     fingerprint = {**sample, "contents": contents}
-    return Text(sources, words, total, split, batches, fingerprint, phrases, new_ids_V, kept=kept)
+    return Text(text_files, words, total, batches, fingerprint, phrases, new_ids_V, kept=kept)
 
 
 def _choose_words(
