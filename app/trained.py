@@ -404,7 +404,6 @@ class Result:
             ImportError: matplotlib is not installed.
 
         Example:
-            >>> words = train_words([["a", "b", "c"]] * 100, dim=4, epochs=1)
             >>> words.report().savefig("run.png")
         """
         from .tasks.pictures import report
@@ -501,7 +500,7 @@ def load(
     Example:
         >>> words.export("vectors.bin", "word2vec_binary")
         >>> load("vectors.bin")
-        <Words: 5 words, 3 columns>
+        <Words: 6 words, 8 columns>
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"{os.fspath(path)}: no such file or folder; check the path")
