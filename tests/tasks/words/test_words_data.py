@@ -31,7 +31,8 @@ def of_epoch(batches, epoch, first=0):
 
 def make_batches(text, config, place, device=""):
     epochs = 0 if config.run.plan_only else config.run.epochs
-    how = config.input, config.model.window, config.run.seed, place, epochs
+    text = dataclasses.replace(text, files=text.files._replace(settings=config.input))
+    how = config.model.window, config.run.seed, place, epochs
     return words_job.make_batches(text, *how, device)
 
 
@@ -55,7 +56,7 @@ def config(corpus, vocab="", cache="none", subsample=0.0, **changes):
 
 def test_a_corpus_is_counted_once(place, corpus):
     found = load_text(config(corpus), place, finished=False)
-    assert found.sources == (corpus,)
+    assert found.files.paths == (corpus,)
     assert (found.vocabulary.tokens, found.vocabulary.counts.tolist()) == (
         list("abc"),
         [150, 100, 50],
