@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -110,10 +111,10 @@ def read(
         key = find_key(kind, header, key_column)
         if key is None:
             raise UsageError(
-                f"--{flag}={path}: no column names the {kind}s among {', '.join(header)}; "
-                f"name one {kind}_id"
+                f"--{flag}={path}: no column names the {kind}s among "
+                f"{columns.list_columns(header)}; name one {kind}_id"
             )
-        for column in dict.fromkeys(header):
+        for column in (name for name, count in collections.Counter(header).items() if count > 1):
             columns.check_single(path, header, column)
         for where, row in rows:
             name = whole(_text(row.pop(key, None)).strip())
