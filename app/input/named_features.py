@@ -63,18 +63,18 @@ class NamedFeatures(NamedTuple):
         rows_N[is_feature_N] = self.features_N + (trained + 1)
         return rows_N, starts, trained + 1 + len(self.names.tokens)
 
-    def is_consistent(self, count: int) -> bool:
-        """Return whether the arrays are valid lists for a number of users or items."""
-        starts, ids_N = self.starts, self.features_N
-        return (
-            starts.shape == (count + 1,)
-            and ids_N.ndim == 1
-            and {starts.dtype.kind, ids_N.dtype.kind} == {"i"}
-            and starts[0] == 0
-            and starts[-1] == len(ids_N)
-            and bool((np.diff(starts) >= 0).all())
-            and bool(((ids_N >= 0) & (ids_N < len(self.names.tokens))).all())
-        )
+
+def are_lists(starts: np.ndarray, ids_N: np.ndarray, lists: int, ids: int) -> bool:
+    """Return whether arrays are the starts of some lists of ids, and these ids below a number."""
+    return (
+        starts.shape == (lists + 1,)
+        and ids_N.ndim == 1
+        and {starts.dtype.kind, ids_N.dtype.kind} == {"i"}
+        and starts[0] == 0
+        and starts[-1] == len(ids_N)
+        and bool((np.diff(starts) >= 0).all())
+        and bool(((ids_N >= 0) & (ids_N < ids)).all())
+    )
 
 
 class SideFeatures(NamedTuple):
@@ -208,9 +208,17 @@ def _open(path: str) -> tuple[list[str], Iterator[tuple[str, dict[str, Any]]]]:
     if kind == "json":
         objects = columns.read_objects(path, read_lines(path))
         return names, ((f"{path}, line {number}", dict(row)) for number, row in objects)
+    return names, _parquet_rows(path, names)
+
+
+def _parquet_rows(path: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a Parquet file by column, with their places."""
     batches = columns.read_batches(path, names)
-    numbered = enumerate((row for batch in batches for row in batch.to_pylist()), 1)
-    return names, ((f"{path}, row {number}", row) for number, row in numbered)
+    try:
+        for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
+            yield f"{path}, row {number}", row
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: its text is not UTF-8; convert it") from error
 
 
 def _delimited(
