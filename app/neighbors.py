@@ -14,8 +14,7 @@ from absl import flags as absl_flags
 
 from .cli import flags
 from .errors import UsageError
-from .evaluation import nearest_words
-from .evaluation.lexicon import make_lexicon
+from .evaluation import lexicon
 from .settings.setting import MOST_ROWS
 
 _SHOWN = 5  # of the words that are not known
@@ -35,20 +34,19 @@ def main(words: Sequence[str]) -> None:
     values = absl_flags.FLAGS
     if bool(words) == bool(values.analogy):
         raise UsageError('give words, as in: --workdir=DIR paris rome; or --analogy="a - b + c"')
-    lexicon = make_lexicon(flags.vectors(), values.case, values.restrict)
-    unknown = nearest_words.find_unknown(lexicon, words)
+    found = lexicon.make_lexicon(flags.vectors(), values.case, values.restrict)
+    unknown = lexicon.find_unknown(found, words)
     if values.analogy:
-        words, lists = [values.analogy], [nearest_words.solve(lexicon, values.analogy, values.k)]
+        words, lists = [values.analogy], [lexicon.solve(found, values.analogy, values.k)]
     else:
         words = [word for word in words if word not in unknown]
-        lists = nearest_words.nearest(lexicon, words, values.k)
+        lists = lexicon.nearest(found, words, values.k)
     for word, neighbors in zip(words, lists, strict=True):
         print(word)
-        for neighbor in neighbors:
-            shown = neighbor.word if neighbor.word.strip() else repr(neighbor.word)
-            print(f"  {neighbor.cosine:.3f}  {shown}")
+        for near, cosine in neighbors:
+            print(f"  {cosine:.3f}  {near if near.strip() else repr(near)}")
     if unknown:
-        reasons = [nearest_words.explain_unknown(lexicon, word) for word in unknown[:_SHOWN]]
+        reasons = [lexicon.explain_unknown(found, word) for word in unknown[:_SHOWN]]
         more = f"; {len(unknown) - _SHOWN:,} more have none" * (len(unknown) > _SHOWN)
         raise UsageError("; ".join(reasons) + more)
 

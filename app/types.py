@@ -13,10 +13,13 @@ A name ends with its shape: `rows_UD` is a tensor of shape (U, D). The letters a
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from .errors import RunError, UsageError
 
 # The device on which ids are prepared, whatever the device of the steps is. TensorFlow does
 # arithmetic on int32 in the host's memory even for a GPU. The number of unique ids is the shape of
@@ -146,6 +149,11 @@ class WordVectors(NamedTuple):
     form: str = ""
 
 
+# The first byte of a message of a team: that of a part, or of an error of this class.
+_PART = b"p"
+_ERRORS: dict[bytes, type[Exception]] = {b"r": RunError, b"u": UsageError}
+
+
 class Team(NamedTuple):
     """The processes that read a text together, each a share of it.
 
@@ -159,6 +167,37 @@ class Team(NamedTuple):
     number: int
     gather: Callable[[bytes], list[bytes]]
     names: tuple[str, ...]
+
+    def gather_parts(self, make: Callable[[], bytes]) -> list[bytes]:
+        """Return the result of `make` in each process; all processes call this together.
+
+        Raises:
+            UsageError: `make` raised it in some process; all processes raise the first such error.
+            RunError: The same for RunError.
+        """
+        try:
+            message = _PART + make()
+        except (RunError, UsageError) as error:
+            kind = next(kind for kind, known in _ERRORS.items() if isinstance(error, known))
+            message = kind + str(error).encode()
+        messages = self.gather(message)
+        for answer in messages:
+            if answer[:1] in _ERRORS:
+                raise _ERRORS[answer[:1]](answer[1:].decode())
+        return [answer[1:] for answer in messages]
+
+    def gather_arrays(
+        self, make: Callable[[], dict[str, np.ndarray]]
+    ) -> list[dict[str, np.ndarray]]:
+        """Return the arrays that `make` returns in each process, by name; see `gather_parts`."""
+
+        def encode() -> bytes:
+            """Return the arrays of this process as bytes."""
+            file = io.BytesIO()
+            np.savez(file, **make())
+            return file.getvalue()
+
+        return [dict(np.load(io.BytesIO(part))) for part in self.gather_parts(encode)]
 
 
 ALONE = Team(0, lambda data: [data], ("this process",))

@@ -12,7 +12,7 @@ import numpy as np
 
 from .checkpoints.checkpoint import is_finished
 from .errors import UnknownNameError, UsageError
-from .evaluation import lexicon, nearest_words, score_report
+from .evaluation import lexicon, score_report
 from .evaluation.benchmarks import Score
 from .settings import CorpusConfig
 from .text import vector_files
@@ -185,7 +185,7 @@ class Words(Result):
     def __contains__(self, word: str) -> bool:
         """Return whether a word has a vector, of its own or of its n-grams."""
         is_row = isinstance(word, str) and self._rows([word])[0] is not None
-        return is_row or not nearest_words.find_unknown(self._lexicon, [word])
+        return is_row or not lexicon.find_unknown(self._lexicon, [word])
 
     def __getitem__(self, word: str | Sequence[str]) -> np.ndarray:
         """Return the vector of a word, (D,) float32, or those of N words, (N, D).
@@ -278,9 +278,7 @@ class Words(Result):
         if restrict_to:
             parts = {name: getattr(searched, name)[:restrict_to] for name in _BY_WORD}
             searched = searched._replace(**parts)
-        found = lexicon.nearest_rows(searched, query_D[None], topn, [excluded])
-        pairs = zip(*(one[0].tolist() for one in found), strict=True)
-        return [(searched.words[row], cosine) for row, cosine in pairs if row >= 0]
+        return lexicon.search(searched, query_D[None], [excluded], topn)[0]
 
     def similarity(self, first: str, second: str) -> float:
         """Return the cosine of two words; raise KeyError if one has no vector.
@@ -557,9 +555,9 @@ class Words(Result):
 
     def _check(self, words: Sequence[str]) -> None:
         """Raise KeyError if a word has no vector."""
-        unknown = nearest_words.find_unknown(self._lexicon, words)
+        unknown = lexicon.find_unknown(self._lexicon, words)
         if unknown:
-            raise UnknownNameError(nearest_words.explain_unknown(self._lexicon, unknown[0]))
+            raise UnknownNameError(lexicon.explain_unknown(self._lexicon, unknown[0]))
 
 
 def _listed(queries: Query | Sequence[Query]) -> list[Query]:

@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 # may import only units of the layers before its own; modules inside one package may import each
 # other, without a cycle.
 LAYERS = (
-    {"errors", "types"},
+    {"errors"},
+    {"types"},
     {"settings"},
     {"system"},
     {"text", "tables"},

@@ -19,7 +19,6 @@ from ..errors import DamagedError, RunError
 from ..settings import RunConfig
 from ..system.checked_files import COUNT, list_folder, read_json, reading
 from ..system.files import replacing
-from . import stored
 from .workdir import Workdir, read_settings
 
 T = TypeVar("T")
@@ -177,17 +176,6 @@ def is_finished(workdir: Workdir, asked: RunConfig | None = None) -> bool:
     limits = tuple(flags.get(name, 0) for name in ("epochs", "patience"))
     is_other = asked is not None and limits != (asked.epochs, asked.patience)
     return position is not None and position.is_at_end(*limits) and not is_other
-
-
-def count_newest_rows(folder: Path, name: str) -> int | None:
-    """Return the rows of a table in the newest checkpoint that is not damaged; None without one.
-
-    No table is loaded, and nothing is logged.
-
-    Raises:
-        RunError: A checkpoint cannot be read, or has no such rows by id.
-    """
-    return find_newest(folder, lambda path: stored.count_rows(path, name), is_quiet=True)[0]
 
 
 def find_newest(

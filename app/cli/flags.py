@@ -23,7 +23,7 @@ from absl import flags, logging
 from ..checkpoints import workdir
 from ..errors import RunError, StoppedError, UsageError, missing_package
 from ..settings import Config, checks, flag_values, flagfiles, setting
-from ..settings.foreign_names import GONE, meant
+from ..settings.flag_values import GONE, meant
 from ..settings.setting import as_text
 from ..system.files import remedy
 from ..tasks import trained_vectors

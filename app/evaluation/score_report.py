@@ -13,9 +13,8 @@ from ..errors import UsageError
 from ..system.console import aligned
 from ..text.unicode_rules import FOLDED, normalize
 from ..types import NgramVectors, WordVectors
-from . import nearest_words
 from .benchmarks import Score, read_pairs, score_analogies, score_pairs
-from .lexicon import Lexicon, make_lexicon, spell
+from .lexicon import Lexicon, make_lexicon, nearest, spell
 
 _WORDS = 6  # the number of words with neighbors in the report at the end of a run
 _NEIGHBORS = 5
@@ -196,8 +195,8 @@ def closing(vectors: WordVectors, scores: Sequence[Score] | None, workdir: str) 
         workdir: The path of the workdir, for the commands.
     """
     words = _sample(vectors)
-    lists = nearest_words.nearest(make_lexicon(vectors), words, k=_NEIGHBORS)
-    near = [", ".join(neighbor.word for neighbor in neighbors) for neighbors in lists]
+    lists = nearest(make_lexicon(vectors), words, k=_NEIGHBORS)
+    near = [", ".join(word for word, _ in neighbors) for neighbors in lists]
     scored = []
     if scores is not None:
         scored = [table(scores, parts=False) if scores else _NO_SCORES]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..settings import CorpusConfig
 from ..types import WordVectors
-from . import fasttext_bin, parquet_file, projector, safetensors_file, static_embedding, word2vec
+from . import array_files, fasttext_bin, projector, static_embedding, word2vec
 
 
 def _saved_model(vectors: WordVectors, path: str, corpus: CorpusConfig) -> None:
@@ -25,8 +25,8 @@ FORMATS: dict[str, Callable[..., object]] = {
     "projector": lambda vectors, path, corpus, limit=projector.TSNE_POINTS: projector.write(
         vectors, path, limit
     ),
-    "safetensors": lambda vectors, path, corpus: safetensors_file.write(vectors, path),
-    "parquet": lambda vectors, path, corpus: parquet_file.write(vectors, path),
+    "safetensors": lambda vectors, path, corpus: array_files.write_safetensors(vectors, path),
+    "parquet": lambda vectors, path, corpus: array_files.write_parquet(vectors, path),
     "static_embedding": lambda vectors, path, corpus, sif=0.0: static_embedding.write(
         vectors, path, corpus, sif
     ),

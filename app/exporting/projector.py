@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import UsageError
 from ..system.files import replacing
 from ..types import WordVectors
-from .row_blocks import finite_rows
+from .array_files import finite_rows
 
 # Limits of the projector of TensorBoard 2.21 (data.ts and data-provider-server.ts under
 # tensorboard/plugins/projector/vz_projector; tensorboard issues 773 and 3647). It loads the first

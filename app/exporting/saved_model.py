@@ -19,9 +19,9 @@ from ..errors import UsageError
 from ..system.files import replacing_folder, system_error
 from ..text.subwords import hash_strings
 from ..text.unicode_rules import normalize_strings
+from ..text.vector_files import without_repeated
 from ..text.vocabulary import JOINT
 from ..types import NgramVectors, WordVectors
-from .row_blocks import unique_rows
 
 
 class _Lookup(tf.Module):
@@ -111,10 +111,7 @@ def write(vectors: WordVectors, folder: str | Path) -> None:
         UsageError: The folder has other content, or there is no word, or a word has a line break.
         RunError: The folder cannot be written.
     """
-    kept = unique_rows(vectors)
-    if len(kept) < len(vectors.tokens):
-        tokens = [vectors.tokens[row] for row in kept]
-        vectors = vectors._replace(tokens=tokens, matrix=vectors.matrix[kept], counts=None)
+    vectors = without_repeated(vectors)
     if not vectors.tokens:
         raise UsageError(f"--output={folder}: there is no word to write; train or choose others")
     for row, token in enumerate(vectors.tokens):

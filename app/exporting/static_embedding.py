@@ -19,10 +19,9 @@ from ..errors import UsageError, needs_package
 from ..settings import CorpusConfig
 from ..system.files import replacing_folder
 from ..text import unicode_rules
+from ..text.vector_files import unique_rows
 from ..types import WordVectors
-from . import safetensors_file
-from .row_blocks import finite_rows, unique_rows
-from .safetensors_file import Tensor
+from .array_files import Tensor, finite_rows, write_tensors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -79,7 +78,7 @@ def write(vectors: WordVectors, folder: str | Path, config: CorpusConfig, sif: f
             other content, or `tokenizers` is not installed.
         RunError: The folder cannot be written.
     """
-    rows_N = finite_rows(vectors, unique_rows(vectors))
+    rows_N = finite_rows(vectors, unique_rows(vectors.tokens))
     if not len(rows_N):
         raise UsageError(f"--output={folder}: no word has a finite vector; train or choose others")
     weights_V = _weights(vectors, sif)
@@ -99,8 +98,8 @@ def write(vectors: WordVectors, folder: str | Path, config: CorpusConfig, sif: f
     card = _CARD.format(words=len(rows_N), columns=shape[1], weights=weights)
     with replacing_folder(folder, "model.safetensors") as temporary:
         parts = _parts(vectors, rows_N, weights_V)
-        path = temporary / "model.safetensors"
-        safetensors_file.write_tensors(path, {"embeddings": Tensor("F32", shape, parts)})
+        tensors = {"embeddings": Tensor("F32", shape, parts)}
+        write_tensors(temporary / "model.safetensors", tensors)
         # The library's own `save` would raise no OSError on a full disk.
         (temporary / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
         for name, content in (("config", settings), ("modules", _MODULES)):

@@ -14,8 +14,7 @@ from ..settings import InputConfig
 from ..system.python_functions import from_generator
 from ..types import Batches
 from .blocks import without_autograph, without_tuning_thread
-from .features import EncodedTexts, Features, intervals
-from .labelled import Examples
+from .features import EncodedTexts, Examples, Features, intervals
 
 _LABEL = 13  # a stream of random numbers (see `input.token_rows`)
 # A step has space for this many times the average number of bags.

@@ -17,7 +17,6 @@ from ..settings import CorpusConfig, InputConfig, VocabularyConfig
 from ..system.console import show_progress
 from ..text.phrase_table import Phrases, PhraseTable, make_joiner
 from ..text.reading import Progress
-from ..text.teamwork import gather_arrays, join_tokens, split_tokens
 from ..text.tokenize import LONGEST_TOKEN, make_tokenizer, warn_about_long_tokens
 from ..text.vocabulary import EOS, JOINT, UNK, Vocabulary
 from ..types import ALONE, Team
@@ -160,7 +159,7 @@ def _gather(
     Else a warning says that each process has to count all text. `count` counts the share of this
     one. Raise UsageError if there is no block of the text for a process.
     """
-    parts = gather_arrays(team, lambda: count().arrays())
+    parts = team.gather_arrays(lambda: count().arrays())
     check_blocks([int(part["numbers"][1]) for part in parts], corpus, settings, team)
     for part in parts:
         merged.merge(part)
@@ -251,7 +250,7 @@ class TokenCounts:
         self.prune()
         tally = {} if self.threshold else self.tally()
         return {
-            "tokens": join_tokens(tally),
+            "tokens": np.frombuffer(b"\n".join(tally), np.uint8),  # none has a line end
             "counts": np.fromiter(tally.values(), np.int64, len(tally)),
             "numbers": np.array((self.total, self.blocks, self.too_long, self.threshold), np.int64),
             "replaced": self.replaced,
@@ -264,7 +263,8 @@ class TokenCounts:
             part: Its `arrays`.
         """
         total, blocks, too_long, threshold = part["numbers"].tolist()
-        numbers_U = self.add(np.array(split_tokens(part["tokens"]), object), part["counts"])
+        tokens = part["tokens"].tobytes().split(b"\n") if part["tokens"].size else []
+        numbers_U = self.add(np.array(tokens, object), part["counts"])
         self.total += total - int(part["counts"].sum())
         self.blocks, self.too_long = self.blocks + blocks, self.too_long + too_long
         self.threshold = max(self.threshold, threshold)

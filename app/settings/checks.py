@@ -11,7 +11,7 @@ from absl import logging
 from ..errors import NoEffectError, UsageError
 from . import Config, RunConfig, flag_values
 from .config import windows
-from .foreign_names import meant
+from .flag_values import meant
 from .setting import as_text, fault, is_whole_number
 
 # Losses whose gradients are computed and applied block by block.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..errors import UsageError
-from .foreign_names import GONE
+from .flag_values import GONE
 
 _DIRECTIVES = ("--flagfile", "-flagfile")
 _PRESETS = ("--preset", "-preset")

@@ -12,12 +12,13 @@ import numpy as np
 from ..checkpoints import checkpoint
 from ..checkpoints.stored import count_rows, read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_settings
-from ..errors import DamagedError, RunError, UsageError
-from ..settings import ClassifyConfig, Config, RecommendConfig, flag_values
+from ..errors import RunError, UsageError
+from ..settings import ClassifyConfig, Config, ModelConfig, RecommendConfig, flag_values
 from ..system.checked_files import COUNT
 from ..text import unicode_rules, vocabulary
+from ..text.subwords import list_rows
 from ..text.vocabulary import Vocabulary
-from ..types import WordVectors
+from ..types import NgramRule, NgramVectors, WordVectors
 from . import recorded_corpus
 
 
@@ -36,7 +37,7 @@ def needs_tensorflow(path: str | Path) -> bool:
     return has_features or is_stored_elsewhere
 
 
-_ITEMS_AT_ONCE = 1 << 14  # whose rows are added at a time
+_AT_ONCE = 1 << 12  # items or words whose rows are added at a time
 
 
 def load(path: str | Path, most: int = 0) -> WordVectors:
@@ -107,13 +108,10 @@ def _load_checkpoint(
         if len(ids_N) and ids_N[-1] >= lists[2]:
             raise misfit(path, count, folder, ids_N[-1] + 1)
         return WordVectors(names.tokens, _sum_rows(ids_N, rows_ND, *lists), names.counts)
-    if config.model.has_subwords:
-        from .words import subword_vectors
-
-        rule = subword_vectors.make_rule(config.model)
+    if rule := ngram_rule(config.model):
         try:
-            return subword_vectors.compose(names, rows_ND, rule)
-        except DamagedError as error:  # of the names, as the checkpoint could be read
+            return compose_words(names, rows_ND, rule)
+        except ValueError as error:
             raise misfit(path, count, folder, len(rows_ND)) from error
     last = ids_N[-1] + 1 if len(ids_N) else 0
     last = count_rows(folder, table) if is_plain and most else last
@@ -156,11 +154,53 @@ def _sum_rows(
     table = np.zeros((rows, rows_ND.shape[1]), np.float32)
     table[ids_N] = rows_ND
     sums_VD = np.empty((len(starts) - 1, rows_ND.shape[1]), np.float32)
-    for part in range(0, len(sums_VD), _ITEMS_AT_ONCE):
-        bounds = starts[part : part + _ITEMS_AT_ONCE + 1]
+    for part in range(0, len(sums_VD), _AT_ONCE):
+        bounds = starts[part : part + _AT_ONCE + 1]
         rows_MD = table[listed_M[bounds[0] : bounds[-1]]]
         sums_VD[part : part + len(bounds) - 1] = np.add.reduceat(rows_MD, bounds[:-1] - bounds[0])
     return sums_VD
+
+
+def ngram_rule(settings: ModelConfig) -> NgramRule | None:
+    """Return the n-grams of a word by the flags of subwords; None without subwords."""
+    if not settings.has_subwords:
+        return None
+    return NgramRule(settings.min_ngram, settings.max_ngram, settings.ngram_buckets)
+
+
+def compose_words(names: Vocabulary, rows_ND: np.ndarray, rule: NgramRule) -> WordVectors:
+    """Return the composed vectors of all words, and the vectors of the n-grams.
+
+    Rows are added in the order of training (`SubwordRows.compose`): even ones, odd ones, then both.
+    The last bits may differ from those of a step, as TensorFlow's products round differently by
+    shape.
+
+    Args:
+        rows_ND: The rows of the words, then of the buckets (see `SubwordRows`), or of all buckets,
+            float32. The result shares their memory.
+        rule: The n-grams of a word.
+
+    Raises:
+        ValueError: These are not the rows of these words.
+    """
+    count, columns = len(names.tokens), rows_ND.shape[1]
+    matrix = np.empty((count, columns), np.float32)
+    has_all_buckets = len(rows_ND) == count + rule.buckets
+    rows_N, starts, buckets_B = list_rows(names.tokens, rule, has_all_buckets)
+    if len(rows_ND) != count + len(buckets_B):
+        raise ValueError(f"{len(rows_ND):,} rows are not those of {count:,} words")
+    for first in range(0, count, _AT_ONCE):
+        bounds = starts[first : first + _AT_ONCE + 1]
+        sizes_W = np.diff(bounds)
+        shares_W1 = 1 / sizes_W[:, np.newaxis].astype(np.float32)
+        sums_2WD = np.zeros((2, len(sizes_W), columns), np.float32)
+        for place in range(sizes_W.max()):
+            (longer_L,) = np.nonzero(sizes_W > place)
+            rows_L = rows_N[bounds[longer_L] + place]
+            sums_2WD[rows_L % 2, longer_L] += rows_ND[rows_L] * shares_W1[longer_L]
+        np.add(*sums_2WD, out=matrix[first : first + _AT_ONCE])
+    ngrams = NgramVectors(rule, rows_ND[count:], buckets_B)
+    return WordVectors(names.tokens, matrix, names.counts, ngrams)
 
 
 def misfit(path: Path, names: int, folder: Path, rows: int) -> RunError:

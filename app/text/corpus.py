@@ -16,7 +16,6 @@ from ..settings import CorpusConfig
 from ..system.console import show_progress
 from ..types import ALONE, Team
 from . import builtin_corpora, reading
-from .teamwork import gather_parts
 
 _ITEM = re.compile(r'\s*"([^"]*)"|([^,]+)')
 _DOCSTRINGS = re.compile(r"(?:(?P<listed>.*),)?\s*(?P<item>docstrings:.*)", re.DOTALL)
@@ -170,7 +169,7 @@ def read_contents(sources: tuple[str, ...], team: Team = ALONE) -> str:
                     show(sum(progress.positions))
         return json.dumps(progress.digests).encode()
 
-    digests = map(json.loads, gather_parts(team, read_mine))
+    digests = map(json.loads, team.gather_parts(read_mine))
     whole = reading.Progress.make(sources)
     whole.digests = ["".join(of_file) for of_file in zip(*digests, strict=True)]
     return hash_contents(whole)
@@ -197,7 +196,7 @@ def check_same(sources: tuple[str, ...], recorded: dict[str, Any], team: Team) -
         del sample["modified"]  # copies on several machines differ in it
         return json.dumps([sample, recorded], sort_keys=True).encode()
 
-    values = list(map(json.loads, gather_parts(team, describe)))
+    values = list(map(json.loads, team.gather_parts(describe)))
     first_sample, first_recorded = values[0]
     for name, (found, seen) in zip(team.names, values, strict=True):
         if found != first_sample:

@@ -17,7 +17,7 @@ import math
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -91,12 +91,13 @@ def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVector
     """
     if model_file.is_fasttext(path):
         return _read_fasttext(path, limit, dtype)
-    if read_exported := _exported_reader(path):
+    exported = {".safetensors": _read_safetensors, ".parquet": _read_parquet}
+    if read_exported := exported.get(Path(path).suffix.lower()):
         vectors = read_exported(path, limit)
         check_finite(path, vectors.tokens, vectors.matrix)
         matrix = vectors.matrix.astype(dtype, copy=False)
         check_finite(path, vectors.tokens, matrix)
-        return _without_repeated(vectors._replace(matrix=matrix))
+        return without_repeated(vectors._replace(matrix=matrix))
     return _read_rows(path, limit, dtype)
 
 
@@ -138,17 +139,27 @@ def _read_rows(path: str | Path, limit: int, dtype: str) -> WordVectors:
     return WordVectors(list(words), matrix.astype(dtype, copy=False))
 
 
-def _without_repeated(vectors: WordVectors) -> WordVectors:
-    """Return vectors with the first row only of a repeated word, with a warning."""
-    first: dict[str, int] = {}
-    for row, token in enumerate(vectors.tokens):
-        first.setdefault(token, row)
-    if repeated := len(vectors.tokens) - len(first):
+def unique_rows(tokens: Sequence[str]) -> np.ndarray:
+    """Return the row numbers without those that repeat an earlier word, (N,) int64, rising.
+
+    A warning names the number of rows that are left out.
+    """
+    rows: dict[str, int] = {}
+    for row, token in enumerate(tokens):
+        rows.setdefault(token, row)
+    if repeated := len(tokens) - len(rows):
         logging.warning("%d row(s) that repeat an earlier word are left out", repeated)
-        rows_N, counts = list(first.values()), vectors.counts
-        counts = None if counts is None else counts[rows_N]
-        vectors = WordVectors(list(first), vectors.matrix[rows_N], counts)
-    return vectors
+    return np.fromiter(rows.values(), np.int64, len(rows))
+
+
+def without_repeated(vectors: WordVectors) -> WordVectors:
+    """Return vectors with the first row only of a repeated word; see `unique_rows`."""
+    rows_N = unique_rows(vectors.tokens)
+    if len(rows_N) == len(vectors.tokens):
+        return vectors
+    tokens = [vectors.tokens[row] for row in rows_N]
+    counts = None if vectors.counts is None else vectors.counts[rows_N]
+    return vectors._replace(tokens=tokens, matrix=vectors.matrix[rows_N], counts=counts)
 
 
 def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
@@ -392,13 +403,6 @@ def _binary_rows(
 
 _DTYPES = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "U8": "|u1"}
 _COPY_AGAIN = "copy it again, or give a file of `lexrow export`"
-
-
-def _exported_reader(path: str | Path) -> Callable[[str | Path, int], WordVectors] | None:
-    """Return the function that reads a file, by its name; None for other kinds of file."""
-    return {".safetensors": _read_safetensors, ".parquet": _read_parquet}.get(
-        Path(path).suffix.lower()
-    )
 
 
 def _read_safetensors(path: str | Path, limit: int) -> WordVectors:

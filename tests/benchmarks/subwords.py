@@ -100,7 +100,7 @@ def _fasttext(text: Path, folder: Path, settings: dict[str, Any], session: Sessi
 
     The seed is always its own: train_unsupervised of the wheel 0.9.2 takes none.
     """
-    from app.tasks.words import subword_vectors
+    from app.tasks import trained_vectors
     from app.text.vocabulary import Vocabulary
 
     more = {"loss": _LOSSES[settings["loss"]], "thread": programs.cores()}
@@ -112,7 +112,7 @@ def _fasttext(text: Path, folder: Path, settings: dict[str, Any], session: Sessi
         tokens = Path(files["words"]).read_text(encoding="utf-8").split("\n")[:-1]
         rule = NgramRule(*(settings[name] for name in _SUBWORDS))
         known = Vocabulary(tokens, np.ones(len(tokens), np.int64), len(tokens))
-        vectors = subword_vectors.compose(known, np.load(files["rows.npy"]), rule)
+        vectors = trained_vectors.compose_words(known, np.load(files["rows.npy"]), rule)
     read = text.read_bytes()  # fastText counts the end of a line as a word
     tokens_read = (len(read.split()) + read.count(b"\n")) * settings["epochs"]
     seconds = peers.fasttext_seconds(folder / "train.log", tokens_read, more["thread"])

@@ -18,7 +18,6 @@ from app.cli import flags
 from app.cli.flags import checked_output, set_up_logging
 from app.errors import RunError, UsageError
 from app.settings import flag_values as names
-from app.settings import foreign_names
 
 MISSING = 'is not installed; pip install "lexrow[train]", which has all that training needs'
 LESS = "end other programs, or train with a lower --dim or --batch_tokens"
@@ -268,10 +267,10 @@ def test_the_flag_that_is_meant(parse, tmp_path, written, remedy):
 
 def test_names_of_other_libraries_are_for_flags_that_there_are():
     others = {"k", "items", "vectors"}  # of commands that ask a trained run
-    for flag, names_elsewhere in foreign_names._MEANINGS.items():
+    for flag, names_elsewhere in names._MEANINGS.items():
         name, _, value = flag.partition("=")
         assert name in others or value in ("", *names.fields()[name].metadata["choices"])
-        assert names_elsewhere == foreign_names._plain(names_elsewhere)
+        assert names_elsewhere == names._plain(names_elsewhere)
 
 
 @pytest.mark.parametrize("name", ["-5", "--5", "--help", "-h", "--", "--flagfile=x"])

@@ -5,8 +5,17 @@ from gensim.models import KeyedVectors
 from app.errors import UsageError
 from app.evaluation import lexicon
 from app.evaluation.benchmarks import score_pairs
-from app.evaluation.lexicon import find_rows, make_lexicon, nearest_rows, unit_rows, unit_vectors
-from app.evaluation.nearest_words import explain_unknown, find_unknown, nearest, solve
+from app.evaluation.lexicon import (
+    explain_unknown,
+    find_rows,
+    find_unknown,
+    make_lexicon,
+    nearest,
+    nearest_rows,
+    solve,
+    unit_rows,
+    unit_vectors,
+)
 from app.text.subwords import compose_unseen
 from app.types import NgramRule, NgramVectors
 
@@ -25,14 +34,14 @@ def test_gensim_gives_the_same_neighbors(make_vectors):
             peer.most_similar(positive=["w1", "w3"], negative=["w2"], topn=5),
         ),
     ]:
-        assert [found.word for found in ours] == [word for word, _ in theirs]
-        np.testing.assert_allclose([f.cosine for f in ours], [c for _, c in theirs], rtol=1e-5)
+        assert [word for word, _ in ours] == [word for word, _ in theirs]
+        np.testing.assert_allclose([c for _, c in ours], [c for _, c in theirs], rtol=1e-5)
 
 
 def test_the_spelling_asked_for_is_the_one_used(make_vectors):
     words = make_lexicon(make_vectors(WORDS))
     for asked, other in [("rome", "Rome"), ("Rome", "rome"), ("ROME", "Rome")]:
-        found = [neighbor.word for neighbor in nearest(words, [asked], 9)[0]]
+        found = [word for word, _ in nearest(words, [asked], 9)[0]]
         assert len(found) == len(WORDS) - 1
         assert other in found
 
@@ -42,7 +51,7 @@ def test_a_phrase_may_be_written_with_spaces(make_vectors):
     expected = nearest(words, ["new_york", "New_York"], 3)
     assert nearest(words, ["new york", " new  york "], 3) == [expected[0]] * 2
     found, *_ = nearest(words, ["NEW YORK"], 3)
-    assert [near.word for near in found] == [near.word for near in expected[0]]
+    assert [word for word, _ in found] == [word for word, _ in expected[0]]
     for unknown in ("york new", "", " ", "paris rome", "x " * 5000):
         with pytest.raises(UsageError, match="unknown word|is no word"):
             nearest(words, [unknown])
@@ -64,7 +73,6 @@ def test_words_with_a_hyphen_are_words(make_vectors):
         (lambda words: solve(words, "paris +"), "not a sum"),
         (lambda words: solve(words, ""), "not a sum"),
         (lambda words: solve(words, "paris - paris"), "cancel out"),
-        (lambda words: nearest(words, ["paris"], 0), "at least one"),
     ],
 )
 def test_a_question_without_answer_gets_a_remedy(make_vectors, ask, message):
@@ -230,7 +238,7 @@ def test_every_pair_is_used(unseen_lexicon, tmp_path):
 
 
 def test_neighbors_of_an_unseen_inflection(unseen_lexicon):
-    found = [neighbor.word for neighbor in nearest(unseen_lexicon, ["walks"], 9)[0]]
+    found = [word for word, _ in nearest(unseen_lexicon, ["walks"], 9)[0]]
     assert len(found) == 5 and found[0] == "walked"
     assert len(solve(unseen_lexicon, "walks - walked + sings", 9)) == 3
 

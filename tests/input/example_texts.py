@@ -4,7 +4,7 @@ import collections
 
 import numpy as np
 
-from app.input.labelled import Examples
+from app.input.features import Examples
 
 WORDS, BUCKETS, LABELS = 40, 1000, 5
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.evaluation.lexicon import make_lexicon
-from app.evaluation.nearest_words import nearest
+from app.evaluation.lexicon import make_lexicon, nearest
 from app.tasks import trained_vectors
 from app.text.subwords import hash_words
 from app.types import NgramRule
@@ -69,7 +68,7 @@ def test_unseen_inflections_land_by_their_stems(tmp_path, morphology, model):
     lexicon = make_lexicon(trained_vectors.load(tmp_path / "with"))
     for word, family in families.items():
         assert word not in lexicon.words
-        best = {neighbor.word for neighbor in nearest(lexicon, [word], 3)[0]}
+        best = {near for near, _ in nearest(lexicon, [word], 3)[0]}
         assert best <= family, (word, best)
     done(tmp_path, *train(tmp_path / "without", path, *flags))
     line = refused(tmp_path, "app.neighbors", f"--workdir={tmp_path}/without", *families)

@@ -10,8 +10,7 @@ from app.errors import DamagedError, NoEffectError, RunError, UsageError
 from app.input import counting
 from app.settings import CorpusConfig, InputConfig
 from app.system.files import LONGEST_LINE
-from app.text import teamwork, vocabulary
-from app.text.teamwork import gather_parts
+from app.text import vocabulary
 from app.text.vocabulary import Vocabulary
 from app.types import Team
 from tests.teams import together
@@ -187,7 +186,7 @@ def test_a_damaged_file_is_named(tmp_path):
 
 
 def test_all_get_the_part_of_each():
-    made = together(3, lambda team: gather_parts(team, lambda: b"%d" % team.number))
+    made = together(3, lambda team: team.gather_parts(lambda: b"%d" % team.number))
     assert made == [[b"0", b"1", b"2"]] * 3
 
 
@@ -205,7 +204,7 @@ def test_all_fail_by_the_error_of_one(error, kind):
 
     def call(team):
         with pytest.raises(kind, match="^reason$"):
-            gather_parts(team, lambda: make(team))
+            team.gather_parts(lambda: make(team))
         told.append(team.number)
 
     together(2, call)
@@ -231,9 +230,12 @@ def test_arrays_of_others_cannot_run_anything():
     np.savez(file, tokens=np.array([print], object))
     team = Team(0, lambda own: [own, b"p" + file.getvalue()], ("0", "1"))
     with pytest.raises(ValueError, match="allow_pickle=False"):
-        teamwork.gather_arrays(team, lambda: {"tokens": np.arange(3)})
+        team.gather_arrays(lambda: {"tokens": np.arange(3)})
 
 
 def test_tokens_are_joined_and_split():
     for tokens in ([], [b"a"], [b"a", "\u00e9".encode(), b"\r"]):
-        assert teamwork.split_tokens(teamwork.join_tokens(tokens)) == tokens
+        counts, merged = counting.TokenCounts(9), counting.TokenCounts(9)
+        counts.add(np.array(tokens, object), np.ones(len(tokens), np.int64))
+        merged.merge(counts.arrays())
+        assert merged.tally() == dict.fromkeys(tokens, 1)

@@ -13,8 +13,15 @@ from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...input import labelled_files
-from ...input.features import EncodedTexts, Features, encode, find_buckets, select_rows
-from ...input.labelled import Examples, list_starts
+from ...input.features import (
+    EncodedTexts,
+    Examples,
+    Features,
+    encode,
+    find_buckets,
+    list_starts,
+    select_rows,
+)
 from ...settings import ClassifyConfig, LabelledConfig
 from ...settings.classify_config import BETWEEN_LISTED
 from ...system.checked_files import COUNT, damaged

@@ -20,8 +20,7 @@ from ...checkpoints.growth import Growth, RowMap
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...input import bags
-from ...input.features import Features
-from ...input.labelled import Examples
+from ...input.features import Examples, Features
 from ...models.bag import Bag
 from ...settings import ClassifyConfig, CorpusConfig, InputConfig
 from ...tables import memory

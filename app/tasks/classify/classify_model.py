@@ -14,8 +14,7 @@ from ...assembly import learning, placing
 from ...assembly.learning import OutputSpec
 from ...checkpoints.workdir import Workdir
 from ...input import labelled_files
-from ...input.features import Features
-from ...input.labelled import Examples
+from ...input.features import Examples, Features
 from ...losses import inference
 from ...losses.base import gather_from
 from ...models.bag import Bag

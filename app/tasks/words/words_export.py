@@ -18,7 +18,6 @@ from ...tables.arrays import row_slices
 from ...text import vocabulary
 from ...types import NgramRule
 from .. import trained_vectors
-from . import subword_vectors
 
 # fastText's name of each loss whose table `output` has a row for each word.
 _ROW_LOSSES = {"negative_sampling": "negative_sampling", **dict.fromkeys(ROW_PER_WORD, "softmax")}
@@ -45,7 +44,7 @@ def _fasttext(config: Config, workdir: Workdir, path: str) -> str:
     words = vocabulary.load(str(workdir.vocabulary))
     dictionary = fasttext_bin.make_dictionary(words.tokens, words.counts, tokens=words.total)
     loss = _ROW_LOSSES.get(config.model.loss)
-    rule = subword_vectors.make_rule(config.model) or NgramRule(0, 0, 0)
+    rule = trained_vectors.ngram_rule(config.model) or NgramRule(0, 0, 0)
     args = fasttext_bin.make_args(
         loss or _OTHER_LOSSES.get(config.model.loss, "negative_sampling"),
         *(config.model.model, config.model.dim),

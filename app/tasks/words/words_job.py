@@ -12,7 +12,9 @@ import tensorflow as tf
 from ...assembly import learning, memory_plan, placing
 from ...assembly.learning import OutputSpec
 from ...assembly.memory_plan import free_memory
+from ...checkpoints import checkpoint
 from ...checkpoints.growth import Growth, RowMap
+from ...checkpoints.stored import count_rows
 from ...checkpoints.workdir import Workdir
 from ...evaluation import score_report
 from ...input import device_batches, pipeline, token_cache, token_rows
@@ -33,8 +35,8 @@ from ...text.subwords import hash_words
 from ...training.job import Job, PlacedTables
 from ...types import ALONE, Batches, NgramRule, NgramVectors, Team
 from .. import text_tasks
+from ..trained_vectors import ngram_rule
 from . import growing_words, words_data
-from .subword_vectors import make_rows, make_rule
 from .words_data import Text
 
 # The most bytes that a device needs for each token of a block while it makes the rows, by XLA's
@@ -57,10 +59,10 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     text = words_data.load_text(config, workdir, finished, team)
     if config.table.is_dynamic:
         return _make_growing_job(config, text, workdir)
-    rule, subwords, tokens = make_rule(config.model), None, text.vocabulary.tokens
+    rule, subwords, tokens = ngram_rule(config.model), None, text.vocabulary.tokens
     if rule is not None:
         grown = text.new_ids_V is not None
-        subwords = make_rows(tokens, rule, workdir, len(text.new_ids_V if grown else tokens))
+        subwords = _make_subwords(tokens, rule, workdir, len(text.new_ids_V if grown else tokens))
     model = make_model(config, text.vocabulary.counts, subwords)
     epochs = 0 if config.run.plan_only else config.run.epochs
     how = text, config.input, config.model.window, config.run.seed, workdir, epochs
@@ -81,6 +83,26 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         growth=_growth(model, text, rule),
         finish=text_tasks.write_and_score,
     )
+
+
+def _make_subwords(
+    tokens: Sequence[str], rule: NgramRule, workdir: Workdir, stored_words: int
+) -> SubwordRows:
+    """Return the rows of the words of a run.
+
+    Args:
+        rule: The n-grams of a word.
+        workdir: The workdir of the run. If its newest checkpoint is of an earlier version, which
+            made a row for each bucket, the run keeps them all.
+        stored_words: The number of words of that checkpoint.
+
+    Raises:
+        RunError: A checkpoint cannot be read.
+    """
+    stored, _ = checkpoint.find_newest(
+        workdir.checkpoints, lambda folder: count_rows(folder, "input"), is_quiet=True
+    )
+    return SubwordRows(tokens, rule, stored == stored_words + rule.buckets)
 
 
 def _make_watch(

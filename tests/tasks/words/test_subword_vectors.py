@@ -9,13 +9,12 @@ from app.checkpoints.checkpoint import Position
 from app.checkpoints.stored import read_rows
 from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir, write_flags
-from app.errors import DamagedError
 from app.evaluation import score_report
 from app.models.row_lists import SubwordRows
 from app.settings.checks import make_config
 from app.settings.flag_values import by_name
 from app.tasks import trained_vectors
-from app.tasks.words import subword_vectors, words_job
+from app.tasks.words import words_job
 from app.tasks.words.words_export import EXPORTS
 from app.text import vector_files, vocabulary
 from app.text.subwords import hash_words
@@ -69,7 +68,7 @@ def earlier(monkeypatch):
     def make_all(tokens, rule, workdir, stored_words):
         return SubwordRows(tokens, rule, has_all_buckets=True)
 
-    monkeypatch.setattr(words_job, "make_rows", make_all)
+    monkeypatch.setattr(words_job, "_make_subwords", make_all)
     return monkeypatch.undo
 
 
@@ -144,8 +143,8 @@ def test_a_file_for_fasttext_has_zeros_for_the_other_buckets(tmp_path):
 
 def test_rows_of_another_vocabulary_are_refused():
     words = Vocabulary(OLD.split(), np.ones(5, np.int64), 5)
-    with pytest.raises(DamagedError, match="17 rows are not those of 5 words"):
-        subword_vectors.compose(words, np.zeros((17, 4), np.float32), RULE)
+    with pytest.raises(ValueError, match="17 rows are not those of 5 words"):
+        trained_vectors.compose_words(words, np.zeros((17, 4), np.float32), RULE)
 
 
 def test_words_are_composed_as_in_training():
@@ -154,7 +153,7 @@ def test_words_are_composed_as_in_training():
     shape = (5 + len(trained.buckets_N), 30)
     rows_ND = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     expected = trained.compose(tf.range(5), lambda ids_U: tf.constant(rows_ND[ids_U]))
-    found = subword_vectors.compose(words, rows_ND, RULE)
+    found = trained_vectors.compose_words(words, rows_ND, RULE)
     np.testing.assert_allclose(found.matrix, expected, rtol=0, atol=2e-7)
 
 
