@@ -209,7 +209,7 @@ class RowSparse(StateByPart):
         pairs = list(zip(grads, variables, strict=False))
         for gradient, variable in pairs:
             is_dense = isinstance(variable, TableVariable) and isinstance(gradient, tf.Tensor)
-            if is_dense and gradient.shape != variable.shape:  # that of the handle without rows
+            if is_dense and not gradient.shape[0]:  # that of the handle without rows
                 raise ValueError(
                     f"the gradient of {variable.path} is dense, as after a look-up in "
                     "tf.vectorized_map; look up the rows of all elements before it"

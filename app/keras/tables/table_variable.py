@@ -455,6 +455,7 @@ class StackedVariable(TableVariable):
     and all other code, can read and write it like any variable.
     """
 
+    table: StackedTable
     remedy = ", or give FeatureEmbedding(..., table_stacking=None)"
     overwrite_with_gradient = keras.Variable.overwrite_with_gradient
 
