@@ -388,7 +388,7 @@ def _scatter(name: str) -> Callable[..., Any]:
     """Return the method of a `_WholeHandle` for a method of variables that changes some rows."""
 
     def scatter(self: _WholeHandle, slices: tf.IndexedSlices, *args: Any, **kwargs: Any) -> Any:
-        table = self._variable.table
+        table: Any = self._variable.table
         slices = tf.IndexedSlices(slices.values, table.ids_to_write(slices.indices))
         return getattr(table.whole.values, name)(slices, *args, **kwargs)
 
@@ -455,7 +455,6 @@ class StackedVariable(TableVariable):
     and all other code, can read and write it like any variable.
     """
 
-    table: StackedTable
     remedy = ", or give FeatureEmbedding(..., table_stacking=None)"
     overwrite_with_gradient = keras.Variable.overwrite_with_gradient
 
