@@ -7,6 +7,7 @@ import csv
 import functools
 import json
 import os
+import reprlib
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,14 +16,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from .errors import UnknownNameError
+from .input.ratings import find_usual
 from .tasks import trained_vectors
 from .text.vocabulary import close_names, whole
 from .trained import (
     Result,
     Run,
     argument_names,
+    check_count,
     export,
     given_items,
+    is_missing,
     table_columns,
     table_rows,
     takes_settings,
@@ -56,9 +60,10 @@ def train_recommender(
 
     Args:
         pairs: An iterable of (user, item), (user, item, rating) or (user, item, rating, time), an
-            array (N, 2 to 4) or a table of pandas or pyarrow with such columns, in this order; a
-            sparse matrix of scipy (users, items); or a path or glob of files. Of a table,
-            `user_column`, `item_column`, `rating_column` and `time_column` name other columns.
+            array (N, 2 to 4); a table of pandas or pyarrow, whose columns have usual names such as
+            `user_id`, or are in this order, or are named by `user_column`, `item_column`,
+            `rating_column` and `time_column`; a sparse matrix of scipy (users, items); or a path
+            or glob of files.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
         item_features: Features of items, by which those without pairs are placed: a mapping from
             an item to a list of values, or to a mapping of columns to values or lists; or a table
@@ -100,7 +105,9 @@ def train_recommender(
             with run.writing("pairs.csv") as file:
                 settings = {**settings, **_write_pairs(file, pairs, settings)}
             value = os.fspath(run.path / "pairs.csv")
-        run.train("recommend", value, settings, verbose, "pairs")
+        own = [f"{kind}_features" for kind in written]
+        with argument_names({f"{name}={settings[name]}": name for name in own}):
+            run.train("recommend", value, settings, verbose, "pairs")
     return Items.load(run.path, run)
 
 
@@ -116,6 +123,13 @@ class Items(Result):
             inputs.
         user_vectors: (U, E) float32.
     """
+
+    _OURS = {
+        "item_factors": "items.item_vectors",
+        "user_factors": "items.user_vectors",
+        "fit": "lexrow.train_recommender(pairs)",
+        "save": 'lexrow.train_recommender(pairs, workdir="folder"), which stays',
+    }
 
     def __init__(self, run: Run):
         from .tasks.recommend.recommend_model import load_recommender
@@ -212,10 +226,9 @@ class Items(Result):
             >>> [name for name, _ in items.recommend(3, k=1)]
             ['3']
         """
-        _check_number(k)
+        check_count("k", k)
         is_one = isinstance(users, str) or not isinstance(users, Iterable)
-        names = [users] if is_one else list(users)
-        users_N = _ids(names, self._user_ids, "user")
+        users_N = _ids(users, self._user_ids, "user")
         known = None if include_known else self._trained.known
         left_out = set(_ids(exclude, self._item_ids, "item").tolist())
         if candidates is not None:
@@ -252,6 +265,7 @@ class Items(Result):
         """
         from .tasks.recommend import new_users
 
+        check_count("k", k)
         chosen_N, disliked_N = (
             np.unique(_ids(names, self._item_ids, "item")).astype(np.int32)
             for names in (items, disliked)
@@ -370,7 +384,8 @@ class Items(Result):
         """
         from .tasks.recommend import recommend_job
 
-        names, others = {}, {"score_users": "all", **columns, **({"top": top} if top else {})}
+        names: dict[str, str] = {}
+        others = {"score_users": "all", **columns, **({"top": top} if top else {})}
         with contextlib.ExitStack() as stack:
             if isinstance(pairs, str | os.PathLike):
                 value = os.fspath(pairs)
@@ -380,8 +395,8 @@ class Items(Result):
                     written = _write_pairs(file, pairs, columns)
                 others |= {f"{one}_column": "" for one in _COLUMNS} | written
                 value = os.fspath(path)
-                names = {f"heldout={value}": "pairs", value: "pairs"}
-            stack.enter_context(argument_names(names))
+                names = {f"pairs={value}": "pairs", value: "pairs"}
+            stack.enter_context(argument_names(names, {"heldout": "pairs"}))
             config = self._run.config_with(**others)
             return recommend_job.evaluate(config, self._run.workdir, value, self._trained)[1]
 
@@ -423,8 +438,10 @@ class Items(Result):
         return [(int(ids_N[place]), float(scores_N[place])) for place in order_N]
 
 
-def _ids(names: Sequence[Any], ids: dict[str, int], kind: str) -> np.ndarray:
-    """Return the ids of users or items, (N,) int32; raise KeyError for unknown ones."""
+def _ids(names: Any, ids: dict[str, int], kind: str) -> np.ndarray:
+    """Return the ids of users or items, or of one, (N,) int32; raise KeyError for unknown ones."""
+    is_one = isinstance(names, str) or not isinstance(names, Iterable)
+    names = [names] if is_one else list(names)
     found = [ids.get(str(name), ids.get(whole(str(name)))) for name in names]
     for name, number in zip(names, found, strict=True):
         if number is None:
@@ -434,15 +451,9 @@ def _ids(names: Sequence[Any], ids: dict[str, int], kind: str) -> np.ndarray:
     return np.array(found, np.int32)
 
 
-def _check_number(k: int) -> None:
-    """Raise ValueError if this is no number of items or users to return."""
-    if k < 1:
-        raise ValueError(f"k={k}: ask for at least one")
-
-
 def _nearest(vectors_VE: np.ndarray, names: Sequence[str], row: int, k: int) -> Ranked:
     """Return the k names of highest cosine with that of a row, best first, without it."""
-    _check_number(k)
+    check_count("k", k)
     lengths_V = np.maximum(np.linalg.norm(vectors_VE, axis=1), np.finfo(np.float32).tiny)
     cosines_V = (vectors_VE @ vectors_VE[row]) / (lengths_V * lengths_V[row])
     cosines_V[row] = -np.inf
@@ -489,8 +500,7 @@ def _plain(cell: Any) -> Any:
         return [_plain(part) for part in cell]
     if hasattr(cell, "item"):  # a number of numpy
         return _plain(cell.item())
-    is_missing = type(cell).__name__ in ("NAType", "NaTType")  # of pandas
-    return None if is_missing else str(cell)
+    return None if is_missing(cell) else str(cell)
 
 
 def _write_pairs(file: TextIO, pairs: Any, settings: Mapping[str, Any]) -> dict[str, str]:
@@ -499,12 +509,10 @@ def _write_pairs(file: TextIO, pairs: Any, settings: Mapping[str, Any]) -> dict[
     Args:
         settings: May name columns of a table.
     """
+    kinds: Sequence[str] = ()
     if (names := table_columns(pairs)) is not None:
-        given = [settings.get(f"{one}_column", "") for one in _COLUMNS]
-        missing = [one for one in given if one and one not in names]
-        if missing:
-            raise ValueError(f"pairs has no column {missing[0]!r}; it has {names}")
-        pairs = table_rows(pairs, [one for one in given if one] or names)
+        found = _find_columns(names, settings)
+        kinds, pairs = list(found), table_rows(pairs, list(found.values()))
     elif hasattr(pairs, "tocoo"):  # of scipy
         matrix = pairs.tocoo()
         values_N = matrix.data.astype(float) if matrix.data.dtype == bool else matrix.data
@@ -516,14 +524,39 @@ def _write_pairs(file: TextIO, pairs: Any, settings: Mapping[str, Any]) -> dict[
         values = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else []
         if not place:
             width = len(values)
-            rows.writerow(_COLUMNS[:width])
+            kinds = kinds or _COLUMNS[:width]
+            rows.writerow(kinds)
         if not 2 <= width <= 4 or len(values) != width:
             wanted = f"with {width} values, as the first" if place else "of a user and an item"
-            remedy = "" if names is None else "; name columns by user_column and item_column"
-            raise ValueError(f"pairs[{place}] is {pair!r}; give one {wanted}{remedy}")
-        if any(value is None or value != value for value in values):
+            shown = " ".join(reprlib.repr(pair).split())
+            raise ValueError(f"pairs[{place}] is {shown}; give one {wanted}")
+        if any(map(is_missing, values)):
             raise ValueError(f"pairs[{place}] is {pair!r}; a value is missing (None or NaN)")
         rows.writerow(values)
     if not width:
         raise ValueError("pairs has no pair; give at least one")
-    return {f"{one}_column": one for one in _COLUMNS[:width]}
+    return {f"{one}_column": one for one in kinds}
+
+
+def _find_columns(names: Sequence[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a table of pairs, by `user`, `item`, and `rating` and `time` if any.
+
+    Settings name them; else usual names do, and those of another name are in this order.
+    """
+    given = {kind: settings.get(f"{kind}_column", "") for kind in _COLUMNS}
+    for name in given.values():
+        if name and name not in names:
+            raise ValueError(f"pairs has no column {name!r}; it has {names}")
+    usual = {kind: names[place] for kind, place in find_usual([*map(str, names)]).items()}
+    if any(given.values()):
+        found = {kind: name or usual.get(kind) for kind, name in given.items()}
+        found |= {kind: given[kind] for kind in ("rating", "time")}
+    else:
+        in_order = zip(_COLUMNS, names if len(names) <= len(_COLUMNS) else (), strict=False)
+        found = {kind: name for kind, name in in_order if name not in usual.values()} | usual
+    if None in (found.get("user"), found.get("item")):
+        raise ValueError(
+            f"pairs has the columns {names}; name those of users and items by user_column and "
+            "item_column"
+        )
+    return {kind: found[kind] for kind in _COLUMNS if found.get(kind) not in (None, "")}

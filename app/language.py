@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from .tasks import trained_vectors
 from .tasks.language_model import language_model_job
 from .text import vocabulary
 from .text.vocabulary import EOS, UNK
-from .trained import Result, Run, argument_names, export, takes_settings
+from .trained import Result, Run, argument_names, check_count, column_of, export, takes_settings
 
 _ROW = 256  # tokens that are scored at a time
 
@@ -125,7 +126,8 @@ class Language(Result):
             >>> model.perplexity(["a b c"]) < 5
             True
         """
-        scored = [self._score(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        given = [texts] if isinstance(texts, str) else column_of(texts, "texts")
+        scored = [self._score(text) for text in given]
         count = sum(tokens for _, tokens in scored)
         if not count:
             raise ValueError("texts has no text; give at least one")
@@ -147,6 +149,7 @@ class Language(Result):
             >>> model.next_words("a", k=1)[0][0]
             'b'
         """
+        check_count("k", k)
         log_p_V = self._log_probabilities(self._read(self._encode(prompt))[0])
         best_K = np.argsort(-log_p_V, kind="stable")[:k]
         return [(self.tokens[word], math.exp(log_p_V[word])) for word in best_K]
@@ -214,7 +217,13 @@ class Language(Result):
         export(path, format, lambda: trained_vectors.load(self._run.path), self._run, options)
 
     def _encode(self, text: str) -> list[int]:
-        """Return the ids of the tokens of a text, without `<eos>` at its end."""
+        """Return the ids of the tokens of a text, without `<eos>` at its end.
+
+        Raises:
+            ValueError: It is no text.
+        """
+        if not isinstance(text, str):
+            raise ValueError(f"{reprlib.repr(text)} is {type(text).__name__}, and not a text")
         line = " ".join(text.splitlines()).encode("utf-8", "replace")
         return self._split(tf.constant(line)).numpy().tolist()[:-1]
 

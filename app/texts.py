@@ -16,7 +16,17 @@ from .tasks import trained_vectors
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
 from .text.fasttext.model_file import LABEL_PREFIX
-from .trained import Result, Run, argument_names, export, takes_settings
+from .trained import (
+    Result,
+    Run,
+    argument_names,
+    as_bytes,
+    check_count,
+    column_of,
+    export,
+    is_missing,
+    takes_settings,
+)
 
 _BINS = 10  # of the calibration
 _OF_TUNING = {"tune_seconds": "seconds", "tune_bytes": "bytes"}  # arguments of `tune`, by setting
@@ -74,7 +84,8 @@ def _train(
     if labels is None and weights is not None:
         raise ValueError("weights are given without labels; give labels, or weights in the files")
     if labels is None:
-        value, _ = run.corpus(texts, "texts")
+        is_list = isinstance(texts, Iterable) and not isinstance(texts, str)
+        value, _ = run.corpus(_labelled(texts, config) if is_list else texts, "texts")
     else:
         columns = {"text": texts, "label": labels}
         columns |= {} if weights is None else {"weight": weights}
@@ -91,6 +102,16 @@ class Texts(Result):
     Attributes:
         labels: The C labels, most frequent first.
     """
+
+    _OURS = {
+        "get_labels": "texts.labels",
+        "classes_": "texts.labels, or lexrow.sklearn.TextClassifier",
+        "test": "texts.evaluate(path)",
+        "test_label": 'texts.evaluate(path)["labels"]',
+        "score": 'texts.evaluate(given, labels)["accuracy"]',
+        "save_model": "texts.export(path)",
+        "quantize": 'texts.export(path, "fasttext_quantized")',
+    }
 
     def __init__(
         self,
@@ -214,7 +235,7 @@ class Texts(Result):
             >>> texts.predict_proba(["good", "bad"]).shape
             (2, 3)
         """
-        given = _as_bytes([texts] if isinstance(texts, str) else texts)
+        given = as_bytes([texts] if isinstance(texts, str) else texts)
         empty = np.zeros((0, len(self.labels)), np.float32)
         chances_NC = np.concatenate([empty, *self._score(given)])
         return chances_NC[0] if isinstance(texts, str) else chances_NC
@@ -239,8 +260,8 @@ class Texts(Result):
             >>> [label for label, _ in texts.predict("good", threshold=0.5)]
             ['yes']
         """
-        if k is not None and k < 1:
-            raise ValueError(f"k={k}: ask for at least one label")
+        if k is not None:
+            check_count("k", k, " label")
         chances_NC = np.atleast_2d(self.predict_proba(texts))
         most = k or (len(self.labels) if threshold else 1)
         order_NK = np.argsort(-chances_NC, axis=1, kind="stable")[:, :most]
@@ -286,7 +307,8 @@ class Texts(Result):
         """
         if labels is None:
             return self._evaluate_files(texts, columns)
-        texts, wanted = list(texts), [_listed(label) for label in labels]
+        texts = list(texts)
+        wanted = [_listed(label, f"labels[{place}]") for place, label in enumerate(labels)]
         if len(texts) != len(wanted):
             raise ValueError(f"{len(texts)} texts and {len(wanted)} labels; give as many of both")
         if not texts:
@@ -318,7 +340,7 @@ class Texts(Result):
         from .tasks.classify import classify_job
         from .tasks.classify.classify_data import COLUMNS
 
-        with argument_names():
+        with argument_names(flags={"heldout": "texts"}):
             config = self._run.config_with(**columns)
             named = [name for name in COLUMNS if name in columns]
             return classify_job.evaluate(config, self._run.workdir, os.fspath(files), named)[1]
@@ -347,6 +369,15 @@ class Texts(Result):
 
     def __repr__(self) -> str:
         return f"<Texts: {len(self.labels):,} labels>"
+
+
+def _labelled(texts: Iterable[Any], config: Any) -> Iterator[Any]:
+    """Yield lines of labels and text, or paths; raise ValueError if the first is neither."""
+    for place, text in enumerate(column_of(texts, "texts")):
+        is_line = isinstance(text, str) and config.labelled.label_prefix in text
+        if not (place or is_line or isinstance(text, os.PathLike) or config.corpus.text_column):
+            raise ValueError("labels are missing; give a label for each text, or a path")
+        yield text
 
 
 def _has_weights(config: Any) -> bool:
@@ -394,6 +425,12 @@ def _write_labelled(
     texts = columns["text"]
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"texts is {type(texts).__name__}; give a list of texts beside labels")
+    columns = {name: column_of(values, f"{name}s") for name, values in columns.items()}
+    labels: Any = columns["label"]
+    if getattr(labels, "ndim", 1) == 2 and labels.dtype.kind in "biuf":
+        raise ValueError(
+            "labels is a matrix of numbers; give the label of each text, or a list of its labels"
+        )
     path, missing, count = run.path / file_name, object(), -1
     with run.writing(path.name) as file:
         rows = csv.writer(file)
@@ -408,7 +445,10 @@ def _write_labelled(
             if weight and not _is_weight(weight[0]):
                 remedy = f"give a number from 0 to {MOST_WEIGHT:,.0f}"
                 raise UsageError(f"weights[{count}]={weight[0]}: {remedy}")
-            rows.writerow([text, BETWEEN_LISTED.join(_listed(label, f"labels[{count}]")), *weight])
+            names = _listed(label, f"labels[{count}]")
+            if not all(names) or not names:
+                raise ValueError(f"labels[{count}] is empty; give each text a label")
+            rows.writerow([text, BETWEEN_LISTED.join(names), *weight])
         if count < 0:
             raise ValueError("texts has no text; give at least one")
     return os.fspath(path)
@@ -437,20 +477,11 @@ def _is_weight(value: Any) -> bool:
         return False
 
 
-def _listed(label: Any, name: str = "labels") -> list[str]:
+def _listed(label: Any, name: str) -> list[str]:
     """Return the labels of a text as a list; one alone is a list of one."""
     is_one = isinstance(label, str | bytes) or not isinstance(label, Iterable)
     labels = [label] if is_one else list(label)
     for one in labels:
-        if one is None or one != one:  # NaN, in any type of number
+        if is_missing(one):
             raise ValueError(f"{name} is no label, but None or NaN; give each text a label")
     return [str(one) for one in labels]
-
-
-def _as_bytes(texts: Iterable[Any]) -> list[bytes]:
-    """Return texts in UTF-8; raise ValueError if an item is no text."""
-    given = list(texts)
-    for place, text in enumerate(given):
-        if not isinstance(text, str):
-            raise ValueError(f"texts[{place}] is {type(text).__name__}, and not a text")
-    return [text.encode("utf-8", "replace") for text in given]

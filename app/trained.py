@@ -8,6 +8,7 @@ import importlib
 import inspect
 import itertools
 import logging
+import numbers
 import os
 import re
 import secrets
@@ -30,9 +31,9 @@ from .exporting.formats import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values, flagfiles
 from .settings.checks import combine, typed_values
 from .settings.setting import fault, parse
-from .system import console
+from .system import console, signals
 from .system.files import replacing
-from .text.corpus import MissingError
+from .text.corpus import MissingError, check_files
 from .text.fasttext import model_file
 from .text.vocabulary import join_words
 from .types import WordVectors
@@ -92,6 +93,8 @@ class Run:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None):
+        if path and os.path.isfile(path):
+            raise NotADirectoryError(f"workdir={os.fspath(path)} is a file; name a folder")
         self.path = Path(path or tempfile.mkdtemp(prefix=_PREFIX))
         self._written: dict[Path, _Written] = {}  # see `undoing`
         if path is None:
@@ -149,7 +152,7 @@ class Run:
 
         Args:
             texts: A string is a value of --corpus, which names files; a path is a file. An iterable
-                has texts, lists of tokens, or paths.
+                has texts, lists or arrays of tokens, or paths.
             argument: The name of the argument, for messages.
             wanted: What the list has that a message asks for.
 
@@ -167,13 +170,17 @@ class Run:
             return os.fspath(texts), False
         if not isinstance(texts, Iterable):
             raise ValueError(f"{argument} is {type(texts).__name__}; give a path or texts")
-        items = iter(texts)
+        items = iter(column_of(texts, argument))
         first = next(items, None)
         if first is None:
             raise ValueError(f"{argument} has no text; give at least one")
         items = itertools.chain([first], items)
         if isinstance(first, os.PathLike):
             return ",".join(map(os.fspath, items)), False
+        if isinstance(first, str) and os.path.splitext(first)[1] and os.path.isfile(first):
+            raise ValueError(
+                f"{argument}[0]={first!r} names a file; give pathlib.Path({first!r}) to read it"
+            )
         path = self.path / _TEXTS
         is_tokens = not isinstance(first, str)
         with self.writing(_TEXTS) as file:
@@ -271,7 +278,7 @@ class Run:
             corpus: Value of --corpus.
             settings: Flag name -> value.
             verbose: Whether progress is shown, see `console.progress`.
-            argument: How messages name a corpus that `writing` wrote.
+            argument: How messages name the corpus.
 
         Raises:
             ValueError: A setting is not possible, or the corpus cannot be used.
@@ -279,9 +286,11 @@ class Run:
             KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
         """
         config = self.settings(task, settings, corpus)
-        names = {f"corpus={corpus}": argument, corpus: argument}
+        names = {f"{argument}={corpus}": argument, corpus: argument}
         is_own = Path(corpus).parent == self.path
-        with argument_names(names if is_own else {}), console.progress(verbose):
+        flags = {"corpus": argument}
+        with argument_names(names if is_own else {}, flags), console.progress(verbose):
+            check_files(corpus)  # before the seconds that TensorFlow takes to start
             start_tensorflow()
             from .system import devices
             from .training.run import train_and_evaluate
@@ -357,6 +366,16 @@ class Result:
     """A trained model: the run that made it, and its pictures."""
 
     _run: Run | None
+    _OURS: Mapping[str, str] = {}  # by a name of another library, what to write here
+
+    if not TYPE_CHECKING:  # so that a checker of types knows which attributes there are
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, which names ours for a name of another library."""
+            if name in self._OURS:
+                kind = type(self).__name__
+                raise AttributeError(f"{kind} has no attribute {name!r}; use {self._OURS[name]}")
+            return object.__getattribute__(self, name)  # raises the error
 
     @property
     def workdir(self) -> str | None:
@@ -398,8 +417,11 @@ def start_tensorflow() -> None:
         return
     startup.store_programs()
     startup.set_variables()
-    if threading.active_count() == 1 or console.is_notebook():
-        startup.start_tensorflow()
+    # Our bars start the monitor of tqdm, which writes nothing by itself.
+    others = [one for one in threading.enumerate() if type(one).__name__ != "TMonitor"]
+    if len(others) == 1 or console.is_notebook():
+        with signals.interrupted_after():  # a half-imported TensorFlow cannot be imported again
+            startup.start_tensorflow()
 
 
 @contextlib.contextmanager
@@ -490,15 +512,54 @@ def load(
     return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path, **given)
 
 
+def column_of(values: Any, name: str) -> Iterable[Any]:
+    """Return the values of an iterable; raise ValueError for a table, whose names are no texts."""
+    if columns := table_columns(values):
+        shown = ", ".join(map(str, columns))
+        raise ValueError(f"{name} is a table; give one of its columns, as {name}[...]: {shown}")
+    return values.to_pylist() if hasattr(values, "to_pylist") else values  # of pyarrow
+
+
+def as_bytes(texts: Iterable[Any]) -> list[bytes]:
+    """Return texts in UTF-8; raise ValueError if an item is no text."""
+    given = list(column_of(texts, "texts"))
+    for place, text in enumerate(given):
+        if not isinstance(text, str):
+            raise ValueError(f"texts[{place}] is {type(text).__name__}, and not a text")
+    return [text.encode("utf-8", "replace") for text in given]
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN in any type of number, or NA or NaT of pandas."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
+
+
+def check_count(name: str, count: Any, what: str = "") -> None:
+    """Raise an error if an argument is no number of results to return.
+
+    Raises:
+        TypeError: It is no whole number.
+        ValueError: It is below 1.
+    """
+    if not isinstance(count, numbers.Integral):
+        raise TypeError(f"{name} is {type(count).__name__}; give a whole number")
+    if count < 1:
+        raise ValueError(f"{name}={count}: ask for at least one{what}")
+
+
 def _line(item: Any, is_tokens: bool, name: str) -> str:
     """Return a text as a line, or its tokens with `_` for blanks in them; else raise ValueError."""
     if not is_tokens and isinstance(item, str):
         return " ".join(item.splitlines()) + "\n"
-    is_list = isinstance(item, Sequence) and not isinstance(item, str | bytes)
-    if is_tokens and is_list and all(isinstance(token, str) for token in item):
-        return " ".join(map(join_words, item)) + "\n"
-    wanted = "list of tokens" if is_tokens else "text"
-    raise ValueError(f"{name} is {type(item).__name__}, and not a {wanted} as those before it")
+    is_list = isinstance(item, Iterable) and not isinstance(item, str | bytes)
+    if is_tokens and is_list:
+        tokens = list(item)
+        for token in tokens:
+            if not isinstance(token, str):
+                raise ValueError(f"{name} has a token that is {type(token).__name__}; give text")
+        return " ".join(map(join_words, tokens)) + "\n"
+    wanted = "a list of tokens" if is_tokens and not name.endswith("[0]") else "a text"
+    raise ValueError(f"{name} is {type(item).__name__}, and not {wanted}")
 
 
 def export(
@@ -548,29 +609,34 @@ def export(
             FORMATS[format](vectors(), os.fspath(path), config.corpus, **options)
 
 
-def _argument(found: re.Match[str]) -> str:
+def _argument(found: re.Match[str], flags: Mapping[str, str]) -> str:
     """Return the argument of a flag that `_FLAG` finds, and a command as it is."""
     command, flag = found.groups()
     if command:
         return command
+    if flag in flags:
+        return flags[flag]
     field = flag_values.fields().get(flag.removeprefix("no"))
     is_negated = flag.startswith("no") and field is not None and field.type == "bool"
     return f"{flag[2:]}=False" if is_negated else flag
 
 
 @contextlib.contextmanager
-def argument_names(names: Mapping[str, str] | None = None) -> Iterator[None]:
+def argument_names(
+    names: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None
+) -> Iterator[None]:
     """Raise errors and log warnings in the context with names of arguments instead of flags.
 
     That a package is missing gets its remedy.
 
     Args:
         names: Further texts to replace in the message, after `--` is removed from flags.
+        flags: The arguments of flags of other names.
     """
 
     def with_arguments(text: str) -> str:
         """Return a message with the names of arguments."""
-        text = re.sub(_FLAG, _argument, text)
+        text = re.sub(_FLAG, lambda found: _argument(found, flags or {}), text)
         for name, argument in (names or {}).items():
             text = text.replace(name, argument)
         return text

@@ -19,7 +19,17 @@ from .text import vector_files
 from .text.subwords import compose_unseen
 from .text.unicode_rules import normal_form, normalize
 from .text.vocabulary import join_words
-from .trained import Result, Run, argument_names, export, load_run, start_tensorflow, takes_settings
+from .trained import (
+    Result,
+    Run,
+    argument_names,
+    as_bytes,
+    check_count,
+    export,
+    load_run,
+    start_tensorflow,
+    takes_settings,
+)
 from .types import WordVectors
 
 if TYPE_CHECKING:
@@ -32,22 +42,6 @@ if TYPE_CHECKING:
 _TEXTS = 4096  # that are split at a time
 _BY_WORD = ("words", "matrix", "norms")  # the fields of a lexicon with an entry for each word
 Query: TypeAlias = str | np.ndarray
-# By a name of gensim or fastText, what to write here.
-_OURS = {
-    "wv": "words itself",
-    "index_to_key": "words.tokens",
-    "words": "words.tokens",
-    "get_vector": "words[word]",
-    "get_word_vector": "words[word]",
-    "get_sentence_vector": "words.encode(text)",
-    "get_nearest_neighbors": "words.most_similar(word)",
-    "similar_by_word": "words.most_similar(word)",
-    "similar_by_vector": "words.most_similar(vector)",
-    "evaluate_word_pairs": "words.evaluate([], pairs=[path])",
-    "save": "words.export(path)",
-    "save_word2vec_format": "words.export(path)",
-    "save_model": 'words.export(path, "fasttext")',
-}
 
 
 @takes_settings("words")
@@ -98,6 +92,29 @@ class Words(Result):
         counts: Occurrences in the training text, (V,) int64; None if they are not known.
     """
 
+    _OURS = {
+        "wv": "words itself",
+        "index_to_key": "words.tokens",
+        "key_to_index": "words.tokens.index(word)",
+        "has_index_for": "word in words",
+        "vector_size": "words.vectors.shape[1]",
+        "get_dimension": "words.vectors.shape[1]",
+        "words": "words.tokens",
+        "get_words": "words.tokens",
+        "get_vector": "words[word]",
+        "get_word_vector": "words[word]",
+        "get_sentence_vector": "words.encode(text)",
+        "get_nearest_neighbors": "words.most_similar(word)",
+        "get_analogies": "words.most_similar(positive, negative)",
+        "similar_by_word": "words.most_similar(word)",
+        "similar_by_vector": "words.most_similar(vector)",
+        "evaluate_word_pairs": "words.evaluate([], pairs=[path])",
+        "evaluate_word_analogies": "words.evaluate([], analogies=[path])",
+        "save": "words.export(path)",
+        "save_word2vec_format": "words.export(path)",
+        "save_model": 'words.export(path, "fasttext")',
+    }
+
     def __init__(
         self,
         vectors: WordVectors,
@@ -143,6 +160,7 @@ class Words(Result):
         """
         if limit < 0:
             raise ValueError(f"limit={limit}: give a number of words, or 0 for all")
+        dtype = getattr(dtype, "__name__", dtype)  # np.float16 is a class
         if dtype not in ("float32", "float16"):
             raise ValueError(f"dtype={dtype!r}: give float32 or float16")
         if tokenizer not in ("", "whitespace", "unicode"):
@@ -184,7 +202,9 @@ class Words(Result):
 
     def __contains__(self, word: str) -> bool:
         """Return whether a word has a vector, of its own or of its n-grams."""
-        is_row = isinstance(word, str) and self._rows([word])[0] is not None
+        if not isinstance(word, str):
+            return False
+        is_row = self._rows([word])[0] is not None
         return is_row or not lexicon.find_unknown(self._lexicon, [word])
 
     def __getitem__(self, word: str | Sequence[str]) -> np.ndarray:
@@ -196,14 +216,6 @@ class Words(Result):
         names = [word] if isinstance(word, str) else list(word)
         vectors_ND = self._lookup(names)
         return vectors_ND[0] if isinstance(word, str) else vectors_ND
-
-    if not TYPE_CHECKING:  # so that a checker of types knows which attributes there are
-
-        def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError, which names ours for a name of gensim or fastText."""
-            if name in _OURS:
-                raise AttributeError(f"Words has no attribute {name!r}; use {_OURS[name]}")
-            return object.__getattribute__(self, name)  # raises the error
 
     def __reduce__(self) -> tuple:
         if self._run is None:
@@ -254,8 +266,7 @@ class Words(Result):
             >>> words.most_similar(positive=["king", "woman"], negative=["man"])[0][0]
             'queen'
         """
-        if topn < 1:
-            raise ValueError(f"topn={topn}: ask for at least one word")
+        check_count("topn", topn, " word")
         if restrict_to < 0:
             raise ValueError(f"restrict_to={restrict_to}: give a number of words, or 0 for all")
         if isinstance(negative, numbers.Number):
@@ -301,8 +312,9 @@ class Words(Result):
             >>> words.doesnt_match(["king", "man", "queen"])
             'queen'
         """
-        if not len(words):
-            raise ValueError("no word is given; give at least one")
+        words = [words] if isinstance(words, str) else list(words)
+        if len(words) < 2:
+            raise ValueError(f"words is {words}; give a list of at least two words")
         units_ND = self._units(words)
         return words[int((units_ND @ units_ND.mean(axis=0)).argmin())]
 
@@ -330,7 +342,10 @@ class Words(Result):
             1.0
         """
         with argument_names():
-            scores = score_report.run(self._all, benchmarks, pairs, analogies, restrict=restrict_to)
+            names = [benchmarks] if isinstance(benchmarks, str) else benchmarks
+            scores = score_report.run(
+                self._all, names, _paths(pairs), _paths(analogies), restrict=restrict_to
+            )
         return {score.name: score for score in scores}
 
     def tokenize(self, text: str) -> list[str]:
@@ -354,15 +369,15 @@ class Words(Result):
                 removal of the first component), such as 1e-3. With 0, no word is weighted.
 
         Raises:
-            ValueError: Weights need counts of all words, which are not known.
+            ValueError: An item is not a text, or weights need counts of all words, which are not
+                known.
 
         Example:
             >>> words.encode(["king queen", "man"]).shape
             (2, 3)
         """
-        given = [texts] if isinstance(texts, str) else list(texts)
         self._check_sif(sif)
-        tokens = self._tokenize(given)
+        tokens = self._tokenize([texts] if isinstance(texts, str) else texts)
         known = {word: None for text in tokens for word in text}
         known = dict.fromkeys(word for word in known if word in self)
         vectors_UD = self._lookup(list(known))
@@ -370,7 +385,7 @@ class Words(Result):
             shares_U = np.array([self._count(word) for word in known]) / self.counts.sum()
             vectors_UD = vectors_UD * (sif / (sif + shares_U))[:, None]
         place = {word: number for number, word in enumerate(known)}
-        means_ND = np.zeros((len(given), self.vectors.shape[1]), np.float32)
+        means_ND = np.zeros((len(tokens), self.vectors.shape[1]), np.float32)
         for mean_D, text in zip(means_ND, tokens, strict=True):
             rows = [place[word] for word in text if word in place]
             if rows:
@@ -481,6 +496,7 @@ class Words(Result):
                 f"training in {self.workdir} was stopped; first go on to its end with "
                 f"train_words(corpus, workdir={self.workdir!r}, epochs=…)"
             )
+        check_count("epochs", epochs)
         run, done = self._run, self._run.epochs + epochs
         with run.undoing():
             value, _ = run.corpus(corpus)
@@ -498,14 +514,13 @@ class Words(Result):
 
         return make_tokenizer(self._corpus)
 
-    def _tokenize(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return the tokens of each text."""
+    def _tokenize(self, texts: Iterable[str]) -> list[list[str]]:
+        """Return the tokens of each text; raise ValueError if an item is no text."""
+        given = as_bytes(texts)
         return [
             [token.decode() for token in tokens]
-            for first in range(0, len(texts), _TEXTS)
-            for tokens in self._split(
-                [text.encode("utf-8", "replace") for text in texts[first : first + _TEXTS]]
-            ).to_list()
+            for first in range(0, len(given), _TEXTS)
+            for tokens in self._split(given[first : first + _TEXTS]).to_list()
         ]
 
     @functools.cached_property
@@ -543,7 +558,10 @@ class Words(Result):
 
     def _unit(self, vector: Any) -> np.ndarray:
         """Return a vector divided by its length, (D,) float32; raise ValueError if it has none."""
-        vector, columns = np.asarray(vector, np.float64), self.vectors.shape[1]
+        try:
+            vector, columns = np.asarray(vector, np.float64), self.vectors.shape[1]
+        except (TypeError, ValueError):
+            raise ValueError(f"{vector!r} is neither a word nor a vector; give these") from None
         if vector.shape != (columns,):
             raise ValueError(
                 f"a vector has the shape {vector.shape}; give one of {columns} columns"
@@ -560,7 +578,13 @@ class Words(Result):
             raise UnknownNameError(lexicon.explain_unknown(self._lexicon, unknown[0]))
 
 
+def _paths(files: Sequence[str]) -> Sequence[str]:
+    """Return names of files as a list; one alone is a list of one."""
+    return [os.fspath(files)] if isinstance(files, str | os.PathLike) else files
+
+
 def _listed(queries: Query | Sequence[Query]) -> list[Query]:
     """Return words or vectors as a list; one alone is a list of one."""
-    is_one = isinstance(queries, str) or getattr(queries, "ndim", 0) == 1
+    is_array = getattr(queries, "ndim", 0) == 1
+    is_one = isinstance(queries, str) or (is_array and np.asarray(queries).dtype.kind in "biuf")
     return [queries] if is_one else list(queries)  # type: ignore[list-item]

@@ -14,7 +14,7 @@ from scipy import sparse
 
 import app as lexrow
 from app import items as module
-from app.items import Items
+from app.items import Items, _find_columns
 from app.tasks.recommend import recommend_model
 from tests import examples
 
@@ -207,6 +207,10 @@ def test_features_that_training_cannot_use(trained):
         trained.add_items({"x": ["odd"]})
     with pytest.raises(FileNotFoundError, match="item_features=no-such.csv: no such file"):
         lexrow.train_recommender(PAIRS, item_features="no-such.csv", **FAST)
+    with pytest.raises(ValueError, match="^item_features: no item of the pairs has a feature ther"):
+        lexrow.train_recommender(PAIRS, item_features={"x": ["odd"], 1: None}, **FAST)
+    with pytest.raises(ValueError, match="^item_features: no column names the items among a; name"):
+        lexrow.train_recommender(PAIRS, item_features=pd.DataFrame({"a": [1]}), **FAST)
     with pytest.raises(ValueError, match="the features have the columns features, item"):
         lexrow.train_recommender(PAIRS, item_features=GENRES, text_features="t", **FAST)
     with pytest.raises(ValueError, match="text_features=t means nothing without item_features"):
@@ -271,6 +275,8 @@ def test_evaluating_pairs_after_training_on_ratings(tmp_path):
         ([(1, 2), (3, 4, 5)], r"pairs\[1\] is \(3, 4, 5\); give one with 2 values"),
         ([(1, 2, float("nan"))], "a value is missing"),
         ([(1, None)], "a value is missing"),
+        ([(1, pd.NA)], "a value is missing"),
+        (np.eye(8), r"^pairs\[0\] is array\(\[1\., .*; give one of a user and an item$"),
         ([("", 1)], "^pairs, line 2: the name of a user is empty"),
     ],
 )
@@ -286,11 +292,38 @@ def test_bad_columns():
             lexrow.train_recommender(table, user_column="c", item_column="b")
 
 
+@pytest.mark.parametrize(
+    ("names", "settings", "columns"),
+    [
+        ("a b c", {}, {"user": "a", "item": "b", "rating": "c"}),
+        ("item_id userId plays", {}, {"user": "userId", "item": "item_id", "rating": "plays"}),
+        ("user_id item_id time", {}, {"user": "user_id", "item": "item_id", "time": "time"}),
+        ("x y movieId z user", {}, {"user": "user", "item": "movieId"}),
+        ("a b c user", {"time_column": "c", "item_column": "a"}, {"item": "a", "time": "c"}),
+        ("a user", {}, None),
+        ("a b c d e", {}, None),
+    ],
+)
+def test_columns_of_a_table(names, settings, columns):
+    if columns is None:
+        with pytest.raises(ValueError, match="name those of users and items by user_column and"):
+            _find_columns(names.split(), settings)
+    else:
+        assert _find_columns(names.split(), settings) == {"user": "user", **columns}
+
+
+def test_one_item_is_a_list_of_one(trained):
+    assert trained.recommend_for("11", k=2) == trained.recommend_for(["11"], k=2)
+    assert trained.recommend(0, k=3, exclude=5) == trained.recommend(0, k=3, exclude=[5])
+
+
 def test_bad_questions(trained):
     with pytest.raises(KeyError, match="'99': unknown user; give one of"):
         trained.recommend(99)
     with pytest.raises(KeyError, match="'x': unknown item; give one of the training pairs"):
         trained.similar_items("x")
+    with pytest.raises(TypeError, match="^k is csr_matrix; give a whole number$"):
+        trained.recommend(3, sparse.csr_matrix((1, 1)))
     with pytest.raises(ValueError, match="items has no item"):
         trained.recommend_for([])
     for ask in (trained.recommend, trained.similar_items, trained.similar_users):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import app as lexrow
 from app import texts as module
 from app.errors import RunError, StoppedError
 from app.tasks.classify import tuning
-from app.texts import Texts
+from app.text import reading
+from app.texts import Texts, _write_labelled
 from app.trained import Run
 from tests import examples
 
@@ -142,6 +144,11 @@ def test_a_classifier_of_fasttext_predicts_as_fasttext_does(tmp_path):
         (["a", 3], ["x", "y"], r"texts\[1\] is int"),
         (["a", "b"], ["x", None], r"labels\[1\] is no label"),
         (["a", "b"], ["x", float("nan")], r"labels\[1\] is no label"),
+        (["a", "b"], ["x", pd.NA], r"labels\[1\] is no label"),
+        (["a", "b"], ["x", []], r"^labels\[1\] is empty; give each text a label"),
+        (["a", "b"], np.eye(2), "^labels is a matrix of numbers; give the label of each text"),
+        (["a", "b"], None, "^labels are missing; give a label for each text, or a path"),
+        (pd.DataFrame({"t": ["a"]}), ["x"], "^texts is a table; give one of its columns, .*: t"),
     ],
 )
 def test_bad_input(texts, labels, message):
@@ -164,11 +171,21 @@ def test_bad_weights(labels, weights, message):
         lexrow.train_classifier(["a", "b"], labels, weights=weights)
 
 
+def test_short_texts_may_have_many_labels(tmp_path):
+    labels = [[str(label) for label in range(20)]] * 40
+    path = _write_labelled(Run(tmp_path), {"text": ["a"] * 40, "label": labels})
+    assert reading.recognize_file(path).format == "text"
+
+
 def test_bad_questions(trained):
     with pytest.raises(ValueError, match="k=0: ask for at least one label"):
         trained.predict("good", k=0)
     with pytest.raises(ValueError, match=r"texts\[1\] is float"):
         trained.predict(["good", 1.0])
+    with pytest.raises(FileNotFoundError, match="^texts=no-such.txt: no such file"):
+        trained.evaluate("no-such.txt")
+    with pytest.raises(AttributeError, match="^Texts has no attribute 'test'; use texts.evaluate"):
+        _ = trained.test
     with pytest.raises(ValueError, match="1 texts and 2 labels"):
         trained.evaluate(["good"], ["yes", "no"])
     with pytest.raises(ValueError, match="no run of task=classify"):

@@ -16,6 +16,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import app as lexrow
@@ -45,6 +47,9 @@ def test_texts_are_lines(tmp_path):
     )
     assert given(tmp_path, [["New York", "is"], ("big",), []]) == ("New_York is\nbig\n\n", True)
     assert given(tmp_path, ["\ud800"]) == ("?\n", False)
+    tokens = [["a", "b"], ["c"]]
+    lists = pa.array(tokens), [np.array(one) for one in tokens], (iter(one) for one in tokens)
+    assert [given(tmp_path, one) for one in lists] == [("a b\nc\n", True)] * 3
 
 
 def test_paths_are_values_of_the_flag(tmp_path):
@@ -66,8 +71,10 @@ def test_paths_are_values_of_the_flag(tmp_path):
         ("a text\nof lines", "corpus is a text of 15 characters, and not a path; give a list of"),
         (["a", ["b"]], r"corpus\[1\] is list, and not a text"),
         ([["a"], "b"], r"corpus\[1\] is str, and not a list of tokens"),
-        ([["a"], ["b", 1]], r"corpus\[1\] is list, and not a list of tokens"),
-        ([1, 2], r"corpus\[0\] is int"),
+        ([["a"], ["b", 1]], r"corpus\[1\] has a token that is int; give text"),
+        ([1, 2], r"corpus\[0\] is int, and not a text"),
+        (pd.DataFrame({"a": ["b c"]}), r"corpus is a table; give one of its columns, .*: a$"),
+        ([__file__], r"corpus\[0\]='.*' names a file; give pathlib.Path"),
     ],
 )
 def test_bad_texts(tmp_path, texts, message):
@@ -267,6 +274,17 @@ def test_stored_settings_that_are_wrong(tmp_path):
     for use in (lexrow.load, Run.config.fget, lambda path: Run(path).settings("words", {})):
         with pytest.raises(ValueError, match=message):
             use(Run(tmp_path) if use is Run.config.fget else tmp_path)
+
+
+def test_a_workdir_that_is_a_file():
+    with pytest.raises(NotADirectoryError, match="^workdir=.* is a file; name a folder$"):
+        lexrow.train_words(iter_that_fails(), workdir=__file__)
+
+
+def test_a_corpus_that_is_not_there_starts_no_tensorflow(monkeypatch):
+    monkeypatch.setattr(trained, "start_tensorflow", iter_that_fails().__next__)
+    with pytest.raises(FileNotFoundError, match="^corpus=no-such.txt: no such file"):
+        lexrow.train_words("no-such.txt")
 
 
 def test_a_corpus_that_is_not_there():

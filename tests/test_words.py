@@ -72,6 +72,7 @@ def test_nearest_words_equal_a_product_of_unit_vectors(royal):
     assert [word for word, _ in found] == [word for _, word in expected]
     np.testing.assert_allclose([c for _, c in found], [c for c, _ in expected], rtol=1e-5)
     by_vector = royal.most_similar(["king", royal["woman"]], royal["man"], topn=1)
+    assert royal.most_similar(np.array(["king"])) == royal.most_similar("king")
     assert by_vector[0][0] == "queen"  # words that are given as vectors are not left out
     assert royal.most_similar("king", restrict_to=3) == [
         pair for pair in royal.most_similar("king") if pair[0] in ("queen", "man")
@@ -86,6 +87,8 @@ def test_nearest_words_equal_a_product_of_unit_vectors(royal):
         (("king", "king"), ValueError, "cancel out"),
         ((np.zeros(3),), ValueError, "zero or not finite"),
         ((np.ones(2),), ValueError, "shape .2,.; give one of 3 columns"),
+        (([("king", 1.0)],), ValueError, r"^\('king', 1.0\) is neither a word nor a vector"),
+        (("king", (), "5"), TypeError, "^topn is str; give a whole number$"),
         (("king", (), 0), ValueError, "topn=0: ask for at least one"),
         (("king", np.int64(5)), ValueError, "negative=5: give words; topn is how many"),
         (("king", 2.5), ValueError, "negative=2.5: give words; topn is how many"),
@@ -108,6 +111,14 @@ def test_a_name_of_gensim_leads_to_ours(royal, name, ours):
         getattr(royal, name)
     with pytest.raises(AttributeError, match="'Words' object has no attribute 'nothing'"):
         _ = royal.nothing
+
+
+@pytest.mark.parametrize("texts", [[["king", "man"], ["queen"]], [None]])
+def test_what_is_no_text_is_named(royal, texts):
+    assert texts[0] not in royal
+    for function in (royal.encode, royal.tokenize):
+        with pytest.raises(ValueError, match=r"texts\[0\] is .*, and not a text"):
+            function(texts)
 
 
 def test_texts_have_the_means_of_their_words(royal):

@@ -536,6 +536,12 @@ def _find_columns(path: str, names: list[str], named: tuple[str, ...], by_name: 
     return tuple(found)
 
 
+def find_usual(names: list[str]) -> dict[str, int]:
+    """Return the places of columns of usual names in a header, by `user`, `item` and so on."""
+    places = {field.name: field.find(names) for field in _FIELDS}
+    return {kind: place for kind, place in places.items() if place is not None}
+
+
 def find_key(kind: str, names: Sequence[str], given: str = "") -> str | None:
     """Return the column of a header that names users or items; None if there is none.
 

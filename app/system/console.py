@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 # See `progress`.
 _VERBOSE: contextvars.ContextVar[bool | None] = contextvars.ContextVar("verbose", default=None)
 _INTERVAL_SECONDS = 30.0  # between two log lines of `show_progress`
+_DELAY_SECONDS = 0.5  # until its bar is shown: a notebook keeps an empty output of each
 
 
 @contextlib.contextmanager
 def hide_stderr() -> Iterator[None]:
-    """Hide the output of a block to stderr, also from C++, and write it there if the block raises.
+    """Hide the output of a block to stderr, also from C++, and write it there if the block fails.
 
     The whole process is affected, with all its threads. Some libraries write notes to stderr at
     every log level.
@@ -36,7 +37,7 @@ def hide_stderr() -> Iterator[None]:
         os.dup2(notes.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             notes.seek(0)
             os.write(terminal, notes.read())
             raise
@@ -134,7 +135,8 @@ def is_notebook() -> bool:
 def show_progress(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     """Yield a function `show(position)` to call during a pass, with a position from 0 to `total`.
 
-    On a terminal and in a notebook each call moves a bar, which disappears at the end of the block.
+    On a terminal and in a notebook each call moves a bar, which disappears at the end of the block;
+    a block that ends at once shows none.
     Elsewhere a call logs a line if 30 seconds have passed since the last, so a short pass logs
     nothing.
 
@@ -143,7 +145,8 @@ def show_progress(what: str, total: int | None, unit: str) -> Iterator[Callable[
         total: Largest position; None if it is not known.
         unit: Unit of the position, such as "B".
     """
-    with make_bar(desc=what, total=total, unit=unit, unit_scale=True, leave=False) as bar:
+    options = {"unit": unit, "unit_scale": True, "leave": False, "delay": _DELAY_SECONDS}
+    with make_bar(desc=what, total=total, **options) as bar:
         if not bar.disable:
             yield lambda position: bar.update(position - bar.n)
             return

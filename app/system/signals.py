@@ -60,6 +60,25 @@ def asked_to_stop(message: str = "") -> Iterator[threading.Event]:
 
 
 @contextlib.contextmanager
+def interrupted_after() -> Iterator[None]:
+    """Let Ctrl-C interrupt only after the block, for what cannot be begun a second time.
+
+    In another thread than the main one, there is no Ctrl-C.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _frame: asked.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        if asked:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
 def stoppable(message: str) -> Iterator[None]:
     """Let SIGINT and SIGTERM end the block at once.
 

@@ -47,16 +47,10 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
             neither text nor Parquet, or no package of this name.
         RunError: A download or an extraction fails.
     """
-    items = _split_items(config.corpus, flag)
     # Names are checked first, so that errors show before minutes of download.
-    try:
-        files = {item: _expand_item(item, flag) for item in items if not _is_builtin(item)}
-    except MissingError as error:
-        if not _has_name_with_comma(config.corpus):
-            raise
-        raise UsageError(f"{error}, or write a name with a comma in double quotes") from error
+    files = check_files(config.corpus, flag)
     sources: list[str] = []
-    for item in items:
+    for item in _split_items(config.corpus, flag):
         if item in files:
             sources += files[item]
         elif item == "text8":
@@ -67,6 +61,21 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
             how = names or builtin_corpora.PACKAGES, config.data_dir
             sources.append(builtin_corpora.extract_docstrings(*how))
     return tuple(dict.fromkeys(sources))
+
+
+def check_files(value: str, flag: str = "corpus") -> dict[str, list[str]]:
+    """Return the files by the item of a value of --corpus that names them; see `resolve`.
+
+    Raises:
+        UsageError: The value names nothing, or an item is no such file or cannot be read.
+    """
+    items = _split_items(value, flag)
+    try:
+        return {item: _expand_item(item, flag) for item in items if not _is_builtin(item)}
+    except MissingError as error:
+        if not _has_name_with_comma(value):
+            raise
+        raise UsageError(f"{error}, or write a name with a comma in double quotes") from error
 
 
 def resolve_heldout(config: CorpusConfig, files: str) -> tuple[str, ...]:

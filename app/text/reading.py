@@ -276,7 +276,8 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_CONTROLS = bytes({*range(32), 127} - {*b"\t\n\v\f\r\b\x1b"})  # bytes that text has hardly ever
+# Bytes that text has hardly ever; the last of these is between the labels of a text in memory.
+_CONTROLS = bytes({*range(32), 127} - {*b"\t\n\v\f\r\b\x1b\x1f"})
 _ZEROS = re.compile(rb"\0{64,}")  # a part of a file that was never written
 
 

@@ -28,12 +28,14 @@ def test_lines_are_logged_at_intervals_where_there_is_no_terminal(monkeypatch, c
     assert caplog.messages == ["reading: 2,000 of 4,000 B", "reading: 4,000 of 4,000 B"]
 
 
-def test_a_bar_moves_on_a_terminal(monkeypatch, capsys):
+@pytest.mark.parametrize("delay", [0.0, 60.0])
+def test_a_bar_moves_on_a_terminal_if_a_pass_lasts(monkeypatch, capsys, delay):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(console, "_DELAY_SECONDS", delay)
     with console.show_progress("reading", 4000, "B") as show:
         show(1000)
         show(4000)
-    assert "reading" in capsys.readouterr().err
+    assert ("reading" in capsys.readouterr().err) == (not delay)
 
 
 def shown(capsys, verbose):

@@ -72,3 +72,11 @@ def test_another_thread_leaves_signals_alone():
     thread.start()
     thread.join()
     assert seen == [(False, signal.getsignal(signal.SIGINT))]
+
+
+def test_an_interrupt_waits_for_the_end_of_the_block(handlers):
+    reached = []
+    with pytest.raises(KeyboardInterrupt), signals.interrupted_after():
+        signal.raise_signal(signal.SIGINT)
+        reached.append(1)
+    assert reached

@@ -52,7 +52,16 @@ def read_split(config: RecommendConfig, sources: Sequence[str]) -> Split:
         raise UsageError("--weighted needs ratings, and the pairs have none; leave it out")
     rules = config.input.heldout_share, config.vocabulary.min_count, config.run.seed
     below, features = disliked_below(config), _read_features(settings)
-    return split_pairs(pairs, heldout, settings, *rules, below, features)
+    split = split_pairs(pairs, heldout, settings, *rules, below, features)
+    for kind, found in split.features._asdict().items():
+        if found is not None and not found.names.tokens:
+            one = kind.removesuffix("s")
+            flag = f"{one}_features"
+            raise UsageError(
+                f"--{flag}={getattr(settings, flag)}: no {one} of the pairs has a feature there; "
+                f"check its names of {kind}"
+            )
+    return split
 
 
 def disliked_below(config: RecommendConfig) -> float:
