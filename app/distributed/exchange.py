@@ -8,8 +8,8 @@ two processes, and 1.5 times as long for 1.2 MB.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -125,9 +125,7 @@ class Exchange:
                 may have further dimensions.
             key: See `keys`.
         """
-        if self.replicas == 1:
-            return values_N
-        return tf.raw_ops.CollectiveGatherV2(input=values_N, **self._options(key))
+        return self._run(tf.raw_ops.CollectiveGatherV2, values_N, key)
 
     def distribute(self, values_RN: tf.Tensor, key: tf.Tensor | int) -> tf.Tensor:
         """Send row r to replica r, and return the rows that the replicas sent to this one.
@@ -138,9 +136,7 @@ class Exchange:
             values_RN: A row for each replica; all replicas have the same N and dtype.
             key: See `keys`.
         """
-        if self.replicas == 1:
-            return values_RN
-        return tf.raw_ops.CollectiveAllToAllV2(input=values_RN, **self._options(key))
+        return self._run(tf.raw_ops.CollectiveAllToAllV2, values_RN, key)
 
     def largest(self, numbers: Sequence[tf.Tensor], key: int) -> list[tf.Tensor]:
         """Return the maximum over all replicas of each number, rounded up for `key_of_size`.
@@ -152,13 +148,15 @@ class Exchange:
         numbers_RN = tf.reshape(self.gather(tf.stack(numbers), key), [self.replicas, len(numbers)])
         return list(map(round_up, tf.unstack(tf.reduce_max(numbers_RN, axis=0), num=len(numbers))))
 
-    def _options(self, key: tf.Tensor | int) -> dict[str, Any]:
-        """Return the arguments that all collective operations of the traced replica have."""
-        token = self._tokens[replica_number() % len(self._tokens)]
-        return {
-            "group_size": self.replicas,
-            "group_key": self._group,
-            "instance_key": key,
-            "ordering_token": [token.handle],
-            "communication_hint": "auto" if self.is_gpu else "ring",
-        }
+    def _run(self, operation: Callable, values: tf.Tensor, key: tf.Tensor | int) -> tf.Tensor:
+        """Return what a collective operation gives the traced replica for its values."""
+        if self.replicas == 1:
+            return values
+        return operation(
+            input=values,
+            group_size=self.replicas,
+            group_key=self._group,
+            instance_key=key,
+            ordering_token=[self._tokens[replica_number() % len(self._tokens)].handle],
+            communication_hint="auto" if self.is_gpu else "ring",
+        )

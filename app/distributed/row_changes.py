@@ -6,12 +6,13 @@ Wide changes are sent without copying them into one vector.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from ..system.loops import map_parts
+from ..system.loops import join, loop, make_arrays, write_arrays
 from ..tables.base import Slot, Table
 from ..tables.device import VariableRows
 from ..tables.row_reads import unique
@@ -163,14 +164,31 @@ def in_parts(
     """Return the joined results of `function(*inputs)`, computed for some rows at a time.
 
     Args:
-        stages: Functions with their inputs, as for `map_parts`. A function returns the changes of
-            each block, or nothing if not `has_results`.
+        stages: Functions with their inputs, one after the other. The inputs of a function are
+            tensors (N, ...). It takes the same rows of each, and returns the changes of each block
+            for these rows, or nothing if not `has_results`.
     """
-    if not layout.part:
+    rows = layout.part
+    if not rows:
         results = [function(*inputs) for function, inputs in stages]
         return [tf.concat(values, axis=0) for values in zip(*results, strict=True)]
-    specs = [tf.TensorSpec([None, block.width], block.dtype) for block in layout.blocks]
-    return map_parts(stages, specs if has_results else [], layout.part)
+
+    def part(
+        function: Callable, inputs: Sequence[tf.Tensor], done: tf.Tensor, index: tf.Tensor, *arrays
+    ) -> Sequence[tf.TensorArray]:
+        """Compute the results of one part, and write them to the arrays after those `done`."""
+        start = index * rows
+        results = function(*(values[start : start + rows] for values in inputs))
+        return write_arrays(arrays, done + index, results)
+
+    specs = [tf.TensorSpec([None, b.width], b.dtype) for b in layout.blocks if has_results]
+    counts = [-(-tf.shape(inputs[0])[0] // rows) for _, inputs in stages]
+    arrays: Sequence[tf.TensorArray] = make_arrays(specs, tf.add_n(counts))
+    done = tf.constant(0)
+    for (function, inputs), count in zip(stages, counts, strict=True):
+        arrays = loop(count, functools.partial(part, function, inputs, done), arrays)
+        done += count
+    return list(map(join, arrays, specs))
 
 
 def operations(layouts: Mapping[str, Layout]) -> int:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +12,7 @@ import tensorflow as tf
 # The public classes would make a copy for each replica.
 from tensorflow.python.ops.resource_variable_ops import default_variable_creator_v2
 
+from ..system.python_functions import callers
 from ..system.xla import under_xla
 from ..tables.device import compute_in_graph
 
@@ -63,32 +62,9 @@ def by_name(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
     ]
 
 
-def callers() -> Iterator[types.FrameType]:
-    """Yield the frames of the call stack, the nearest first."""
-    frame = inspect.currentframe()
-    while frame := frame.f_back:
-        yield frame
-
-
 def is_dtype_guessed() -> bool:
     """Return whether Keras calls a model now with inputs whose dtype it guessed."""
-    return any(
-        frame.f_code.co_name in _GUESSES and module_of(frame).startswith("keras.src.")
-        for frame in callers()
-    )
-
-
-def graphs_in_trace() -> Iterator[tf.Graph]:
-    """Yield the graph that is traced now, and the graphs around it, the innermost first."""
-    graph = tf.compat.v1.get_default_graph()
-    while graph is not None:
-        yield graph
-        graph = getattr(graph, "outer_graph", None)
-
-
-def module_of(frame: types.FrameType) -> str:
-    """Return the name of the module whose code a frame runs."""
-    return frame.f_globals.get("__name__", "")
+    return any(frame.f_code.co_name in _GUESSES for frame in callers("keras.src."))
 
 
 def owners_in_call(kind: type) -> Iterator[Any]:
@@ -98,10 +74,8 @@ def owners_in_call(kind: type) -> Iterator[Any]:
         kind: A class of Keras. Only methods that Keras defines are looked at: `f_locals` keeps the
             locals of a frame alive, those of a user's function with a model that it deletes.
     """
-    for frame in callers():
-        if module_of(frame).startswith("keras.") and isinstance(
-            owner := frame.f_locals.get("self"), kind
-        ):
+    for frame in callers("keras."):
+        if isinstance(owner := frame.f_locals.get("self"), kind):
             yield owner
 
 
@@ -110,10 +84,8 @@ def model_of_step() -> Any:
 
     A step that a user has written is not looked at.
     """
-    for frame in callers():
-        if frame.f_code.co_name == "train_step" and module_of(frame).startswith("keras."):
-            return frame.f_locals["self"]
-    return None
+    steps = (frame for frame in callers("keras.") if frame.f_code.co_name == "train_step")
+    return next((frame.f_locals["self"] for frame in steps), None)
 
 
 def is_ours(kind: type) -> bool:

@@ -174,7 +174,19 @@ class StoreByPart:
         return _StoredRows(dataset) if len(dataset.shape) == 2 else self._store[name]
 
 
-class StateByPart:
+class RowsByPart:
+    """Mixin for a Keras layer: tables that are not on the device are written and read by part."""
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the variables."""
+        super().save_own_variables(StoreByPart(store))
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the variables."""
+        super().load_own_variables(StoreByPart(store))
+
+
+class StateByPart(RowsByPart):
     """Mixin for a Keras optimizer: slots of tables are written and read part by part."""
 
     def save_own_variables(self, store: Any) -> None:
@@ -183,10 +195,6 @@ class StateByPart:
         for number, variable in enumerate(self.variables):
             is_table = isinstance(variable, TableVariable)
             parts[str(number)] = variable if is_table else variable.numpy()
-
-    def load_own_variables(self, store: Any) -> None:
-        """Read the state of the optimizer."""
-        super().load_own_variables(StoreByPart(store))
 
 
 class _StoredRows:

@@ -115,7 +115,6 @@ def _train_function(
         with cached_rows_only():
             return model.train_step(data)
 
-    steps, train = model.steps_per_execution, _one_program(train_step)
     by_xla = tf.function(train_step, autograph=False, jit_compile=True, reduce_retracing=True)
     traced_once = tf.function(autograph=False, reduce_retracing=True)
     is_cached, step = None, by_xla
@@ -127,7 +126,34 @@ def _train_function(
             """Make a step, by XLA if all its rows are there."""
             return tf.cond(is_cached(batch), lambda: by_xla(batch), lambda: model.train_step(batch))
 
-    @traced_once
+    call = _call_function(model.steps_per_execution, step, _one_program(train_step), is_cached)
+
+    def train_function(iterator: Any) -> Any:
+        """Make the steps of one call; raise StopIteration if there is no batch."""
+        is_dense = isinstance(iterator, tf.data.Iterator) and all(
+            isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(iterator.element_spec)
+        )
+        return call(next(iterator), iterator) if is_dense else one_by_one(iterator)
+
+    return train_function
+
+
+def _call_function(
+    steps: int,
+    step: Callable[[Any], Any],
+    train: Callable[[Any], Any],
+    is_cached: Callable[[Any], tf.Tensor] | None,
+) -> Callable[[Any, Any], Any]:
+    """Return a function that makes the steps of one call, all in one program if it can.
+
+    Args:
+        steps: The number of steps of a call; at the end of a dataset there can be fewer.
+        step: Makes a step on a batch.
+        train: Makes a step for each element of a nest of tensors (S, ...).
+        is_cached: Returns whether `train` can make a step on a batch; None if it always can.
+    """
+
+    @tf.function(autograph=False, reduce_retracing=True)
     def call(first: Any, iterator: Any) -> Any:
         """Make the steps of a call, the first on a batch that was taken from the iterator."""
         rest = [iterator.get_next_as_optional() for _ in range(steps - 1)]
@@ -154,14 +180,7 @@ def _train_function(
 
         return tf.cond(_are_alike(first, rest, is_cached), together, apart)
 
-    def train_function(iterator: Any) -> Any:
-        """Make the steps of one call; raise StopIteration if there is no batch."""
-        is_dense = isinstance(iterator, tf.data.Iterator) and all(
-            isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(iterator.element_spec)
-        )
-        return call(next(iterator), iterator) if is_dense else one_by_one(iterator)
-
-    return train_function
+    return call
 
 
 def _one_program(train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -194,12 +213,12 @@ def _one_program(train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _are_alike(
     first: Any,
     rest: Sequence[tf.experimental.Optional],
-    is_cached: Callable[[Any], tf.Tensor] | None = None,
+    is_cached: Callable[[Any], tf.Tensor] | None,
 ) -> tf.Tensor:
     """Return whether there are all batches, of the shapes of the first; a bool scalar.
 
     Args:
-        is_cached: Returns for a batch what must be true for each, if it is given.
+        is_cached: Returns for a batch what must be true for each; None for nothing.
     """
 
     def have_shapes() -> tf.Tensor:

@@ -97,10 +97,10 @@ class VectorWordPairs(NamedTuple):
             is_sorted: Whether the pairs are in the order of their words under XLA.
         """
         hidden_GND, targets_GM, weights_GNM, *_ = predictions
-        hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
         is_single = hidden_GND.shape[1] == targets_GM.shape[1] == 1
         if under_xla() and (is_sorted or not is_single):
-            return cls._sort(hidden_ND, targets_GM, weights_GNM, is_single)
+            return cls._sort(predictions, is_single)
+        hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
         if is_single:
             return cls(hidden_ND, None, tf.reshape(targets_GM, [-1]), tf.reshape(weights_GNM, [-1]))
         with tf.device(HOST):
@@ -114,20 +114,15 @@ class VectorWordPairs(NamedTuple):
             )
 
     @classmethod
-    def _sort(
-        cls,
-        hidden_ND: tf.Tensor,
-        targets_GM: tf.Tensor,
-        weights_GNM: tf.Tensor,
-        is_single: bool,
-    ) -> VectorWordPairs:
+    def _sort(cls, predictions: Predictions, is_single: bool) -> VectorWordPairs:
         """List the pairs by ascending word, followed by those of weight 0 unless `is_single`."""
+        hidden_GND, targets_GM, weights_GNM, *_ = predictions
         targets_GNM = tf.broadcast_to(targets_GM[:, tf.newaxis], tf.shape(weights_GNM))
         is_listed_GNM = tf.ones_like(weights_GNM, tf.bool) if is_single else weights_GNM > 0
         keys_GNM = tf.where(is_listed_GNM, targets_GNM, targets_GM.dtype.max)
         order_P = tf.argsort(tf.reshape(keys_GNM, [-1]), stable=True)
         return cls(
-            hidden_ND,
+            tf.reshape(hidden_GND, (-1, hidden_GND.shape[2])),
             order_P // weights_GNM.shape[2],
             tf.gather(tf.reshape(targets_GNM, [-1]), order_P),
             tf.gather(tf.reshape(weights_GNM, [-1]), order_P),

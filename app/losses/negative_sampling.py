@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from ..system.gradients import custom_gradient
+from ..system.python_functions import custom_gradient
 from ..system.xla import under_xla
 from ..tables.base import TableSpec
 from ..tables.device import PreparedValues

@@ -6,7 +6,7 @@ import functools
 
 import tensorflow as tf
 
-from ..system.gradients import custom_gradient
+from ..system.python_functions import custom_gradient
 from ..tables.base import TableSpec
 from ..tables.initial import Constant
 from ..types import Rows

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ..system.gradients import custom_gradient
 from ..system.loops import combine
+from ..system.python_functions import custom_gradient
 
 # The most scores in memory at once: 32 MB. With fewer there are more matrix products; more do not
 # fit the processor's caches.

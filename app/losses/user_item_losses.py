@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..system.gradients import custom_gradient
+from ..system.python_functions import custom_gradient
 from ..system.xla import uniform_integers
 from ..tables.row_reads import sum_rows, take
 from ..types import HOST, Rows

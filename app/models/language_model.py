@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from ..input.token_rows import decode
 from ..losses.base import NormalizedLoss, Predictions
-from ..system.gradients import custom_gradient
 from ..system.loops import write_arrays
+from ..system.python_functions import custom_gradient
 from ..tables.base import TableSpec
 from ..tables.initial import Constant, LastColumn, Uniform
 from ..tables.row_reads import take

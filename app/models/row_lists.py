@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..losses.sampling import count_at_most
-from ..system.gradients import custom_gradient
+from ..system.python_functions import custom_gradient
 from ..system.xla import under_xla
 from ..tables.device import PreparedValues
 from ..tables.row_reads import take, unique

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,41 +75,6 @@ def combine(
 
     carried = loop(count, body, [*sums, *make_arrays(joined, count)])
     return [*carried[:added], *map(join, carried[added:], joined)]
-
-
-def map_parts(
-    stages: Sequence[tuple[Callable[..., Sequence[tf.Tensor]], Sequence[tf.Tensor]]],
-    specs: Sequence[tf.TensorSpec],
-    rows: int,
-) -> list[tf.Tensor]:
-    """Return the joined results of `function(*inputs)`, computed for some rows at a time.
-
-    Args:
-        stages: Functions with their inputs, one after the other. The inputs of a function are
-            tensors (N, ...). It takes the same rows of each, and returns a row of each result for
-            each of them.
-        specs: The shape (None, ...) and the dtype of each result, the same for all functions.
-        rows: The number of rows of a part; the last part of a function may have fewer.
-
-    Returns:
-        The results of the first function, then those of the next: tensors (N_1 + N_2 + ..., ...).
-    """
-
-    def part(
-        function: Callable, inputs: Sequence[tf.Tensor], done: tf.Tensor, index: tf.Tensor, *arrays
-    ) -> Sequence[tf.TensorArray]:
-        """Compute the results of one part, and write them to the arrays after those `done`."""
-        start = index * rows
-        results = function(*(values[start : start + rows] for values in inputs))
-        return write_arrays(arrays, done + index, results)
-
-    counts = [-(-tf.shape(inputs[0])[0] // rows) for _, inputs in stages]
-    arrays: Sequence[tf.TensorArray] = make_arrays(specs, tf.add_n(counts))
-    done = tf.constant(0)
-    for (function, inputs), count in zip(stages, counts, strict=True):
-        arrays = loop(count, functools.partial(part, function, inputs, done), arrays)
-        done += count
-    return list(map(join, arrays, specs))
 
 
 def unroll(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:

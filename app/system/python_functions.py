@@ -1,7 +1,8 @@
 """Python functions in TensorFlow's graphs, which are freed with the graphs that call them.
 
-`tf.numpy_function` and `tf.data.Dataset.from_generator` keep their functions, and all that these
-refer to, until the process ends. The functions of this module give TensorFlow a weak reference.
+`tf.numpy_function`, `tf.data.Dataset.from_generator` and `tf.custom_gradient` keep their functions,
+and all that these refer to, until the process ends. The functions of this module give TensorFlow a
+weak reference.
 
 TensorFlow raises an error of its own where a Python function in a graph fails. That error has the
 text of the original one, but not its type. So `call_python` records the type and the text here.
@@ -11,12 +12,15 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import inspect
+import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import ops  # no public function removes a gradient
 
 from ..errors import RunError
 
@@ -34,7 +38,7 @@ def numpy_function(
     Args:
         result: The dtype of the array that it returns, or the dtype of each.
     """
-    _keep_with_graphs(function)
+    keep_with_graphs(function)
     return tf.numpy_function(_Weak(function), inputs, result)
 
 
@@ -53,7 +57,7 @@ def from_generator(
         function: Takes the arrays of `args` and returns an iterator over the elements.
         name: The name of the stage in a profile.
     """
-    _keep_with_graphs(function)
+    keep_with_graphs(function)
     dataset = tf.data.Dataset.from_generator(
         _Weak(function), args=args, output_signature=signature, name=name
     )
@@ -74,18 +78,59 @@ class _Weak:
         return function(*arrays)
 
 
-def _keep_with_graphs(function: Callable) -> None:
-    """Let the graph that is being traced, and all that it is traced in, keep a function.
+def graphs_in_trace() -> Iterator[tf.Graph]:
+    """Yield the graph that is traced now, and the graphs around it, the innermost first."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        yield graph
+        graph = getattr(graph, "outer_graph", None)
+
+
+def keep_with_graphs(kept: Any) -> None:
+    """Let the graph that is being traced, and all that it is traced in, keep an object.
 
     A function that is traced inside of another one can be called by a third. In eager mode there is
     no graph.
     """
-    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-    while graph is not None:
-        graph.python_functions = [*getattr(graph, "python_functions", []), function]
-        graph = getattr(graph, "outer_graph", None)
-        if not hasattr(graph, "outer_graph"):  # the graph of the process, which never ends
-            return
+    for graph in () if tf.executing_eagerly() else graphs_in_trace():
+        if hasattr(graph, "outer_graph"):  # else the graph of the process, which never ends
+            graph.kept_objects = [*getattr(graph, "kept_objects", []), kept]
+
+
+def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function with a custom gradient, as `tf.custom_gradient` does.
+
+    TensorFlow registers each custom gradient of a graph until the process ends
+    (`_graph_mode_decorator` of its `custom_gradient.py`). The gradient holds its graph, and a graph
+    holds the variables that it reads, so no table of a deleted model would ever be freed. Here the
+    graph holds the gradient, and the registry a weak reference.
+
+    Args:
+        function: Takes tensors; returns tensors, and a function from their gradients to those of
+            the arguments.
+    """
+    differentiable = tf.custom_gradient(function)
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        """Call the function, and tie its gradient to the graph that is being traced."""
+        result = differentiable(*arguments)
+        if not tf.executing_eagerly():
+            _tie_to_graph(tf.nest.flatten(result)[0].op)
+        return result
+
+    return call
+
+
+def _tie_to_graph(operation: tf.Operation) -> None:
+    """Let the graph of an operation hold its custom gradient, instead of TensorFlow's registry."""
+    graph, registry = operation.graph, ops.gradient_registry._registry
+    name = operation.get_attr("_gradient_op_type").decode()
+    gradient = registry[name]["type"]
+    reference = weakref.ref(gradient)
+    registry[name]["type"] = lambda *arguments: reference()(*arguments)
+    graph.custom_gradients = [*getattr(graph, "custom_gradients", []), gradient]
+    weakref.finalize(graph, registry.pop, name)
 
 
 def call_python(
@@ -115,13 +160,21 @@ def call_python(
     return numpy_function(record_errors, inputs, [] if result is None else result)
 
 
-def under_vectorized_map() -> bool:
-    """Return whether the function of a `tf.vectorized_map` is traced now."""
+def callers(modules: str | tuple[str, ...] = "") -> Iterator[types.FrameType]:
+    """Yield the frames of the call stack, the nearest first.
+
+    Args:
+        modules: What the names of the modules begin with whose frames are wanted.
+    """
     frame = inspect.currentframe()
     while frame := frame.f_back:
-        if frame.f_globals.get("__name__") == "tensorflow.python.ops.parallel_for.control_flow_ops":
-            return True
-    return False
+        if frame.f_globals.get("__name__", "").startswith(modules):
+            yield frame
+
+
+def under_vectorized_map() -> bool:
+    """Return whether the function of a `tf.vectorized_map` is traced now."""
+    return any(callers("tensorflow.python.ops.parallel_for.control_flow_ops"))
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from tensorflow.python.framework import ops  # no public module counts names
 
 from ..types import HOST
 from . import program_cache
+from .python_functions import graphs_in_trace
 
 # What TensorFlow raises for an operation that XLA does not have or a size that it does not know,
 # and for a program that the compiler cannot finish or a stored one that has been cut off.
@@ -46,12 +47,7 @@ _SCRAMBLE = 0x3EC8F720, 0x02461E29
 
 def under_xla() -> bool:
     """Return whether the graph being traced is compiled by XLA; False in eager mode."""
-    graph = tf.compat.v1.get_default_graph()
-    while graph is not None:
-        if graph._get_control_flow_context() is not None:
-            return True
-        graph = getattr(graph, "outer_graph", None)
-    return False
+    return any(graph._get_control_flow_context() is not None for graph in graphs_in_trace())
 
 
 def renumber_functions() -> None:

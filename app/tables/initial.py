@@ -28,8 +28,15 @@ _BITS = 24  # bits of the mantissa of a float32
 _BUCKETS = 2**63 - 1  # the largest number that tf.strings.to_hash_bucket_fast allows
 
 
-class _OfParts:
-    """Initial values that are made of the parts that `__tf_flatten__` gives."""
+class _ById:
+    """Initial values whose method `rows` makes the rows of given ids.
+
+    The parts that `__tf_flatten__` gives are the arguments of the constructor.
+    """
+
+    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
+        """Return the values of a whole table, (V, D) float32, made in one buffer."""
+        return all_rows(self, shape, tf.float32)
 
     @classmethod
     def __tf_unflatten__(cls, _: Any, parts: tuple[Any, ...]) -> Any:
@@ -37,7 +44,7 @@ class _OfParts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Constant(_OfParts):
+class Constant(_ById):
     """An initial value that is the same number everywhere."""
 
     value: float
@@ -52,14 +59,6 @@ class Constant(_OfParts):
 
     def __tf_flatten__(self) -> tuple[Any, tuple[Any, ...]]:
         return (), (tf.convert_to_tensor(self.value, tf.float32),)
-
-
-class _ById(_OfParts):
-    """Initial values whose method `rows` makes the rows of given ids."""
-
-    def __call__(self, shape: tuple[int, int]) -> tf.Tensor:
-        """Return the values of a whole table, (V, D) float32, made in one buffer."""
-        return all_rows(self, shape, tf.float32)
 
 
 @dataclasses.dataclass(frozen=True)

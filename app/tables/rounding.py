@@ -127,34 +127,27 @@ def _draw(seed: tf.Tensor, count: tf.Tensor | int) -> tf.Tensor:
     )
 
 
-def _round_padded(
-    values_UD: tf.Tensor, seed: tf.Tensor, to_half: Callable[..., tf.Tensor]
-) -> tf.Tensor:
-    """Draw random numbers by the seed, (2,) int64, and return the rows as `to_half` rounds them.
+def _by_seed(to_half: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Return a function of rows and a seed that draws the random numbers of `to_half`.
 
-    Rows are padded to a multiple of `_BLOCK` for `to_half`; the result is not padded.
+    It is traced once for all shapes, as each of its fifty operations takes 1 ms of tracing.
     """
-    count, columns = tf.unstack(tf.shape(values_UD))
-    padded = -(-count // _BLOCK) * _BLOCK
-    drawn = _draw(seed, padded + columns)
-    padded_UD = tf.pad(values_UD, [[0, padded - count], [0, 0]])
-    return to_half(padded_UD, drawn[:padded], drawn[padded:])[:count]
+    specs = [tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([2], tf.int64)]
 
+    @tf.function(autograph=False, input_signature=specs)
+    def round_rows(values_UD: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Return rounded rows, which are padded to a multiple of `_BLOCK` for `to_half`."""
+        count, columns = tf.unstack(tf.shape(values_UD))
+        padded = -(-count // _BLOCK) * _BLOCK
+        drawn = _draw(seed, padded + columns)
+        padded_UD = tf.pad(values_UD, [[0, padded - count], [0, 0]])
+        return to_half(padded_UD, drawn[:padded], drawn[padded:])[:count]
 
-def _trace_once(to_half: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """Return `_round_padded` with this `to_half`, as a function that is traced once for all shapes.
-
-    Each of its fifty operations takes 1 ms of tracing.
-    """
-    return tf.function(
-        lambda values_UD, seed: _round_padded(values_UD, seed, to_half),
-        autograph=False,
-        input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([2], tf.int64)],
-    )
+    return round_rows
 
 
 _TO_HALF = {tf.bfloat16: _to_bfloat16, tf.float16: _to_float16}
-_STOCHASTIC = {dtype: _trace_once(to_half) for dtype, to_half in _TO_HALF.items()}
+_STOCHASTIC = {dtype: _by_seed(to_half) for dtype, to_half in _TO_HALF.items()}
 
 
 class RoundedTable(tf.Module):

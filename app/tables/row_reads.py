@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla  # no public way to remove a dynamic size
 
-from ..system.gradients import custom_gradient
+from ..system.python_functions import custom_gradient
 from ..system.xla import under_xla
 from ..types import HOST, Rows, UniqueIds
 

@@ -901,7 +901,7 @@ def test_a_tied_model_trains_as_a_dense_product_and_keeps_its_tie(given, kind, t
     assert model.count_params() == sum(np.size(w) for w in weights)  # the rows count once
     save_model(model, tmp_path / "model.keras")
     for other in (load_model(tmp_path / "model.keras"), keras.models.clone_model(model)):
-        assert other.get_layer("out")._embedding() is other.get_layer("words")
+        assert other.get_layer("out")._tied.rows() is other.get_layer("words")._embeddings
         other.set_weights(model.get_weights())
         np.testing.assert_array_equal(other([x, y]), model([x, y]))
 

@@ -66,9 +66,9 @@ def test_only_the_batches_of_a_whole_call_that_are_alike_are_stacked():
 
     first = tf.zeros([6, 5]), tf.zeros([6])
     none = tf.experimental.Optional.empty(optional(6, 5).element_spec)
-    assert are_alike(first, [optional(6, 5)] * 2)
-    assert not are_alike(first, [optional(6, 5), optional(2, 5)])
-    assert not are_alike(first, [optional(6, 5), none])
+    assert are_alike(first, [optional(6, 5)] * 2, None)
+    assert not are_alike(first, [optional(6, 5), optional(2, 5)], None)
+    assert not are_alike(first, [optional(6, 5), none], None)
 
 
 def test_a_call_is_one_loop_with_a_known_number_of_steps():

@@ -9,8 +9,13 @@ import pytest
 import tensorflow as tf
 
 from app.errors import DamagedError, RunError
-from app.system.gradients import custom_gradient
-from app.system.python_functions import call_python, from_generator, numpy_function, table_errors
+from app.system.python_functions import (
+    call_python,
+    custom_gradient,
+    from_generator,
+    numpy_function,
+    table_errors,
+)
 
 ONE, SPEC = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int64)
 
@@ -173,7 +178,7 @@ APP = pathlib.Path(__file__).parents[2] / "app"
 
 def test_no_gradient_is_registered_for_good():
     uses = [path for path in APP.rglob("*.py") if "tf.custom_gradient" in path.read_text("utf-8")]
-    assert uses == [APP / "system/gradients.py"]
+    assert uses == [APP / "system/python_functions.py"]
 
 
 def doubled(decorator):

@@ -20,7 +20,7 @@ from ..backend import (
     in_replica,
     require_tensorflow,
 )
-from ..saving import StoreByPart
+from ..saving import RowsByPart
 from ..tables.table_kinds import (
     check_is_variable,
     check_kind,
@@ -36,7 +36,7 @@ _MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
-class RowEmbedding(keras.layers.Embedding):
+class RowEmbedding(RowsByPart, keras.layers.Embedding):
     """Drop-in replacement for `keras.layers.Embedding` that reads only the rows of the batch.
 
     Arguments, weights and masks are those of the Keras layer. The Keras layer reads its whole
@@ -166,14 +166,6 @@ class RowEmbedding(keras.layers.Embedding):
     def from_config(cls, config: dict[str, Any]) -> RowEmbedding:
         """Make a layer from the result of `get_config`; a table in a file gets a new one."""
         return super().from_config(with_new_file(config))
-
-    def save_own_variables(self, store: Any) -> None:
-        """Write the rows; those of a table that is not on the device part by part."""
-        super().save_own_variables(StoreByPart(store))
-
-    def load_own_variables(self, store: Any) -> None:
-        """Read the rows; those of a table that is not on the device part by part."""
-        super().load_own_variables(StoreByPart(store))
 
     def enable_lora(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...system.gradients import custom_gradient
+from ...system.python_functions import custom_gradient
 from ...system.xla import under_xla
 from ...tables.id_checks import require
 from ...tables.row_reads import rows_to_read

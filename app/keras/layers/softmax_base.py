@@ -24,11 +24,10 @@ from ...types import HOST
 from ..backend import (
     check_xla,
     in_replica,
-    model_of_step,
     owners_in_call,
     require_tensorflow,
 )
-from ..saving import StoreByPart
+from ..saving import RowsByPart
 from ..tables.table_kinds import (
     check_place,
     make_tables,
@@ -41,6 +40,7 @@ from ..tables.table_memory import place_of, require_room
 from ..tables.table_variable import TableVariable, is_recording
 from . import softmax_gradients
 from .embedding import RowEmbedding
+from .tied_rows import TiedRows
 
 PERPLEXITY, ACCURACY, SAMPLED_LOSS = "perplexity", "accuracy", "sampled_loss"
 _OWN_LOSS = "output_as_loss"  # the name by which Keras finds it
@@ -73,7 +73,7 @@ class Perplexity(TargetMean):
         return tf.exp(super().result())
 
 
-class OutputLayer(keras.layers.Layer):
+class OutputLayer(RowsByPart, keras.layers.Layer):
     """Predicts one of V words from a hidden vector; see `keras.layers.softmax_layers` for its use.
 
     A subclass defines `make_loss`, and names the arguments that it adds in `_own_arguments`: they
@@ -135,16 +135,14 @@ class OutputLayer(keras.layers.Layer):
         self.vocabulary_size, self.use_bias = int(vocabulary_size), bool(use_bias)
         self.table, self.table_file = table, table_file
         check_place(self)
-        # A function: Keras would take the embedding for a part of this layer.
-        self._embedding: Callable[[], RowEmbedding] | None = None
-        self._tied_name = tied_to if isinstance(tied_to, str) else None
         if tied_to is not None and not self._can_be_tied:
             raise ValueError(
                 f"{self.name}: tied_to is given, and {type(self).__name__} has no row of its own "
                 "for each word; use Softmax, ClassSoftmax, SampledSoftmax or NCE"
             )
-        if tied_to is not None and not isinstance(tied_to, str):
-            self._tie(tied_to)
+        self._tied: TiedRows | None = None
+        if tied_to is not None:
+            self._tied = TiedRows(self.name, self.vocabulary_size, tied_to)
         self._counts_V = None
         if counts is not None:
             self._counts_V = checked_counts(counts, self.vocabulary_size, self.name)
@@ -181,7 +179,7 @@ class OutputLayer(keras.layers.Layer):
             raise ValueError(f"{self.name}: hidden has an unknown last dimension; give it a size")
         self.input_spec = keras.layers.InputSpec(axes={-1: hidden_shape[-1]})
         columns = hidden_shape[-1] + self.use_bias
-        row_numbers = columns if self._row_each and self._tied_name is None else 0
+        row_numbers = columns if self._row_each and self._tied is None else 0
         self._require_room(self.vocabulary_size * row_numbers, self.vocabulary_size * _WORK_BYTES)
         counts_V, order_V = self._ranked_counts()
         self._traced: Callable | None = None
@@ -212,8 +210,8 @@ class OutputLayer(keras.layers.Layer):
             # tf.train.Checkpoint saves variables in attributes, but not those in a dictionary.
             setattr(self, f"_table_{name}", table)
             table.trainable = self.trainable  # Keras tracks it as what it was made: trainable
-        if self._embedding is not None:
-            self._check_tied()
+        if self._tied is not None:
+            self._tied.build(hidden_shape[-1])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the layer as Keras does; first find the embedding that it is tied to.
@@ -222,8 +220,8 @@ class OutputLayer(keras.layers.Layer):
             ValueError: The embedding is not before this layer in a functional model, so that it
                 would not be trained and saved with it, or another layer there has its name.
         """
-        if self._tied_name is not None:
-            self._find_tied(args[0] if args else kwargs.get("hidden"))
+        if self._tied is not None:
+            self._tied.find(args[0] if args else kwargs.get("hidden"))
         return super().__call__(*args, **kwargs)
 
     def call(
@@ -366,7 +364,7 @@ class OutputLayer(keras.layers.Layer):
             **({"metrics": self.measured} if self.measured else {}),
             **{name: getattr(self, name) for name in self._own_arguments},
             **place_config(self),
-            **({"tied_to": self._tied_name} if self._tied_name else {}),
+            **({"tied_to": self._tied.name} if self._tied else {}),
         }
 
     @classmethod
@@ -383,24 +381,9 @@ class OutputLayer(keras.layers.Layer):
         reduced: Any = self.__reduce__()
         make, arguments = reduced
         memo[id(self)] = other = make(*arguments)
-        if self._embedding is not None:
-            embedding = self._embedding()
-
-            def find() -> RowEmbedding:
-                """Tie the copy at its first use: the embedding may be copied after this layer."""
-                other._tie(memo.get(id(embedding), embedding))
-                return other._embedding()
-
-            other._embedding = find
+        if self._tied is not None:
+            other._tied.copy(self._tied, memo)
         return other
-
-    def save_own_variables(self, store: Any) -> None:
-        """Write the rows; those of a table that is not on the device part by part."""
-        super().save_own_variables(StoreByPart(store))
-
-    def load_own_variables(self, store: Any) -> None:
-        """Read the rows; those of a table that is not on the device part by part."""
-        super().load_own_variables(StoreByPart(store))
 
     def _measured(
         self,
@@ -470,7 +453,7 @@ class OutputLayer(keras.layers.Layer):
     def _specs(self, loss: NormalizedLoss) -> dict[str, TableSpec]:
         """Return the tables of the layer; those of the loss, but for rows of another layer."""
         specs = dict(loss.tables())
-        if self._tied_name is not None:
+        if self._tied is not None:
             words = specs.pop(_WORDS)
             if self.use_bias:
                 specs[_BIAS] = dataclasses.replace(words, columns=1)
@@ -482,75 +465,6 @@ class OutputLayer(keras.layers.Layer):
             (spec.rows, spec.columns),
             lambda shape, dtype: initial_values(spec.initial, tuple(shape), tf.as_dtype(dtype)),
             name=name,
-        )
-
-    def _tie(self, embedding: Any) -> None:
-        """Take the rows of an embedding as those of the words; raise ValueError if they differ."""
-        if not isinstance(embedding, RowEmbedding):
-            raise ValueError(
-                f"{self.name}: tied_to={getattr(embedding, 'name', embedding)!r} is a "
-                f"{type(embedding).__name__}; give a lexrow.keras.RowEmbedding, or its name"
-            )
-        self._tied_name, self._embedding = embedding.name, lambda: embedding
-        if embedding.input_dim < self.vocabulary_size:
-            raise ValueError(
-                f"{self.name}: tied_to={embedding.name!r} has {embedding.input_dim:,} rows, fewer "
-                f"than the {self.vocabulary_size:,} words of vocabulary_size"
-            )
-        if self.built:
-            self._check_tied()
-
-    def _find_tied(self, hidden: Any) -> None:
-        """Find the embedding by its name among the layers that symbolic hidden vectors come from.
-
-        A saved model has no more than the name, so an embedding that is given must be there, too.
-        """
-        if not hasattr(hidden, "_keras_history"):
-            return  # in a call of a model, such as one of a subclass
-        same_name = (each for each in layers_before(hidden) if each.name == self._tied_name)
-        found = list({id(each): each for each in same_name}.values())
-        if len(found) > 1:
-            raise ValueError(
-                f"{self.name}: {len(found)} layers before this one have the name of "
-                f"tied_to={self._tied_name!r}; rename the others"
-            )
-        if not found or (self._embedding is not None and found[0] is not self._embedding()):
-            raise ValueError(
-                f"{self.name}: tied_to={self._tied_name!r} is no layer that the hidden vectors "
-                "come from, so the model would neither train nor save it; compute them from it, or "
-                "write a subclass of keras.Model that has both layers"
-            )
-        if self._embedding is None:
-            self._tie(found[0])
-
-    def _check_tied(self) -> None:
-        """Build the embedding; raise ValueError if its rows do not fit the hidden vectors."""
-        embedding, units = self._embedding(), self.input_spec.axes[-1]
-        if embedding.output_dim != units:
-            raise ValueError(
-                f"{self.name}: the hidden vectors have {units} numbers, and the rows of "
-                f"{embedding.name} have {embedding.output_dim}; put keras.layers.Dense"
-                f"({embedding.output_dim}) before this layer"
-            )
-        if not embedding.built:
-            embedding.build()
-
-    def _check_is_in_model(self) -> None:
-        """Raise ValueError if a model trains this layer, but not the embedding that it is tied to.
-
-        Nothing is wrong if the embedding is frozen.
-        """
-        embedding, model = self._embedding(), model_of_step()
-        rows = embedding._embeddings
-        # Keras calls a model that is not built to build it, and makes a warning of an error there.
-        if model is None or not model.built or not embedding.trainable:
-            return
-        if any(variable is rows for variable in model.variables):
-            return
-        raise ValueError(
-            f"{self.name}: tied_to={embedding.name!r} is no layer of {model.name}, which would "
-            "neither train nor save its rows; make it an attribute of the model, or set its "
-            "trainable = False"
         )
 
     def _check(self, hidden: Any, targets: Any, dtype: tf.DType) -> None:
@@ -603,18 +517,10 @@ class OutputLayer(keras.layers.Layer):
     def _sources(self) -> softmax_gradients.Sources:
         """Return where the rows of each table of the loss are; see `softmax_gradients.Source`."""
         sources = {name: softmax_gradients.Source([_rows(v)]) for name, v in self._tables.items()}
-        if self._tied_name is None:
+        if self._tied is None:
             return sources
-        if self._embedding is None:
-            raise ValueError(
-                f"{self.name}: no layer {self._tied_name!r} is before this one in the model; give "
-                "tied_to= the RowEmbedding itself"
-            )
-        if self._embedding().lora_enabled:
-            raise ValueError(f"{self.name}: tied_to={self._tied_name!r} has LoRA; leave out one")
-        self._check_is_in_model()
         biases = sources.pop(_BIAS).variables if self.use_bias else []
-        variables = [_rows(self._embedding()._embeddings), *biases]
+        variables = [_rows(self._tied.rows()), *biases]
         ids_V = None if self._ids_V is None else in_replica(self._ids_V.read())
         return {_WORDS: softmax_gradients.Source(variables, ids_V), **sources}
 
@@ -648,19 +554,6 @@ class OutputLayer(keras.layers.Layer):
 def _rows(table: keras.Variable) -> tf.Variable | tf.Tensor | TableVariable:
     """Return the rows of a table: a variable of this replica, or a tensor in a stateless call."""
     return table if isinstance(table, TableVariable) else in_replica(table.value)
-
-
-def layers_before(tensor: Any) -> Iterator[keras.layers.Layer]:
-    """Yield the layers of a functional model that a symbolic tensor comes from, nearest first."""
-    tensors, seen = [tensor], set()
-    for each in tensors:
-        operation = getattr(getattr(each, "_keras_history", None), "operation", None)
-        if operation is None or operation in seen:
-            continue
-        seen.add(operation)
-        if isinstance(operation, keras.layers.Layer):
-            yield from operation._flatten_layers()
-        tensors += [t for node in operation._inbound_nodes for t in node.input_tensors]
 
 
 def checked_counts(counts: Any, words: int, layer: str) -> np.ndarray:

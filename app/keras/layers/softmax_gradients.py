@@ -14,7 +14,7 @@ from ...losses import inference, stream
 from ...losses.base import Gather, NormalizedLoss, Part, Predictions
 from ...losses.sampled_losses import SampledLoss
 from ...losses.tree.hierarchical_softmax import HierarchicalSoftmax
-from ...system.gradients import custom_gradient
+from ...system.python_functions import custom_gradient
 from ...system.xla import under_xla
 from ...tables.device import VariableRows
 from ...tables.row_reads import gather_unique

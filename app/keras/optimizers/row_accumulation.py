@@ -136,27 +136,19 @@ def merge_together(
     return merged
 
 
-class Numbers:
-    """Makes variables of numbers to work with, on the device on which a step is called.
+def make_numbers(count: int) -> tf.Variable:
+    """Make a variable of numbers to work with, on the device on which a step is called.
 
-    Keras and TensorFlow do not see them, so no checkpoint has them.
+    Keras and TensorFlow do not see it, so no checkpoint has it.
     """
-
-    def __init__(self) -> None:
-        self._made: dict[int, tf.Variable] = {}
-
-    def __call__(self, count: int) -> tf.Variable:
-        """Return a variable of so many numbers, the same at each call."""
-        if count not in self._made:
-            with tf.init_scope():
-                # A function that creates a variable of the usual kind is traced twice. A GPU has no
-                # kernels for variables of int32.
-                self._made[count] = tf.Variable(
-                    tf.zeros([count], tf.uint32),
-                    trainable=False,
-                    experimental_enable_variable_lifting=False,
-                )
-        return self._made[count]
+    with tf.init_scope():
+        # A function that creates a variable of the usual kind is traced twice. A GPU has no kernels
+        # for variables of int32.
+        return tf.Variable(
+            tf.zeros([count], tf.uint32),
+            trainable=False,
+            experimental_enable_variable_lifting=False,
+        )
 
 
 def add_gradients(first: Any, second: Any) -> Any:

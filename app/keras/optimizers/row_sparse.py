@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
@@ -30,10 +31,10 @@ from ..tables.table_warnings import (
 )
 from .row_accumulation import (
     Merged,
-    Numbers,
     RowAccumulator,
     Streamed,
     check_accumulated,
+    make_numbers,
     make_row_accumulator,
     merge_together,
 )
@@ -101,7 +102,7 @@ class RowSparse(StateByPart):
             raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
         super().__init__(*args, **kwargs)
         self.rounding = rounding
-        self._numbers = Numbers()
+        self._numbers = functools.cache(make_numbers)  # a variable for each number of rows
         self.check_arguments()
 
     def check_arguments(self) -> None:

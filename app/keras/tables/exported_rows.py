@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from ...system.python_functions import callers
 from ...tables.arrays import row_slices
 from ...tables.base import Table
 from ...tables.device import DeviceTable, VariableRows
@@ -15,7 +16,6 @@ from ...tables.dynamic.dynamic import DynamicTable, replace_lacking
 from ...tables.dynamic.keys import STRING
 from ...tables.initial import fingerprints
 from ...tables.joined import StackedTable
-from ..backend import callers, graphs_in_trace, module_of
 
 # The modules that trace a model to write it as a SavedModel.
 _EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
@@ -23,15 +23,8 @@ _EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
 
 def current_export() -> types.FrameType | None:
     """Return the frame of the outermost call that writes a SavedModel now, or None."""
-    exports = [frame for frame in callers() if module_of(frame).startswith(_EXPORTERS)]
+    exports = list(callers(_EXPORTERS))
     return exports[-1] if exports else None
-
-
-def keep_with_graph(rows: tf.Module) -> None:
-    """Keep exported rows as long as the function that is traced now, or one around it."""
-    for graph in graphs_in_trace():  # a function, which another one may call later
-        if hasattr(graph, "outer_graph"):
-            graph.exported_rows = [*getattr(graph, "exported_rows", []), rows]
 
 
 def export_rows(table: Table) -> tf.Module:

@@ -177,9 +177,9 @@ def make_table(layer: Any) -> Table:
     (table,) = make_tables(layer, {"embeddings": TableSpec(*shape, initial)}).values()
     if isinstance(stored, StoredRows):
         write_initial(layer, table)
-    if layer.hot_rows and not has_cache(layer):
-        logging.info("%s: hot_rows=%d has no effect without a GPU", layer.name, layer.hot_rows)
     if not has_cache(layer):
+        if layer.hot_rows:
+            logging.info("%s: hot_rows=%d has no effect without a GPU", layer.name, layer.hot_rows)
         return table
     if tf.distribute.has_strategy():
         raise ValueError(

@@ -19,8 +19,13 @@ from tensorflow.python.checkpoint import tensor_callable  # no public module has
 # The public classes of variables are read by their handles, without a call of a method.
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
-from ...system.gradients import custom_gradient
-from ...system.python_functions import under_vectorized_map
+from ...system.python_functions import (
+    callers,
+    custom_gradient,
+    graphs_in_trace,
+    keep_with_graphs,
+    under_vectorized_map,
+)
 from ...system.xla import under_xla
 from ...tables.arrays import row_slices
 from ...tables.base import Slot, Table
@@ -31,8 +36,8 @@ from ...tables.dynamic.dynamic import DynamicTable, RowsByKey
 from ...tables.dynamic.row_store import RowStore
 from ...tables.joined import StackedTable
 from ...tables.row_reads import rows_to_read
-from ..backend import callers, graphs_in_trace, module_of, one_copy
-from .exported_rows import current_export, export_rows, keep_with_graph
+from ..backend import one_copy
+from .exported_rows import current_export, export_rows
 from .table_kinds import host_is_near
 
 _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a variable in a checkpoint
@@ -114,11 +119,8 @@ class HandleVariable(keras.Variable):
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
         """Raise ValueError; but give `sample` to the histograms of Keras' `TensorBoard`."""
-        if any(
-            frame.f_code.co_name == "_log_weights"
-            and module_of(frame) == "keras.src.callbacks.tensorboard"
-            for frame in callers()
-        ):
+        from_callback = callers("keras.src.callbacks.tensorboard")
+        if any(frame.f_code.co_name == "_log_weights" for frame in from_callback):
             return tf.convert_to_tensor(self.sample(), dtype, name=name)
         return tf.convert_to_tensor(self.value, dtype, name=name)
 
@@ -321,8 +323,7 @@ class TableVariable(HandleVariable):
             with concurrent.futures.ThreadPoolExecutor(1) as thread:
                 rows = thread.submit(export_rows, self.table).result()
             self._export = id(export), weakref.ref(rows)
-        if not tf.executing_eagerly():
-            keep_with_graph(rows)
+        keep_with_graphs(rows)
         return rows
 
     @property

@@ -10,9 +10,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...system.python_functions import callers, graphs_in_trace
 from ...system.xla import under_xla
 from ...tables.cached import CachedTable
-from ..backend import callers, graphs_in_trace, row_constraint
+from ..backend import row_constraint
 from .table_variable import TableVariable
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
@@ -91,13 +92,11 @@ def warn_of_whole_read(variable: Any) -> None:
 
     Does nothing in eager mode, under XLA and for a `TableVariable`.
     """
-    if tf.executing_eagerly() or isinstance(variable, TableVariable):
-        return  # a `TableVariable` has no rows to copy
+    if tf.executing_eagerly() or under_xla() or isinstance(variable, TableVariable):
+        return  # XLA reads a whole table without a copy; a `TableVariable` has no rows to copy
     handle = (variable.value if isinstance(variable, keras.Variable) else variable).handle
     readers = set()
     for graph in graphs_in_trace():  # the update may be in a branch of the step
-        if graph._get_control_flow_context() is not None:
-            return  # under XLA, a read of the whole table does not copy it
         if isinstance(graph, tf.__internal__.FuncGraph):
             readers |= {operation.type for operation in graph.capture(handle).consumers()}
     if "ReadVariableOp" in readers:

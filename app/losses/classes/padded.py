@@ -57,6 +57,7 @@ class _Shape(NamedTuple):
 class _Block(NamedTuple):
     """B tiles; where `is_tile_B` is False, the others are of any tile."""
 
+    shape: _Shape
     is_tile_B: tf.Tensor
     place_B: tf.Tensor  # in the list of the tiles of all blocks
     slot_B: tf.Tensor  # equal for the tiles of a segment
@@ -64,6 +65,8 @@ class _Block(NamedTuple):
     ids_U: tf.Tensor  # of the B S rows, _NO_ROW for padding
     start_B: tf.Tensor  # of the pairs of its segment
     count_B: tf.Tensor
+    rows_BSD: tf.Tensor  # padding has any row
+    normalizer_P: tf.Tensor | None = None  # of each pair over its segment, if this was measured
 
 
 class PaddedSegments:
@@ -127,15 +130,14 @@ class PaddedSegments:
             shape = self._places, self._size
             by_row = [tf.fill(shape, _NO_ROW), tf.zeros([*shape, hidden_ND.shape[1]])]
 
-        def visit(block: _Block, shape: _Shape, normalizer_P: Any, *carried: tf.Tensor) -> list:
+        def visit(block: _Block, *carried: tf.Tensor) -> list:
             """Add the loss and the gradients of a block, and update its rows."""
             value, by_hidden_ND, *by_row = carried
-            rows_BSD = self._gather(gather, block)
+            rows_BSD = block.rows_BSD
 
             def add(chunk: tf.Tensor | int, *sums: tf.Tensor) -> list[tf.Tensor]:
                 """Add the loss and the gradients of a chunk of pairs."""
-                found = self._chunk(block, shape, rows_BSD, normalizer_P, chunk)
-                index_Q, hidden_BMD, loss_BM, error_BMS = found
+                index_Q, hidden_BMD, loss_BM, error_BMS = self._chunk(block, chunk)
                 rows = tf.cast(rows_BSD, hidden_BMD.dtype)
                 by_hidden_BMD = tf.cast(tf.matmul(error_BMS, rows), tf.float32)
                 by_hidden_QD = tf.reshape(by_hidden_BMD, [-1, hidden_BMD.shape[2]])
@@ -147,7 +149,7 @@ class PaddedSegments:
                 ]
 
             sums = [value, by_hidden_ND, tf.zeros_like(rows_BSD)]
-            *sums, by_rows_BSD = self._over_chunks(block, shape, add, sums)
+            *sums, by_rows_BSD = self._over_chunks(block, add, sums)
             if update is not None:
                 flat = [-1, rows_BSD.shape[2]]
                 rows_UD, by_rows_UD = tf.reshape(rows_BSD, flat), tf.reshape(by_rows_BSD, flat)
@@ -169,19 +171,16 @@ class PaddedSegments:
     def losses(self, gather: Gather) -> tf.Tensor:
         """Return the loss of each hidden vector, (N,) float32; see `losses.stream.losses`."""
 
-        def visit(
-            block: _Block, shape: _Shape, normalizer_P: Any, loss_N: tf.Tensor
-        ) -> Sequence[tf.Tensor]:
+        def visit(block: _Block, loss_N: tf.Tensor) -> Sequence[tf.Tensor]:
             """Add the losses of a block."""
-            rows_BSD = self._gather(gather, block)
 
             def add(chunk: tf.Tensor | int, loss_N: tf.Tensor) -> list[tf.Tensor]:
                 """Add the losses of a chunk of pairs."""
-                index_Q, _, loss_BM, _ = self._chunk(block, shape, rows_BSD, normalizer_P, chunk)
+                index_Q, _, loss_BM, _ = self._chunk(block, chunk)
                 loss_Q = tf.reshape(loss_BM, [-1])
                 return [tf.tensor_scatter_nd_add(loss_N, index_Q[:, tf.newaxis], loss_Q)]
 
-            return self._over_chunks(block, shape, add, [loss_N])
+            return self._over_chunks(block, add, [loss_N])
 
         zero_N = tf.zeros_like(self._pairs.hidden_ND[:, 0], tf.float32)
         (loss_N,) = self._over_blocks(gather, visit, [zero_N])
@@ -193,7 +192,7 @@ class PaddedSegments:
         visit: Callable[..., Sequence[tf.Tensor]],
         carried: Sequence[tf.Tensor],
     ) -> Sequence[tf.Tensor]:
-        """Return `carried` after `visit(block, shape, normalizer_P, *carried)` for every block."""
+        """Return `carried` after `visit(block, *carried)` for every block."""
         before: tf.Tensor | int = 0  # tiles in the blocks of other shapes
         for shape in self._shapes():
             is_in_G = (self._counts_G > shape.least) & (self._counts_G <= shape.most)
@@ -205,15 +204,13 @@ class PaddedSegments:
                 tf.where(is_in_F, place_F, tiles + shape.tiles)[:, tf.newaxis],
                 tf.range(tiles),
             )
-            block_of = functools.partial(self._block, shape, tile_F, total, before)
+            block_of = functools.partial(self._block, gather, shape, tile_F, total, before)
             count = 1 if shape.step >= shape.places else -(-total // shape.step)
-            normalizer_P = None
-            if self._is_measured:
-                normalizer_P = self._measure(gather, shape, block_of, count)
+            known = self._measure(block_of, count) if self._is_measured else None
             carried = _repeat(
                 count,
-                lambda index, *carried, block_of=block_of, shape=shape, known=normalizer_P: visit(
-                    block_of(index), shape, known, *carried
+                lambda index, *carried, block_of=block_of, known=known: visit(
+                    block_of(index)._replace(normalizer_P=known), *carried
                 ),
                 carried,
             )
@@ -248,6 +245,7 @@ class PaddedSegments:
 
     def _block(
         self,
+        gather: Gather,
         shape: _Shape,
         tile_F: tf.Tensor,
         total: tf.Tensor,
@@ -272,52 +270,40 @@ class PaddedSegments:
         row_U = tf.range(shape.tiles * self._size)
         ids_U = tf.gather(first_B, row_U // self._size) + row_U % self._size
         is_row_U = ids_U < tf.gather(end_B, row_U // self._size)
+        ids_U = tf.where(is_row_U, ids_U, _NO_ROW)
+        with tf.name_scope("gather/"):
+            rows_UD = gather(self._table, tf.minimum(ids_U, int(self._bounds[-1]) - 1))
         return _Block(
+            shape,
             is_tile_B,
             before + place_B,
             tf.where(is_tile_B, slot_B, shape.tiles - 1),
             first_B,
-            tf.where(is_row_U, ids_U, _NO_ROW),
+            ids_U,
             tf.gather(self._starts_G, segment_B),
             tf.where(is_tile_B, tf.gather(self._counts_G, segment_B), 0),
+            tf.reshape(rows_UD, [-1, self._size, rows_UD.shape[1]]),
         )
 
-    def _gather(self, gather: Gather, block: _Block) -> tf.Tensor:
-        """Return the rows of a block, (B, S, D); padding has any row."""
-        ids_U = tf.minimum(block.ids_U, int(self._bounds[-1]) - 1)
-        with tf.name_scope("gather/"):
-            rows_UD = gather(self._table, ids_U)
-        return tf.reshape(rows_UD, [-1, self._size, rows_UD.shape[1]])
-
     def _over_chunks(
-        self,
-        block: _Block,
-        shape: _Shape,
-        body: Callable[..., list[tf.Tensor]],
-        carried: Sequence[tf.Tensor],
+        self, block: _Block, body: Callable[..., list[tf.Tensor]], carried: Sequence[tf.Tensor]
     ) -> Sequence[tf.Tensor]:
         """Return `carried` after `body(chunk, *carried)` for every chunk of pairs of a block."""
+        shape = block.shape
         is_one = isinstance(shape.pairs, int) and shape.most <= shape.pairs
         count = 1 if is_one else -(-tf.reduce_max(block.count_B) // shape.pairs)
         return _repeat(count, body, carried)
 
-    def _measure(
-        self,
-        gather: Gather,
-        shape: _Shape,
-        block_of: Callable[[Any], _Block],
-        count: tf.Tensor | int,
-    ) -> tf.Tensor:
+    def _measure(self, block_of: Callable[[Any], _Block], count: tf.Tensor | int) -> tf.Tensor:
         """Return the normalizer of each pair over all tiles of its segment, (P,) float32."""
 
         def visit(index: tf.Tensor | int, sum_P: tf.Tensor) -> Sequence[tf.Tensor]:
             """Add the scores of a block of one tile."""
             block = block_of(index)
-            rows_BSD = self._gather(gather, block)
 
             def add(chunk: tf.Tensor | int, sum_P: tf.Tensor) -> list[tf.Tensor]:
                 """Add the scores of a chunk of pairs."""
-                pair_Q, is_pair_Q, _, _, scores_BMS = self._score(block, shape, rows_BSD, chunk)
+                pair_Q, is_pair_Q, _, _, scores_BMS = self._score(block, chunk)
                 tile_Q = tf.reshape(tf.reduce_logsumexp(scores_BMS, axis=2), [-1])
                 before_Q = tf.gather(sum_P, pair_Q)
                 greater_Q = tf.maximum(before_Q, tile_Q)
@@ -326,18 +312,17 @@ class PaddedSegments:
                 sum_Q = greater_Q + tf.math.log(parts_Q)
                 return [tf.tensor_scatter_nd_update(sum_P, index_Q1, sum_Q)]
 
-            return self._over_chunks(block, shape, add, [sum_P])
+            return self._over_chunks(block, add, [sum_P])
 
         (sum_P,) = _repeat(count, visit, [tf.fill([self._count], -math.inf)])
         return sum_P
 
-    def _score(
-        self, block: _Block, shape: _Shape, rows_BSD: tf.Tensor, chunk: tf.Tensor | int
-    ) -> tuple[tf.Tensor, ...]:
+    def _score(self, block: _Block, chunk: tf.Tensor | int) -> tuple[tf.Tensor, ...]:
         """Return Q = B M pairs, whether there is each, the indices of vectors, vectors, and scores.
 
         The indices of pairs and of vectors are (Q,); that of a vector is N if there is no pair.
         """
+        shape = block.shape
         number_Q = tf.range(shape.tiles * shape.pairs)
         tile_Q, number_Q = number_Q // shape.pairs, number_Q % shape.pairs + chunk * shape.pairs
         is_pair_Q = number_Q < tf.gather(block.count_B, tile_Q)
@@ -347,35 +332,26 @@ class PaddedSegments:
         hidden_BMD = tf.reshape(
             tf.gather(hidden_ND, owner_Q), [shape.tiles, shape.pairs, hidden_ND.shape[1]]
         )
-        rows = tf.cast(rows_BSD, hidden_ND.dtype)
+        rows = tf.cast(block.rows_BSD, hidden_ND.dtype)
         scores_BMS = tf.cast(tf.matmul(hidden_BMD, rows, transpose_b=True), tf.float32)
         is_row_B1S = tf.reshape(block.ids_U != _NO_ROW, [shape.tiles, 1, self._size])
         scores_BMS = tf.where(is_row_B1S, scores_BMS, tf.float32.min)
         index_Q = tf.where(is_pair_Q, owner_Q, tf.shape(hidden_ND)[0])
         return pair_Q, is_pair_Q, index_Q, hidden_BMD, scores_BMS
 
-    def _chunk(
-        self,
-        block: _Block,
-        shape: _Shape,
-        rows_BSD: tf.Tensor,
-        normalizer_P: tf.Tensor | None,
-        chunk: tf.Tensor | int,
-    ) -> tuple[tf.Tensor, ...]:
+    def _chunk(self, block: _Block, chunk: tf.Tensor | int) -> tuple[tf.Tensor, ...]:
         """Return the indices of vectors, the vectors, and the loss and its gradient by the scores.
 
         The loss of a pair is in the tile that has its row, and 0 in the others of its segment. The
         gradient has the dtype of the vectors.
         """
-        found = self._score(block, shape, rows_BSD, chunk)
-        pair_Q, is_pair_Q, index_Q, hidden_BMD, scores_BMS = found
-        pair_BM, is_pair_BM = (
-            tf.reshape(each_Q, [shape.tiles, shape.pairs]) for each_Q in (pair_Q, is_pair_Q)
-        )
-        if normalizer_P is not None:
-            normalizer_BM = tf.gather(normalizer_P, pair_BM)
+        pair_Q, is_pair_Q, index_Q, hidden_BMD, scores_BMS = self._score(block, chunk)
+        shape = [block.shape.tiles, block.shape.pairs]
+        pair_BM, is_pair_BM = tf.reshape(pair_Q, shape), tf.reshape(is_pair_Q, shape)
+        if block.normalizer_P is not None:
+            normalizer_BM = tf.gather(block.normalizer_P, pair_BM)
         else:
-            normalizer_BM = self._normalizers(block, shape, scores_BMS)
+            normalizer_BM = self._normalizers(block, scores_BMS)
         position_BM = tf.gather(self._pairs.targets_P, pair_BM) - block.first_B[:, tf.newaxis]
         is_target_BMS = position_BM[..., tf.newaxis] == tf.range(self._size)
         score_BM = tf.reduce_sum(tf.where(is_target_BMS, scores_BMS, 0.0), axis=2)
@@ -388,7 +364,7 @@ class PaddedSegments:
         error_BMS = tf.where(is_pair_BM[..., tf.newaxis], error_BMS, 0.0)
         return index_Q, hidden_BMD, loss_BM, tf.cast(error_BMS, hidden_BMD.dtype)
 
-    def _normalizers(self, block: _Block, shape: _Shape, scores_BMS: tf.Tensor) -> tf.Tensor:
+    def _normalizers(self, block: _Block, scores_BMS: tf.Tensor) -> tf.Tensor:
         """Return the log-sum-exp of each pair's scores over the tiles of its segment, (B, M)."""
         greatest_BM = tf.reduce_max(scores_BMS, axis=2)
 
@@ -396,7 +372,7 @@ class PaddedSegments:
             """Return the values of each tile's segment, from those of its tiles."""
             if self._most_tiles == 1:
                 return values_BM
-            return tf.gather(combine(values_BM, block.slot_B, shape.tiles), block.slot_B)
+            return tf.gather(combine(values_BM, block.slot_B, block.shape.tiles), block.slot_B)
 
         greatest_BM = join(greatest_BM, tf.math.unsorted_segment_max)
         shares_BMS = tf.exp(scores_BMS - greatest_BM[..., tf.newaxis])

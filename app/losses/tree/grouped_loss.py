@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ...system.gradients import custom_gradient
+from ...system.python_functions import custom_gradient
 from ...types import HOST, Rows
 from ..base import Part, Predictions
 from .paths import Code, Entries, GroupPaths, group_paths, pad

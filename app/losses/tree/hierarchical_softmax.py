@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -100,10 +101,7 @@ class HierarchicalSoftmax(NormalizedLoss):
         bound of a subtree is the log-probability of its root.
         """
         code, hidden_ND = self._code, tf.cast(hidden_ND, tf.float32)
-
-        def read(rows_U: tf.Tensor) -> tf.Tensor:
-            return gather(_TABLE, rows_U)
-
+        read = functools.partial(gather, _TABLE)
         depth = max(code.depth - _DEPTHS, 0)
         above_NI = tf.zeros_like(hidden_ND[:, :1])
         ended = [above_NI[:, : int(code.words_E[0])]]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ...system.gradients import custom_gradient
+from ...system.python_functions import custom_gradient
 from ...types import HOST
 from ..base import Part, Predictions
 from .paths import Code, pad, path_nodes
