@@ -128,9 +128,7 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values, caplo
                 LANGUAGE | {"loss": "sampled_softmax", "batch_tokens": 320, "cell": "lstm"},
             )
         ),
-        WORDS,
-        RECOMMEND,
-        WORDS | HOST,
+        WORDS | {"micro_batches": 2},
         pytest.param(WORDS | TREE, marks=pytest.mark.slow),
     ],
     ids=named,
