@@ -14,7 +14,7 @@ from absl import flags as absl_flags
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import flags, startup
 from .errors import UsageError
-from .exporting.formats import FORMATS, OPTIONS, SHARED
+from .exporting import FORMATS, OPTIONS, SHARED
 from .settings import flag_values
 from .settings.setting import MOST_ROWS
 
@@ -50,6 +50,7 @@ def main(_: Sequence[str]) -> None:
             f"--format={values.format}: no format of --task={task}; choose from {', '.join(known)}"
         )
     own = OPTIONS.get(values.format, ())
+    options = {name: values[name].value for name in own}
     others = {name for names in OPTIONS.values() for name in names} - {*own}
     if values.format in formats:
         others.add("restrict")
@@ -58,7 +59,6 @@ def main(_: Sequence[str]) -> None:
             raise UsageError(f"--{name} means nothing to --format={values.format}; leave it out")
     if values.format in formats:
         run = startup.start_run(values.workdir, stored)
-        options = {name: values[name].value for name in own}
         print(formats[values.format](*run, values.output, **options))
         return
     if values.restrict and values.sif:
@@ -70,7 +70,6 @@ def main(_: Sequence[str]) -> None:
         vectors = vectors._replace(tokens=tokens, matrix=matrix, counts=counts)
     if values.format == "saved_model":
         startup.start_tensorflow()
-    options = {name: values[name].value for name in own}
     FORMATS[values.format](vectors, values.output, flag_values.from_names(stored).corpus, **options)
     rows, columns = len(vectors.tokens), vectors.matrix.shape[1]
     has_text_ops = values.format == "saved_model" and vectors.form

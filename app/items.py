@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 import functools
 import json
@@ -17,7 +18,6 @@ import numpy as np
 
 from .errors import UnknownNameError
 from .input.ratings import find_usual
-from .tasks import trained_vectors
 from .text.vocabulary import close_names, whole
 from .trained import (
     Result,
@@ -186,8 +186,7 @@ class Items(Result):
         Example:
             >>> items.export("vectors_of_items", "vectors")
         """
-        path_of_run = self._run.path
-        export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
+        export(path, format, self._run, options)
 
     def __repr__(self) -> str:
         return f"<Items: {len(self.items):,} items, {len(self.users):,} users>"
@@ -327,7 +326,7 @@ class Items(Result):
         from .tasks.recommend import recommend_data
         from .tasks.recommend.recommend_model import extend
 
-        run = self._run if os.access(self._run.path, os.W_OK) else self._run.linked()
+        run = self._run if os.access(self._run.path, os.W_OK) else copy.copy(self._run)
         with tempfile.TemporaryDirectory() as folder:
             path, name = os.path.join(folder, "features.jsonl"), "features"
             if isinstance(features, str | os.PathLike):

@@ -18,11 +18,20 @@ from .input.token_rows import PAD
 from .losses import inference
 from .losses.base import gather_from
 from .tables.row_reads import gather_unique
-from .tasks import trained_vectors
 from .tasks.language_model import language_model_job
 from .text import vocabulary
 from .text.vocabulary import EOS, UNK
-from .trained import Result, Run, argument_names, check_count, column_of, export, takes_settings
+from .trained import (
+    Result,
+    Run,
+    argument_names,
+    check_count,
+    column_of,
+    export,
+    load_run,
+    takes_settings,
+    train_on_text,
+)
 
 _ROW = 256  # tokens that are scored at a time
 
@@ -56,14 +65,7 @@ def train_language_model(
         >>> len(model)
         5
     """
-    run = Run(workdir)
-    run.settings("language_model", settings)  # refuses a wrong one before anything is read
-    with run.undoing():
-        value, is_tokens = run.corpus(corpus)
-        if is_tokens:
-            settings = {"tokenizer": "whitespace", **settings}
-        run.train("language_model", value, settings, verbose)
-    return Language.load(run.path, run)
+    return load_run(Language, train_on_text("language_model", corpus, workdir, settings, verbose))
 
 
 class Language(Result):
@@ -214,7 +216,7 @@ class Language(Result):
         Example:
             >>> model.export("model")
         """
-        export(path, format, lambda: trained_vectors.load(self._run.path), self._run, options)
+        export(path, format, self._run, options)
 
     def _encode(self, text: str) -> list[int]:
         """Return the ids of the tokens of a text, without `<eos>` at its end.

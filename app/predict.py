@@ -8,6 +8,7 @@ tabs between them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from .errors import UsageError
 from .settings.setting import MOST_ROWS
 from .system.console import note_terminal
 from .system.files import BYTE_ORDER_MARK, LONGEST_LINE
-from .tasks.classify import fasttext_prediction
+from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
 
 _BLOCK_BYTES = 1 << 20  # the most that one read of standard input returns
@@ -71,6 +72,9 @@ def _load_predictor(
 ) -> Callable[[list[bytes], int, float], Iterable[list[tuple[str, float]]]]:
     """Return the function that predicts labels: of a workdir, or of a file of fastText.
 
+    It takes texts in UTF-8, the most labels of a text, and their least probability, and yields the
+    labels of each text with their probabilities, the most probable first.
+
     TensorFlow is started for a workdir. Raise UsageError if neither or both are given.
     """
     if model:
@@ -88,7 +92,11 @@ def _load_predictor(
     run = startup.start_run(workdir, read_settings(workdir), "classify")
     from .tasks.classify import classify_model
 
-    return classify_model.make_predictor(*run)
+    labels, score = classify_model.load_scorer(*run)
+    return lambda texts, k, threshold: (
+        label_metrics.best_labels(chances_C, labels, k, threshold)
+        for chances_C in itertools.chain.from_iterable(score(texts))
+    )
 
 
 def _lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes], int]]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from .errors import UsageError
 from .settings.classify_config import BETWEEN_LISTED, MOST_WEIGHT
-from .tasks import trained_vectors
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
 from .text.fasttext.model_file import LABEL_PREFIX
@@ -144,9 +143,7 @@ class Texts(Result):
             from .tasks.classify import classify_model
 
             config = run.config_of("classify")
-            classifier, words, labels = classify_model.load_classifier(config, run.workdir)
-            score = classify_model.make_scorer(classifier, config, words, len(labels.tokens))
-            return cls(labels.tokens, score, run)
+            return cls(*classify_model.load_scorer(config, run.workdir), run)
 
     @classmethod
     def tune(
@@ -264,14 +261,9 @@ class Texts(Result):
             check_count("k", k, " label")
         chances_NC = np.atleast_2d(self.predict_proba(texts))
         most = k or (len(self.labels) if threshold else 1)
-        order_NK = np.argsort(-chances_NC, axis=1, kind="stable")[:, :most]
         found: list[Any] = [
-            [
-                (self.labels[label], float(chances_C[label]))
-                for label in order_K
-                if chances_C[label] >= threshold
-            ]
-            for chances_C, order_K in zip(chances_NC, order_NK.tolist(), strict=True)
+            label_metrics.best_labels(chances_C, self.labels, most, threshold)
+            for chances_C in chances_NC
         ]
         if k is None and not threshold:
             found = [pairs[0][0] for pairs in found]
@@ -364,8 +356,7 @@ class Texts(Result):
         """
         if self._run is None:
             raise ValueError("this is a file of fastText; copy it, or train a classifier")
-        path_of_run = self._run.path
-        export(path, format, lambda: trained_vectors.load(path_of_run), self._run, options)
+        export(path, format, self._run, options)
 
     def __repr__(self) -> str:
         return f"<Texts: {len(self.labels):,} labels>"

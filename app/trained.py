@@ -27,12 +27,13 @@ from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
 from .errors import RunError, StoppedError, UsageError, missing_package
-from .exporting.formats import FORMATS, OPTIONS, SHARED
+from .exporting import FORMATS, OPTIONS, SHARED
 from .settings import Config, flag_values, flagfiles
 from .settings.checks import combine, typed_values
 from .settings.setting import fault, parse
 from .system import console, signals
 from .system.files import replacing
+from .tasks import trained_vectors
 from .text.corpus import MissingError, check_files
 from .text.fasttext import model_file
 from .text.vocabulary import join_words
@@ -101,22 +102,10 @@ class Run:
             weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def __reduce__(self) -> tuple:
-        """Return what pickle needs: the files that a trained model is loaded from."""
+        """Return what `pickle` and `copy` need: the files that a trained model is loaded from."""
         paths = self.workdir.model_files()
         files = {os.fspath(path.relative_to(self.path)): path.read_bytes() for path in paths}
         return _with_files, (files,)
-
-    def linked(self) -> Run:
-        """Return a run in a temporary workdir, with links to the files of the trained model."""
-        run, added = Run(None), self.workdir.added
-        for path in self.workdir.model_files():
-            own = run.path / path.relative_to(self.path)
-            own.parent.mkdir(parents=True, exist_ok=True)
-            if path == added:  # more will be written to it
-                shutil.copyfile(path, own)
-            else:
-                own.symlink_to(path.resolve())
-        return run
 
     @property
     def workdir(self) -> Workdir:
@@ -309,6 +298,24 @@ class Run:
                 raise KeyboardInterrupt(kept) from None
 
 
+def train_on_text(
+    task: str,
+    corpus: Any,
+    workdir: str | os.PathLike[str] | None,
+    settings: Mapping[str, Any],
+    verbose: bool | None,
+) -> Run:
+    """Train a task on running text, which is split at white space if lists of tokens are given."""
+    run = Run(workdir)
+    run.settings(task, settings)  # refuses a wrong one before anything is read
+    with run.undoing():
+        value, is_tokens = run.corpus(corpus)
+        if is_tokens:
+            settings = {"tokenizer": "whitespace", **settings}
+        run.train(task, value, settings, verbose)
+    return run
+
+
 class _Written(NamedTuple):
     """A file that a program's texts were written to: which it is, and a copy of the one before."""
 
@@ -397,7 +404,6 @@ class Result:
             ImportError: matplotlib is not installed.
 
         Example:
-            >>> words = train_words([["a", "b", "c"]] * 100, dim=4, epochs=1)
             >>> words.report().savefig("run.png")
         """
         from .tasks.pictures import report
@@ -494,7 +500,7 @@ def load(
     Example:
         >>> words.export("vectors.bin", "word2vec_binary")
         >>> load("vectors.bin")
-        <Words: 5 words, 3 columns>
+        <Words: 6 words, 8 columns>
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"{os.fspath(path)}: no such file or folder; check the path")
@@ -565,17 +571,17 @@ def _line(item: Any, is_tokens: bool, name: str) -> str:
 def export(
     path: str | os.PathLike[str],
     format: str,
-    vectors: Callable[[], WordVectors],
     run: Run | None,
     options: Mapping[str, Any],
+    vectors: WordVectors | None = None,
     limit: int = 0,
 ) -> None:
     """Write the result of a run, or vectors of a file, in a format of `lexrow export`.
 
     Args:
-        vectors: Returns the vectors, for a format of vectors.
         run: The run; None for vectors of a file.
         options: Those of the format, by name.
+        vectors: The vectors, for a format of vectors; None for those of the run.
         limit: The words that were loaded of the run; 0 for all.
 
     Raises:
@@ -606,7 +612,8 @@ def export(
         if format in formats:
             formats[format](config, run.workdir, os.fspath(path), **options)
         else:
-            FORMATS[format](vectors(), os.fspath(path), config.corpus, **options)
+            found = vectors or trained_vectors.load(run.path)
+            FORMATS[format](found, os.fspath(path), config.corpus, **options)
 
 
 def _argument(found: re.Match[str], flags: Mapping[str, str]) -> str:

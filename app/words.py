@@ -29,6 +29,7 @@ from .trained import (
     load_run,
     start_tensorflow,
     takes_settings,
+    train_on_text,
 )
 from .types import WordVectors
 
@@ -73,14 +74,7 @@ def train_words(
         >>> sorted(words.tokens)
         ['a', 'b', 'c']
     """
-    run = Run(workdir)
-    run.settings("words", settings)  # refuses a wrong one before anything is read
-    with run.undoing():
-        value, is_tokens = run.corpus(corpus)
-        if is_tokens:
-            settings = {"tokenizer": "whitespace", **settings}
-        run.train("words", value, settings, verbose)
-    return Words.load(run.path, run)
+    return load_run(Words, train_on_text("words", corpus, workdir, settings, verbose))
 
 
 class Words(Result):
@@ -412,11 +406,9 @@ class Words(Result):
         """
         if self.counts is not None:
             self._check_sif(options.get("sif", 0.0))
-        matrix = self.vectors.astype(np.float32, copy=False)
-        vectors = self._all._replace(matrix=matrix)
-        export(
-            path, format, lambda: vectors, self._run, options, self._limit if self._is_part else 0
-        )
+        vectors = self._all._replace(matrix=self.vectors.astype(np.float32, copy=False))
+        limit = self._limit if self._is_part else 0
+        export(path, format, self._run, options, vectors, limit)
 
     def to_gensim(self) -> KeyedVectors:
         """Return the vectors as `gensim.models.KeyedVectors`, with the counts of the words.

@@ -64,7 +64,13 @@ def given() -> dict[str, Any]:
 # Keras itself warns of these.
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
-@pytest.mark.parametrize("name", app.keras.__all__)
+@pytest.mark.parametrize(
+    "name",  # XLA compiles one of them
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "compile_steps"))
+        for name in app.keras.__all__
+    ],
+)
 def test_examples_for_keras(name, given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "vectors.vec").write_text("2 3\nking 1 2 3\nqueen 4 5 6\n")

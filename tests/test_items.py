@@ -18,8 +18,7 @@ from app.items import Items, _find_columns
 from app.tasks.recommend import recommend_model
 from tests import examples
 
-# The examples of docstrings train with the audit, which traces a step once more.
-FAST = {"dim": 8, "epochs": 3, "min_count": 1, "heldout_share": 0.0, "audit": False}
+FAST = {"dim": 8, "epochs": 3, "min_count": 1, "heldout_share": 0.0, **examples.QUICK}
 # Even users choose even items, odd users odd ones, each but one of them.
 PAIRS = [(u, i) for u in range(24) for i in range(u % 2, 12, 2) if i // 2 != u // 2 % 6]
 
@@ -32,8 +31,7 @@ def trained(tmp_path_factory) -> Items:
 
 def test_examples(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"train_recommender": lexrow.train_recommender, "items": trained}
-    examples.run(module, names)
+    examples.run(module, {"items": trained})
 
 
 def test_recommending(trained):

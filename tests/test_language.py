@@ -16,7 +16,7 @@ from app.language import Language
 from tests import examples
 
 FAST = {"dim": 8, "epochs": 6, "heldout_share": 0.0, "learning_rate": 0.05}
-FAST |= {"batch_tokens": 256, "row_tokens": 16, "audit": False}
+FAST |= {"batch_tokens": 256, "row_tokens": 16, **examples.QUICK}
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,7 @@ def trained(tmp_path_factory) -> Language:
 
 def test_examples(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"train_language_model": lexrow.train_language_model, "model": trained}
-    examples.run(module, names)
+    examples.run(module, {"model": trained})
 
 
 def test_probabilities_are_those_of_next_words(trained):

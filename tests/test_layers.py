@@ -140,6 +140,26 @@ def test_no_import_cycles(modules):
     assert set(order) >= modules.keys()  # a cycle would have raised
 
 
+def test_layers_of_keras_need_no_extra(modules):
+    """Nothing that is imported with them, at the top of a module, is an optional package."""
+    tops = {
+        name: ast.Module([n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))], [])
+        for name, tree in modules.items()
+    }
+    graph, found = imports_between(tops), set()
+    left = {name for name in modules if name.startswith("app.keras")}
+    while left:
+        found |= left
+        left = {other for name in left for other in graph.get(name, ())} - found
+    trees = {name: tops[name] for name in found & modules.keys()}
+    names = {
+        n for one, tree in trees.items() for n in names_imported(tree, package_of(one, modules))
+    }
+    packages = {name.partition(".")[0] for name in names}
+    assert {"keras", "tensorflow"} <= packages
+    assert not packages & {"tqdm", "tensorflow_text", "tensorboard", "tensorboard_plugin_profile"}
+
+
 def test_only_the_top_layers_know_flags(modules):
     knowing = {
         name

@@ -17,8 +17,7 @@ from app.texts import Texts, _write_labelled
 from app.trained import Run
 from tests import examples
 
-# The examples of docstrings train with the audit, which traces a step once more.
-FAST = {"dim": 4, "epochs": 8, "learning_rate": 0.5, "seed": 1, "audit": False}
+FAST = {"dim": 4, "epochs": 8, "learning_rate": 0.5, "seed": 1, **examples.QUICK}
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +29,7 @@ def trained(tmp_path_factory) -> Texts:
 
 def test_examples(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"train_classifier": lexrow.train_classifier, "texts": trained}
-    examples.run(module, names)
+    examples.run(module, {"texts": trained})
 
 
 def test_predicting(trained):

@@ -31,6 +31,7 @@ from app.tasks import trained_vectors
 from app.trained import Run, argument_names
 from app.training import run as training
 from tests import stubs
+from tests.examples import QUICK
 from tests.tasks.test_trained_vectors import trained as train_two_words
 
 
@@ -145,7 +146,7 @@ def test_an_example_of_settings_is_weaker_than_arguments(tmp_path):
 
 
 def test_a_run_that_is_refused_keeps_its_text(tmp_path):
-    quick = {"workdir": tmp_path, "dim": 4, "epochs": 1, "batch_tokens": 256, "audit": False}
+    quick = {"workdir": tmp_path, "dim": 4, "epochs": 1, "batch_tokens": 256, **QUICK}
     lexrow.train_words([["a", "b"]] * 30, **quick)
     before = (tmp_path / "texts.txt").read_bytes()
     with pytest.raises(ValueError, match="^dim=5: workdir=.* was made with 4"):
@@ -160,7 +161,7 @@ def test_a_run_that_is_refused_keeps_its_text(tmp_path):
 
 
 def test_a_classifier_that_would_not_train_on_its_texts_is_refused(tmp_path):
-    quick = {"workdir": tmp_path, "dim": 4, "epochs": 1}
+    quick = {"workdir": tmp_path, "dim": 4, "epochs": 1, **QUICK}
     labels = ["yes", "no"] * 30
     lexrow.train_classifier(["a", "b"] * 30, labels, **quick)
     with pytest.raises(ValueError, match="^texts is not what .* are made; .* more than epochs=1$"):
@@ -169,7 +170,7 @@ def test_a_classifier_that_would_not_train_on_its_texts_is_refused(tmp_path):
 
 def test_whether_another_text_would_be_trained_on_is_seen_by_the_position(tmp_path):
     texts, labels = ["good film", "bad film"] * 40, ["yes", "no"] * 40
-    ended = {"dim": 4, "patience": 1, "learning_rate": 1.0, "heldout_share": 0.2, "audit": False}
+    ended = {"dim": 4, "patience": 1, "learning_rate": 1.0, "heldout_share": 0.2, **QUICK}
     run = {"workdir": tmp_path, **ended}
     lexrow.train_classifier(texts, labels, epochs=30, **run)
     before = (tmp_path / "texts.csv").read_bytes()
@@ -188,10 +189,10 @@ def test_whether_another_text_would_be_trained_on_is_seen_by_the_position(tmp_pa
 
 
 def test_the_text_of_a_run_under_another_name_is_no_other_text(tmp_path):
-    quick = {"workdir": tmp_path / "run", "dim": 4, "epochs": 1, "batch_tokens": 256}
+    quick = {"workdir": tmp_path / "run", "dim": 4, "epochs": 1, "batch_tokens": 256, **QUICK}
     path = tmp_path / "day1.txt"
     path.write_text("a b c\nd e f\n" * 40)
-    vectors = lexrow.train_words(str(path), **quick, audit=False).vectors
+    vectors = lexrow.train_words(str(path), **quick).vectors
     with gzip.open(f"{path}.gz", "wb") as file:
         file.write(path.read_bytes())
     for same in (path.rename(tmp_path / "b.txt"), f"{path}.gz", ["a b c", "d e f"] * 40):
@@ -305,7 +306,7 @@ def test_loading_what_is_not_there(tmp_path):
 
 
 def test_a_temporary_workdir_goes_with_its_result():
-    words = lexrow.train_words([["a", "b"]] * 30, dim=4, epochs=1, batch_tokens=256)
+    words = lexrow.train_words([["a", "b"]] * 30, dim=4, epochs=1, batch_tokens=256, **QUICK)
     folder = pathlib.Path(words.workdir)
     assert folder.is_dir()
     del words

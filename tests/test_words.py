@@ -20,6 +20,7 @@ from app import words as module
 from app.types import NgramRule, NgramVectors, WordVectors
 from app.words import Words
 from tests import examples
+from tests.examples import QUICK
 
 ROYAL = {
     "king": [1.0, 1.0, 0.1],
@@ -41,15 +42,14 @@ def trained(tmp_path_factory) -> Words:
     """Words of a run: b stands between a and c, e between d and f."""
     lists = itertools.chain.from_iterable((["a", "b", "c"], ["d", "e", "f"]) for _ in range(200))
     path = tmp_path_factory.mktemp("door") / "run"
-    return lexrow.train_words(lists, workdir=path, dim=8, epochs=3, batch_tokens=256, audit=False)
+    return lexrow.train_words(lists, workdir=path, dim=8, epochs=3, batch_tokens=256, **QUICK)
 
 
-def test_examples(royal, tmp_path, monkeypatch):
+def test_examples(royal, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pairs.tsv").write_text("king\tman\t9\nking\twoman\t1\n")
-    names = {"words": royal, "train_words": lexrow.train_words}
-    examples.run(module, names)
-    examples.run(trained_module, names)
+    examples.run(module, {"words": royal})
+    examples.run(trained_module, {"words": trained})
 
 
 def test_looking_up(royal):
@@ -199,7 +199,8 @@ def test_words_are_pickled(royal, trained, tmp_path):
 
 
 def test_training_on_adds_words(tmp_path):
-    words = lexrow.train_words([["a", "b"]] * 99, dim=4, epochs=1, batch_tokens=256, subsample=0.0)
+    small = {"dim": 4, "epochs": 1, "batch_tokens": 256, "subsample": 0.0, **QUICK}
+    words = lexrow.train_words([["a", "b"]] * 99, **small)
     before = words["a"]
     assert words.train(["a new b"] * 50, epochs=1) is words
     assert set(words.tokens) == {"a", "b", "new"}
@@ -244,14 +245,14 @@ runpy.run_module("app.neighbors", run_name="__main__")
 
 def test_words_of_ngrams_need_no_tensorflow(tmp_path):
     small = {"dim": 4, "epochs": 1, "batch_tokens": 256, "max_ngram": 3, "ngram_buckets": 99}
-    small["audit"] = False
-    words = lexrow.train_words([["ab", "abc", "bcd"]] * 99, workdir=tmp_path / "run", **small)
+    path = tmp_path / "run"
+    words = lexrow.train_words([["ab", "abc", "bcd"]] * 99, workdir=path, **small, **QUICK)
     words.export(tmp_path / "v.bin", "fasttext")
     code = f"""
 import pickle, sys
 sys.modules["tensorflow"] = None  # an import fails
 import app
-for path in ({str(tmp_path / "run")!r}, {str(tmp_path / "v.bin")!r}):
+for path in ({str(path)!r}, {str(tmp_path / "v.bin")!r}):
     words = pickle.loads(pickle.dumps(app.load(path)))
     print([words[name].tolist() for name in ("abc", "abcd")], words.most_similar("abcd", topn=2))
 """

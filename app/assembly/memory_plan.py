@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..auditing.graphs import VIEWS, called_graphs, executed
 from ..errors import UsageError
 from ..models.base import Model, Preparable
 from ..optimizers.base import Optimizer
@@ -24,6 +23,7 @@ from ..settings import Config, OptimizerConfig, TableConfig, VocabularyConfig
 from ..settings.flag_values import by_name, from_names
 from ..system import machine
 from ..system.devices import gpu_bytes
+from ..system.graphs import VIEWS, called_graphs, executed
 from ..tables import memory, sharded
 from ..tables.base import Slot, TableSpec
 from ..tables.cached import CacheSize
@@ -228,19 +228,17 @@ def _fit_hot_rows(
 
 def _remedies(config: Config, fits: Callable[[Config], bool]) -> list[str]:
     """Return the changes of flags with which a run fits into memory, or else other advice."""
+    if config.table.is_dynamic:
+        return [f"give less than --table_gb={config.table.table_gb}"]
     values = by_name(config)
+    first = "samples" if config.run.task == "recommend" else "max_vocab_size"
     changes = [one for one in _smaller(config) if fits(from_names(values | one))]
     shown = [" ".join(f"--{name}={value}" for name, value in one.items()) for one in changes]
-    return shown or [_advice(config)]
+    return shown or [f"lower --{first}, --dim or --batch_tokens"]
 
 
 def _smaller(config: Config) -> list[dict[str, Any]]:
-    """Return flags that may take less memory, in the order in which to propose them.
-
-    There is none for --table=dynamic.
-    """
-    if config.table.is_dynamic:
-        return []
+    """Return flags that may take less memory, in the order in which to propose them."""
     host = {"table": "host", "hot_rows": "auto"}
     return [
         {"optimizer": "rowwise_adagrad"},
@@ -249,14 +247,6 @@ def _smaller(config: Config) -> list[dict[str, Any]]:
         {**host, "stage_steps": config.input.steps_per_call},
         {**host, "table_file": "FILE"},
     ]
-
-
-def _advice(config: Config) -> str:
-    """Return the advice for a run that no change of `_smaller` helps."""
-    if config.table.is_dynamic:
-        return f"give less than --table_gb={config.table.table_gb}"
-    first = "samples" if config.run.task == "recommend" else "max_vocab_size"
-    return f"lower --{first}, --dim or --batch_tokens"
 
 
 def free_memory(settings: TableConfig, devices: list[str]) -> dict[str, int]:

@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other way to have one copy
 
-from ..auditing.whole import Findings, audit
+from ..auditing import Findings, audit
 from ..losses.base import gather_from
 from ..system.python_functions import table_errors
 from ..tables import sharded

@@ -31,6 +31,20 @@ _TAIL_BYTES = 4096  # of a block, in which its end is looked for first
 without_autograph = tf.autograph.experimental.do_not_convert
 
 
+class TextFiles(NamedTuple):
+    """The files of a text, and how they are read.
+
+    Attributes:
+        paths: The paths of the files.
+        corpus: How they become documents and tokens.
+        settings: How they are divided into blocks, and how many files are read at once.
+    """
+
+    paths: tuple[str, ...]
+    corpus: CorpusConfig
+    settings: InputConfig
+
+
 class Share(NamedTuple):
     """Every `total`-th block of a corpus, starting at block `number`.
 
@@ -158,11 +172,7 @@ def share_of(team: Team) -> Share:
 
 @without_autograph
 def share_dataset(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    settings: InputConfig,
-    progress: reading.Progress,
-    share: Share = ALL,
+    files: TextFiles, progress: reading.Progress, share: Share = ALL
 ) -> tf.data.Dataset:
     """Return a dataset of the blocks of a share, string scalars, in the order of the corpus.
 
@@ -175,24 +185,25 @@ def share_dataset(
     A source that cannot be read ends the dataset early and without a message, since tf.data would
     print tracebacks. So iterate inside `raise_read_errors`.
     """
+    paths, corpus, settings = files
     signature = tf.TensorSpec([], tf.string)
 
     def read_source(index: int) -> Iterator[bytes]:
         """Return an iterator over the blocks of the source of this number."""
-        return columns.read_text(sources[index], corpus, settings.block_bytes, progress, index)
+        return columns.read_text(paths[index], corpus, settings.block_bytes, progress, index)
 
-    if share == ALL or not all(is_cuttable(path, corpus.text_column) for path in sources):
+    if share == ALL or not all(is_cuttable(path, corpus.text_column) for path in paths):
         readers = signature, progress, settings.readers
-        blocks = interleave_sources(len(sources), read_source, *readers)
+        blocks = interleave_sources(len(paths), read_source, *readers)
         return blocks.shard(share.total, share.number)
 
     def read_share(_: int) -> Iterator[bytes]:
         """Yield the text of each block of the share, without those of others."""
-        positions = find_blocks(sources, corpus.documents, settings)
-        progress.replaced[:] = [0] * len(sources)
+        positions = find_blocks(files)
+        progress.replaced[:] = [0] * len(paths)
         for source, offset, size in positions[share.number :: share.total]:
-            text = _read_span(sources[source], offset, size)
-            how = corpus.invalid_utf8, sources[source], offset
+            text = _read_span(paths[source], offset, size)
+            how = corpus.invalid_utf8, paths[source], offset
             block, replaced = reading.to_valid_utf8(text, *how)
             progress.replaced[source] += replaced
             progress.positions[source] = offset + size
@@ -201,42 +212,38 @@ def share_dataset(
     return interleave_sources(1, read_share, signature, progress, 1)
 
 
-def find_blocks(
-    sources: tuple[str, ...], documents: str, settings: InputConfig
-) -> list[tuple[int, int, int]]:
+def find_blocks(files: TextFiles) -> list[tuple[int, int, int]]:
     """Return the position of each block of a corpus, from the last bytes of each block.
 
     A position is the number of the source, the offset of the first byte, and the number of bytes.
     The blocks and their order are equal to those of `share_dataset`.
 
     Args:
-        sources: Paths of the files, each `is_cuttable`.
+        files: Files, each of them `is_cuttable`.
 
     Raises:
         RunError: A source cannot be read.
     """
     # As tf.data interleaves them. Its own datasets would need threads that wait for one another,
     # as this function is called within one.
-    numbers = range(len(sources))
-    waiting = (_file_spans(sources, n, documents, settings.block_bytes) for n in numbers)
-    files: list[Iterator | None] = list(itertools.islice(waiting, settings.readers))
+    waiting = (_file_spans(files, number) for number in range(len(files.paths)))
+    opened: list[Iterator | None] = list(itertools.islice(waiting, files.settings.readers))
     found, place = [], 0
-    while any(files):
-        if spans := files[place]:
+    while any(opened):
+        if spans := opened[place]:
             span = next(spans, None)
             if span is None:
-                files[place] = next(waiting, None)
+                opened[place] = next(waiting, None)
             else:
                 found.append(span)
-        place = (place + 1) % len(files)
+        place = (place + 1) % len(opened)
     return found
 
 
-def _file_spans(
-    sources: tuple[str, ...], number: int, documents: str, block_bytes: int
-) -> Iterator[tuple[int, int, int]]:
+def _file_spans(files: TextFiles, number: int) -> Iterator[tuple[int, int, int]]:
     """Yield the position of each block of a source, as `reading.raw_blocks` cuts it."""
-    with reading.open_source(sources[number]) as file:
+    documents, block_bytes = files.corpus.documents, files.settings.block_bytes
+    with reading.open_source(files.paths[number]) as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(0)
         offset = len(BYTE_ORDER_MARK) * (file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK)
@@ -269,9 +276,7 @@ def _read_span(path: str, offset: int, size: int) -> bytes:
     return text
 
 
-def check_blocks(
-    blocks: Sequence[int], corpus: CorpusConfig, settings: InputConfig, team: Team
-) -> None:
+def check_blocks(blocks: Sequence[int], files: TextFiles, team: Team) -> None:
     """Raise UsageError if the text has no block for a process; the message names the processes.
 
     Args:
@@ -280,7 +285,7 @@ def check_blocks(
     idle = [name for name, count in zip(team.names, blocks, strict=True) if not count]
     if idle and sum(blocks):
         raise UsageError(
-            f"--corpus={corpus.corpus}: no text is left for {', '.join(idle)}, as it has "
-            f"{sum(blocks)} block(s) of --block_bytes={settings.block_bytes} for "
+            f"--corpus={files.corpus.corpus}: no text is left for {', '.join(idle)}, as it has "
+            f"{sum(blocks)} block(s) of --block_bytes={files.settings.block_bytes} for "
             f"{len(team.names)} workers; lower --block_bytes, or start fewer workers"
         )

@@ -7,13 +7,14 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from ..errors import UsageError
-from ..settings import CorpusConfig, InputConfig, VocabularyConfig
+from ..settings import CorpusConfig, VocabularyConfig
 from ..system.console import show_progress
 from ..text.phrase_table import Phrases, PhraseTable, make_joiner
 from ..text.reading import Progress
@@ -23,6 +24,7 @@ from ..types import ALONE, Team
 from .blocks import (
     ALL,
     Share,
+    TextFiles,
     check_blocks,
     map_in_order,
     raise_read_errors,
@@ -34,13 +36,12 @@ from .pipeline import make_block_parser
 from .token_cache import KeptTokens
 
 _END = EOS.encode()
+Counts = TypeVar("Counts", bound="TokenCounts")
 _BUFFERED = 1 << 20  # pairs that are collected before they are merged with all others
 
 
 def count_tokens(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    settings: InputConfig,
+    files: TextFiles,
     memory_entries: int,
     ends_documents: bool = False,
     progress: Progress | None = None,
@@ -69,28 +70,22 @@ def count_tokens(
         UsageError: There is no token, or no block of the text for a process of the team.
         RunError: A source cannot be read.
     """
-    source = sources, corpus, settings, progress or Progress.make(sources)
+    corpus, progress = files.corpus, progress or Progress.make(files.paths)
     # Counted within a block, so that few strings cross to Python.
     count_block = make_block_parser(corpus, phrases)
 
-    def count_share(share: Share, kept: KeptTokens | None = None) -> TokenCounts:
+    def count_share(share: Share) -> TokenCounts:
         """Return the counts of a share of the text."""
+        if kept is not None and not kept.covers(share):
+            kept.give_up()
         found = TokenCounts(memory_entries)
-        blocks = _read_blocks(*source, count_block, share, found, "counting words")
+        blocks = _read_blocks(files, progress, count_block, share, found, "counting words")
         _count_blocks(blocks, found, ends_documents, kept)
         return found
 
-    if team is ALONE:
-        counts = count_share(ALL, kept)
-    else:
-        merged = TokenCounts(sys.maxsize)
-        how = merged, memory_entries, corpus, settings, team
-        if not _gather(lambda: count_share(share_of(team), kept), *how):
-            if kept is not None:
-                kept.give_up()
-            merged = count_share(ALL)
-        counts = merged
-    for path, replaced in zip(sources, counts.replaced.tolist(), strict=True):
+    merged = TokenCounts(sys.maxsize)
+    counts = _count_together(count_share, merged, memory_entries, files, team)
+    for path, replaced in zip(files.paths, counts.replaced.tolist(), strict=True):
         if replaced:
             logging.warning("%s: %d sequences are not UTF-8; replaced by U+FFFD", path, replaced)
     warn_about_long_tokens(counts.too_long)
@@ -122,9 +117,7 @@ def _count_blocks(
 
 
 def _read_blocks(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    settings: InputConfig,
+    files: TextFiles,
     progress: Progress,
     count_block: Callable[[tf.Tensor], tuple[tf.Tensor, ...]],
     share: Share,
@@ -135,9 +128,9 @@ def _read_blocks(
 
     The blocks and the replaced bytes are added to `counts`, and progress is shown as `what`.
     """
-    blocks = share_dataset(sources, corpus, settings, progress, share)
-    dataset = map_in_order(blocks, count_block, settings, "count")
-    size = sum(map(os.path.getsize, sources))
+    blocks = share_dataset(files, progress, share)
+    dataset = map_in_order(blocks, count_block, files.settings, "count")
+    size = sum(map(os.path.getsize, files.paths))
     with raise_read_errors(progress), show_progress(what, size, "B") as show:
         for block in dataset.as_numpy_iterator():
             counts.blocks += 1
@@ -146,32 +139,36 @@ def _read_blocks(
     counts.replaced = np.array(progress.replaced)
 
 
-def _gather(
-    count: Callable[[], TokenCounts],
-    merged: TokenCounts,
+def _count_together(
+    count_share: Callable[[Share], Counts],
+    merged: Counts,
     memory_entries: int,
-    corpus: CorpusConfig,
-    settings: InputConfig,
+    files: TextFiles,
     team: Team,
-) -> bool:
-    """Merge the counts of all processes of a team, and return whether the memory is enough.
+) -> Counts:
+    """Return the counts of all text, of which each process of a team counts a share.
 
-    Else a warning says that each process has to count all text. `count` counts the share of this
-    one. Raise UsageError if there is no block of the text for a process.
+    If the memory is not enough for the counts of all processes, each of them counts all text, with
+    a warning. Raise UsageError if there is no block of the text for a process.
+
+    Args:
+        merged: Empty counts, to which those of the processes are added.
     """
-    parts = team.gather_arrays(lambda: count().arrays())
-    check_blocks([int(part["numbers"][1]) for part in parts], corpus, settings, team)
+    if team is ALONE:
+        return count_share(ALL)
+    parts = team.gather_arrays(lambda: count_share(share_of(team)).arrays())
+    check_blocks([int(part["numbers"][1]) for part in parts], files, team)
     for part in parts:
         merged.merge(part)
     merged.prune()
-    is_enough = not merged.threshold and merged.size <= memory_entries
-    if not is_enough:
-        logging.warning(
-            "--vocab_memory_entries=%d is not enough for the counts of all workers, so each worker "
-            "now counts all text, for the vocabulary of one process; give a greater number",
-            memory_entries,
-        )
-    return is_enough
+    if not merged.threshold and merged.size <= memory_entries:
+        return merged
+    logging.warning(
+        "--vocab_memory_entries=%d is not enough for the counts of all workers, so each worker "
+        "now counts all text, for the vocabulary of one process; give a greater number",
+        memory_entries,
+    )
+    return count_share(ALL)
 
 
 class TokenCounts:
@@ -343,9 +340,7 @@ def look_up_counts(
 
 
 def find_phrases(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    settings: InputConfig,
+    files: TextFiles,
     vocabulary: VocabularyConfig,
     team: Team = ALONE,
 ) -> Phrases:
@@ -365,7 +360,7 @@ def find_phrases(
     phrases: Phrases = ()
     for number in range(1, vocabulary.phrases + 1):
         limit = vocabulary.vocab_memory_entries
-        counts = count_pairs(sources, corpus, settings, limit, phrases, team)
+        counts = count_pairs(files, limit, phrases, team)
         table = select_phrases(counts, vocabulary)
         logging.info("pass %d of --phrases: %d phrases", number, len(table.pairs))
         if not table.pairs:
@@ -375,9 +370,7 @@ def find_phrases(
 
 
 def count_pairs(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    settings: InputConfig,
+    files: TextFiles,
     memory_entries: int,
     phrases: Phrases = (),
     team: Team = ALONE,
@@ -395,12 +388,11 @@ def count_pairs(
         UsageError: There is no block of the text for a process of the team.
         RunError: A source cannot be read.
     """
-    source = sources, corpus, settings
-    tokenize, join = make_tokenizer(corpus), make_joiner(phrases)
+    tokenize, join = make_tokenizer(files.corpus), make_joiner(phrases)
 
     def count_block(text: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Return the unique tokens and pairs of the text of a block with their counts."""
-        words = join(tokenize(split_documents(text, corpus.documents)))
+        words = join(tokenize(split_documents(text, files.corpus.documents)))
         tokens_U, position_M, counts_U = tf.unique_with_counts(words.flat_values, out_idx=tf.int64)
         documents_M, size = words.value_rowids(), tf.size(tokens_U, tf.int64)
         is_near = documents_M[:-1] == documents_M[1:]
@@ -412,18 +404,14 @@ def count_pairs(
 
     def count_share(share: Share) -> PairCounts:
         """Return the counts of a share of the text."""
-        found, progress = PairCounts(memory_entries), Progress.make(sources)
-        blocks = _read_blocks(*source, progress, count_block, share, found, "counting phrases")
+        found, progress = PairCounts(memory_entries), Progress.make(files.paths)
+        blocks = _read_blocks(files, progress, count_block, share, found, "counting phrases")
         for tokens_U, counts_U, pairs_P2, counts_P in blocks:
             found.add_pairs(found.add(tokens_U, counts_U)[pairs_P2], counts_P)
         return found
 
-    if team is ALONE:
-        return count_share(ALL)
     merged = PairCounts(sys.maxsize)
-    how = merged, memory_entries, corpus, settings, team
-    is_enough = _gather(lambda: count_share(share_of(team)), *how)
-    return merged if is_enough else count_share(ALL)
+    return _count_together(count_share, merged, memory_entries, files, team)
 
 
 def select_phrases(counts: PairCounts, settings: VocabularyConfig) -> PhraseTable:

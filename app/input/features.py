@@ -10,10 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..text.fasttext.line_features import hash_names
+from ..text.fasttext.line_features import HASH_FACTOR, hash_names
 
-# fastText hashes n-grams with this factor (Dictionary::addWordNgrams, src/dictionary.cc).
-_HASH_FACTOR = 116_049_371
 # Words whose features are computed at a time.
 _WORDS_AT_ONCE = 1 << 20
 
@@ -230,7 +228,7 @@ class Features(NamedTuple):
         hash_M = tf.cast(source_M, tf.int64)
         ids, in_text = [tokens_M], [tokens_M < self.words]
         for shift in range(1, self.ngrams):
-            hash_M = hash_M * _HASH_FACTOR + following[shift : shift + count]
+            hash_M = hash_M * HASH_FACTOR + following[shift : shift + count]
             ids.append(self.words + self._place(self._bucket(hash_M)))
             in_text.append(owners[shift : shift + count] == owners_M)
         in_text_MK = tf.stack(in_text, axis=1)

@@ -24,7 +24,13 @@ from ..text import columns, reading
 from ..text.fasttext.model_file import LINE_END
 from ..text.reading import Progress
 from ..text.tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
-from .blocks import interleave_sources, map_in_order, raise_read_errors, share_dataset
+from .blocks import (
+    TextFiles,
+    interleave_sources,
+    map_in_order,
+    raise_read_errors,
+    share_dataset,
+)
 from .features import Examples, list_starts
 
 _ROWS = 4096  # rows of a file that are tokenized at a time
@@ -78,8 +84,7 @@ def read(
     warn_about_long_tokens(all_dropped)
     if not any(len(lengths_E) for _, lengths_E, *_ in parts):
         raise UsageError(f"{', '.join(sources)}: no example in it; {_remedy(corpus, labelled)}")
-    arrays = map(np.concatenate, zip(*parts, strict=True))
-    examples = _join([word.decode() for word in words], list(labels), *arrays)
+    examples = _join([word.decode() for word in words], list(labels), parts)
     if not len(examples):
         raise UsageError(
             f"{', '.join(sources)}: every text has the weight 0; give some a weight above 0"
@@ -121,20 +126,13 @@ def _assign_ids(names: list, index: dict[Any, int]) -> np.ndarray:
     return np.fromiter((index.setdefault(name, len(index)) for name in names), np.int32, len(names))
 
 
-def _join(
-    words: list[str],
-    labels: list[str],
-    tokens_M: np.ndarray,
-    lengths_E: np.ndarray,
-    labels_N: np.ndarray,
-    label_counts_E: np.ndarray,
-    weights_E: np.ndarray,
-    shares_N: np.ndarray,
-) -> Examples:
+def _join(words: list[str], labels: list[str], parts: Sequence[tuple[np.ndarray, ...]]) -> Examples:
     """Return the texts as `Examples`, without repeated labels of a text and without weights of 0.
 
     Weights that are all 1 are left out.
     """
+    arrays = map(np.concatenate, zip(*parts, strict=True))
+    tokens_M, lengths_E, labels_N, label_counts_E, weights_E, shares_N = arrays
     owners_N = np.repeat(np.arange(len(lengths_E)), label_counts_E)
     _, first_N = np.unique(owners_N * len(labels) + labels_N, return_index=True)
     first_N.sort()  # a repeated label of a text counts once
@@ -181,7 +179,7 @@ def _parse(files: Files, progress: Progress) -> tf.data.Dataset:
     if corpus.text_column:
         blocks = _column_blocks(files, progress)
     else:
-        blocks = share_dataset(sources, by_line, settings, progress)
+        blocks = share_dataset(TextFiles(sources, by_line, settings), progress)
     return map_in_order(blocks, parse_block, settings, "tokenize").prefetch(settings.prefetch)
 
 

@@ -62,18 +62,18 @@ class NamedFeatures(NamedTuple):
         rows_N[is_feature_N] = self.features_N + (trained + 1)
         return rows_N, starts, trained + 1 + len(self.names.tokens)
 
-    def is_consistent(self, count: int) -> bool:
-        """Return whether the arrays are valid lists for a number of users or items."""
-        starts, ids_N = self.starts, self.features_N
-        return (
-            starts.shape == (count + 1,)
-            and ids_N.ndim == 1
-            and {starts.dtype.kind, ids_N.dtype.kind} == {"i"}
-            and starts[0] == 0
-            and starts[-1] == len(ids_N)
-            and bool((np.diff(starts) >= 0).all())
-            and bool(((ids_N >= 0) & (ids_N < len(self.names.tokens))).all())
-        )
+
+def are_lists(starts: np.ndarray, ids_N: np.ndarray, lists: int, ids: int) -> bool:
+    """Return whether arrays are the starts of some lists of ids, and these ids below a number."""
+    return (
+        starts.shape == (lists + 1,)
+        and ids_N.ndim == 1
+        and {starts.dtype.kind, ids_N.dtype.kind} == {"i"}
+        and starts[0] == 0
+        and starts[-1] == len(ids_N)
+        and bool((np.diff(starts) >= 0).all())
+        and bool(((ids_N >= 0) & (ids_N < ids)).all())
+    )
 
 
 class SideFeatures(NamedTuple):

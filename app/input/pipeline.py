@@ -17,6 +17,7 @@ from ..text.vocabulary import Vocabulary, lookup_table
 from .blocks import (
     ALL,
     Share,
+    TextFiles,
     map_in_order,
     share_dataset,
     split_documents,
@@ -30,9 +31,7 @@ EpochRows = Callable[[tf.Tensor], tf.data.Dataset]
 
 
 def map_blocks(
-    sources: tuple[str, ...],
-    corpus: CorpusConfig,
-    settings: InputConfig,
+    files: TextFiles,
     progress: Progress,
     process: Callable[[tf.Tensor], Any],
     share: Share = ALL,
@@ -48,8 +47,8 @@ def map_blocks(
             result of `make_block_tokenizer`.
         first: Number of these blocks to skip.
     """
-    blocks = share_dataset(sources, corpus, settings, progress, share).skip(first)
-    return map_in_order(blocks, process, settings, "tokenize")
+    blocks = share_dataset(files, progress, share).skip(first)
+    return map_in_order(blocks, process, files.settings, "tokenize")
 
 
 def make_block_tokenizer(

@@ -226,13 +226,14 @@ class KeptTokens:
             numbers_M: The number of each token, not negative.
             starts_D: The positions of the first tokens of documents.
         """
+        if self._blocks is None:
+            return
         tokens_M = numbers_M.astype(np.int32)
         tokens_M[starts_D] = ~tokens_M[starts_D]
         self._free -= tokens_M.nbytes
+        self._blocks.append((False, tokens_M))
         if self._free < 0:
             self.give_up()
-        if self._blocks is not None:
-            self._blocks.append((False, tokens_M))
 
     def give_up(self) -> None:
         """Keep nothing from now on."""
@@ -267,16 +268,11 @@ class KeptTokens:
         assert self.covers(share) and self._blocks is not None
         first, step = share.number // self._share.total, share.total // self._share.total
         for place in range(first, len(self._blocks), step):
-            yield self._block(place)
-
-    def _block(self, number: int) -> np.ndarray:
-        """Return the known tokens of the block that was added as the `number`-th, from 0."""
-        assert self._blocks is not None and self._ids is not None
-        has_ids, tokens_M = self._blocks[number]
-        if not has_ids:
-            tokens_M = _identify(tokens_M, self._ids)
-            self._blocks[number] = True, tokens_M
-        return tokens_M
+            has_ids, tokens_M = self._blocks[place]
+            if not has_ids:
+                tokens_M = _identify(tokens_M, self._ids)
+                self._blocks[place] = True, tokens_M
+            yield tokens_M
 
 
 def _identify(tokens_M: np.ndarray, ids: np.ndarray) -> np.ndarray:

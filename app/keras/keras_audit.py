@@ -11,8 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..auditing import whole
-from ..auditing.whole import Findings, Touch, instead, source_line
+from ..auditing import LEAST_BYTES, Findings, Touch, Walk, instead, source_line
 from ..system.console import size_text
 from ..tables.device import named_variables
 from .backend import is_ours, require_tensorflow
@@ -50,7 +49,7 @@ _GRADIENT = str(pathlib.PurePath(tf.__file__).parent / "python/eager/backprop.py
 
 
 def audit(
-    model: keras.Model | Callable[..., Any], data: Any = None, least_bytes: int = whole.LEAST_BYTES
+    model: keras.Model | Callable[..., Any], data: Any = None, least_bytes: int = LEAST_BYTES
 ) -> Findings:
     """Return the operations of a training step that read, copy or write a whole table.
 
@@ -88,7 +87,7 @@ def audit(
         least_bytes: The size of the smallest table to report, in bytes.
 
     Returns:
-        The findings in descending order of bytes (see `auditing.whole.Walk.findings`). Their text
+        The findings in descending order of bytes (see `auditing.Walk.findings`). Their text
         also names the tables whose rows are not in a variable of the model.
 
     Raises:
@@ -98,7 +97,7 @@ def audit(
     require_tensorflow()
     function, parts = _trace(model, data)
     variables = _variables(parts, function)
-    walk = whole.Walk(function, variables, least_bytes)
+    walk = Walk(function, variables, least_bytes)
     tables = walk.by_row()
     tables |= {name for name in variables if any(is_slot(name, table) for table in tables)}
     causes = Causes(parts)

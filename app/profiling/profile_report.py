@@ -14,7 +14,7 @@ from ..system.files import replacing
 from .advice import Change, advise
 from .division import TRUSTED_CALLS, Division, divide
 from .operations import Run, Work, collect_runs, collect_work
-from .profiles import NO_PROGRAMS, Event, Programs, file_of, read, read_programs
+from .profiles import NO_PROGRAMS, Event, Programs, read, read_programs
 from .stages import Stage, find_pipeline
 
 _HEAVIEST = 5  # operations in the report
@@ -83,7 +83,7 @@ def diagnose(profile: Path, config: Config | None) -> Diagnosis:
     Raises:
         RunError: The profile is damaged, or has no complete call.
     """
-    file = file_of(profile)
+    file = min(profile.glob("*.xplane.pb"))  # of the first host
     events = read(file)
     is_compiled = any("hlo_module" in event.args for event in events)
     programs = read_programs(file) if is_compiled else NO_PROGRAMS

@@ -70,11 +70,6 @@ def find_newest(folder: Path, flag: str = "workdir") -> Path:
     return max(paths, key=lambda path: (path.parent.name, path)).parent
 
 
-def file_of(folder: Path) -> Path:
-    """Return the .xplane.pb file of the first host of the profile in a folder."""
-    return min(folder.glob("*.xplane.pb"))
-
-
 def read(file: Path) -> list[Event]:
     """Read the events of a profile, in no order.
 

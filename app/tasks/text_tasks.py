@@ -34,7 +34,6 @@ from .words.words_data import NO_VOCABULARY, Text
 
 def make_data(
     text: Text,
-    settings: InputConfig,
     workdir: Workdir,
     batches: Batches,
     epoch_size: int,
@@ -50,7 +49,7 @@ def make_data(
         micro_batch: The spec of a micro-batch of one step, for `TrainingData.empty`; None if every
             process makes whole batches.
     """
-    steps, empty = settings.steps_per_call, None
+    steps, empty = text.files.settings.steps_per_call, None
     if micro_batch is not None:
         empty = tf.fill((steps, *micro_batch.shape), PAD)
     return TrainingData(
@@ -112,7 +111,6 @@ def make_batches_from_rows(
 def cache_blocks(
     blocks: tf.data.Dataset,
     text: Text,
-    settings: InputConfig,
     epochs: int,
     workdir: Workdir,
     progress: Progress,
@@ -130,18 +128,19 @@ def cache_blocks(
     """
     if not epochs:  # a plan writes nothing and reads no whole epoch
         return blocks
-    return token_cache.CACHES[token_cache.choose(settings.cache, epochs, text.words)](
-        blocks, progress, lambda: workdir.cache / f"{_cache_key(text, settings, share)}.tokens"
+    kind = token_cache.choose(text.files.settings.cache, epochs, text.words)
+    return token_cache.CACHES[kind](
+        blocks, progress, lambda: workdir.cache / f"{_cache_key(text, share)}.tokens"
     )
 
 
-def _cache_key(text: Text, settings: InputConfig, share: Share) -> str:
+def _cache_key(text: Text, share: Share) -> str:
     """Return a name of 16 hex digits that changes with everything the token ids depend on."""
     parts = [
         text.contents,
-        dataclasses.asdict(text.split),
-        settings.block_bytes,
-        settings.readers,
+        dataclasses.asdict(text.files.corpus),
+        text.files.settings.block_bytes,
+        text.files.settings.readers,
         text.vocabulary.tokens,
         *([] if share == ALL else [share]),
         *([phrase_table.compute_digest(text.phrases)] if text.phrases else []),
@@ -190,6 +189,6 @@ def _about(text: Text) -> list[tuple[str, str]]:
         if known <= text.words:  # else it was counted in another text, too
             size += f", {known / text.words:.1%} of it"
     return [
-        ("corpus", f"{text.words:,} words in {len(text.sources)} file(s)"),
+        ("corpus", f"{text.words:,} words in {len(text.files.paths)} file(s)"),
         ("vocabulary", size),
     ]

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..types import NgramRule, NgramVectors
+from .fasttext.model_file import LINE_END  # which has no n-grams
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# The end of a line in a model of fastText; it has no n-grams.
-END_OF_LINE = "</s>"
-
 # FNV-1a with 32 bits: http://www.isthe.com/chongo/tech/comp/fnv/
-_OFFSET_BASIS, _PRIME = 2166136261, 16777619
+OFFSET_BASIS, PRIME = 2_166_136_261, 16_777_619
 # Words that are hashed in one call, so that a vocabulary takes little memory beside its result.
 _CHUNK = 1 << 16
 
@@ -72,10 +70,10 @@ def _hash_marked(words: Sequence[bytes], rule: NgramRule) -> tuple[np.ndarray, n
     lengths_V = np.bincount(words_C, minlength=len(words))
     # The characters from this one to the end of its word.
     left_C = np.cumsum(lengths_V)[words_C] - np.arange(len(starts_C))
-    has_ngrams_V = np.array([word[1:-1] != END_OF_LINE.encode() for word in words])
+    has_ngrams_V = np.array([word[1:-1] != LINE_END.encode() for word in words])
     is_mark_C = (left_C == 1) | (left_C == lengths_V[words_C])
     left_C[~has_ngrams_V[words_C]] = 0
-    hashes_C = np.full(len(starts_C), _OFFSET_BASIS, np.uint32)
+    hashes_C = np.full(len(starts_C), OFFSET_BASIS, np.uint32)
     lengths = range(rule.shortest, rule.longest + 1)
     buckets_CL = np.empty((len(starts_C), len(lengths)), np.int32)
     is_ngram_CL = left_C[:, np.newaxis] >= np.array(lengths)
@@ -88,7 +86,7 @@ def _hash_marked(words: Sequence[bytes], rule: NgramRule) -> tuple[np.ndarray, n
             has_byte_K = widths_K > byte
             places_K = here_K[has_byte_K]
             hashes_C[places_K] ^= signed_N[bytes_K[has_byte_K] + byte]
-            hashes_C[places_K] *= np.uint32(_PRIME)
+            hashes_C[places_K] *= np.uint32(PRIME)
         if n + 1 in lengths:
             buckets_CL[:, n + 1 - rule.shortest] = hashes_C % np.uint32(rule.buckets)
     buckets_N = buckets_CL[is_ngram_CL]
@@ -166,7 +164,7 @@ def hash_strings(words_M: tf.Tensor, rule: NgramRule) -> tuple[tf.Tensor, tf.Ten
     number_C = tf.range(tf.size(starts_C, tf.int64))
     left_C = ends_C - number_C  # the characters from this one to the end of its word
     is_first_C = left_C == tf.gather(lengths_M, words_C)
-    has_ngrams_C = tf.gather(words_M != END_OF_LINE, words_C)
+    has_ngrams_C = tf.gather(words_M != LINE_END, words_C)
     hashes = _hash_ngrams(bytes_N, starts_C, rule)
     is_ngram = [
         has_ngrams_C & (left_C >= n) & ((n > 1) | ~(is_first_C | (left_C == 1)))
@@ -193,13 +191,13 @@ def _hash_ngrams(bytes_N: tf.Tensor, starts_C: tf.Tensor, rule: NgramRule) -> li
     signed_N = tf.cast(tf.bitcast(bytes_N, tf.int8), tf.int64) & 0xFFFFFFFF
     last = tf.size(bytes_N, tf.int64) - 1
     size = tf.size(starts_C)
-    hashes_C, hashes = tf.fill([size], tf.constant(_OFFSET_BASIS, tf.int64)), []
+    hashes_C, hashes = tf.fill([size], tf.constant(OFFSET_BASIS, tf.int64)), []
 
     def append_byte(hashes_C: tf.Tensor, byte: tf.Tensor, n: int) -> tf.Tensor:
         """Return the hashes with one more byte of the n-th character, where it has that byte."""
         here, is_byte = starts[n : n + size] + byte, widths[n : n + size] > byte
         bytes_C = tf.gather(signed_N, tf.minimum(here, last))
-        product_C = tf.bitwise.bitwise_xor(hashes_C, bytes_C) * _PRIME & 0xFFFFFFFF
+        product_C = tf.bitwise.bitwise_xor(hashes_C, bytes_C) * PRIME & 0xFFFFFFFF
         return tf.where(is_byte, product_C, hashes_C)
 
     byte_numbers = tf.range(tf.reduce_max(widths))

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..auditing.whole import Findings, audit
+from ..auditing import Findings, audit
 from ..checkpoints.workdir import Workdir
 from ..input.device_batches import copy_ahead
 from ..system.python_functions import table_errors

@@ -240,7 +240,10 @@ harness.main(lambda values: None, run)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+)
 def test_a_signal_leaves_neither_the_measured_program_nor_its_files(tmp_path, number):
     place, log = tmp_path / "temporary", tmp_path / "log"
     place.mkdir()

@@ -21,7 +21,8 @@ def write(tmp_path, **texts: bytes) -> tuple[str, ...]:
 
 def make_dataset(sources, progress, documents="line", **settings):
     corpus = CorpusConfig(documents=documents)
-    return blocks.share_dataset(sources, corpus, InputConfig(**settings), progress)
+    files = blocks.TextFiles(sources, corpus, InputConfig(**settings))
+    return blocks.share_dataset(files, progress)
 
 
 def read(sources, documents="line", **settings):
@@ -121,7 +122,8 @@ def blocks_of(sources, share, **settings):
     }
     corpus = CorpusConfig(**of_corpus)
     progress = reading.Progress.make(sources)
-    dataset = blocks.share_dataset(sources, corpus, InputConfig(**settings), progress, share)
+    files = blocks.TextFiles(sources, corpus, InputConfig(**settings))
+    dataset = blocks.share_dataset(files, progress, share)
     with blocks.raise_read_errors(progress):
         return list(dataset.as_numpy_iterator()), progress
 

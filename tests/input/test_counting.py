@@ -9,6 +9,7 @@ import pytest
 
 from app.errors import RunError, UsageError
 from app.input import counting
+from app.input.blocks import TextFiles
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
 from app.text import corpus
 from app.types import ALONE
@@ -22,8 +23,8 @@ def write(tmp_path, name: str, data: str | bytes) -> str:
 
 
 def count_tokens(*sources, corpus=None, close=False, block_bytes=1 << 20, entries=1 << 20):
-    settings = InputConfig(block_bytes=block_bytes)
-    return counting.count_tokens(sources, CorpusConfig(**corpus or {}), settings, entries, close)
+    files = TextFiles(sources, CorpusConfig(**corpus or {}), InputConfig(block_bytes=block_bytes))
+    return counting.count_tokens(files, entries, close)
 
 
 def count(*sources, min_count=1, max_vocab_size=0, close=False, **settings):
@@ -211,7 +212,8 @@ SETTINGS = InputConfig(block_bytes=2048, readers=2)
 
 
 def vocabulary_of(sources, team=ALONE, entries=10**6, close=False, **limits):
-    counts = counting.count_tokens(sources, CorpusConfig(), SETTINGS, entries, close, team=team)
+    files = TextFiles(sources, CorpusConfig(), SETTINGS)
+    counts = counting.count_tokens(files, entries, close, team=team)
     found = counting.select_tokens(*counts, VocabularyConfig(**limits), close)
     return found.tokens, found.counts.tolist(), found.total
 
@@ -252,7 +254,7 @@ def test_a_team_finds_the_phrases_of_one_process(texts, monkeypatch, entries, sc
     flags = VocabularyConfig(
         phrases=2, phrase_score=score, phrase_min_count=3, vocab_memory_entries=entries
     )
-    how = sources_of(texts, *PLAIN), CorpusConfig(), SETTINGS, flags
+    how = TextFiles(sources_of(texts, *PLAIN), CorpusConfig(), SETTINGS), flags
     expected = counting.find_phrases(*how)
     assert sum(len(table.pairs) for table in expected) > 20
     for found in together(3, lambda team: counting.find_phrases(*how, team)):
@@ -270,18 +272,16 @@ def test_a_process_without_text_is_named(tmp_path):
         rf"^--corpus={path}: no text is left for worker 1, worker 2, as it has 1 block\(s\) of "
         "--block_bytes=2048 for 3 workers; lower --block_bytes, or start fewer workers$"
     )
-    given = CorpusConfig(corpus=str(path))
+    files = TextFiles((str(path),), CorpusConfig(corpus=str(path)), SETTINGS)
     for count in (
-        lambda team: counting.count_tokens((str(path),), given, SETTINGS, 99, team=team),
-        lambda team: counting.count_pairs((str(path),), given, SETTINGS, 99, team=team),
+        lambda team: counting.count_tokens(files, 99, team=team),
+        lambda team: counting.count_pairs(files, 99, team=team),
     ):
         with pytest.raises(UsageError, match=message):
             together(3, count)
     path.write_text("")
     with pytest.raises(UsageError, match="no token in it"):
-        together(
-            2, lambda team: counting.count_tokens((str(path),), given, SETTINGS, 99, team=team)
-        )
+        together(2, lambda team: counting.count_tokens(files, 99, team=team))
 
 
 def test_the_hash_of_the_text_is_that_of_one_process(texts):

@@ -12,6 +12,7 @@ from gensim.test.utils import datapath
 
 from app.errors import DamagedError
 from app.input import counting
+from app.input.blocks import TextFiles
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
 from app.text import phrase_table
 from app.text.phrase_table import PhraseTable, make_joiner, make_phrase_splitter
@@ -37,9 +38,8 @@ def as_lists(ragged):
 def find(sources, documents="line", entries=10**6, block_bytes=1 << 20, **flags):
     settings = VocabularyConfig(vocab_memory_entries=entries, **{"phrases": 1, **flags})
     corpus = CorpusConfig(documents=documents)
-    return counting.find_phrases(
-        tuple(map(str, sources)), corpus, InputConfig(block_bytes=block_bytes), settings
-    )
+    files = TextFiles(tuple(map(str, sources)), corpus, InputConfig(block_bytes=block_bytes))
+    return counting.find_phrases(files, settings)
 
 
 @pytest.fixture(scope="module")

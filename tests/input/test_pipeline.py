@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.input import pipeline, token_rows
-from app.input.blocks import raise_read_errors
+from app.input.blocks import TextFiles, raise_read_errors
 from app.input.token_rows import PAD, decode, encode
 from app.settings import CorpusConfig, InputConfig
 from app.text.reading import Progress
@@ -226,7 +226,8 @@ def read(paths, vocabulary=VOCABULARY, corpus=None, **settings):
     progress = Progress.make(sources)
     corpus = corpus or CorpusConfig()
     tokenize = pipeline.make_block_tokenizer(corpus, vocabulary)
-    blocks = pipeline.map_blocks(sources, corpus, InputConfig(**settings), progress, tokenize)
+    files = TextFiles(sources, corpus, InputConfig(**settings))
+    blocks = pipeline.map_blocks(files, progress, tokenize)
     del tokenize
     gc.collect()  # what the dataset needs must not hang on this function's caller
     with raise_read_errors(progress):
@@ -262,7 +263,8 @@ def test_from_files_to_batches_each_epoch_anew(tmp_path):
     sources = (str(path),)
     progress = Progress.make(sources)
     tokenize = pipeline.make_block_tokenizer(CorpusConfig(), VOCABULARY)
-    blocks = pipeline.map_blocks(sources, CorpusConfig(), SHUFFLED, progress, tokenize)
+    files = TextFiles(sources, CorpusConfig(), SHUFFLED)
+    blocks = pipeline.map_blocks(files, progress, tokenize)
     keep = token_rows.keep_probability(np.array([200, 100, 100, 100, 0]) + 1, 0.2)
     found = pipeline.make_epoch_rows(blocks, keep, WINDOW, SHUFFLED, seed=1)
     with raise_read_errors(progress):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.input import pipeline, sequences
-from app.input.blocks import raise_read_errors
+from app.input.blocks import TextFiles, raise_read_errors
 from app.input.token_rows import PAD
 from app.settings import CorpusConfig, InputConfig
 from app.text.reading import Progress
@@ -127,7 +127,8 @@ def test_text_becomes_ids_of_all_its_tokens(tmp_path):
     def words(documents):
         corpus = CorpusConfig(documents=documents)
         tokenize = sequences.make_block_tokenizer(corpus, VOCABULARY)
-        blocks = pipeline.map_blocks((str(path),), corpus, InputConfig(), progress, tokenize)
+        files = TextFiles((str(path),), corpus, InputConfig())
+        blocks = pipeline.map_blocks(files, progress, tokenize)
         with raise_read_errors(progress):
             (ids,) = blocks.as_numpy_iterator()
         return " ".join(TOKENS[token] for token in ids)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from app.errors import RunError
 from app.input import counting, device_batches, pipeline, token_cache
-from app.input.blocks import ALL, Share, share_of
+from app.input.blocks import ALL, Share, TextFiles, share_of
 from app.input.token_cache import KeptTokens
 from app.settings import CorpusConfig, InputConfig, VocabularyConfig
 from app.text.phrase_table import PhraseTable
@@ -201,15 +201,16 @@ B_A = PhraseTable([("b", "a")], np.array([9]), np.array([9.0]))
 
 def keep(sources, corpus, limit=1 << 30, entries=1 << 20, phrases=(), team=ALONE):
     kept = KeptTokens(limit, share_of(team))
-    tally, total = counting.count_tokens(
-        sources, corpus, INPUT, entries, phrases=phrases, team=team, kept=kept
-    )
+    files = TextFiles(sources, corpus, INPUT)
+    tally, total = counting.count_tokens(files, entries, phrases=phrases, team=team, kept=kept)
     return kept, tally, total
 
 
 def read_again(sources, corpus, vocabulary, share, phrases=()):
     tokenize = pipeline.make_block_tokenizer(corpus, vocabulary, phrases)
-    blocks = pipeline.map_blocks(sources, corpus, INPUT, Progress.make(sources), tokenize, share)
+    blocks = pipeline.map_blocks(
+        TextFiles(sources, corpus, INPUT), Progress.make(sources), tokenize, share
+    )
     return [*blocks.as_numpy_iterator()]
 
 

@@ -19,8 +19,8 @@ def profiled(tmp_path_factory, corpus):
 
 
 def test_what_it_says_and_writes(tmp_path, profiled):
-    ended = fresh("app.profile", f"--workdir={profiled}", f"--json={tmp_path}/found.json")
-    assert (ended.code, ended.err) == (0, "")
+    ended = done(tmp_path, "app.profile", f"--workdir={profiled}", f"--json={tmp_path}/found.json")
+    assert ended.err == ""
     first, step, verdict, kernels, pipeline, *_ = ended.out.splitlines()
     assert first.startswith("profile    ") and first.endswith(" calls of 2 steps")
     assert verdict.startswith("verdict    ") and kernels.startswith("kernels    ")

@@ -196,7 +196,7 @@ def npz(**arrays):
 )
 def test_a_checkpoint_whose_keys_are_hostile(make, message):
     layer = DynamicEmbedding(2, name="users")
-    models.fit(models.make_model(layer))
+    models.fit(models.make_model(layer, run_eagerly=True))
     before = layer.get_weights()
     with pytest.raises(ValueError, match=f"^users: the .*{message}.*; .*of this model$") as caught:
         layer._keys.deserialize(make(layer._keys.serialize()))
@@ -206,7 +206,7 @@ def test_a_checkpoint_whose_keys_are_hostile(make, message):
 
 def test_a_checkpoint_writes_no_file_outside_of_its_folder(tmp_path, monkeypatch):
     layer = DynamicEmbedding(2, name="users")
-    models.fit(models.make_model(layer))
+    models.fit(models.make_model(layer, run_eagerly=True))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     outside = {str(tmp_path / "absolute"): np.zeros(5, np.uint8)}

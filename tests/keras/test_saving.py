@@ -218,7 +218,7 @@ def test_a_model_that_is_compiled_by_names_trains_and_is_saved(tmp_path):
     tokens, words = keras.Input((3,), dtype="int32"), keras.Input((3,), dtype="int32")
     hidden = RowEmbedding(20, 4)(tokens)
     model = keras.Model([tokens, words], app.keras.Softmax(20)(hidden, words))
-    model.compile("lazy_adam", "output_as_loss")
+    model.compile("lazy_adam", "output_as_loss", run_eagerly=True)
     ids = np.arange(12).reshape(4, 3)
     model.fit([ids, ids], ids, verbose=0)
     model.save(tmp_path / "model.keras")

@@ -74,7 +74,6 @@ def test_the_likeliest_words_are_those_of_the_whole_distribution(name):
     expected = np.argsort(-log_p, axis=-1)[:, :4]
     np.testing.assert_array_equal(ids, expected)
     np.testing.assert_allclose(found, np.take_along_axis(log_p, expected, axis=1), atol=1e-6)
-    assert layer.top_k(hidden, WORDS + 5)[0].shape == (7, WORDS)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +194,7 @@ def test_shapes_and_dtypes(name):
     assert spec.shape == (None, None) and spec.dtype == "float32"
 
 
-@pytest.mark.parametrize("size", [1, 3, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
 @pytest.mark.parametrize(
     "kind",
     [
@@ -550,7 +549,7 @@ def compiled(name, **options):
     tokens, following = model.inputs
     again = type(layer).from_config(config)(model.get_layer("hidden").output, following)
     model = keras.Model([tokens, following], again)
-    model.compile(LazyAdam(0.01), loss=output_as_loss)
+    model.compile(LazyAdam(0.01), loss=output_as_loss, run_eagerly=True)
     x, y = planted()
     return model, x, np.maximum(y, 0)
 
@@ -622,7 +621,7 @@ def to_classes():
 )
 def test_what_compares_the_output_with_classes_is_refused_by_name(to_classes, given, message):
     model, x, y = to_classes
-    model.compile(LazyAdam(0.01), **{"loss": output_as_loss} | given)
+    model.compile(LazyAdam(0.01), **{"loss": output_as_loss, "run_eagerly": True} | given)
     for run in (model.fit, model.evaluate, model.train_on_batch, model.test_on_batch):
         options = {"verbose": 0} if run in (model.fit, model.evaluate) else {}
         if message is None:
@@ -650,12 +649,12 @@ def trained(model, steps=2):
 @pytest.mark.parametrize(
     ("name", "kind", "optimizer"),
     [
-        ("classes", "device", LazyAdam),
+        ("softmax", "device", LazyAdam),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
             for each in (
                 ("classes of classes", "file", RowwiseAdagrad),
-                ("softmax", "host", LazyAdam),
+                ("classes", "host", LazyAdam),
                 ("adaptive", "sharded", SGD),
                 ("tree", "device", LazyAdam),
             )
@@ -787,13 +786,13 @@ def test_a_table_of_every_kind_trains_as_one_of_the_device(name, kind, tmp_path)
     assert state(ours) == state(device)
 
 
-@pytest.mark.parametrize("kind", ["file", "sharded"])
+@pytest.mark.parametrize("kind", ["file", pytest.param("sharded", marks=pytest.mark.slow)])
 def test_the_losses_of_steps_on_a_table_elsewhere_are_those_before_each_update(kind, tmp_path):
     x, y = planted()
     x, y = x[:8], y[:8] % WORDS
     ends = []
     for each in ("device", kind):
-        model, _, _ = make_model("classes", SGD(1.0), mask=False, options=place(each, tmp_path))
+        model, _, _ = make_model("softmax", SGD(1.0), mask=False, options=place(each, tmp_path))
         ends.append([[model.train_on_batch([x, y], y) for _ in range(4)], state(model)])
     assert ends[0] == ends[1]
 
@@ -877,7 +876,7 @@ def test_tied_rows_are_those_of_the_embedding(name, use_bias, kind):
 
 
 @pytest.mark.parametrize("kind", ["device", pytest.param("host", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("given", ["layer", "name"])
+@pytest.mark.parametrize("given", ["name", pytest.param("layer", marks=pytest.mark.slow)])
 def test_a_tied_model_trains_as_a_dense_product_and_keeps_its_tie(given, kind, tmp_path):
     x, y = planted()
     words = embedding(kind)
@@ -1021,7 +1020,7 @@ class OfHidden(keras.Model):
         super().__init__()
         self.hidden, self.out = keras.layers.Dense(DIM), Softmax(WORDS, tied_to=words, name="out")
         self.words = words if has_words else None
-        self.compile(SGD(0.1), loss=output_as_loss)
+        self.compile(SGD(0.1), loss=output_as_loss, run_eagerly=True)
 
     def call(self, inputs):
         return self.out(self.hidden(inputs[0]), inputs[1])

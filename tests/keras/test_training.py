@@ -61,7 +61,7 @@ def from_a_dataset(model):
 @pytest.mark.parametrize(
     ("run", "compiled"),
     [
-        (fit, {}),
+        pytest.param(fit, {}, marks=pytest.mark.slow),
         pytest.param(fit, {"run_eagerly": True}, marks=pytest.mark.slow),
         (fit, {"steps_per_execution": 2}),
         (fit, {"jit_compile": True}),

@@ -255,7 +255,9 @@ def test_equal_seeds_give_equal_draws():
     assert (one != other).any()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 31, 32, 33, 1000])
+@pytest.mark.parametrize(
+    "size", [1, 33, 1000, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3, 31, 32))]
+)
 def test_xla_draws_the_same_ids_in_a_number_of_reads_that_hardly_grows(size):
     counts = np.random.default_rng(size).integers(0, 9, size)
     counts[0] += 1

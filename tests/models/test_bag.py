@@ -75,11 +75,13 @@ SOFTMAX, ONE_VS_ALL = (ClassSoftmax(LABELS, DIM), "softmax"), (OneVsAll(LABELS, 
 
 
 @pytest.mark.parametrize(
-    ("output", "activation", "by_xla"),
-    [(*SOFTMAX, False), (*ONE_VS_ALL, False), (*ONE_VS_ALL, True)],
-    ids=["softmax", "one_vs_all", "one_vs_all_by_xla"],
+    ("output", "activation", "by_xla", "partitions"),
+    [
+        *((*SOFTMAX, False, 1), (*ONE_VS_ALL, False, 2), (*ONE_VS_ALL, True, 1)),
+        pytest.param(*ONE_VS_ALL, True, 2, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("partitions", [1, 2])
 def test_a_step(output, activation, by_xla, partitions):
     bags = make_bags(TEXTS, partitions=partitions)
     loss, texts, before, after = trained(output, bags, sgd(), by_xla=by_xla)

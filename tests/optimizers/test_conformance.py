@@ -147,10 +147,20 @@ def in_a_folder_of_the_test(tmp_path_factory):
 
 
 every = pytest.mark.parametrize("name", OPTIMIZERS)
+# No state, state of a number, and most state; a table treats that of the others alike.
+EVERYWHERE = ("sgd", "rowwise_adagrad", "ftrl, penalties", "adam, amsgrad, corrected")
 everywhere = pytest.mark.parametrize(
-    ("kind", "way"),
-    # XLA takes half a second, and what it makes of other types is seen in the tests of the table.
-    [(kind, way) for kind in TABLES for way in WAYS if way == "eager" or kind == "float32"],
+    ("name", "kind", "way"),
+    [
+        pytest.param(
+            *(name, kind, way),
+            marks=() if usual or name in EVERYWHERE else pytest.mark.slow,
+        )
+        for name in OPTIMIZERS
+        for kind in TABLES
+        for way in WAYS
+        if (usual := (kind, way) == ("float32", "eager")) or way == "eager" or kind == "float32"
+    ],
 )
 
 
@@ -178,7 +188,6 @@ def test_the_stream_has_what_it_promises():
     assert set(fates[0]) == {"."} and all("T" in row for row in fates[1:])
 
 
-@every
 @everywhere
 def test_it_equals_the_reference(name, kind, way):
     make, options = OPTIMIZERS[name]
@@ -201,7 +210,6 @@ def test_it_equals_the_reference(name, kind, way):
             np.testing.assert_allclose(found[slot][row], expected, rtol=error, atol=1e-6)
 
 
-@every
 @everywhere
 def test_idle_rows_and_their_state_stay_as_they_are_bit_for_bit(name, kind, way):
     history = trained(name, kind, way, steady=False)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.python.framework import kernels
 
-from app.auditing.graphs import CALLS, executed
+from app.system.graphs import CALLS, executed
 
 HOST, DEVICE = "host", "device"
 LOOP = " while("  # in what XLA makes of a function; on a GPU each iteration is launched by itself

@@ -1,6 +1,6 @@
 """Which operations a compiled function makes."""
 
-from app.auditing import graphs
+from app.system import graphs
 
 
 def executed(function) -> list[str]:

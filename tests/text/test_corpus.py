@@ -191,7 +191,8 @@ def test_contents_are_those_of_any_pass_over_the_text(tmp_path):
     for size, readers in ((64, 1), (1000, 2)):
         progress = reading.Progress.make(sources, hashed=True)
         settings = InputConfig(block_bytes=size, readers=readers)
-        assert len(list(blocks.share_dataset(sources, CorpusConfig(), settings, progress))) > 50
+        files = blocks.TextFiles(sources, CorpusConfig(), settings)
+        assert len(list(blocks.share_dataset(files, progress))) > 50
         assert corpus.hash_contents(progress) == expected
     assert corpus.fingerprint(sources[::-1])["contents"] != expected
 

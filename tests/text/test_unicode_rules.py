@@ -149,7 +149,7 @@ def test_the_words_that_a_reader_expects():
 
 @pytest.mark.parametrize("config", FORMS, ids=["folded", "as written"])
 def test_random_texts_of_all_scripts_are_split_alike(config, tmp_path):
-    texts = draw_texts(random.Random(1), 2000)
+    texts = draw_texts(random.Random(1), 1000)
     found = train(texts, config)
     tokens = unique(found)
     assert unicode_rules.normalize(tokens, unicode_rules.normal_form(config)) == tokens
@@ -167,10 +167,10 @@ def test_random_texts_of_all_scripts_are_split_alike(config, tmp_path):
 
 @pytest.mark.parametrize("config", FORMS, ids=["folded", "as written"])
 def test_every_trained_word_is_found_as_it_is_written_in_the_text(config, tmp_path):
-    words = draw_words(random.Random(2), 2000)
+    words = draw_words(random.Random(2), 1000)
     found = train(words, config)
     asked = {word: row[0] for word, row in zip(words, found, strict=True) if len(row) == 1}
-    assert len(asked) > 1000
+    assert len(asked) > 500
     vectors = vectors_of(unique(found), config)
     for case in ("fold", "exact"):
         lexicon = make_lexicon(vectors, case)
@@ -201,7 +201,7 @@ def test_python_and_the_graph_normalize_every_character_alike():
     kinds = {chr(code): unicodedata.category(chr(code)) for code in range(0x20000)}
     letters = [c for c in kinds if kinds[c] not in ("Cs", "Co", "Cn") and not is_plain(c)]
     words = [f"x{a}{b}y" for a, b in zip(letters, letters[1:], strict=False)]
-    words += draw_texts(random.Random(3), 2000)
+    words += draw_texts(random.Random(3), 1000)
     for form in (unicode_rules.NFKC, unicode_rules.FOLDED):
         found = unicode_rules.normalize(words, form)
         in_graph = unicode_rules.normalize_strings(tf.constant(words), form).numpy().tolist()

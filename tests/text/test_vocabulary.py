@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from app.errors import DamagedError, NoEffectError, RunError, UsageError
 from app.input import counting
+from app.input.blocks import TextFiles
 from app.settings import CorpusConfig, InputConfig
 from app.system.files import LONGEST_LINE
 from app.text import vocabulary
@@ -218,9 +219,9 @@ def test_text_that_only_one_reads_fails_all(tmp_path):
     given = CorpusConfig(corpus=str(path), invalid_utf8="error")
 
     def count(team):
-        settings = InputConfig(block_bytes=64)
+        files = TextFiles((str(path),), given, InputConfig(block_bytes=64))
         with pytest.raises(RunError, match="a.txt: byte 0xff at offset 110 is not UTF-8"):
-            counting.count_tokens((str(path),), given, settings, 99, team=team)
+            counting.count_tokens(files, 99, team=team)
 
     together(2, count)
 

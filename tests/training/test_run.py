@@ -9,12 +9,11 @@ import tensorflow as tf
 
 from app.checkpoints.checkpoint import newest_position
 from app.checkpoints.workdir import Workdir
-from app.errors import UsageError
+from app.errors import StoppedError, UsageError
 from app.settings import checks, flag_values, flagfiles, setting
 from app.training import run
 from app.training.job import PlacedTables
 from app.training.run import train_and_evaluate
-from app.training.runner import Runner
 
 ROOT = pathlib.Path(__file__).parents[2]
 SMALL = {
@@ -90,7 +89,9 @@ def test_a_disk_that_journals_may_fill_is_named(corpus, tmp_path, caplog, monkey
 
     real = shutil.disk_usage
     monkeypatch.setattr(run.shutil, "disk_usage", usage)
-    train_and_evaluate(config, tmp_path / "run")
+    monkeypatch.setattr(run.loop, "train", lambda *arguments: False)
+    with pytest.raises(StoppedError):
+        train_and_evaluate(config, tmp_path / "run")
     warnings = [text for text in caplog.messages if "its journals take up to" in text]
     assert len(warnings) == is_small
     assert all(f"--table_file={path}" in text and "--keep_checkpoints" in text for text in warnings)
@@ -101,11 +102,10 @@ def test_a_refused_start_leaves_nothing(tmp_path, task):
     """No input, or none that can be used: nothing is left of the workdir and its parents."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "empty").write_text("")
-    for name in ("none", "empty"):
+    for name, place in (("none", "mine"), ("empty", "deep/run")):
         config = checks.make_config({"task": task, "corpus": str(tmp_path / name)})
-        for place in ("deep/run", "mine"):
-            with pytest.raises(UsageError, match=name):
-                train_and_evaluate(config, tmp_path / place)
+        with pytest.raises(UsageError, match=name):
+            train_and_evaluate(config, tmp_path / place)
         assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "mine"]
 
 
@@ -165,18 +165,13 @@ def test_float32_of_a_gpu_is_exact_if_asked_for_and_as_before_after_the_run(
     corpus, tmp_path, monkeypatch
 ):
     seen = []
-    steps = Runner.run_steps
     is_rounded = tf.config.experimental.tensor_float_32_execution_enabled
-
-    def run_steps(*arguments):
-        seen.append(is_rounded())
-        return steps(*arguments)
-
-    monkeypatch.setattr(Runner, "run_steps", run_steps)
-    for dtype, expected in (("exact_float32", False), ("float32", True)):
-        seen.clear()
-        train_and_evaluate(small_config(corpus, compute_dtype=dtype), tmp_path / dtype)
-        assert set(seen) == {expected} and is_rounded()
+    monkeypatch.setattr(run.loop, "train", lambda *arguments: seen.append(is_rounded()))
+    for dtype in ("exact_float32", "float32"):
+        with pytest.raises(StoppedError):
+            train_and_evaluate(small_config(corpus, compute_dtype=dtype), tmp_path / dtype)
+        assert is_rounded()
+    assert seen == [False, True]
 
 
 @pytest.mark.parametrize(("hidden", "warned"), [(None, 1), ("0", 1), ("-1", 0), ("", 0)])

@@ -164,7 +164,7 @@ def test_rows_of_bfloat16_are_those_without_xla_if_the_draws_are_equal(monkeypat
     trained, optimizer = [], adagrad(0.01)
     options = {"dtype": tf.bfloat16, "rounding": "stochastic", "slots": optimizer.slots}
     for by_xla in (False, True):
-        model, *_ = make_job("cbow")
+        model, *_ = make_job("cbow", levels=1)
         tables = {
             name: DeviceTable(spec.rows, spec.columns, Uniform(0.5, 1), **options)
             for name, spec in model.tables().items()

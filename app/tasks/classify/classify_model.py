@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -67,48 +66,20 @@ def load_classifier(
     return Classifier(model, tables, features, devices.name(config.run)), words, labels
 
 
-def make_predictor(
+def load_scorer(
     config: ClassifyConfig, workdir: Workdir
-) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
-    """Load the classifier of a workdir, and return a function that predicts the labels of texts.
+) -> tuple[list[str], Callable[[list[bytes]], Iterator[np.ndarray]]]:
+    """Load the classifier of a workdir, and return what computes the probabilities of its labels.
 
     Returns:
-        Function (texts, k, threshold). The texts are in UTF-8. For each text in order it yields the
-        list of the k most probable labels, as (label, probability), the most probable first. Labels
-        with a probability below `threshold` are left out, so a list may be shorter or empty.
+        The C labels, and a function of texts in UTF-8. It yields the probabilities of some texts
+        after the other, (E, C) float32 each.
 
     Raises:
         UsageError: The workdir has no classifier.
         RunError: There is no checkpoint that can be loaded.
     """
     classifier, words, labels = load_classifier(config, workdir)
-    score = make_scorer(classifier, config, words, len(labels.tokens))
-
-    def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
-        """Yield for each text its k most probable labels of at least `threshold`, best first."""
-        for chances_C in itertools.chain.from_iterable(score(texts)):
-            yield [
-                (labels.tokens[label], float(chances_C[label]))
-                for label in np.argsort(-chances_C, kind="stable")[:k]
-                if chances_C[label] >= threshold
-            ]
-
-    return predict
-
-
-def make_scorer(
-    classifier: Classifier, config: ClassifyConfig, words: Vocabulary, labels: int
-) -> Callable[[list[bytes]], Iterator[np.ndarray]]:
-    """Return a function that computes the probabilities of all labels of texts.
-
-    Args:
-        words: Its vocabulary.
-        labels: The number of its labels, C.
-
-    Returns:
-        Function of texts in UTF-8. It yields the probabilities of some texts after the other, by
-        label id, (E, C) float32 each.
-    """
     features = classifier.features
     split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
     ids = vocabulary.lookup_table(words)
@@ -124,7 +95,7 @@ def make_scorer(
 
     def score(texts: list[bytes]) -> Iterator[np.ndarray]:
         """Yield the probabilities of the labels of some texts after the other, (E, C) each."""
-        size = batch_size(labels)
+        size = batch_size(len(labels.tokens))
         for first in range(0, len(texts), size):
             batch = texts[first : first + size]
             words_M, tokens_M, owners_M = (part.numpy() for part in split(tf.constant(batch)))
@@ -136,7 +107,7 @@ def make_scorer(
             lengths_E = np.bincount(owners_M[known_M], minlength=len(batch))
             yield classifier.probabilities(tokens_M[known_M], lengths_E, hashes_M)
 
-    return score
+    return labels.tokens, score
 
 
 def make_model(config: ClassifyConfig, features: Features, labels: Vocabulary) -> Bag:

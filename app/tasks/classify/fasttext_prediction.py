@@ -24,7 +24,8 @@ def make_predictor(
     """Return a function that predicts the labels of texts with a classifier of fastText.
 
     Returns:
-        Function (texts, k, threshold), as `classify_model.make_predictor` returns. Labels are named
+        Function (texts, k, threshold). For each text, in UTF-8, it yields the k most probable
+        labels of at least a probability, with these, the most probable first. Labels are named
         without `__label__`. Probabilities are those of fastText's `predict-prob`, so they are
         rounded as there: one can exceed 1 by 0.00001, and those of `-loss ova` have steps of up to
         0.008. A text without a known feature has no label.

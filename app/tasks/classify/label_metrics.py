@@ -41,6 +41,17 @@ class Tally(NamedTuple):
     actual_C: np.ndarray
 
 
+def best_labels(
+    chances_C: np.ndarray, labels: Sequence[str], k: int, threshold: float
+) -> list[tuple[str, float]]:
+    """Return the k most probable labels of a text, of at least a probability, the best first."""
+    return [
+        (labels[label], float(chances_C[label]))
+        for label in np.argsort(-chances_C, kind="stable")[:k]
+        if chances_C[label] >= threshold
+    ]
+
+
 class Scores(NamedTuple):
     """Precision, recall and F1, numbers or arrays (C,); 0 where undefined, as in scikit-learn.
 

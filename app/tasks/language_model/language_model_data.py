@@ -19,7 +19,7 @@ import tensorflow as tf
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
 from ...input import sequences
-from ...input.blocks import Share
+from ...input.blocks import Share, TextFiles
 from ...input.pipeline import EpochRows, map_blocks
 from ...input.token_rows import decode
 from ...losses import inference
@@ -55,7 +55,7 @@ class Score(NamedTuple):
     words: int
 
 
-def make_batches(text: Text, settings: InputConfig, workdir: Workdir, epochs: int) -> Batches:
+def make_batches(text: Text, workdir: Workdir, epochs: int) -> Batches:
     """Return the function that yields the batches of a run, (S, B, T + 1) int32.
 
     See `types.Batches` and `input.sequences`. Nothing is read before it yields the first batch.
@@ -67,29 +67,24 @@ def make_batches(text: Text, settings: InputConfig, workdir: Workdir, epochs: in
     Raises:
         RunError: While iterating, if the corpus cannot be read.
     """
-    progress = Progress.make(text.sources)
+    settings, progress = text.files.settings, Progress.make(text.files.paths)
     share_out, end = sequences.heldout_share(settings), text.vocabulary.tokens.index(EOS)
 
     def rows(share: Share) -> EpochRows:
         """Return a function from an epoch to the rows of a share of the text, (R, T + 1) int32."""
-        tokenize = sequences.make_block_tokenizer(text.split, text.vocabulary)
-        blocks = map_blocks(text.sources, text.split, settings, progress, tokenize, share)
-        blocks = cache_blocks(blocks, text, settings, epochs, workdir, progress, share)
+        tokenize = sequences.make_block_tokenizer(text.files.corpus, text.vocabulary)
+        blocks = map_blocks(text.files, progress, tokenize, share)
+        blocks = cache_blocks(blocks, text, epochs, workdir, progress, share)
         return sequences.make_epoch_rows(blocks, share_out, end, settings)
 
     return make_batches_from_rows(rows, progress, 1, settings)
 
 
-def make_heldout_pass(
-    text: Text, settings: InputConfig
-) -> Callable[[], Iterator[tf.Tensor]] | None:
+def make_heldout_pass(text: Text) -> Callable[[], Iterator[tf.Tensor]] | None:
     """Return a function that iterates over the held-out text, or None if there is none.
 
     A text with nothing to score is refused here. So a --heldout text is read up to its first word
     of the vocabulary, and whole if it has none; for --heldout_share the first batch is read.
-
-    Args:
-        settings: Names the held-out text, and how text becomes batches.
 
     Returns:
         Function without arguments. It yields batches (B, T + 1) int32, and raises the errors below
@@ -100,18 +95,18 @@ def make_heldout_pass(
             of --heldout_share has no token.
         RunError: A file cannot be read.
     """
+    files, vocabulary = text.files, text.vocabulary
+    settings = files.settings
     if settings.heldout:
         make_pass = functools.partial(
-            read_files, settings.heldout, text.vocabulary, text.split, settings
+            read_files, settings.heldout, vocabulary, files.corpus, settings
         )
-        if not any(_count_words(tokens_BL, text.vocabulary) for tokens_BL in make_pass()):
+        if not any(_count_words(tokens_BL, vocabulary) for tokens_BL in make_pass()):
             raise UsageError(explain_no_known_words(settings.heldout))
         return make_pass
     if not settings.heldout_share:
         return None
-    make_pass = functools.partial(
-        _read_heldout, text.sources, text.vocabulary, text.split, settings, settings.heldout_share
-    )
+    make_pass = functools.partial(_read_heldout, files, vocabulary, settings.heldout_share)
     if next(make_pass(), None) is None:
         raise UsageError(
             f"--heldout_share={settings.heldout_share} leaves no token of any block of the text; "
@@ -134,7 +129,8 @@ def read_files(
         UsageError: A file cannot be used.
         RunError: While iterating, if a file cannot be read.
     """
-    return _read_heldout(corpus.resolve_heldout(split, files), vocabulary, split, settings, 1.0)
+    sources = corpus.resolve_heldout(split, files)
+    return _read_heldout(TextFiles(sources, split, settings), vocabulary, 1.0)
 
 
 def explain_no_known_words(files: str) -> str:
@@ -218,20 +214,14 @@ def heldout_metrics(score: Score) -> dict[str, float]:
     }
 
 
-def _read_heldout(
-    sources: tuple[str, ...],
-    vocabulary: Vocabulary,
-    split: CorpusConfig,
-    settings: InputConfig,
-    share: float,
-) -> Iterator[tf.Tensor]:
+def _read_heldout(files: TextFiles, vocabulary: Vocabulary, share: float) -> Iterator[tf.Tensor]:
     """Yield batches (B, T + 1) int32 of the last share of the tokens of every block.
 
     B is at most 16 and T as long as --batch_tokens allows: longer rows than in training.
     """
-    progress = Progress.make(sources)
-    tokenize = sequences.make_block_tokenizer(split, vocabulary)
-    blocks = map_blocks(sources, split, settings, progress, tokenize)
+    settings, progress = files.settings, Progress.make(files.paths)
+    tokenize = sequences.make_block_tokenizer(files.corpus, vocabulary)
+    blocks = map_blocks(files, progress, tokenize)
     streams = min(_STREAMS, settings.batch_tokens)
     length = settings.batch_tokens // streams
     settings = dataclasses.replace(settings, row_tokens=length, batch_tokens=streams * length)

@@ -38,11 +38,10 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         RunError: The corpus cannot be read.
     """
     text = words_data.load_text(config, workdir, finished, team, ends_documents=True)
-    heldout = language_model_data.make_heldout_pass(text, config.input)
+    heldout = language_model_data.make_heldout_pass(text)
     model = make_model(config, text.vocabulary)
-    batches = language_model_data.make_batches(
-        text, config.input, workdir, 0 if config.run.plan_only else config.run.epochs
-    )
+    epochs = 0 if config.run.plan_only else config.run.epochs
+    batches = language_model_data.make_batches(text, workdir, epochs)
     micro_batch = text_tasks.micro_batch_spec(config.input, 1)
     placed = placing.place_tables(config, model, batches, micro_batch, workdir)
     score = language_model_data.make_scorer(
@@ -50,7 +49,6 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     )
     data = text_tasks.make_data(
         text,
-        config.input,
         workdir,
         batches,
         epoch_size=round(text.words * (1 - sequences.heldout_share(config.input))),

@@ -13,7 +13,7 @@ from ...assembly.learning import PAIR_LOSSES, PairSpec
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
-from ...input.named_features import NO_FEATURES, ByName, SideFeatures
+from ...input.named_features import NO_FEATURES, ByName, SideFeatures, are_lists
 from ...input.user_item_pairs import KnownItems
 from ...losses.user_item_losses import UserItemLoss
 from ...models.recommender import Recommender
@@ -65,14 +65,14 @@ def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecomm
         )
     users, items = load_names(workdir.users), load_names(workdir.items)
     known = KnownItems(*read_npz(workdir.known, KnownItems._fields))
-    if not _is_consistent(known, len(users.tokens), len(items.tokens)):
+    if not are_lists(*known, len(users.tokens), len(items.tokens)):
         files_named = f"{workdir.known} (with {workdir.users.name} and {workdir.items.name})"
         raise damaged(files_named, "they do not fit together")
     features = recommend_data.load_features(workdir)
     if features == NO_FEATURES and (config.ratings.item_features or config.ratings.user_features):
         raise missing(workdir.features)
     for names, found in zip((users, items), features, strict=True):
-        if found is not None and not found.is_consistent(len(names.tokens)):
+        if found and not are_lists(*found[1:], len(names.tokens), len(found.names.tokens)):
             raise damaged(f"{workdir.features}", f"it does not fit {workdir.path}/*.tsv")
     added = recommend_data.read_added(workdir)
     parts = _with_added(users, items, known, features, added, workdir)
@@ -118,20 +118,6 @@ def _with_added(
     new_users = len(users.tokens) + 1 - len(known.starts_U)
     known = known._replace(starts_U=np.pad(known.starts_U, (0, new_users), mode="edge"))
     return users, items, known, SideFeatures(of_users, of_items)
-
-
-def _is_consistent(known: KnownItems, users: int, items: int) -> bool:
-    """Return whether the known items have valid arrays for these numbers of users and items."""
-    starts_U, items_N = known
-    return (
-        starts_U.shape == (users + 1,)
-        and items_N.ndim == 1
-        and {starts_U.dtype.kind, items_N.dtype.kind} == {"i"}
-        and starts_U[0] == 0
-        and starts_U[-1] == len(items_N)
-        and bool((np.diff(starts_U) >= 0).all())
-        and bool(((items_N >= 0) & (items_N < items)).all())
-    )
 
 
 def make_model(

@@ -12,16 +12,14 @@ import tensorflow as tf
 
 from ...errors import RunError, UsageError
 from ...input import pipeline, token_rows
-from ...input.blocks import raise_read_errors
+from ...input.blocks import TextFiles, raise_read_errors
 from ...input.token_rows import PAD
-from ...settings import CorpusConfig, InputConfig
 from ...system.checked_files import COUNT, damaged
 from ...tables import arrays
 from ...tables.base import Layout
 from ...tables.dynamic.keys import KeyMap, read_keys
 from ...tables.dynamic.row_store import RowStore, read_rows
-from ...text import columns
-from ...text import vocabulary as files
+from ...text import columns, vocabulary
 from ...text.reading import Progress
 from ...text.tokenize import warn_about_long_tokens
 from ...text.vocabulary import Vocabulary
@@ -54,9 +52,7 @@ class WordStream:
 
     def __init__(
         self,
-        sources: tuple[str, ...],
-        split: CorpusConfig,
-        settings: InputConfig,
+        files: TextFiles,
         window: int,
         seed: int,
         keys: KeyMap,
@@ -64,12 +60,12 @@ class WordStream:
         reweigh: Callable[[np.ndarray], None],
         words: Path,
     ):
-        self._sources, self._split, self._settings = sources, split, settings
+        self._files, self._settings = files, files.settings
         self._keys, self._stores, self._reweigh, self._words = keys, stores, reweigh, words
-        self._rows_of = pipeline.make_parsed_rows(window, settings, seed)
-        self._count = settings.batch_tokens // settings.row_tokens
+        self._rows_of = pipeline.make_parsed_rows(window, files.settings, seed)
+        self._count = files.settings.batch_tokens // files.settings.row_tokens
         # Rows of the blocks taken so far, from the batch in training on.
-        self._waiting_RL = np.zeros((0, settings.row_tokens + 2 * window), np.int32)
+        self._waiting_RL = np.zeros((0, files.settings.row_tokens + 2 * window), np.int32)
         # Current epoch; blocks taken and batches trained in it; the key map's current step.
         self._epoch = self._block = self._batch = self._step = 0
 
@@ -88,13 +84,11 @@ class WordStream:
         """
         for epoch in epochs:
             assert (self._epoch, self._batch) == (epoch, first if epoch == epochs.start else 0)
-            progress = Progress.make(self._sources)
+            progress = Progress.make(self._files.paths)
             dropped = 0
             with raise_read_errors(progress):
-                parse = pipeline.make_block_parser(self._split)
-                blocks = pipeline.map_blocks(
-                    self._sources, self._split, self._settings, progress, parse, first=self._block
-                )
+                parse = pipeline.make_block_parser(self._files.corpus)
+                blocks = pipeline.map_blocks(self._files, progress, parse, first=self._block)
                 for block in blocks.prefetch(self._settings.prefetch):
                     yield from self._whole_batches()
                     self._take(block)
@@ -141,7 +135,7 @@ class WordStream:
             RunError: The file cannot be written.
         """
         words, _ = _read_words(folders[0])
-        files.save(words, str(self._words))
+        vocabulary.save(words, str(self._words))
 
     def restore(self, folder: Path) -> None:
         """Restore the map, the position and the waiting rows, and weigh all rows anew.
@@ -215,9 +209,7 @@ class WordStream:
             self._reweigh(self._keys.counts_V[:rows])
 
 
-def estimate_size(
-    sources: tuple[str, ...], split: CorpusConfig, settings: InputConfig, min_sightings: int
-) -> tuple[int, int]:
+def estimate_size(files: TextFiles, min_sightings: int) -> tuple[int, int]:
     """Return the approximate number of words and of batches of an epoch.
 
     They are extrapolated from the first blocks of up to 8 files; nothing else is read.
@@ -229,6 +221,7 @@ def estimate_size(
         UsageError: These blocks have no word.
         RunError: A file cannot be read.
     """
+    sources, split, settings = files
     sample = sources[:: -(-len(sources) // _SAMPLES)]
     progress = Progress.make(sample)
     counter: dict[bytes, int] = collections.Counter()

@@ -15,9 +15,9 @@ from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
 from ...input import counting, pipeline, sequences, token_cache, token_rows
-from ...input.blocks import check_blocks, find_blocks, share_of
+from ...input.blocks import TextFiles, check_blocks, find_blocks, share_of
 from ...input.token_cache import KeptTokens
-from ...settings import Config, CorpusConfig, InputConfig
+from ...settings import Config, InputConfig
 from ...system.checked_files import COUNT
 from ...text import corpus, phrase_table, vocabulary
 from ...text.phrase_table import Phrases
@@ -37,11 +37,10 @@ class Text:
     """The corpus of a run.
 
     Attributes:
-        sources: Paths of its files.
+        files: Its files, and how they are read.
         vocabulary: Tokens with an id; `NO_VOCABULARY` for --table=dynamic.
         words: Tokens of the corpus, including unknown ones. For a language model the ends of
             documents count too.
-        split: How the text is split into tokens.
         batches: Approximate number of batches of an epoch.
         fingerprint: The fingerprint of the files (see `corpus.fingerprint`).
         phrases: Phrases that are joined to a token (--phrases).
@@ -51,10 +50,9 @@ class Text:
         kept: The tokens that this process counted, if they were kept in memory; else None.
     """
 
-    sources: tuple[str, ...]
+    files: TextFiles
     vocabulary: Vocabulary
     words: int
-    split: CorpusConfig
     batches: int
     fingerprint: dict[str, Any]
     phrases: Phrases = ()
@@ -96,11 +94,12 @@ def load_text(
         RunError: The corpus cannot be read, or a process of the team has another one.
     """
     shape = {"fingerprint": dict, "words": COUNT, "batches": COUNT, "phrases": (str, None)}
-    split, settings, rules = config.corpus, config.input, config.vocabulary
+    split, rules = config.corpus, config.vocabulary
     is_dynamic = config.table.is_dynamic
     sources, known = recorded_corpus.open_corpus(split, workdir, shape, team)
-    _check_shares(sources, split, settings, team)
-    count = functools.partial(_count_text, sources, config, ends_documents, team)
+    text_files = TextFiles(sources, split, config.input)
+    _check_shares(text_files, team)
+    count = functools.partial(_count_text, text_files, config, ends_documents, team)
     words, phrases, text = NO_VOCABULARY if is_dynamic else None, None, None
     if known and (is_dynamic or workdir.has(workdir.vocabulary)):
         words, digest = words or vocabulary.load(str(workdir.vocabulary)), known.get("phrases")
@@ -109,8 +108,8 @@ def load_text(
         run = config.run if finished else None
         fingerprint = recorded_corpus.recognize(sources, recorded, split, workdir, run)
         if fingerprint is not None:
-            size = known["words"], split, known["batches"]
-            text = Text(sources, words, *size, fingerprint, phrases)
+            size = known["words"], known["batches"]
+            text = Text(text_files, words, *size, fingerprint, phrases)
         elif rules.grow_vocab:
             text = count(words, phrases, grows=True)
         elif not is_dynamic:
@@ -124,8 +123,8 @@ def load_text(
         warn_about_missing_spaces(sources, f"--corpus={split.corpus}")
         warn_about_columns(sources, split)
         if is_dynamic:
-            total, batches = growing_words.estimate_size(sources, split, settings, rules.min_count)
-            return Text(sources, words, total, split, batches, corpus.fingerprint(sources))
+            size = growing_words.estimate_size(text_files, rules.min_count)
+            return Text(text_files, words, *size, corpus.fingerprint(sources))
         text = count(words, phrases)
     return dataclasses.replace(text, is_counted_here=not rules.vocab)
 
@@ -149,7 +148,7 @@ def compute_digest(text: Text) -> int:
 
 
 def _count_text(
-    sources: tuple[str, ...],
+    text_files: TextFiles,
     config: Config,
     ends_documents: bool,
     team: Team,
@@ -164,19 +163,18 @@ def _count_text(
     that are None are counted; if `grows`, the counts and the new words of the text are added to
     the given words.
     """
-    split, settings, rules = config.corpus, config.input, config.vocabulary
+    (sources, _, settings), rules = text_files, config.vocabulary
     sample, is_alone = corpus.sample_fingerprint(sources), team is ALONE
     progress = Progress.make(sources, hashed=is_alone)
-    how = split, settings
     if phrases is None:
-        phrases = counting.find_phrases(sources, *how, rules, team)
-    limit = rules.vocab_memory_entries
+        phrases = counting.find_phrases(text_files, rules, team)
     kept = None
     # Unknown words are not kept, and a language model needs them.
     if not (config.run.plan_only or ends_documents):
         kept = token_cache.make_kept(settings.cache, share_of(team))
+    limit = rules.vocab_memory_entries
     tally, total = counting.count_tokens(
-        sources, *how, limit, ends_documents, progress, phrases, team, kept
+        text_files, limit, ends_documents, progress, phrases, team, kept
     )
     words, counts, new_ids_V = _choose_words(tally, total, words, config, ends_documents, grows)
     if kept is not None and kept.is_complete:
@@ -191,7 +189,7 @@ def _count_text(
         batches = pipeline.estimate_batches(counts, keep_V, settings, blocks)
     contents = corpus.hash_contents(progress) if is_alone else corpus.read_contents(sources, team)
     fingerprint = {**sample, "contents": contents}
-    return Text(sources, words, total, split, batches, fingerprint, phrases, new_ids_V, kept=kept)
+    return Text(text_files, words, total, batches, fingerprint, phrases, new_ids_V, kept=kept)
 
 
 def _choose_words(
@@ -240,22 +238,19 @@ def _load_given_vocabulary(path: str, ends_documents: bool) -> Vocabulary:
     return words
 
 
-def _check_shares(
-    sources: tuple[str, ...], split: CorpusConfig, settings: InputConfig, team: Team
-) -> None:
+def _check_shares(text_files: TextFiles, team: Team) -> None:
     """Raise UsageError if files have too few blocks of text for the processes of a team.
 
     For files that are no plain text, this is known only when they are counted (see
     `counting.count_tokens`).
     """
-    workers = len(team.names)
+    (sources, split, settings), workers = text_files, len(team.names)
     least = sum(-(-os.path.getsize(path) // settings.block_bytes) for path in sources)
-    column = split.text_column
-    if least >= workers or not all(is_cuttable(path, column) for path in sources):
+    if least >= workers or not all(is_cuttable(path, split.text_column) for path in sources):
         return
-    blocks = len(find_blocks(sources, split.documents, settings))
+    blocks = len(find_blocks(text_files))
     of_workers = [len(range(number, blocks, workers)) for number in range(workers)]
-    check_blocks(of_workers, split, settings, team)
+    check_blocks(of_workers, text_files, team)
 
 
 def _count_blocks(sources: tuple[str, ...], settings: InputConfig) -> int:

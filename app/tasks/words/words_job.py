@@ -23,7 +23,7 @@ from ...models.cbow import Cbow
 from ...models.row_lists import SubwordRows
 from ...models.skipgram import SkipGram
 from ...models.word_model import WordModel
-from ...settings import Config, InputConfig
+from ...settings import Config
 from ...system import devices
 from ...tables import memory
 from ...tables.base import Table
@@ -65,7 +65,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         subwords = _make_subwords(tokens, rule, workdir, len(text.new_ids_V if grown else tokens))
     model = make_model(config, text.vocabulary.counts, subwords)
     epochs = 0 if config.run.plan_only else config.run.epochs
-    how = text, config.input, config.model.window, config.run.seed, workdir, epochs
+    how = text, config.model.window, config.run.seed, workdir, epochs
     batches = make_batches(*how)
     spec = text_tasks.micro_batch_spec(config.input, 2 * config.model.window)
     placed, lines = placing.place_tables(config, model, batches, spec, workdir), []
@@ -75,7 +75,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         if items:
             batches = make_batches(*how, placed.device)
             placed = dataclasses.replace(placed, memory=[*placed.memory, *items])
-    data = text_tasks.make_data(text, config.input, workdir, batches, text.words, _BATCH_UNIT, spec)
+    data = text_tasks.make_data(text, workdir, batches, text.words, _BATCH_UNIT, spec)
     data = dataclasses.replace(data, summary=[*data.summary, *lines])
     return placing.make_job(
         *(config, model, placed, data),
@@ -174,13 +174,9 @@ def _make_growing_job(config: Config, text: Text, workdir: Workdir) -> Job:
     spec = text_tasks.micro_batch_spec(config.input, 2 * config.model.window)
     placed = placing.place_tables(config, model, lambda *_: iter(()), spec, workdir, keys=key_map)
     stores, reweigh = list(placed.tables.values()), model.output.reweigh
-    stream = growing_words.WordStream(
-        *(text.sources, config.corpus, config.input, config.model.window, config.run.seed),
-        *(key_map, stores, reweigh, workdir.vocabulary),
-    )
-    data = text_tasks.make_data(
-        text, config.input, workdir, stream.batches, text.words, _BATCH_UNIT
-    )
+    how = config.model.window, config.run.seed, key_map
+    stream = growing_words.WordStream(text.files, *how, stores, reweigh, workdir.vocabulary)
+    data = text_tasks.make_data(text, workdir, stream.batches, text.words, _BATCH_UNIT)
     state, finish = {growing_words.STREAM_FOLDER: stream}, text_tasks.write_and_score
     return placing.make_job(config, model, placed, data, extra_state=state, finish=finish)
 
@@ -218,7 +214,6 @@ def make_model(
 
 def make_batches(
     text: Text,
-    settings: InputConfig,
     window: int,
     seed: int,
     workdir: Workdir,
@@ -240,19 +235,19 @@ def make_batches(
     Raises:
         RunError: While iterating, if the corpus cannot be read.
     """
+    settings = text.files.settings
     keep_V = token_rows.keep_probability(text.vocabulary.counts, settings.subsample)
-    progress, how = Progress.make(text.sources), (keep_V, window, settings, seed)
+    progress, how = Progress.make(text.files.paths), (keep_V, window, settings, seed)
 
     def blocks(share: Share) -> tf.data.Dataset:
         """Return the tokens of each block of a share of the text."""
         if text.kept is not None and text.kept.covers(share):
             return token_cache.read_kept(text.kept, share)
-        tokenize = pipeline.make_block_tokenizer(text.split, text.vocabulary, text.phrases)
-        source = text.sources, text.split, settings
-        found = pipeline.map_blocks(*source, progress, tokenize, share)
+        tokenize = pipeline.make_block_tokenizer(text.files.corpus, text.vocabulary, text.phrases)
+        found = pipeline.map_blocks(text.files, progress, tokenize, share)
         if device:  # it keeps them itself
             return found
-        return text_tasks.cache_blocks(found, text, settings, epochs, workdir, progress, share)
+        return text_tasks.cache_blocks(found, text, epochs, workdir, progress, share)
 
     def read_blocks() -> Iterator[np.ndarray]:
         """Yield the tokens of each block of the text."""

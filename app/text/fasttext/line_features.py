@@ -12,15 +12,14 @@ import numpy as np
 
 from ...types import NgramRule
 from .. import subwords
+from ..subwords import OFFSET_BASIS, PRIME
 from .model_file import LABEL_PREFIX, LINE_END, Args, Model
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# FNV-1a with 32 bits: http://www.isthe.com/chongo/tech/comp/fnv/
-OFFSET_BASIS, PRIME = 2_166_136_261, 16_777_619
 # Dictionary::addWordNgrams multiplies by this, modulo 2 ** 64.
-_FACTOR = 116_049_371
+HASH_FACTOR = 116_049_371
 _END, _PREFIX = LINE_END.encode(), LABEL_PREFIX.encode()
 # Counts of nodes that are not made yet (HierarchicalSoftmaxLoss::buildTree, src/loss.cc).
 UNMADE = 10**15
@@ -70,7 +69,7 @@ def hash_word_ngrams(
     sums_M = words_M
     found, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for shift in range(1, min(longest, len(hashes_M))):
-        sums_M = sums_M[:-1] * np.uint64(_FACTOR) + words_M[shift:]
+        sums_M = sums_M[:-1] * np.uint64(HASH_FACTOR) + words_M[shift:]
         in_text_M = owners_M[shift:] == owners_M[:-shift]
         found.append((sums_M[in_text_M] % np.uint64(buckets)).astype(np.int64))
         owners.append(owners_M[:-shift][in_text_M])

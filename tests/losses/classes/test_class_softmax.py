@@ -23,11 +23,14 @@ from tests.losses.toy import DIM, counts
 WORDS = 40
 # levels, rule, rows of a tile
 SHAPES = [
-    (1, None, 0),
-    (1, None, 7),
-    *((levels, rule, tile) for levels in (2, 3) for rule in RULES for tile in (0, 3)),
+    *((1, None, 0), (1, None, 7), (2, "fewest_rows", 0), (2, "equal_size", 3)),
+    *((3, "equal_frequency", 0), (3, "fewest_rows", 3)),
 ]
-every_shape = pytest.mark.parametrize(("levels", "rule", "tile"), SHAPES)
+OTHERS = sorted({*itertools.product((2, 3), RULES, (0, 3))} - {*SHAPES})
+every_shape = pytest.mark.parametrize(
+    ("levels", "rule", "tile"),
+    [*SHAPES, *(pytest.param(*shape, marks=pytest.mark.slow) for shape in OTHERS)],
+)
 
 
 def make_loss(levels, rule, tile=0, words=WORDS, classes=0):
@@ -112,7 +115,7 @@ def test_top_k_looks_into_few_classes_where_one_is_likely():
 
 
 @pytest.mark.parametrize("words", [1, 2])
-@pytest.mark.parametrize(("levels", "rule", "tile"), [(1, None, 0), *SHAPES[2::2]])
+@pytest.mark.parametrize(("levels", "rule", "tile"), SHAPES)
 def test_vocabularies_of_one_and_two_words(levels, rule, tile, words):
     loss, _ = make_loss(levels, rule, tile, words)
     tables = toy.make_tables(loss)

@@ -26,7 +26,7 @@ LOSSES = {
     ),
     "three levels": lambda: ClassSoftmax(WORDS, DIM, partition(toy.counts(WORDS), 3, "equal_size")),
     "one word a class": lambda: ClassSoftmax(WORDS, DIM, [np.arange(WORDS + 1)]),
-    "adaptive": lambda: AdaptiveSoftmax(toy.counts(WORDS), DIM, (5, 20, 40), divisor=1.5),
+    "adaptive": lambda: AdaptiveSoftmax(toy.counts(WORDS), DIM, (8, 30), divisor=1.5),
 }
 # The numbers of a block's rows and of its scores; pairs of a segment; the rows of a tile.
 SIZES = {
@@ -101,7 +101,7 @@ def differentiated(loss, predictions, by_xla, is_updating):
 
 def _cases():
     """All cases; few of them are quick."""
-    quick = "full usual False", "three levels tiles True", "adaptive larger than a block False"
+    quick = "full usual False", "classes tiles True", "adaptive larger than a block False"
     for name, sizes, many in itertools.product(LOSSES, SIZES, (True, False)):
         is_quick = f"{name} {sizes} {many}" in quick
         yield pytest.param(name, sizes, many, marks=[] if is_quick else pytest.mark.slow)

@@ -103,7 +103,12 @@ def test_log_probability_and_gradients_equal_dense_autodiff(counts, make):
 
 
 @pytest.mark.parametrize(
-    ("counts", "is_single"), [(COUNTS["zipf"], True), (COUNTS["skewed"], False), ([3], True)]
+    ("counts", "is_single"),
+    [
+        pytest.param(COUNTS["zipf"], True, marks=pytest.mark.slow),
+        (COUNTS["skewed"], False),
+        ([3], 1),
+    ],
 )
 def test_xla_computes_the_same_with_paths_of_one_length(counts, is_single, make):
     loss, tables = make(np.array(counts))

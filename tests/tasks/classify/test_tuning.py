@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 
 import numpy as np
@@ -193,11 +194,13 @@ def test_a_search(tmp_path, fake, monkeypatch):
 
 
 def test_a_run_is_tuned_once(tmp_path, fake):
-    config, workdir = make(tmp_path, tune="learning_rate,epochs", tune_seconds=60.0)
+    values = {"tune": "learning_rate", "learning_rate": 0.1, "epochs": 1, "steps_per_call": 1}
+    config, workdir = make(tmp_path, tune_seconds=60.0, **values)
     train_and_evaluate(config, workdir.path, is_quiet=True)
     stored, trials = read_settings(workdir.path), tuning.read_trials(workdir)
     assert stored["heldout_share"] == 0 and stored["tune_seconds"] == 60
-    assert stored["epochs"] == best_of([trial[:2] for trial in trials])["epochs"] != 5
+    best = best_of([trial[:2] for trial in trials])
+    assert stored["learning_rate"] == best["learning_rate"] != 0.1
     train_and_evaluate(config, workdir.path, is_quiet=True)  # nothing is left to do
     assert read_settings(workdir.path) == stored and tuning.read_trials(workdir) == trials
     more = tuning.with_values(config, {"tune_seconds": 90.0})
@@ -239,6 +242,19 @@ def test_ctrl_c(tmp_path, fake):
     assert best.run.epochs == max(kept, key=lambda trial: trial.score).settings["epochs"]
 
 
+SHORT = {"tune": "learning_rate", "tune_seconds": 30.0}
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """The workdir of a search."""
+    config, workdir = make(tmp_path_factory.mktemp("searched"), **SHORT)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tuning, "_Trainer", Fake)
+        tune(config, workdir)
+    return workdir.path
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -249,22 +265,21 @@ def test_ctrl_c(tmp_path, fake):
         ("{}", DamagedError, "its last line is cut short"),
     ],
 )
-def test_trials_of_something_else(tmp_path, fake, change, error, message):
-    values = {"tune": "learning_rate", "tune_seconds": 30.0}
-    tune(*make(tmp_path, **values))
+def test_trials_of_something_else(tmp_path, searched, fake, change, error, message):
+    shutil.copytree(searched, tmp_path / "run")
     if isinstance(change, str):
         with (tmp_path / "run" / "trials.jsonl").open("a") as file:
             file.write(change)
         change = {}
     with pytest.raises(error, match=message):
-        tune(*make(tmp_path, **values, **change))
+        tune(*make(tmp_path, **SHORT, **change))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["heldout", "pretrained_vectors"])
 def test_trials_with_another_file_of_the_same_name(tmp_path, fake, name):
     path = tmp_path / "file.txt"
-    values = {"tune": "learning_rate", "tune_seconds": 30.0, name: str(path)}
+    values = {**SHORT, name: str(path)}
     rows = {"heldout": texts(20), "pretrained_vectors": ["warm 1 2 3 4", "dull 4 3 2 1"]}[name]
     path.write_text("".join(f"{row}\n" for row in rows))
     config, workdir = make(tmp_path, **values)

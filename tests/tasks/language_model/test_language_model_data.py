@@ -174,7 +174,8 @@ def test_to_score_needs_no_file_of_rows(tmp_path):
 def test_nothing_to_score(tmp_path, whole):
     def heldout(**given):
         settings = dataclasses.replace(whole.config.input, **given)
-        return language_model_data.make_heldout_pass(whole.text, settings)
+        files = whole.text.files._replace(settings=settings)
+        return language_model_data.make_heldout_pass(dataclasses.replace(whole.text, files=files))
 
     strange = tmp_path / "strange.txt"
     strange.write_text("x y z\n" * 9)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.errors import DamagedError, RunError, UsageError
+from app.input.blocks import TextFiles
 from app.input.token_rows import PAD
 from app.losses.negative_sampling import NegativeSampling
 from app.models.skipgram import SkipGram
@@ -45,9 +46,9 @@ class Run:
         corpus.write_text(text)
         settings = {"batch_tokens": BATCH, "row_tokens": ROW, "steps_per_call": STEPS}
         settings |= {"block_bytes": block_bytes, "subsample": 0.0, "shuffle": False}
-        self.sources = (str(corpus),)
         settings |= {"corpus": str(corpus), "window": WINDOW, "dim": 3}
         self.config = from_names(settings | options)
+        self.files = TextFiles((str(corpus),), self.config.corpus, self.config.input)
         self.keys = KeyMap(capacity, STRING, sightings, max_age, PINNED_STEPS)
         self.stores = [
             RowStore(self.keys, 3, initial, rowwise_adagrad().slots)
@@ -55,7 +56,7 @@ class Run:
         ]
         self.weights, self.vocab = [], path / "vocab.tsv"
         self.stream = WordStream(
-            *(self.sources, self.config.corpus, self.config.input, WINDOW, self.config.run.seed),
+            *(self.files, WINDOW, self.config.run.seed),
             *(self.keys, self.stores, self._reweigh, self.vocab),
         )
 
@@ -225,14 +226,12 @@ def test_the_words_are_kept_with_a_checkpoint(tmp_path, text):
 @pytest.mark.slow
 def test_how_long_the_text_is_is_guessed_by_its_beginning(tmp_path, text):
     run = Run(tmp_path, text * 5, shuffle=True)
-    words, batches = growing_words.estimate_size(
-        run.sources, run.config.corpus, run.config.input, 1
-    )
+    words, batches = growing_words.estimate_size(run.files, 1)
     assert words == pytest.approx(5 * len(text.split()), rel=0.05)
     assert batches == pytest.approx(len(list(run.batches())), rel=0.15)
     empty = Run(tmp_path, "\n \n")
     with pytest.raises(UsageError, match="--corpus=.* there is no word"):
-        growing_words.estimate_size(empty.sources, empty.config.corpus, empty.config.input, 1)
+        growing_words.estimate_size(empty.files, 1)
     rare = Run(tmp_path, "a b c\n", sightings=2)
     with pytest.raises(RunError, match="no word was seen 2 times; lower --min_count"):
         list(rare.batches())
@@ -243,6 +242,6 @@ def test_a_file_that_cannot_be_read_ends_the_run(tmp_path, text):
     run = Run(tmp_path, text)
     batches = run.batches()
     next(batches)
-    run.stream._sources = (str(tmp_path / "gone.txt"),)
+    run.stream._files = run.files._replace(paths=(str(tmp_path / "gone.txt"),))
     with pytest.raises(RunError, match="gone.txt"):
         list(run.stream.batches(range(run.stream._epoch, 1), run.stream._batch))

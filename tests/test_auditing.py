@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app import auditing
 from app.assembly.learning import OPTIMIZERS
-from app.auditing import whole
-from app.auditing.graphs import executed, number, shape_of
-from app.auditing.whole import Finding, Findings, Touch, explained, source_line
+from app.auditing import Finding, Findings, Touch, explained, source_line
 from app.optimizers.adagrad import adagrad
 from app.settings import OptimizerConfig
+from app.system.graphs import executed, number, shape_of
 from app.tables.device import DeviceTable, VariableRows
 from app.training.step import train_function
 from tests.reference.batches import make_model, make_tokens
@@ -26,7 +26,7 @@ def make(shape=SHAPE):
 def found(function, least_bytes=TABLE, compiled=False, **variables):
     """By table and operation: how many tables' bytes are read and written."""
     traced = tf.function(function, autograph=False, jit_compile=compiled).get_concrete_function()
-    findings = whole.Walk(traced, variables, least_bytes).findings()
+    findings = auditing.Walk(traced, variables, least_bytes).findings()
     return {(finding.variable, finding.operation): finding.bytes / TABLE for finding in findings}
 
 
@@ -253,7 +253,7 @@ def test_smaller_tables_and_other_variables_are_left_out():
     assert found(step, TABLE + 1, v=v, kernel=kernel) == {}
     traced = tf.function(step).get_concrete_function()
     names = {"v": v, "kernel": kernel}
-    assert {f.variable for f in whole.Walk(traced, names, TABLE).findings({"v"})} == {"v"}
+    assert {f.variable for f in auditing.Walk(traced, names, TABLE).findings({"v"})} == {"v"}
 
 
 def test_operations_of_one_kind_and_cause_are_added_up_heaviest_first():
@@ -262,14 +262,14 @@ def test_operations_of_one_kind_and_cause_are_added_up_heaviest_first():
     def step():
         return sum(tf.reduce_sum(tf.square(v)) for _ in range(3)), tf.reduce_max(v)
 
-    findings = whole.Walk(tf.function(step).get_concrete_function(), {"v": v}, TABLE).findings()
+    findings = auditing.Walk(tf.function(step).get_concrete_function(), {"v": v}, TABLE).findings()
     assert [(f.operation, f.count, f.bytes) for f in findings] == [
         ("Square", 3, 6 * TABLE),
         ("Sum", 3, 3 * TABLE),
         ("Max", 1, TABLE),
     ]
     assert findings.total == 10 * TABLE
-    assert findings[0].shape == SHAPE and "test_whole.py" in findings[0].cause
+    assert findings[0].shape == SHAPE and "test_auditing.py" in findings[0].cause
 
 
 def test_a_table_is_a_variable_whose_single_rows_are_touched():
@@ -281,7 +281,7 @@ def test_a_table_is_a_variable_whose_single_rows_are_touched():
         return tf.matmul(looked_up, values["kernel"], transpose_b=True)
 
     traced = tf.function(step).get_concrete_function()
-    assert whole.Walk(traced, values, TABLE).by_row() == {"gathered", "read", "written"}
+    assert auditing.Walk(traced, values, TABLE).by_row() == {"gathered", "read", "written"}
 
 
 def test_a_distributed_table_is_found_in_its_replica():
@@ -322,7 +322,7 @@ def audited(name, optimizer, kind=DeviceTable):
     tokens_SBL = tf.stack([make_tokens(range(SIZE), seed=number) for number in range(2)])
     inputs = tokens_SBL, tf.constant(0, tf.int64), tf.constant(0.1)
     # A slot of one column counts too.
-    findings = whole.audit(function, tables, inputs, least_bytes=4 * SIZE)
+    findings = auditing.audit(function, tables, inputs, least_bytes=4 * SIZE)
     function(*inputs)
     return findings, function.experimental_get_tracing_count()
 
@@ -342,7 +342,7 @@ def test_a_table_that_is_read_whole_is_found_in_every_step():
     read = {(f.variable, f.operation): f.count for f in findings}
     assert read["input", "Mul"] == read["output", "Mul"] == 2
     assert read["input", "ReadVariableOp"] == read["output", "ReadVariableOp"] == 2
-    assert all("test_whole.py" in finding.cause for finding in findings)
+    assert all("test_auditing.py" in finding.cause for finding in findings)
 
 
 Frame = collections.namedtuple("Frame", "filename lineno name")
@@ -399,7 +399,7 @@ def test_an_explanation_tells_the_way_by_row():
     for kind, remedy in remedies.items():
         operation = next(o for o in graph.get_operations() if o.type.startswith(kind))
         cause, instead = explained(Touch("v", operation, operation.name))
-        assert "auditing/test_whole.py:" in cause and remedy in instead
+        assert "tests/test_auditing.py:" in cause and remedy in instead
 
 
 def traced(function, *specs):

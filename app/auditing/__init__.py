@@ -1,1 +1,0 @@
-"""Find what a traced training step does to whole tables."""
