@@ -59,7 +59,6 @@ _KINDS = {
     "recommend": "Items",
     "language_model": "Language",
 }
-_KEPT: list[Run] = []  # until the end of the process, as a message names their folders
 
 
 def takes_settings(task: str) -> Callable[[Callable], Callable]:
@@ -98,8 +97,9 @@ class Run:
             raise NotADirectoryError(f"workdir={os.fspath(path)} is a file; name a folder")
         self.path = Path(path or tempfile.mkdtemp(prefix=_PREFIX))
         self._written: dict[Path, _Written] = {}  # see `undoing`
+        self._deletion: weakref.finalize | None = None
         if path is None:
-            weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+            self._deletion = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def __reduce__(self) -> tuple:
         """Return what `pickle` and `copy` need: the files that a trained model is loaded from."""
@@ -290,7 +290,8 @@ class Run:
             try:
                 train_and_evaluate(config, self.path, is_quiet=True)
             except StoppedError:
-                _KEPT.append(self)
+                if self._deletion:
+                    self._deletion.detach()  # the folder stays, also after the program
                 path, is_begun = str(self.path), self.workdir.flags.exists()
                 kept = f"what was trained is kept: lexrow.load({path!r})"
                 if not is_begun:

@@ -485,7 +485,7 @@ class Words(Result):
             raise ValueError("these are vectors of a file; train words with train_words first")
         if not is_finished(self._run.workdir):
             raise ValueError(
-                f"training in {self.workdir} was stopped; first go on to its end with "
+                f"training in {self.workdir} has not ended; first go on to its end with "
                 f"train_words(corpus, workdir={self.workdir!r}, epochs=…)"
             )
         check_count("epochs", epochs)

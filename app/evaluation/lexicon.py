@@ -328,6 +328,8 @@ def explain_unknown(lexicon: Lexicon, word: str) -> str:
     if part and longer:
         names = " or ".join(map(repr, longer[:3]))
         return f"{word!r} is no word here, only a part of others; use {names}"
+    if len(word.split()) > 1:
+        return f"{word[:60]!r} is no phrase here; give its words one by one"
     if _NO_WORD.search(word):
         return f"{word[:60]!r} is no word: give one without white space, in Unicode"
     # Spellings that differ in case alone come first; difflib would not find them.

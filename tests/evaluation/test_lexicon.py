@@ -53,7 +53,7 @@ def test_a_phrase_may_be_written_with_spaces(make_vectors):
     found, *_ = nearest(words, ["NEW YORK"], 3)
     assert [word for word, _ in found] == [word for word, _ in expected[0]]
     for unknown in ("york new", "", " ", "paris rome", "x " * 5000):
-        with pytest.raises(UsageError, match="unknown word|is no word"):
+        with pytest.raises(UsageError, match="unknown word|is no word|is no phrase"):
             nearest(words, [unknown])
 
 
@@ -88,7 +88,7 @@ def test_a_question_without_answer_gets_a_remedy(make_vectors, ask, message):
         ("NEW_YORK", "'NEW_YORK' is no word here, only a part of others; use 'new_york_city' or "
          "'in_New_York'"),
         ("city", "'city' is no word here, only a part of others; use 'new_york_city'"),
-        ("york city new", "'york city new' is no word: give one without white space, in Unicode"),
+        ("york city new", "'york city new' is no phrase here; give its words one by one"),
         ("nothing", "'nothing' has a zero vector, to which no word is near; use another word"),
         ("Nothing", "'Nothing' has a zero vector, to which no word is near; use another word"),
         ("", "'' is no word: give one without white space, in Unicode"),

@@ -186,7 +186,7 @@ def export_faiss(config: RecommendConfig, workdir: Workdir, path: str) -> str:
     """
     _, users_UE, items_VE = _vectors(config, workdir)
     about = write_faiss(path, users_UE, items_VE)
-    return f"{path}: {len(items_VE):,} items, as items.tsv has them; {about}"
+    return f"{path}: {len(items_VE):,} items, in the order of items.tsv of the run; {about}"
 
 
 def export_word2vec(config: RecommendConfig, workdir: Workdir, path: str) -> str:
