@@ -80,7 +80,7 @@ SOFTMAX, ONE_VS_ALL = (ClassSoftmax(LABELS, DIM), "softmax"), (OneVsAll(LABELS, 
         *((*SOFTMAX, False, 1), (*ONE_VS_ALL, False, 2), (*ONE_VS_ALL, True, 1)),
         pytest.param(*ONE_VS_ALL, True, 2, marks=pytest.mark.slow),
     ],
-    ids=str,
+    ids=["softmax-1", "one_vs_all-2", "one_vs_all_by_xla-1", "one_vs_all_by_xla-2"],
 )
 def test_a_step(output, activation, by_xla, partitions):
     bags = make_bags(TEXTS, partitions=partitions)
