@@ -241,7 +241,7 @@ def test_threads_are_set_only_on_request(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "use_machine", set_for.append)
     monkeypatch.setattr(training, "train_and_evaluate", lambda *_, **__: "")
     for threads in (0, 1):
-        Run(tmp_path).train("words", "a.txt", {"intra_op_threads": threads})
+        Run(tmp_path).train("words", __file__, {"intra_op_threads": threads})
     assert [settings.intra_op_threads for settings in set_for] == [1]
 
 

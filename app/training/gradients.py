@@ -164,6 +164,7 @@ def compute_gradients(
     devices: Mapping[str, str | None],
     update: Update | None = None,
     lookups: Sequence[Lookups] | None = None,
+    unique_rows: UniqueRows = unique_rows_of_any,
 ) -> StepGradients:
     """Return the loss of the micro-batches of one step and its gradients by the rows.
 
@@ -176,18 +177,21 @@ def compute_gradients(
             that memory holds one block. Only for a single micro-batch. By default the gradients
             of all blocks are part of the result.
         lookups: The result of `make_lookups` for each micro-batch, where already known.
+        unique_rows: Finds the unique rows of a micro-batch, and those of all of them.
 
     Returns:
         The loss and the gradients. It has `rows` only for a single micro-batch without gradients of
         a streamed loss.
     """
     assert update is None or len(batches) == 1, "the micro-batches of a step read the same rows"
+    lookups = lookups or [make_lookups(model, each, unique_rows=unique_rows) for each in batches]
     return add_gradients(
         [
             gradients
-            for batch, known in zip(batches, lookups or [None] * len(batches), strict=True)
+            for batch, known in zip(batches, lookups, strict=True)
             for gradients in _differentiate(model, gather, batch, devices, update, known)
-        ]
+        ],
+        unique_rows,
     )
 
 
@@ -197,13 +201,12 @@ def _differentiate(
     batch: Batch,
     devices: Mapping[str, str | None],
     update: Update | None,
-    lookups: Lookups | None,
+    lookups: Lookups,
 ) -> Iterator[StepGradients]:
     """Yield the gradients of a micro-batch, then the gradients of each streamed part.
 
     With `update`, the rows of the streamed parts are updated instead, and not yielded.
     """
-    lookups = lookups or make_lookups(model, batch)
     with phase("gather"):
         values = {name: gather(lookup.table, lookup.rows_U) for name, lookup in lookups.items()}
     with phase("loss"), tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -256,7 +259,9 @@ def _rows_by_table(lookups: Lookups, values: Mapping[str, tf.Tensor]) -> dict[st
     return rows
 
 
-def add_gradients(parts: Sequence[StepGradients]) -> StepGradients:
+def add_gradients(
+    parts: Sequence[StepGradients], unique_rows: UniqueRows = unique_rows_of_any
+) -> StepGradients:
     """Add the losses, the examples and the gradients by row, with each id once in the result.
 
     The parts may have different ids and tables. The rows must not have changed between the parts.
@@ -264,6 +269,7 @@ def add_gradients(parts: Sequence[StepGradients]) -> StepGradients:
     Args:
         parts: The gradients of micro-batches or of replicas. The ids in `state` must differ between
             the parts, as the new rows of an id would be added, too.
+        unique_rows: Finds the unique rows of all parts.
 
     Returns:
         The sum, without `rows`; a single part as it is. It is streamed if any part is.
@@ -274,23 +280,29 @@ def add_gradients(parts: Sequence[StepGradients]) -> StepGradients:
         return StepGradients(
             tf.add_n([part.loss for part in parts]),
             tf.add_n([part.examples for part in parts]),
-            _add_by_table([part.gradients for part in parts]),
-            _add_by_table([part.state for part in parts]),
+            _add_by_table([part.gradients for part in parts], unique_rows),
+            _add_by_table([part.state for part in parts], unique_rows),
             is_streamed=any(part.is_streamed for part in parts),
         )
 
 
-def _add_by_table(parts: Sequence[Mapping[str, RowGradients]]) -> dict[str, RowGradients]:
+def _add_by_table(
+    parts: Sequence[Mapping[str, RowGradients]], unique_rows: UniqueRows
+) -> dict[str, RowGradients]:
     """Return the sum of gradients for each table; a part may lack some of the tables."""
     names = dict.fromkeys(name for part in parts for name in part)
-    return {name: _add_rows([part[name] for part in parts if name in part]) for name in names}
+    return {
+        name: _add_rows(name, [part[name] for part in parts if name in part], unique_rows)
+        for name in names
+    }
 
 
-def _add_rows(parts: Sequence[RowGradients]) -> RowGradients:
+def _add_rows(name: str, parts: Sequence[RowGradients], unique_rows: UniqueRows) -> RowGradients:
     """Return the sum of gradients of one table, with each row once; a single part as it is."""
     if len(parts) == 1:
         return parts[0]
     with tf.device(HOST):
-        ids_U, inverse_N = unique(tf.concat([part.ids_U for part in parts], axis=0))
+        ids_N = tf.concat([part.ids_U for part in parts], axis=0)
+        ((ids_U, inverse_N),) = unique_rows([(name, ids_N)])
     values_ND = tf.concat([part.values_UD for part in parts], axis=0)
     return RowGradients(ids_U, tf.math.unsorted_segment_sum(values_ND, inverse_N, tf.size(ids_U)))

@@ -55,7 +55,7 @@ def train_step(
         batches: The micro-batches of the step.
         rate: The learning rate, a float32 scalar.
         number: The number of the step, an int64 scalar, 1 for the first.
-        unique_rows: Finds the unique rows of a table, if the step has one micro-batch.
+        unique_rows: Finds the unique rows of a table.
 
     Returns:
         The loss before the update, summed over the examples, and the number of examples.
@@ -74,7 +74,8 @@ def train_step(
         by_name = make_lookups(model, batches[0], is_split=True, unique_rows=unique_rows)
         tables = {**tables, **{name: tables[lookup.table] for name, lookup in by_name.items()}}
         update, lookups = update_block, [_locate(by_name, tables)]
-    gradients = compute_gradients(model, gather_from(tables), batches, devices, update, lookups)
+    gather = gather_from(tables)
+    gradients = compute_gradients(model, gather, batches, devices, update, lookups, unique_rows)
     apply_gradients(tables, optimizer, gradients, rate, number)
     return gradients.loss, gradients.examples
 

@@ -40,6 +40,8 @@ DYNAMIC = ("--table=dynamic", "--table_gb=0.001")
 FEW = ("--table=dynamic", "--table_gb=0.0065", "--max_age=3", "--block_bytes=1024")
 KINDS = {
     "words on the device": ("--cache=memory",),
+    "words by XLA": ("--steps_per_call=4", "--epochs=8"),
+    "words on the host by XLA": (*HOST, "--steps_per_call=4", "--epochs=8"),
     "words without a cache": ("--cache=none",),
     "words, cached on disk": ("--cache=disk",),
     "words of cbow by sgd": ("--model=cbow", "--optimizer=sgd", "--documents=file"),
@@ -82,12 +84,13 @@ def corpora(tmp_path_factory, corpus):
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_random_moments(tmp_path, corpora, kind, seed):
     task, draw = re.match(r"\w+", kind)[0], random.Random(seed)
+    module = "tests.integration.train_by_xla" if kind.endswith("XLA") else "app.train"
 
     def start(folder):
         folder.mkdir(exist_ok=True)
         flags = [flag.replace("=rows", f"={folder}/rows") for flag in KINDS[kind]]
         flags += [f"--task={task}", f"--workdir={folder}/run", f"--corpus={corpora[task]}"]
-        return Command(folder, "app.train", *TASKS[task], *SHARED, *ALWAYS_SAVE, *flags)
+        return Command(folder, module, *TASKS[task], *SHARED, *ALWAYS_SAVE, *flags)
 
     begun = time.monotonic()
     ended = start(tmp_path / "whole").ended()

@@ -360,18 +360,64 @@ def test_a_table_stays_apart_if_it_is_frozen_and_slots_follow_the_optimizers():
     assert slots == {30, 33 + 34}
 
 
-def test_refusals_of_shared_tables_name_the_remedy():
-    model, ids = many_features(optimizer=keras.optimizers.SGD(0.1))
-    remedy = r"FeatureEmbedding\(..., table_stacking=None\)"
-    with pytest.raises(ValueError, match=f"features/f./embeddings is a table .*{remedy}"):
+@pytest.mark.parametrize(
+    ("optimizer", "jit", "options"),
+    [
+        (lambda: keras.optimizers.Adam(0.1), False, {}),
+        *(
+            pytest.param(*values, {}, marks=pytest.mark.slow)
+            for values in [
+                (lambda: keras.optimizers.AdamW(0.1, use_ema=True), True),
+                (lambda: keras.optimizers.SGD(0.1), True),  # which scatters
+                (lambda: keras.optimizers.Adagrad(0.1, gradient_accumulation_steps=2), False),
+                (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.1)), False),
+            ]
+        ),
+        pytest.param(
+            lambda: keras.optimizers.Adam(0.1), False, {"dtype": "bfloat16"}, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_keras_own_optimizers_train_shared_tables_as_any_variable(optimizer, jit, options):
+    apart, ids = many_features(jit, optimizer(), table_stacking=None, **options)
+    shared, _ = many_features(jit, optimizer(), **options)
+    assert has_stack(shared) == [True] * 5
+    assert fit_many(shared, ids) == fit_many(apart, ids)
+
+
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_arithmetic_on_a_shared_table_is_that_on_a_variable(jit):
+    found = []
+    for stacking in ("auto", None):
+        model, ids = many_features(table_stacking=stacking)
+        layer = model.get_layer("features")
+        layer.tables["f1"].enable_lora(2)
+        rows = layer.tables["f0"].embeddings
+        vectors = layer(model.input)
+        tied = keras.ops.matmul(vectors["f0"], keras.ops.transpose(rows + 0))
+        taken = keras.ops.take(rows, model.input["f0"], axis=0)
+        every = [tied, taken, *vectors.values()]
+        sums = [keras.ops.sum(each, axis=1, keepdims=True) for each in every]
+        model = keras.Model(model.input, keras.ops.sum(keras.ops.concatenate(sums, axis=1), axis=1))
+        model.compile(LazyAdam(0.1), "mse", jit_compile=jit)
         fit_many(model, ids)
-    with pytest.raises(ValueError, match=f"f0/embeddings is a table that no step .*{remedy}"):
-        keras.ops.transpose(model.get_layer("features").tables["f0"].embeddings)
-    with pytest.raises(ValueError, match=f"f1: LoRA needs .*{remedy}"):
-        model.get_layer("features").tables["f1"].enable_lora(2)
+        rows.assign_add(keras.ops.ones_like(rows))
+        found.append(model.get_weights())
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_refusals_of_shared_tables():
+    model, ids = many_features()
+    layer, table = model.get_layer("features"), model.get_layer("features").tables["f0"]
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.vectorized_map(table, tf.constant(ids["f0"])))
+    gradient = tape.gradient(loss, table.embeddings.value)
+    with pytest.raises(ValueError, match=r"dense.*, or give FeatureEmbedding\(..., table_stacking"):
+        LazyAdam(0.1).apply([gradient], [table.embeddings])
     with pytest.raises(tf.errors.InvalidArgumentError, match="f0: ids must be from 0 to 29"):
-        model.get_layer("features")({name: own * 0 + 30 for name, own in ids.items()})
-    layer, out = model.get_layer("features"), {name: np.array([-1, 99]) for name in ids}
+        layer({name: own * 0 + 30 for name, own in ids.items()})
+    out = {name: np.array([-1, 99]) for name in ids}
     rows = tf.function(layer, jit_compile=True, autograph=False)(out)
     for name, table in layer.tables.items():  # XLA takes the nearest row of the table
         np.testing.assert_array_equal(rows[name], table.get_weights()[0][[0, -1]])

@@ -18,7 +18,8 @@ from app.system.xla import CompiledIfPossible
 from app.tables.cached import CacheSize
 from app.tables.device import ON_HOST, DeviceTable
 from app.training import gradients, runner
-from app.training.gradients import RowGradients, StepGradients
+from app.training.compiled_steps import Representatives
+from app.training.gradients import RowGradients, StepGradients, add_gradients
 from app.training.step import apply_gradients, train_function
 from app.types import Batch
 from tests.integration import gpu_jobs
@@ -118,7 +119,7 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values, caplo
     [
         *(RECOMMEND, WORDS | HOST, CLASSIFY | {"loss": "one_vs_all"}),
         *slow(
-            *(WORDS, WORDS | TREE, BPR, BPR | {"model": "neumf"}),
+            *(WORDS, WORDS | TREE, WORDS | {"micro_batches": 2}, BPR, BPR | {"model": "neumf"}),
             # Its rows of 16 tokens are a loop of the cell, and another for the gradient.
             LANGUAGE | {"loss": "sampled_softmax", "batch_tokens": 320},
             LANGUAGE | {"loss": "sampled_softmax", "batch_tokens": 320, "cell": "lstm"},
@@ -161,6 +162,25 @@ def test_the_gradients_of_all_tables_are_known_before_any_is_written():
 
     lowered = update.experimental_get_compiler_ir(tf.ones([4, 9]))(stage="hlo")
     assert "= (f32[4,8]{1,0}, f32[4,9]{1,0}) opt-barrier(" in lowered
+
+
+def test_gradients_of_micro_batches_are_added_without_a_sort():
+    unique_rows = Representatives()
+    unique_rows.prepare({"input": DeviceTable(9, 2, tf.ones)})
+
+    @tf.function(jit_compile=True, autograph=False)
+    def add(ids_2N):
+        parts = [{"input": RowGradients(ids_U, tf.ones([3, 2]))} for ids_U in tf.unstack(ids_2N)]
+        zero = tf.zeros([])
+        sums = add_gradients([StepGradients(zero, zero, part, {}) for part in parts], unique_rows)
+        return sums.gradients["input"]
+
+    ids = tf.constant([[4, 1, 9], [9, 4, 0]])  # 9 is no row
+    found = {int(id): rows_D for id, rows_D in zip(*add(ids), strict=True) if id < 9}
+    expected = {4: [2, 2], 1: [1, 1], 0: [1, 1]}
+    assert {id: rows_D.numpy().tolist() for id, rows_D in found.items()} == expected
+    lowered = add.experimental_get_compiler_ir(ids)(stage="hlo")
+    assert " sort(" not in lowered and gpu.LOOP not in lowered
 
 
 @pytest.mark.parametrize(

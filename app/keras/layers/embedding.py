@@ -29,7 +29,7 @@ from ..tables.table_kinds import (
     with_new_file,
 )
 from ..tables.table_memory import require_room
-from ..tables.table_variable import TableVariable
+from ..tables.table_variable import StackedVariable, TableVariable
 from ..tables.table_warnings import StockOptimizerWarning
 
 _MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
@@ -144,15 +144,17 @@ class RowEmbedding(RowsByPart, keras.layers.Embedding):
         if self.table == "device" and self._stacked is None:
             super().build(input_shape)
             self._embeddings.is_table = True  # read by the optimizers of lexrow.keras
+        else:
+            check_kind(self)  # with `weights`, Keras builds the layer before its constructor's end
+            kind = StackedVariable if self.table == "device" else TableVariable
+            with tf.init_scope():
+                table: Any = self._stacked or make_table(self)
+                self._embeddings = kind(table, "embeddings", self.variable_dtype)
+            self._embeddings.constraint = self.embeddings_constraint
+            self._embeddings.trainable = self.trainable  # as `add_weight` does
+            self.built = True
+        if self.table == "device":
             self._embeddings._overwrite_with_gradient = StockOptimizerWarning(self._embeddings)
-            return
-        check_kind(self)  # with `weights`, Keras builds the layer before the constructor's check
-        with tf.init_scope():
-            table: Any = self._stacked or make_table(self)
-            self._embeddings = TableVariable(table, "embeddings", self.variable_dtype)
-        self._embeddings.constraint = self.embeddings_constraint
-        self._embeddings.trainable = self.trainable  # as `add_weight` does
-        self.built = True
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the layer; those of the table only where not the default."""
@@ -178,11 +180,6 @@ class RowEmbedding(RowsByPart, keras.layers.Embedding):
             ValueError: The table is not a variable of the device.
         """
         check_is_variable(self, "LoRA")
-        if self._stacked is not None:
-            raise ValueError(
-                f"{self.name}: LoRA needs a table with a variable of its own; give "
-                "FeatureEmbedding(..., table_stacking=None)"
-            )
         super().enable_lora(rank, lora_alpha, a_initializer, b_initializer)
 
     def call(self, inputs: Any) -> tf.Tensor | tf.RaggedTensor:

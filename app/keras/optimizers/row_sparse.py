@@ -209,10 +209,12 @@ class RowSparse(StateByPart):
         variables = trainable_variables or self._trainable_variables
         pairs = list(zip(grads, variables, strict=False))
         for gradient, variable in pairs:
-            if isinstance(variable, TableVariable) and isinstance(gradient, tf.Tensor):
+            is_dense = isinstance(variable, TableVariable) and isinstance(gradient, tf.Tensor)
+            if is_dense and not gradient.shape[0]:  # that of the handle without rows
                 raise ValueError(
                     f"the gradient of {variable.path} is dense, as after a look-up in "
                     "tf.vectorized_map; look up the rows of all elements before it"
+                    f"{variable.remedy}"
                 )
         sparse = [v for g, v in pairs if isinstance(g, tf.IndexedSlices)]
         if sparse:

@@ -59,7 +59,7 @@ _EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
 class _Handle(BaseResourceVariable):
     """A variable of TensorFlow without rows, which has a gradient and whose value is not read."""
 
-    def __init__(self, made: tf.Variable, path: str, remedy: str):
+    def __init__(self, made: tf.Variable, path: str):
         super().__init__(
             made.trainable,
             made.shape,
@@ -69,7 +69,7 @@ class _Handle(BaseResourceVariable):
             unique_id=made._unique_id,
             handle_name=made.name.removesuffix(":0"),
         )
-        self._path, self._remedy = path, remedy
+        self._path = path
         self._made = made  # the handle lives as long as the variable
 
     @property
@@ -93,7 +93,7 @@ class _Handle(BaseResourceVariable):
         """Raise ValueError: every operation on the value would see no rows."""
         raise ValueError(
             f"{self._path} is a table that no step reads as a whole: look its rows up by the "
-            f"layer, or read all of them by get_weights(){self._remedy}"
+            "layer, or read all of them by get_weights()"
         )
 
 
@@ -102,8 +102,6 @@ class HandleVariable(keras.Variable):
 
     Every operation on it raises ValueError; `numpy`, which a subclass defines, returns the values.
     """
-
-    _remedy = ""  # what else a message may propose
 
     def __init__(self, shape: tuple[int, ...], dtype: str, **options: Any):
         super().__init__("zeros", shape, dtype, autocast=False, **options)
@@ -136,7 +134,7 @@ class HandleVariable(keras.Variable):
         """Create the TensorFlow variable."""
         with one_copy(self.path):
             super()._initialize_with_initializer(initializer)
-        self._value: Any = _Handle(self.value, self.path, self._remedy)
+        self._value: Any = _Handle(self.value, self.path)
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         """Return the empty value for tf.train.Checkpoint and SavedModel."""
@@ -153,13 +151,13 @@ class TableVariable(HandleVariable):
 
     Attributes:
         is_table: True: marks the variable for the optimizers of `lexrow.keras`.
+        remedy: What else to do where its gradient would be dense, as the end of a message.
     """
 
     is_table = True
+    remedy = ""
 
     def __init__(self, table: Table, name: str, dtype: str = "float32"):
-        if isinstance(table, StackedTable):
-            self._remedy = ", or give FeatureEmbedding(..., table_stacking=None)"
         super().__init__((0, table.columns), dtype, name=name)
         self.table = table
         # A look-up gives new keys of a dynamic table no rows; an update does.
@@ -255,7 +253,7 @@ class TableVariable(HandleVariable):
         """
         with one_copy(self.path):
             self.table.add_slots({name: Slot(columns, initial)})
-        return TableVariable(self.table.slots[name], f"{self.path.replace('/', '_')}_{name}")
+        return type(self)(self.table.slots[name], f"{self.path.replace('/', '_')}_{name}")
 
     def numpy(self) -> np.ndarray:
         """Return all rows, (V, D), in the dtype of the variable."""
@@ -301,7 +299,6 @@ class TableVariable(HandleVariable):
                 f"{self.path} is a table with its own rows and slots, which this optimizer does "
                 "not know; use one of lexrow.keras, such as LazyAdam, for all variables, or "
                 "for this one by keras.optimizers.MultiOptimizer"
-                f"{self._remedy}"
             )
         stored = _stored(self.table)
         fits = value.shape[0] == stored.rows
@@ -349,6 +346,7 @@ class TableVariable(HandleVariable):
             raise ValueError(
                 f"{self.path} is looked up inside a loop or RNN, where its gradient would be "
                 "dense; look up the rows of all passes before the loop, and pass them to it"
+                f"{self.remedy}"
             )
 
     def _below_cache(self) -> Table:
@@ -391,6 +389,86 @@ class TableVariable(HandleVariable):
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
         """Replace the rows by those that tf.train.Checkpoint read."""
         self.assign(restored_tensors[_VALUE])
+
+
+def _scatter(name: str) -> Callable[..., Any]:
+    """Return the method of a `_WholeHandle` for a method of variables that changes some rows."""
+
+    def scatter(self: _WholeHandle, slices: tf.IndexedSlices, *args: Any, **kwargs: Any) -> Any:
+        table: Any = self._variable.table
+        slices = tf.IndexedSlices(slices.values, table.ids_to_write(slices.indices))
+        return getattr(table.whole.values, name)(slices, *args, **kwargs)
+
+    return scatter
+
+
+class _WholeHandle(_Handle):
+    """A variable of TensorFlow without rows that reads and writes those of a `StackedVariable`."""
+
+    def __init__(self, made: tf.Variable, variable: StackedVariable):
+        super().__init__(made, variable.path)
+        self._variable = variable
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """The shape (V, D)."""
+        return self._variable.shape
+
+    def assign(self, value: Any, *_: Any, **__: Any) -> _WholeHandle:
+        """Replace all rows."""
+        self._variable.assign(tf.convert_to_tensor(value, self.dtype))
+        return self
+
+    def assign_add(self, delta: Any, *_: Any, **__: Any) -> _WholeHandle:
+        """Add to all rows."""
+        return self.assign(self._read_variable_op() + tf.cast(delta, self.dtype))
+
+    def assign_sub(self, delta: Any, *_: Any, **__: Any) -> _WholeHandle:
+        """Subtract from all rows."""
+        return self.assign(self._read_variable_op() - tf.cast(delta, self.dtype))
+
+    scatter_add, scatter_sub, scatter_update = map(
+        _scatter, ("scatter_add", "scatter_sub", "scatter_update")
+    )
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """Return some rows, of a read of all of them."""
+        return tf.gather(self._read_variable_op(), indices, name=name)
+
+    def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """Return some rows or numbers, of a read of all of them."""
+        return tf.gather_nd(self._read_variable_op(), indices, name=name)
+
+    def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
+        """Return all rows, (V, D), with a dense gradient."""
+
+        @custom_gradient
+        def read(_: tf.Tensor):
+            """Return the rows; a gradient by the ignored argument is that by all of them."""
+            rows_VD = self._variable.gather(tf.range(self.shape[0], dtype=tf.int64))
+            return tf.cast(rows_VD, self.dtype), lambda upstream_VD: upstream_VD
+
+        return read(self._variable.watched())
+
+    def _write_object_proto(self, *args: Any, **kwargs: Any) -> None:
+        """Describe the handle without rows for a SavedModel, which has the rows beside it."""
+        self._made._write_object_proto(*args, **kwargs)
+
+
+class StackedVariable(TableVariable):
+    """The rows of one of the tables of a larger variable, as a Keras variable of its own.
+
+    The optimizers of `lexrow.keras` update the rows of all these tables together. Those of Keras,
+    and all other code, can read and write it like any variable.
+    """
+
+    remedy = ", or give FeatureEmbedding(..., table_stacking=None)"
+    overwrite_with_gradient = keras.Variable.overwrite_with_gradient
+
+    def _initialize_with_initializer(self, initializer: Any) -> None:
+        """Create the TensorFlow variable."""
+        super()._initialize_with_initializer(initializer)
+        self._value = _WholeHandle(self._value._made, self)
 
 
 def is_recording() -> bool:
