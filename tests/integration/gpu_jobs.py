@@ -40,8 +40,6 @@ PATHS = ("Transpose", "NotEqual")  # likewise which words of a group are to be p
 JOINED = ("Const", "TensorListConcatV2")  # the empty constant within tf.TensorArray.concat
 IDS = ("TensorListConcatV2", "Size")  # of the rows that are streamed, joined there by TensorFlow
 HOME = ("AddV2", "ResourceScatterUpdate")  # a streamed table of --table=host is trained at home
-# Of each token of a row: what the gradient of tf.while_loop keeps of its TensorArrays' shapes.
-UNROLLED = {("TensorListPopBack", f"TensorList{needed}") for needed in ("SetItem", "Reserve")}
 
 WORDS = {}
 CLASSIFY = {"task": "classify", "loss": "softmax"}

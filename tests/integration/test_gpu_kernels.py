@@ -29,7 +29,6 @@ from tests.integration.gpu_jobs import (
     PAIRS,
     PATHS,
     RECOMMEND,
-    UNROLLED,
     WORDS,
     Variables,
     check,
@@ -59,7 +58,7 @@ OFTEN = [
     (WORDS | {"table": "host", "table_dtype": "bfloat16"}, set(), 10),
     (WORDS | {"table": "sharded"}, set(), 14),
     (WORDS | {"micro_batches": 2}, set(), 19),
-    (LANGUAGE, UNROLLED, 17),
+    (LANGUAGE, set(), 14),
     (CLASSIFY, set(), 10),
     (RECOMMEND, set(), 7),
 ]
@@ -83,18 +82,18 @@ SELDOM = [
     (WORDS | {"clip_row_norm": 1.0, "clip_global_norm": 1.0}, set()),
     (WORDS | {"table": "dynamic"}, set()),
     *(
-        (LANGUAGE | {"loss": loss}, UNROLLED)
+        (LANGUAGE | {"loss": loss}, set())
         for loss in ("sampled_softmax", "nce", "hierarchical_softmax")
     ),
-    *((LANGUAGE | {"loss": "class_softmax", **c}, UNROLLED | {JOINED}) for c in [{}, *CLASSES]),
-    (LANGUAGE | {"loss": "adaptive_softmax"}, UNROLLED | {JOINED}),
-    (LANGUAGE | {"cell": "lstm"}, UNROLLED),
-    (LANGUAGE | {"table": "host"}, UNROLLED | {HOME}),
-    (LANGUAGE | {"table": "host", "loss": "sampled_softmax"}, UNROLLED),
-    (LANGUAGE | {"table": "sharded", "loss": "class_softmax"}, UNROLLED | {JOINED}),
+    *((LANGUAGE | {"loss": "class_softmax", **c}, {JOINED}) for c in [{}, *CLASSES]),
+    (LANGUAGE | {"loss": "adaptive_softmax"}, {JOINED}),
+    (LANGUAGE | {"cell": "lstm"}, set()),
+    (LANGUAGE | {"table": "host"}, {HOME}),
+    (LANGUAGE | {"table": "host", "loss": "sampled_softmax"}, set()),
+    (LANGUAGE | {"table": "sharded", "loss": "class_softmax"}, {JOINED}),
     (
         LANGUAGE | {"micro_batches": 2, "loss": "class_softmax"},
-        UNROLLED | {JOINED, ("TensorListConcatV2", "ConcatV2")},
+        {JOINED, ("TensorListConcatV2", "ConcatV2")},
     ),
     *(
         (CLASSIFY | {"loss": loss}, set())
@@ -199,8 +198,8 @@ OF_REPLICAS = [
     (WORDS | {"loss": "class_softmax", "class_levels": 3}, {PAIRS, JOINED, IDS}),
     (WORDS | {"loss": "hierarchical_softmax"}, {PATHS}),
     (WORDS | {"table_dtype": "bfloat16", "rounding": "stochastic"}, set()),
-    (LANGUAGE, UNROLLED),
-    (LANGUAGE | {"loss": "class_softmax"}, UNROLLED | {JOINED, IDS}),
+    (LANGUAGE, set()),
+    (LANGUAGE | {"loss": "class_softmax"}, {JOINED, IDS}),
     *((task, set()) for task in (CLASSIFY, RECOMMEND)),
 ]
 
