@@ -241,7 +241,7 @@ def test_threads_are_set_only_on_request(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "use_machine", set_for.append)
     monkeypatch.setattr(training, "train_and_evaluate", lambda *_, **__: "")
     for threads in (0, 1):
-        Run(tmp_path).train("words", "a.txt", {"intra_op_threads": threads})
+        Run(tmp_path).train("words", __file__, {"intra_op_threads": threads})
     assert [settings.intra_op_threads for settings in set_for] == [1]
 
 
@@ -449,7 +449,9 @@ def test_loading_is_silent_and_needs_no_console(tmp_path):
     code = f"""
 import os, sys
 import app as lexrow
-print(lexrow.load({str(tmp_path)!r}).tokenize("a b"))
+words = lexrow.load({str(tmp_path)!r})
+words.export({str(tmp_path / "words.txt")!r})
+print(words.tokenize("a b"))
 os.dup2(os.open(os.devnull, os.O_RDWR), 2)  # notes of TensorFlow on steps
 sys.stderr = None
 lexrow.train_words([["a", "b"]] * 99, dim=4, epochs=1, batch_tokens=256, verbose=True)

@@ -34,8 +34,9 @@ from .checkpoint import (
 )
 from .variables_file import PREFIX, Variables
 
-# Some file systems have no way to reserve room. A run needs none.
-_CANNOT_RESERVE = errno.EOPNOTSUPP, errno.EINVAL
+# Some file systems have no way to reserve room, and a limit of the size of a file (ulimit -f) is
+# about each of several files. A run needs no reservation.
+_CANNOT_RESERVE = errno.EOPNOTSUPP, errno.EINVAL, errno.EFBIG
 _SMALL_FILES = 2**20  # bytes of a checkpoint besides its variables, at most
 _WRITES = "writes"  # the variable that counts the writes of a table with stochastic rounding
 _SPECIAL = frozenset("*?[\\")  # characters of a glob pattern

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -110,10 +111,10 @@ def read(
         key = find_key(kind, header, key_column)
         if key is None:
             raise UsageError(
-                f"--{flag}={path}: no column names the {kind}s among {', '.join(header)}; "
-                f"name one {kind}_id"
+                f"--{flag}={path}: no column names the {kind}s among "
+                f"{columns.list_columns(header)}; name one {kind}_id"
             )
-        for column in dict.fromkeys(header):
+        for column in (name for name, count in collections.Counter(header).items() if count > 1):
             columns.check_single(path, header, column)
         for where, row in rows:
             name = whole(_text(row.pop(key, None)).strip())
@@ -207,9 +208,17 @@ def _open(path: str) -> tuple[list[str], Iterator[tuple[str, dict[str, Any]]]]:
     if kind == "json":
         objects = columns.read_objects(path, read_lines(path))
         return names, ((f"{path}, line {number}", dict(row)) for number, row in objects)
+    return names, _parquet_rows(path, names)
+
+
+def _parquet_rows(path: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a Parquet file by column, with their places."""
     batches = columns.read_batches(path, names)
-    numbered = enumerate((row for batch in batches for row in batch.to_pylist()), 1)
-    return names, ((f"{path}, row {number}", row) for number, row in numbered)
+    try:
+        for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
+            yield f"{path}, row {number}", row
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: its text is not UTF-8; convert it") from error
 
 
 def _delimited(

@@ -19,7 +19,7 @@ import tensorflow as tf
 from keras.src.saving.saving_lib import H5IOStore, safe_get_h5_dataset
 
 from ..errors import RunError, UsageError
-from ..system.console import size_text
+from ..system.console import apart, size_text
 from ..system.files import replacing
 from ..system.machine import free_bytes
 from ..tables.dynamic.dynamic import DynamicTable
@@ -244,12 +244,12 @@ def _require_room(file: Any, variable: TableVariable) -> None:
     if file.driver != "fileobj":
         path = Path(file.filename).absolute()
         require_disk(path.parent, size, variable.path, path.stat().st_size)
-    elif size > free_bytes():
+    elif size > (free := free_bytes()):
         raise OSError(
             errno.ENOMEM,
             f"{variable.path}: Keras builds this file in memory, where its rows take "
-            f"{size_text(size)} and {size_text(free_bytes())} are free; save it by "
-            "lexrow.keras.save_model, or by model.save(..., zipped=False)",
+            f"{apart(size, free, size_text)} and {apart(free, size, size_text)} are free; save it "
+            "by lexrow.keras.save_model, or by model.save(..., zipped=False)",
         )
 
 

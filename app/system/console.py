@@ -69,6 +69,11 @@ def aligned(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
     return ["  ".join(map(format, row, specs)).rstrip() for row in rows]
 
 
+def apart(count: int, other: int, text: Callable[[int], str]) -> str:
+    """Return a number of bytes as text; in bytes where another, beside it, would read the same."""
+    return f"{count:,} bytes" if text(count) == text(other) else text(count)
+
+
 def size_text(count: int) -> str:
     """Return a number of bytes as text in kB (1e3), MB (1e6) or GB (1e9)."""
     for unit, size in (("GB", 1e9), ("MB", 1e6)):

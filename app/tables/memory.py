@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ..errors import UsageError
 from ..system import machine
-from ..system.console import aligned
+from ..system.console import aligned, apart
 from .base import Slot, TableSpec
 from .cached import CacheSize
 
@@ -155,8 +155,9 @@ def refusal(items: Sequence[Item], free: Mapping[str, int], remedies: Sequence[s
         f"{f'{item.name} {item.size}'.rstrip()} ({shown(item.bytes)})" for item in parts[:3]
     )
     return UsageError(
-        f"the run does not fit: {place} has {shown(free[place])} free{within}, and "
-        f"{shown(planned)} are planned there, of them {largest}; {'; or '.join(remedies)}"
+        f"the run does not fit: {place} has {apart(free[place], planned, shown)} free{within}, and "
+        f"{apart(planned, free[place], shown)} are planned there, of them {largest}; "
+        f"{'; or '.join(remedies)}"
     )
 
 

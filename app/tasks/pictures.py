@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..system import console
+from ..system.checked_files import fits
 from ..training.metric_names import tag
+from ..training.metrics import parse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,11 +100,11 @@ def _label(name: str) -> str:
 def _read_curves(metrics: Path) -> dict[str, list[tuple[int, float]]]:
     """Return the steps and values of each curve of a metrics.jsonl, by its name in TensorBoard."""
     curves: dict[str, list[tuple[int, float]]] = {}
-    for line in metrics.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError):  # the last line of a killed run may be half-written
-            values = json.loads(line)
-            step = values.pop("step")
-            for name, value in values.items():
+    for line in metrics.read_bytes().splitlines():
+        values = parse(line) or {}  # the last line of a killed run may be half-written
+        step = values.pop("step", None)
+        for name, value in values.items():
+            if fits(value, float):
                 curves.setdefault(tag(name), []).append((step, value))
     return curves
 

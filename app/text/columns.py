@@ -146,7 +146,7 @@ def _check_lines(path: str) -> None:
         return
     shown = "a Parquet file" if kind == "parquet" else "a file of JSON lines"
     raise UsageError(
-        f"{path} is {shown} with the columns {_list_columns(column_names(path, kind))}; name the "
+        f"{path} is {shown} with the columns {list_columns(column_names(path, kind))}; name the "
         "one that has the texts by --text_column (and for --task=classify, also --label_column)"
     )
 
@@ -340,7 +340,7 @@ def _object_names(objects: Iterable[tuple[int, dict[str, Any]]]) -> list[str]:
     return list(dict.fromkeys(name for _, value in objects for name in value))
 
 
-def _list_columns(header: Sequence[str]) -> str:
+def list_columns(header: Sequence[str]) -> str:
     """Return the names of a header for a message: "none" if empty, cut if they are long."""
     names = ", ".join(header) or "none"
     return names if len(names) < _SHOWN else f"{names[:_SHOWN]}…"
@@ -370,7 +370,7 @@ def missing_column(path: str, flag: str, name: str, names: Sequence[str]) -> Usa
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     hint = f", such as {by_lower[near[0]]}" if near else ""
     return UsageError(
-        f"--{flag}={name}: {path} has the columns {_list_columns(names)}; name one of them{hint}"
+        f"--{flag}={name}: {path} has the columns {list_columns(names)}; name one of them{hint}"
     )
 
 

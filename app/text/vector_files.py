@@ -426,7 +426,7 @@ def _read_safetensors(path: str | Path, limit: int) -> WordVectors:
         raise UsageError(f"{path}: {error.strerror}; give another file") from error
     except UsageError:
         raise
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         reason = f"no tensors `vectors` and `tokens` can be read ({error})"
         raise UsageError(f"{path}: {reason}; {_COPY_AGAIN}") from error
     return WordVectors(tokens[: limit or None], matrix, counts)

@@ -24,6 +24,7 @@ from tensorboard.plugins.scalar.metadata import create_summary_metadata
 
 from ..settings import RunConfig
 from ..settings.flag_values import defaults, from_names, has_effect
+from ..system.checked_files import fits
 from . import metric_names
 
 _PREFIX = "events.out.tfevents."
@@ -117,14 +118,14 @@ def begin(folder: Path, jsonl: Path, settings: Mapping[str, Any]) -> EventFile:
     if jsonl.exists():
         with open(jsonl, encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]
-    seconds = max((line.get("train_seconds", 0.0) for line in lines), default=0.0)
+    seconds = max((line.get("train_seconds") or 0.0 for line in lines), default=0.0)
     began = now = time.time() - seconds
     events = EventFile(folder)
     if settings:
         events.describe(settings, jsonl.parent, began)
     for line in lines:
-        now = began + line.get("train_seconds", now - began)
-        values = {name: one for name, one in line.items() if isinstance(one, int | float)}
+        now = began + (line.get("train_seconds") or now - began)
+        values = {name: one for name, one in line.items() if fits(one, float)}
         events.write(int(values.pop("step")), values, now)
     return events
 

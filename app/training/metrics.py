@@ -18,7 +18,7 @@ from absl import logging
 from ..checkpoints.checkpoint import Position
 from ..errors import RunError
 from ..system import console
-from ..system.checked_files import fits
+from ..system.checked_files import COUNT, fits
 from ..system.files import remedy, replacing, system_error
 from . import event_files
 from .job import Job
@@ -230,6 +230,15 @@ def _writing(path: Path) -> Iterator[None]:
         raise RunError(f"cannot write {path}: {reason}; {remedy(known)} and run again") from error
 
 
+def parse(line: bytes) -> dict[str, Any] | None:
+    """Return the metrics in a line of metrics.jsonl; None if the line is damaged."""
+    try:
+        value = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    return value if fits(value, {"step": COUNT, "train_seconds": (float, None)}) else None
+
+
 def _truncate(jsonl: Path, step: int) -> None:
     """Remove the lines of later steps from metrics.jsonl, and damaged lines with a warning.
 
@@ -238,11 +247,8 @@ def _truncate(jsonl: Path, step: int) -> None:
     damaged = 0
     with replacing(jsonl) as temporary, open(jsonl, "rb") as lines, open(temporary, "wb") as kept:
         for line in lines:
-            try:
-                value = json.loads(line.decode())
-            except (ValueError, RecursionError):
-                value = None
-            if not fits(value, {"step": float}):
+            value = parse(line)
+            if value is None:
                 damaged += line.endswith(b"\n")  # the last line of a killed run may be half-written
             elif value["step"] <= step:
                 kept.write(line.rstrip(b"\n") + b"\n")

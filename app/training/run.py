@@ -35,6 +35,7 @@ from ..errors import RunError, StoppedError, UsageError
 from ..settings import Config, RunConfig, checks
 from ..settings.flag_values import by_name, defaults, typed_value
 from ..system import devices, program_cache
+from ..system.console import apart
 from ..system.signals import stoppable
 from ..tables import memory
 from ..tasks import all_tasks
@@ -245,7 +246,7 @@ def _warn_of_journals(job: Job, config: Config) -> None:
             "--table_file=%s: its journals take up to %s if every row changes between checkpoints, "
             "and the disk has %s; if it becomes full, the run ends and goes on from its newest "
             "checkpoint; free the disk, or lower --keep_checkpoints or --checkpoint_minutes",
-            *(path, memory.shown(most), memory.shown(free)),
+            *(path, apart(most, free, memory.shown), apart(free, most, memory.shown)),
         )
 
 

@@ -83,6 +83,24 @@ def test_bad_files(tmp_path, text, message):
         named_features.read([str(tmp_path / "items")], "item", "", [], "item_features")
 
 
+def test_parquet_whose_text_is_not_utf8(tmp_path):
+    pyarrow, parquet = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+    names = pyarrow.array([b"a", b"\xff"]).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"item": names, "b": [1, 2]}), tmp_path / "items")
+    with pytest.raises(UsageError, match="items: its text is not UTF-8; convert it"):
+        named_features.read([str(tmp_path / "items")], "item", "", [], "item_features")
+
+
+def test_a_header_of_very_many_columns(tmp_path):
+    (tmp_path / "wide.csv").write_text(f"item,{','.join(f'c{n}' for n in range(100_000))}\na,1\n")
+    with pytest.raises(UsageError, match="line 2: 2 of 100001 fields"):
+        named_features.read([str(tmp_path / "wide.csv")], "item", "", [], "item_features")
+    (tmp_path / "wide.csv").write_text("c," * 100_000 + "d\n")
+    with pytest.raises(UsageError, match="no column names the items among c, c, .*; name") as told:
+        named_features.read([str(tmp_path / "wide.csv")], "item", "", [], "item_features")
+    assert len(str(told.value)) < 1000
+
+
 def test_features_that_only_new_items_have_are_left_out():
     by_name = {"a": ["x", "y"], "b": ["x"], "new": ["z", "y"], "other": []}
     found = gather(by_name, ["b", "a", "c", "new", "other"], trained=3)

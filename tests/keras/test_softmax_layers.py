@@ -786,6 +786,21 @@ def test_a_table_of_every_kind_trains_as_one_of_the_device(name, kind, tmp_path)
     assert state(ours) == state(device)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_loss_scale_reaches_no_row_in_another_place(name, tmp_path):
+    x, y = planted()
+    states = []
+    for kind in ("device", "host", "file", "sharded"):
+        with dtype_policy("mixed_float16"):
+            model, _, _ = make_model(name, SGD(0.1), options=place(kind, tmp_path))
+            for _ in range(2):
+                model.train_on_batch([x, y], y)
+        assert type(model.optimizer) is LossScaleOptimizer
+        states.append(state(model))
+    assert all(each == states[0] for each in states)
+
+
 @pytest.mark.parametrize("kind", ["file", pytest.param("sharded", marks=pytest.mark.slow)])
 def test_the_losses_of_steps_on_a_table_elsewhere_are_those_before_each_update(kind, tmp_path):
     x, y = planted()

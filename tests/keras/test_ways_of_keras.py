@@ -38,6 +38,15 @@ START = keras.initializers.Constant(0.5)
 OptimizerMap, MultiOptimizer = keras.optimizers.OptimizerMap, keras.optimizers.MultiOptimizer
 TheirScale = keras.optimizers.LossScaleOptimizer
 
+
+class Halve(keras.callbacks.Callback):
+    """Assigns weights after each epoch."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        layer = self.model.layers[0]
+        layer.set_weights([w * 0.5 if w.dtype.kind == "f" else w for w in layer.get_weights()])
+
+
 # Name -> the optimizer, and the arguments of `trained`.
 WAYS = {
     "scaled": (lambda: SGD(0.1), {"policy": "mixed_float16"}),
@@ -67,6 +76,7 @@ WAYS = {
         lambda: SGD(0.1),
         {"callbacks": [keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (1 + epoch))]},
     ),
+    "weights_of_callback": (lambda: LazyAdam(0.1), {"callbacks": [Halve()]}),
     "schedule": (
         lambda: LazyAdam(keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)),
         {},
@@ -171,6 +181,20 @@ def test_every_kind_trains_as_the_device(way, kind, tmp_path):
     assert np.isfinite(rows).all() and (rows != 0.5).any()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("maker", ["feature", "reduce"])
+@pytest.mark.parametrize("kind", ["host", "file", "sharded"])
+def test_layers_of_tables_train_as_on_the_device_under_a_loss_scale(maker, kind, tmp_path):
+    found = []
+    for each in (kind, "device"):
+        model = trained(
+            lambda k=each: MAKERS[maker](k, tmp_path), lambda: SGD(0.1), policy="mixed_float16"
+        )
+        layer = model.layers[0]
+        found.append(rows_of_layer(layer.tables["words"] if maker == "feature" else layer))
+    assert found[0].tobytes() == found[1].tobytes() and (found[0] != 0.5).any()
+
+
 def quick_for(*quick, of):
     """Return a mark for tests of kinds of tables that are quick only for some of them."""
     return pytest.mark.parametrize(
@@ -243,6 +267,14 @@ def test_a_frozen_table_is_not_trained(maker, kind, how, tmp_path):
     assert len(model.trainable_variables) == 3
 
 
+@quick_for("file", of=["device", *FAR])
+def test_an_average_of_all_rows_is_refused(kind, tmp_path):
+    model = make_model(make_table(kind, tmp_path), LazyAdam(0.1, use_ema=True))
+    ids = tf.strings.as_string(IDS) if kind == "strings" else IDS
+    with pytest.raises(ValueError, match="use_ema would read and write every row of .*leave it"):
+        model.train_on_batch(ids[:BATCH], TARGETS[:BATCH])
+
+
 ATTRIBUTES = ("trainable", "name", "path", "dtype", "autocast", "regularizer", "constraint", "ndim")
 
 
@@ -251,15 +283,17 @@ ATTRIBUTES = ("trainable", "name", "path", "dtype", "autocast", "regularizer", "
 def test_attributes_of_a_variable_are_those_of_keras(kind, policy, tmp_path):
     stock = keras.layers.Embedding(ROWS, COLUMNS, name="words", dtype=policy)
     ours = make_table(kind, tmp_path, dtype=policy)
-    for layer in (stock, ours):
+    copy = type(ours).from_config(ours.get_config())
+    for layer in (stock, ours, copy):
         layer.build((None, LENGTH))
-    mine, theirs = ours.embeddings, stock.embeddings
-    for name in ATTRIBUTES:
-        assert getattr(mine, name, None) == getattr(theirs, name, None), name
-    assert (ours.dtype, ours.compute_dtype, ours.variable_dtype, ours.autocast) == (
-        *(stock.dtype, stock.compute_dtype, stock.variable_dtype),
-        stock.autocast,
-    )
+    theirs = stock.embeddings
+    for layer in (ours, copy):
+        for name in ATTRIBUTES:
+            assert getattr(layer.embeddings, name, None) == getattr(theirs, name, None), name
+        assert (layer.dtype, layer.compute_dtype, layer.variable_dtype, layer.autocast) == (
+            *(stock.dtype, stock.compute_dtype, stock.variable_dtype),
+            stock.autocast,
+        )
 
 
 @quick_for("dynamic", of=["device", "host", "dynamic"])

@@ -123,6 +123,39 @@ def fasttext_file(dim=4, longest=0, columns=4):
     )
 
 
+def tensors(**changed):
+    """Return a file of safetensors of two words; `changed` are its vectors' fields, or all."""
+    tokens = changed.pop("tokens", b'["a", "b"]')
+    vectors = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]} | changed
+    parts = {"vectors": vectors, "tokens": {"dtype": "U8", "shape": [len(tokens)]}}
+    parts["tokens"]["data_offsets"] = [16, 16 + len(tokens)]
+    header = json.dumps(parts).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(16) + tokens
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        tensors(data_offsets=[0, 2**62]),
+        tensors(data_offsets=[-16, 2**40]),
+        tensors(shape=[2**40, 2**40]),
+        tensors(dtype="../F32"),
+        tensors(tokens=b"[" * 100_000),
+        tensors(tokens=b'["a"]'),
+        struct.pack("<Q", 2**63) + b"{}",
+        struct.pack("<Q", 500_000) + b'{"a":' * 100_000,
+        b"",
+    ],
+)
+def test_tensors_that_are_not_in_the_file(content, tmp_path):
+    path = tmp_path / "vectors.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=f"^{path}: .*; copy it again, or give a file of `lexrow "):
+        vector_files.read(path)
+    path.write_bytes(tensors())
+    assert vector_files.read(path).matrix.tolist() == [[0, 0], [0, 0]]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

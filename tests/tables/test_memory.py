@@ -60,8 +60,8 @@ def test_the_memory_of_a_cpu_is_the_machines():
 def test_a_refusal_tells_sizes_and_what_would_help():
     free = {HOST: 899}
     assert str(memory.refusal(ITEMS, free, ["--a=1", "--b=2"])) == (
-        "the run does not fit: host has 0.0 MB free, and 0.0 MB are planned there, of them input "
-        "10 x 2 (0.0 MB), output 5 x 2 (0.0 MB); --a=1; or --b=2"
+        "the run does not fit: host has 899 bytes free, and 900 bytes are planned there, of them "
+        "input 10 x 2 (0.0 MB), output 5 x 2 (0.0 MB); --a=1; or --b=2"
     )
     assert "hot 3 rows" in str(memory.refusal(ITEMS, {"GPU:0": 1}, []))
 

@@ -66,7 +66,8 @@ def test_a_report_has_the_curves_of_a_run(tmp_path):
         {"step": 8, "epoch": 2.0, "loss": 2.0, "learning_rate": 0.1, "pairs_per_second": 7.0},
     ]
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 9, "lo')
+    damaged = "[" * 100_000 + '\n3\n{"step": 9, "loss": "x"}\n{"step": 9, "lo'
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + damaged)
     curves = {
         (axes.get_title(), line.get_label()): (list(line.get_xdata()), list(line.get_ydata()))
         for axes in pictures.report(path, "a run").axes

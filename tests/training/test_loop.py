@@ -213,9 +213,10 @@ def test_the_room_of_the_first_checkpoint_is_reserved_until_it_is_written(tmp_pa
     assert not any(held for _, held in others)
 
 
-def test_a_file_system_that_reserves_no_room_is_no_obstacle(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EFBIG])
+def test_a_file_system_that_reserves_no_room_is_no_obstacle(tmp_path, monkeypatch, number):
     def refuse(*_):
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     run = Run(tmp_path)

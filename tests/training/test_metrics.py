@@ -89,15 +89,17 @@ def test_damaged_lines_are_left_out_and_told_once(tmp_path, caplog):
         b"{}",
         b'{"step": "4"}',
         b'{"step": null}',
+        b'{"step": -Infinity}',
+        b'{"step": 1, "train_seconds": "9"}',
         b"",
-        b'{"step": 4}',
+        b'{"step": 4, "train_seconds": null, "loss": 9%b}' % (b"9" * 400),
         b'{"st',
     ]
     path.write_bytes(b"\n".join(lines))
     with caplog.at_level(logging.WARNING, logger="absl"):
         Metrics(path, tmp_path / "tensorboard", 4).close()
     assert steps(path) == [2, 4]
-    told = f"{path}: 8 damaged line(s) are left out; the run goes on"
+    told = f"{path}: 10 damaged line(s) are left out; the run goes on"
     assert [record.getMessage() for record in caplog.records] == [told]
 
 

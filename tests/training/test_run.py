@@ -49,7 +49,8 @@ def test_a_run_is_trained_scored_and_continued(corpus, tmp_path, capsys):
     place = Workdir(tmp_path / "run")
     report = train_and_evaluate(small_config(corpus), place.path)
     assert "next:" in report and str(place.path) in report
-    assert "words in 1 file(s)" in capsys.readouterr().out  # the banner
+    banner = capsys.readouterr().out
+    assert "words in 1 file(s)" in banner and "CPU:0 of CPU:0" not in banner
     first = newest_position(place.checkpoints)
     assert first.epoch == 1 and first.step
     train_and_evaluate(small_config(corpus, epochs=2), place.path)

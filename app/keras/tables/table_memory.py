@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...system.console import size_text
+from ...system.console import apart, size_text
 from ...system.devices import gpu_bytes
 from ...system.machine import free_bytes
 from ...tables.cached import CachedTable
@@ -160,7 +160,7 @@ def require_free(
         if count > free:
             raise ValueError(
                 f"{taker} takes {size_text(count)} ({count:,} bytes) of {where}, where "
-                f"{size_text(free)} are free; {remedy}"
+                f"{apart(free, count, size_text)} are free; {remedy}"
             )
 
 

@@ -460,10 +460,12 @@ def _read(workdir: Workdir) -> list[Any]:
         return []
     try:
         lines = [json.loads(line) for line in checked_files.read_lines(path, _LONGEST_LINE)]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise checked_files.damaged(path, "a line of it is no JSON") from error
     shapes = [_HEADER, *[_TRIAL] * (len(lines) - 1)]
-    if not all(map(checked_files.fits, lines, shapes)):
+    if not all(map(checked_files.fits, lines, shapes)) or any(
+        line["settings"].keys() - set(TUNABLE) for line in lines[1:]
+    ):
         raise checked_files.damaged(path, "a line of it has other fields")
     return lines
 

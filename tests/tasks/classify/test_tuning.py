@@ -261,7 +261,13 @@ def searched(tmp_path_factory):
         ({"dim": 5}, UsageError, "--dim=5: the trials in --workdir=.* were made with 4; give that"),
         ({"lines": texts(200)}, UsageError, "--corpus is not what the trials in .* are of"),
         ("not JSON\n", DamagedError, "trials.jsonl is damaged: a line of it is no JSON"),
+        ("[" * 100_000 + "\n", DamagedError, "trials.jsonl is damaged: a line of it is no JSON"),
         ('{"score": "high"}\n', DamagedError, "trials.jsonl is damaged: a line of it has other"),
+        (
+            '{"settings": {"table_file": "/stolen"}, "score": 1.0, "seconds": 0.1}\n',
+            DamagedError,
+            "trials.jsonl is damaged: a line of it has other",
+        ),
         ("{}", DamagedError, "its last line is cut short"),
     ],
 )
