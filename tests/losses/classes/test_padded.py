@@ -26,7 +26,7 @@ LOSSES = {
     ),
     "three levels": lambda: ClassSoftmax(WORDS, DIM, partition(toy.counts(WORDS), 3, "equal_size")),
     "one word a class": lambda: ClassSoftmax(WORDS, DIM, [np.arange(WORDS + 1)]),
-    "adaptive": lambda: AdaptiveSoftmax(toy.counts(WORDS), DIM, (8, 30), divisor=1.5),
+    "adaptive": lambda: AdaptiveSoftmax(toy.counts(WORDS), DIM, (5, 20, 40), divisor=1.5),
 }
 # The numbers of a block's rows and of its scores; pairs of a segment; the rows of a tile.
 SIZES = {
