@@ -592,6 +592,8 @@ def export(
     """
     formats: Mapping[str, Callable[..., str]] = {}
     config, names = Config(), {"output=": "path="}
+    if run is not None or format == "saved_model":
+        start_tensorflow()
     if run is not None:
         from .tasks import all_tasks
 

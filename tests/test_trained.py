@@ -449,7 +449,9 @@ def test_loading_is_silent_and_needs_no_console(tmp_path):
     code = f"""
 import os, sys
 import app as lexrow
-print(lexrow.load({str(tmp_path)!r}).tokenize("a b"))
+words = lexrow.load({str(tmp_path)!r})
+words.export({str(tmp_path / "words.txt")!r})
+print(words.tokenize("a b"))
 os.dup2(os.open(os.devnull, os.O_RDWR), 2)  # notes of TensorFlow on steps
 sys.stderr = None
 lexrow.train_words([["a", "b"]] * 99, dim=4, epochs=1, batch_tokens=256, verbose=True)

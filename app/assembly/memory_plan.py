@@ -188,6 +188,10 @@ def why_uncompiled(config: Config, streamed: Iterable[str] = ()) -> str:
         f"--table=host, and --loss={config.model.loss} goes through all rows": (
             config.table.table == "host" and any(streamed)
         ),
+        "--table=host, and the number of rows that a text or a word has is not fixed": (
+            config.table.table == "host"
+            and (config.run.task == "classify" or config.model.has_subwords)
+        ),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
 

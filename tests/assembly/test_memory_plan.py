@@ -132,6 +132,7 @@ def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch)
         ({}, ""),
         ({"table": "host"}, ""),
         ({"table": "host", "loss": "softmax"}, "--table=host, and --loss=softmax goes through all"),
+        ({"table": "host", "max_ngram": 4}, "--table=host, and the number of rows"),
         ({"table": "sharded"}, "--table=sharded has rows on other devices"),
         ({"strategy": "mirrored"}, "--strategy=mirrored"),
         ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2"),

@@ -51,7 +51,7 @@ def test_other_text_on_a_finished_run(tmp_path, workdir, trained):
     assert 1.5 < steps / former < 2.5
     # The rate falls over the length of this text, not of the one before.
     rates = [row["learning_rate"] for row in logged(workdir) if row["step"] > newest_step(trained)]
-    assert rates[len(rates) // 2] == pytest.approx(0.2 / 3 / 2, rel=0.1)
+    assert rates[len(rates) // 2] == pytest.approx(0.15 / 3 / 2, rel=0.1)
     assert "other text" not in done(tmp_path, "app.train", *more).err
 
 
@@ -125,4 +125,4 @@ def test_a_vocabulary_of_other_text_leaves_the_rate_to_fall_evenly(tmp_path):
     corpus = write_corpus(tmp_path / "a.txt", 300)
     done(tmp_path, *train(tmp_path / "run", corpus, f"--vocab={tmp_path}/words.tsv", "--epochs=1"))
     rates = [row["learning_rate"] for row in logged(tmp_path / "run")]
-    assert rates[0] == 0.3 and rates[-1] < 0.05
+    assert rates[0] == 0.15 and rates[-1] < 0.05
