@@ -18,6 +18,7 @@ import numpy as np
 
 from .errors import UnknownNameError
 from .input.ratings import find_usual
+from .text.columns import list_columns
 from .text.vocabulary import close_names, whole
 from .trained import (
     Result,
@@ -61,9 +62,9 @@ def train_recommender(
     Args:
         pairs: An iterable of (user, item), (user, item, rating) or (user, item, rating, time), an
             array (N, 2 to 4); a table of pandas or pyarrow, whose columns have usual names such as
-            `user_id`, or are in this order, or are named by `user_column`, `item_column`,
-            `rating_column` and `time_column`; a sparse matrix of scipy (users, items); or a path
-            or glob of files.
+            `user_id`, or are in this order if no name tells otherwise, or are named by
+            `user_column`, `item_column`, `rating_column` and `time_column`; a sparse matrix of
+            scipy (users, items); or a path or glob of files.
         workdir: The folder of the run, where a run that was stopped goes on. None: a temporary one.
         item_features: Features of items, by which those without pairs are placed: a mapping from
             an item to a list of values, or to a mapping of columns to values or lists; or a table
@@ -543,19 +544,19 @@ def _find_columns(names: Sequence[Any], settings: Mapping[str, Any]) -> dict[str
     Settings name them; else usual names do, and those of another name are in this order.
     """
     given = {kind: settings.get(f"{kind}_column", "") for kind in _COLUMNS}
+    shown = list_columns([*map(str, names)])
     for name in given.values():
         if name and name not in names:
-            raise ValueError(f"pairs has no column {name!r}; it has {names}")
+            raise ValueError(f"pairs has no column {name!r}; it has {shown}")
     usual = {kind: names[place] for kind, place in find_usual([*map(str, names)]).items()}
     if any(given.values()):
         found = {kind: name or usual.get(kind) for kind, name in given.items()}
-        found |= {kind: given[kind] for kind in ("rating", "time")}
     else:
         in_order = zip(_COLUMNS, names if len(names) <= len(_COLUMNS) else (), strict=False)
         found = {kind: name for kind, name in in_order if name not in usual.values()} | usual
     if None in (found.get("user"), found.get("item")):
         raise ValueError(
-            f"pairs has the columns {names}; name those of users and items by user_column and "
+            f"pairs has the columns {shown}; name those of users and items by user_column and "
             "item_column"
         )
     return {kind: found[kind] for kind in _COLUMNS if found.get(kind) not in (None, "")}

@@ -8,7 +8,6 @@ tabs between them.
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -94,8 +93,9 @@ def _load_predictor(
 
     labels, score = classify_model.load_scorer(*run)
     return lambda texts, k, threshold: (
-        label_metrics.best_labels(chances_C, labels, k, threshold)
-        for chances_C in itertools.chain.from_iterable(score(texts))
+        found
+        for chances_NC in score(texts)
+        for found in label_metrics.best_labels(chances_NC, labels, k, threshold)
     )
 
 

@@ -261,10 +261,7 @@ class Texts(Result):
             check_count("k", k, " label")
         chances_NC = np.atleast_2d(self.predict_proba(texts))
         most = k or (len(self.labels) if threshold else 1)
-        found: list[Any] = [
-            label_metrics.best_labels(chances_C, self.labels, most, threshold)
-            for chances_C in chances_NC
-        ]
+        found: list[Any] = [*label_metrics.best_labels(chances_NC, self.labels, most, threshold)]
         if k is None and not threshold:
             found = [pairs[0][0] for pairs in found]
         return found[0] if isinstance(texts, str) else found
@@ -299,7 +296,7 @@ class Texts(Result):
         """
         if labels is None:
             return self._evaluate_files(texts, columns)
-        texts = list(texts)
+        texts, labels = list(column_of(texts, "texts")), column_of(labels, "labels")
         wanted = [_listed(label, f"labels[{place}]") for place, label in enumerate(labels)]
         if len(texts) != len(wanted):
             raise ValueError(f"{len(texts)} texts and {len(wanted)} labels; give as many of both")
@@ -363,11 +360,18 @@ class Texts(Result):
 
 
 def _labelled(texts: Iterable[Any], config: Any) -> Iterator[Any]:
-    """Yield lines of labels and text, or paths; raise ValueError if the first is neither."""
-    for place, text in enumerate(column_of(texts, "texts")):
-        is_line = isinstance(text, str) and config.labelled.label_prefix in text
-        if not (place or is_line or isinstance(text, os.PathLike) or config.corpus.text_column):
-            raise ValueError("labels are missing; give a label for each text, or a path")
+    """Yield lines of labels and text, or paths; raise ValueError if the first is neither.
+
+    A line may be a list of tokens. Empty ones before the first are not looked at.
+    """
+    is_known = bool(config.corpus.text_column)
+    for text in column_of(texts, "texts"):
+        if not is_known and (isinstance(text, os.PathLike) or len(text)):
+            tokens = [text] if isinstance(text, str) else text
+            is_path = isinstance(text, os.PathLike)
+            if not is_path and not any(config.labelled.label_prefix in token for token in tokens):
+                raise ValueError("labels are missing; give a label for each text, or a path")
+            is_known = True
         yield text
 
 
@@ -418,7 +422,8 @@ def _write_labelled(
         raise ValueError(f"texts is {type(texts).__name__}; give a list of texts beside labels")
     columns = {name: column_of(values, f"{name}s") for name, values in columns.items()}
     labels: Any = columns["label"]
-    if getattr(labels, "ndim", 1) == 2 and labels.dtype.kind in "biuf":
+    is_matrix = getattr(labels, "ndim", 1) == 2 and labels.shape[1] > 1
+    if is_matrix and getattr(labels.dtype, "kind", "f") in "biuf":
         raise ValueError(
             "labels is a matrix of numbers; give the label of each text, or a list of its labels"
         )

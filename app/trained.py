@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
@@ -34,6 +34,7 @@ from .settings.setting import fault, parse
 from .system import console, signals
 from .system.files import replacing
 from .tasks import trained_vectors
+from .text.columns import list_columns
 from .text.corpus import MissingError, check_files
 from .text.fasttext import model_file
 from .text.vocabulary import join_words
@@ -101,8 +102,20 @@ class Run:
         if path is None:
             self._deletion = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
+    def __copy__(self) -> Run:
+        """Return a run in a temporary workdir, with links to the files of the trained model."""
+        run, added = Run(None), self.workdir.added
+        for path in self.workdir.model_files():
+            own = run.path / path.relative_to(self.path)
+            own.parent.mkdir(parents=True, exist_ok=True)
+            if path == added:  # more will be written to it
+                shutil.copyfile(path, own)
+            else:
+                own.symlink_to(path.resolve())
+        return run
+
     def __reduce__(self) -> tuple:
-        """Return what `pickle` and `copy` need: the files that a trained model is loaded from."""
+        """Return what pickle needs: the files that a trained model is loaded from."""
         paths = self.workdir.model_files()
         files = {os.fspath(path.relative_to(self.path)): path.read_bytes() for path in paths}
         return _with_files, (files,)
@@ -464,7 +477,8 @@ def table_columns(table: Any) -> list[str] | None:
     """Return the names of the columns of a table of pandas or pyarrow; None for anything else."""
     if hasattr(table, "itertuples"):
         return list(table.columns)
-    return list(table.column_names) if hasattr(table, "column_names") else None
+    names = getattr(table, "column_names", None)  # None also of a stream that does not know them
+    return None if names is None else list(names)
 
 
 def table_rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -522,7 +536,7 @@ def load(
 def column_of(values: Any, name: str) -> Iterable[Any]:
     """Return the values of an iterable; raise ValueError for a table, whose names are no texts."""
     if columns := table_columns(values):
-        shown = ", ".join(map(str, columns))
+        shown = list_columns([*map(str, columns)])
         raise ValueError(f"{name} is a table; give one of its columns, as {name}[...]: {shown}")
     return values.to_pylist() if hasattr(values, "to_pylist") else values  # of pyarrow
 
@@ -558,7 +572,7 @@ def _line(item: Any, is_tokens: bool, name: str) -> str:
     """Return a text as a line, or its tokens with `_` for blanks in them; else raise ValueError."""
     if not is_tokens and isinstance(item, str):
         return " ".join(item.splitlines()) + "\n"
-    is_list = isinstance(item, Iterable) and not isinstance(item, str | bytes)
+    is_list = isinstance(item, Iterable) and not isinstance(item, str | bytes | Mapping | Set)
     if is_tokens and is_list:
         tokens = list(item)
         for token in tokens:

@@ -307,8 +307,8 @@ class Words(Result):
             'queen'
         """
         words = [words] if isinstance(words, str) else list(words)
-        if len(words) < 2:
-            raise ValueError(f"words is {words}; give a list of at least two words")
+        if not words:
+            raise ValueError("words is empty; give a list of words")
         units_ND = self._units(words)
         return words[int((units_ND @ units_ND.mean(axis=0)).argmin())]
 

@@ -286,7 +286,7 @@ def test_bad_pairs(pairs, message):
 def test_bad_columns():
     frame = pd.DataFrame({"a": [1], "b": [2]})
     for table in (frame, pa.table(frame)):
-        with pytest.raises(ValueError, match="pairs has no column 'c'; it has .'a', 'b'"):
+        with pytest.raises(ValueError, match="pairs has no column 'c'; it has a, b"):
             lexrow.train_recommender(table, user_column="c", item_column="b")
 
 
@@ -298,6 +298,11 @@ def test_bad_columns():
         ("user_id item_id time", {}, {"user": "user_id", "item": "item_id", "time": "time"}),
         ("x y movieId z user", {}, {"user": "user", "item": "movieId"}),
         ("a b c user", {"time_column": "c", "item_column": "a"}, {"item": "a", "time": "c"}),
+        (
+            "user item_id rating when",
+            {"time_column": "when"},
+            {"user": "user", "item": "item_id", "rating": "rating", "time": "when"},
+        ),
         ("a user", {}, None),
         ("a b c d e", {}, None),
     ],

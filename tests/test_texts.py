@@ -6,14 +6,16 @@ import pickle
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import app as lexrow
 from app import texts as module
 from app.errors import RunError, StoppedError
+from app.settings.checks import make_config
 from app.tasks.classify import tuning
 from app.text import reading
-from app.texts import Texts, _write_labelled
+from app.texts import Texts, _labelled, _write_labelled
 from app.trained import Run
 from tests import examples
 
@@ -152,6 +154,32 @@ def test_a_classifier_of_fasttext_predicts_as_fasttext_does(tmp_path):
 def test_bad_input(texts, labels, message):
     with pytest.raises(ValueError, match=message):
         lexrow.train_classifier(texts, labels)
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_known"),
+    [
+        (["", "__label__y good"], True),
+        ([[], ["__label__y", "good"]], True),
+        ([["good"]], False),
+        (["", "good"], False),
+    ],
+)
+def test_lines_with_labels(lines, is_known):
+    config = make_config({"task": "classify"})
+    if is_known:
+        assert list(_labelled(lines, config)) == lines
+    else:
+        with pytest.raises(ValueError, match="^labels are missing"):
+            list(_labelled(lines, config))
+
+
+def test_a_column_of_labels_and_columns_of_pyarrow(trained, tmp_path):
+    columns = {"text": ["a", "b"], "label": np.array([[1], [0]])}
+    _write_labelled(Run(tmp_path), columns)
+    assert (tmp_path / "texts.csv").read_text().split() == ["text,label", "a,1", "b,0"]
+    asked = pa.array(["good", "bad"]), pa.array(["yes", "no"])
+    assert trained.evaluate(*asked)["accuracy"] == 1
 
 
 @pytest.mark.parametrize(

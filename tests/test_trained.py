@@ -64,6 +64,16 @@ def test_paths_are_values_of_the_flag(tmp_path):
     assert run.corpus(listed) == (listed, False)
 
 
+class Stream(list):
+    """Texts of another library, with columns that it does not know."""
+
+    column_names = None
+
+
+def test_a_stream_without_known_columns_is_an_iterable(tmp_path):
+    assert Run(tmp_path).corpus(Stream(["a b"])) == (str(tmp_path / "texts.txt"), False)
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
@@ -71,6 +81,8 @@ def test_paths_are_values_of_the_flag(tmp_path):
         (7, "corpus is int"),
         ("a text\nof lines", "corpus is a text of 15 characters, and not a path; give a list of"),
         (["a", ["b"]], r"corpus\[1\] is list, and not a text"),
+        ([{"text": "a b"}], r"corpus\[0\] is dict, and not a text"),
+        ([{"a", "b"}], r"corpus\[0\] is set, and not a text"),
         ([["a"], "b"], r"corpus\[1\] is str, and not a list of tokens"),
         ([["a"], ["b", 1]], r"corpus\[1\] has a token that is int; give text"),
         ([1, 2], r"corpus\[0\] is int, and not a text"),

@@ -231,6 +231,7 @@ import runpy, sys
 sys.modules["tensorflow"] = None  # an import fails
 import app
 print([app.load(path).most_similar("b", topn=3) for path in ({trained.workdir!r}, {str(file)!r})])
+app.load({str(file)!r}).plot(["a", "b", "c"])
 sys.argv = ["neighbors", "--workdir={trained.workdir}", "b"]
 runpy.run_module("app.neighbors", run_name="__main__")
 """

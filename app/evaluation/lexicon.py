@@ -328,13 +328,14 @@ def explain_unknown(lexicon: Lexicon, word: str) -> str:
     if part and longer:
         names = " or ".join(map(repr, longer[:3]))
         return f"{word!r} is no word here, only a part of others; use {names}"
-    if len(word.split()) > 1:
+    close = close_names(word, lexicon.words)
+    if len(word.split()) > 1 and not close:
         return f"{word[:60]!r} is no phrase here; give its words one by one"
-    if _NO_WORD.search(word):
+    if _NO_WORD.search(word) and not close:
         return f"{word[:60]!r} is no word: give one without white space, in Unicode"
     # Spellings that differ in case alone come first; difflib would not find them.
     similar = [w for w, key in zip(lexicon.words, keys, strict=True) if key == folded][:3]
-    similar += close_names(word, lexicon.words)
+    similar += close
     names = " or ".join(map(repr, dict.fromkeys(similar[:3])))
     remedy = f"did you mean {names}?" if similar else ""
     return f"{word!r}: unknown word; {remedy or 'use a word of the vocabulary'}"

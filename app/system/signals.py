@@ -73,7 +73,8 @@ def interrupted_after() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        if previous is not None:  # None: the program around Python set it
+            signal.signal(signal.SIGINT, previous)
         if asked:
             signal.raise_signal(signal.SIGINT)
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from ..system import console
 from ..system.checked_files import fits
-from ..training.metric_names import tag
-from ..training.metrics import parse
+from ..training.metric_names import parse, tag
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

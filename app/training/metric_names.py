@@ -1,9 +1,16 @@
-"""The names of metrics in TensorBoard and in reports: groups, and a description of each.
+"""The names of metrics, and the lines of metrics.jsonl.
+
+In TensorBoard and in reports a metric has a group and a description.
 
 TensorBoard sorts groups by name, and opens the first two: so the loss and the scores are first.
 """
 
 from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..system.checked_files import COUNT, fits
 
 _LOSS = "of an example in training, measured in the first step of each call"
 _HELDOUT = "of the held-out data, after an epoch"
@@ -60,3 +67,12 @@ def _describe(name: str) -> tuple[str, str]:
         return f"speed/{name}", f"{unit.capitalize()} of the training data in a second."
     title = name.removeprefix("heldout_").replace("_", " ")
     return f"score/{name.removeprefix('heldout_')}", f"{title.capitalize()} {_HELDOUT}."
+
+
+def parse(line: bytes) -> dict[str, Any] | None:
+    """Return the metrics in a line of metrics.jsonl; None if the line is damaged."""
+    try:
+        value = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    return value if fits(value, {"step": COUNT, "train_seconds": (float, None)}) else None

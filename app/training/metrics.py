@@ -18,10 +18,10 @@ from absl import logging
 from ..checkpoints.checkpoint import Position
 from ..errors import RunError
 from ..system import console
-from ..system.checked_files import COUNT, fits
 from ..system.files import remedy, replacing, system_error
 from . import event_files
 from .job import Job
+from .metric_names import parse
 
 Item = TypeVar("Item")
 
@@ -228,15 +228,6 @@ def _writing(path: Path) -> Iterator[None]:
         known = error if isinstance(error, OSError) else system_error(error.message)
         reason = known.strerror or known
         raise RunError(f"cannot write {path}: {reason}; {remedy(known)} and run again") from error
-
-
-def parse(line: bytes) -> dict[str, Any] | None:
-    """Return the metrics in a line of metrics.jsonl; None if the line is damaged."""
-    try:
-        value = json.loads(line.decode())
-    except (ValueError, RecursionError):
-        return None
-    return value if fits(value, {"step": COUNT, "train_seconds": (float, None)}) else None
 
 
 def _truncate(jsonl: Path, step: int) -> None:

@@ -88,7 +88,8 @@ def test_a_question_without_answer_gets_a_remedy(make_vectors, ask, message):
         ("NEW_YORK", "'NEW_YORK' is no word here, only a part of others; use 'new_york_city' or "
          "'in_New_York'"),
         ("city", "'city' is no word here, only a part of others; use 'new_york_city'"),
-        ("york city new", "'york city new' is no phrase here; give its words one by one"),
+        ("white house", "'white house' is no phrase here; give its words one by one"),
+        ("new york cyti", "'new york cyti': unknown word; did you mean 'new_york_city'?"),
         ("nothing", "'nothing' has a zero vector, to which no word is near; use another word"),
         ("Nothing", "'Nothing' has a zero vector, to which no word is near; use another word"),
         ("", "'' is no word: give one without white space, in Unicode"),

@@ -8,7 +8,7 @@ probable label.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,14 +42,12 @@ class Tally(NamedTuple):
 
 
 def best_labels(
-    chances_C: np.ndarray, labels: Sequence[str], k: int, threshold: float
-) -> list[tuple[str, float]]:
-    """Return the k most probable labels of a text, of at least a probability, the best first."""
-    return [
-        (labels[label], float(chances_C[label]))
-        for label in np.argsort(-chances_C, kind="stable")[:k]
-        if chances_C[label] >= threshold
-    ]
+    chances_NC: np.ndarray, labels: Sequence[str], k: int, threshold: float
+) -> Iterator[list[tuple[str, float]]]:
+    """Yield for each text its k most probable labels of at least a probability, the best first."""
+    order_NK = np.argsort(-chances_NC, axis=1, kind="stable")[:, :k].tolist()
+    for chances_C, order_K in zip(chances_NC, order_NK, strict=True):
+        yield [(labels[c], float(chances_C[c])) for c in order_K if chances_C[c] >= threshold]
 
 
 class Scores(NamedTuple):
