@@ -16,7 +16,7 @@ from ..system.console import size_text
 from ..tables.device import named_variables
 from .backend import is_ours, require_tensorflow
 from .step_parts import StepParts, find_parts, parts_of
-from .tables.table_variable import TableVariable
+from .tables.table_variable import StackedVariable, TableVariable
 from .tables.table_warnings import variable_bytes
 
 _OPTIMIZERS = {
@@ -103,8 +103,14 @@ def audit(
     causes = Causes(parts)
     findings = walk.findings(tables, causes.explain)
     notes = [
-        f"the rows of {_label(layer)} are not in a variable of the model; a step reads and writes "
-        "only the rows of its batch"
+        f"the rows of {_label(layer)} "
+        + (
+            "share a variable with other tables, so an operation on all of them is not found; "
+            "table_stacking=None shows it"
+            if isinstance(variable, StackedVariable)
+            else "are not in a variable of the model; a step reads and writes only the rows of its "
+            "batch"
+        )
         for layer, variable in causes.owners.values()
         if isinstance(variable, TableVariable)
     ]

@@ -19,6 +19,7 @@ from app.keras import (
     RowEmbeddingReduce,
     RowwiseAdagrad,
     TableConfig,
+    audit,
     prefetch_rows,
 )
 from app.keras.tables import table_kinds, table_variable
@@ -405,6 +406,49 @@ def test_arithmetic_on_a_shared_table_is_that_on_a_variable(jit):
         found.append(model.get_weights())
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+class WholeTable(keras.Model):
+    """A model that multiplies by all rows of a table, of which Keras asks the shape first."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.features, self.score = features, keras.layers.Dense(1)
+
+    def call(self, ids):
+        vectors, rows = self.features(ids), self.features.tables["f0"].embeddings
+        products = keras.ops.matmul(vectors["f0"], keras.ops.transpose(rows))
+        return self.score(keras.ops.concatenate([products, *vectors.values()], axis=1))
+
+
+@pytest.mark.parametrize("optimizer", [keras.optimizers.Adafactor, LazyAdam])
+def test_a_model_reads_a_whole_shared_table(optimizer):
+    found = []
+    for stacking in ("auto", None):
+        trained, ids = many_features(table_stacking=stacking)
+        keras.utils.set_random_seed(1)
+        model = WholeTable(trained.get_layer("features"))
+        model.compile(optimizer(0.1), "mse", jit_compile=False)
+        model.train_on_batch(ids, np.ones((32, 1)))
+        found.append(model.get_weights())
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_shared_table_is_changed_as_a_whole_or_by_rows_of_its_own():
+    model, ids = many_features()
+    rows, before = model.get_layer("features").tables["f0"].embeddings, model.get_weights()
+    with pytest.raises(ValueError, match="no assignment to a part; assign all rows, or give Fea"):
+        rows.value[0:2].assign(np.zeros((2, 4)))
+    with pytest.raises(ValueError, match="no scatter_max; assign all rows"):
+        rows.value.scatter_max(tf.IndexedSlices(tf.ones([1, 4]), tf.constant([0])))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="ids must be from 0 to 29"):
+        rows.value.scatter_update(tf.IndexedSlices(tf.ones([1, 4]), tf.constant([30])))
+    for now, then in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+    rows.assign(np.ones((30, 4)).tolist())
+    assert (rows.numpy() == 1).all()
+    assert "share a variable with other tables" in str(audit(model, (ids, np.ones(32))))
 
 
 def test_refusals_of_shared_tables():

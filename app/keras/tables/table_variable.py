@@ -38,6 +38,7 @@ from ...tables.disk.file import FileTable
 from ...tables.dynamic.dynamic import DynamicTable, RowsByKey, replace_lacking
 from ...tables.dynamic.keys import STRING
 from ...tables.dynamic.row_store import RowStore
+from ...tables.id_checks import check_ids
 from ...tables.initial import fingerprints
 from ...tables.joined import StackedTable
 from ...tables.row_reads import rows_to_read
@@ -117,7 +118,7 @@ class HandleVariable(keras.Variable):
             ValueError: A function is traced, in which they would be constants.
         """
         if not tf.executing_eagerly():
-            self.value.value()  # which raises
+            _Handle._read_variable_op(self.value)  # which raises
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def __repr__(self) -> str:
@@ -222,7 +223,10 @@ class TableVariable(HandleVariable):
             def gradient(upstream_ND: tf.Tensor) -> tf.IndexedSlices:
                 """Return the gradient as slices of the table, repeated ids included."""
                 self._refuse_loop()
-                return tf.IndexedSlices(upstream_ND, ids_N, (self.table.rows, self.table.columns))
+                # Tensors that this function makes: an optimizer asks for their dtypes, and a tape
+                # around a function takes them out of it.
+                shape = tf.constant([self.table.rows, self.table.columns], tf.int64)
+                return tf.IndexedSlices(upstream_ND, tf.identity(ids_N), shape)
 
             return rows_ND, gradient
 
@@ -282,8 +286,8 @@ class TableVariable(HandleVariable):
         ids_N = np.linspace(0, rows - 1, min(rows, _SAMPLE)).astype(np.int64)
         return stored.gather(tf.constant(ids_N, tf.int64)).numpy().astype(self._numpy_dtype)
 
-    def assign(self, value: Any) -> None:
-        """Replace all rows, part by part.
+    def assign(self, value: Any) -> Any:
+        """Replace all rows, part by part, and return them.
 
         Args:
             value: An array (V, D), which may be one in a file. For a dynamic table these are rows
@@ -300,6 +304,7 @@ class TableVariable(HandleVariable):
                 "not know; use one of lexrow.keras, such as LazyAdam, for all variables, or "
                 "for this one by keras.optimizers.MultiOptimizer"
             )
+        value = value if hasattr(value, "shape") else np.asarray(value, self._numpy_dtype)
         stored = _stored(self.table)
         fits = value.shape[0] == stored.rows
         if isinstance(stored, RowStore):  # its keys may be restored after its rows
@@ -311,6 +316,7 @@ class TableVariable(HandleVariable):
             )
         for part in row_slices(*value.shape):
             stored.assign(_ids(part), tf.cast(value[part], tf.float32))
+        return value
 
     def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
         """Return what TensorFlow saves with the variable: in a SavedModel, its rows."""
@@ -396,10 +402,23 @@ def _scatter(name: str) -> Callable[..., Any]:
 
     def scatter(self: _WholeHandle, slices: tf.IndexedSlices, *args: Any, **kwargs: Any) -> Any:
         table: Any = self._variable.table
-        slices = tf.IndexedSlices(slices.values, table.ids_to_write(slices.indices))
+        ids = check_ids(slices.indices, table.rows, self._path)
+        slices = tf.IndexedSlices(slices.values, table.ids_to_write(ids))
         return getattr(table.whole.values, name)(slices, *args, **kwargs)
 
     return scatter
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    """Return a method of a `_WholeHandle` that raises ValueError."""
+
+    def refuse(self: _WholeHandle, *_: Any, **__: Any) -> None:
+        raise ValueError(
+            f"{self._path} shares a variable with other tables, which has no {name}; assign all "
+            "rows, or give FeatureEmbedding(..., table_stacking=None)"
+        )
+
+    return refuse
 
 
 class _WholeHandle(_Handle):
@@ -429,6 +448,16 @@ class _WholeHandle(_Handle):
 
     scatter_add, scatter_sub, scatter_update = map(
         _scatter, ("scatter_add", "scatter_sub", "scatter_update")
+    )
+    _strided_slice_assign = _refused("assignment to a part")
+    scatter_div, scatter_max, scatter_min, scatter_mul, batch_scatter_update = map(
+        _refused,
+        ("scatter_div", "scatter_max", "scatter_min", "scatter_mul", "batch_scatter_update"),
+    )
+    scatter_nd_add, scatter_nd_sub, scatter_nd_update, scatter_nd_max, scatter_nd_min = map(
+        _refused,
+        ("scatter_nd_add", "scatter_nd_sub", "scatter_nd_update", "scatter_nd_max")
+        + ("scatter_nd_min",),
     )
 
     def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
@@ -464,6 +493,11 @@ class StackedVariable(TableVariable):
 
     remedy = ", or give FeatureEmbedding(..., table_stacking=None)"
     overwrite_with_gradient = keras.Variable.overwrite_with_gradient
+
+    @property
+    def value(self) -> Any:
+        """The variable; zeros (V, D) while Keras looks for shapes only."""
+        return tf.zeros(self.shape, self.dtype) if self._value is None else super().value
 
     def _initialize_with_initializer(self, initializer: Any) -> None:
         """Create the TensorFlow variable."""

@@ -93,7 +93,7 @@ def warn_of_whole_read(variable: Any) -> None:
     Does nothing in eager mode, under XLA and for a `TableVariable`.
     """
     if tf.executing_eagerly() or under_xla() or isinstance(variable, TableVariable):
-        return  # XLA reads a whole table without a copy; a `TableVariable` has no rows to copy
+        return  # XLA reads a whole table without a copy; a `TableVariable` is gathered
     handle = (variable.value if isinstance(variable, keras.Variable) else variable).handle
     readers = set()
     for graph in graphs_in_trace():  # the update may be in a branch of the step
