@@ -18,7 +18,6 @@ REFUSED = ("If", "SelectV2")  # of the branch that refuses an id out of range
 SCALED = {("All", "If"), ("Equal", "If")}
 # Under a mask, which words of the tree are real, how many they are, and the loss of each.
 WEIGHTS = {("OnesLike", "Reshape")}
-BACK = {("StridedSlice", "Reshape"), ("If", "Reshape")}
 SEED = ("Mul", "StatelessRandomGetKeyCounter")  # Keras keeps its seed on the device
 # The shape of the gradient of words that a mask chooses.
 CHOSEN = ("DynamicStitch", "Reshape")
@@ -99,7 +98,7 @@ CLASSES = ("classes", "classes of classes", "adaptive")
 PLAIN = {n: ({JOINED}, {JOINED}) for n in CLASSES} | {n: ({SEED}, set()) for n in SAMPLED}
 MASKED = {
     "softmax": ({JOINED}, {JOINED}),
-    "tree": ({JOINED} | WEIGHTS | BACK, WEIGHTS),
+    "tree": (WEIGHTS | {("StridedSlice", "Reshape")}, WEIGHTS),
     **{name: ({CHOSEN}, {JOINED}) for name in SAMPLED},
 }
 NONE = set(), set()

@@ -1,7 +1,6 @@
 """The audit of training steps of Keras: of models, of functions, and with tables of every kind."""
 
 import functools
-import pathlib
 import re
 
 import keras
@@ -296,19 +295,6 @@ def test_what_is_no_step_or_has_other_arguments_is_refused():
         audit(tf.function(step_of(*parts())))
     with pytest.raises(ValueError, match="step: too many positional arguments; pass data"):
         audit(step_of(*parts()), (*BATCH, *BATCH))
-
-
-@pytest.mark.slow
-def test_the_example_of_the_guide_runs(capsys):
-    guide = (pathlib.Path(ours.__file__).parent / "README.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
-    (block,) = (block for block in blocks if "def step" in block)
-    model, _ = parts()
-    model.add(keras.layers.Activation("sigmoid"))
-    names = {"keras": keras, "model": model, "ids": BATCH[0], "labels": BATCH[1]}
-    exec(block.replace("lexrow.keras", "app.keras"), names)
-    assert "no operation on a whole table" in capsys.readouterr().out
-    names["step"](*BATCH)
 
 
 class Cell(keras.layers.Layer):
