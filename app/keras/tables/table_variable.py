@@ -454,11 +454,10 @@ class _WholeHandle(_Handle):
         _refused,
         ("scatter_div", "scatter_max", "scatter_min", "scatter_mul", "batch_scatter_update"),
     )
-    scatter_nd_add, scatter_nd_sub, scatter_nd_update, scatter_nd_max, scatter_nd_min = map(
-        _refused,
-        ("scatter_nd_add", "scatter_nd_sub", "scatter_nd_update", "scatter_nd_max")
-        + ("scatter_nd_min",),
+    scatter_nd_add, scatter_nd_sub, scatter_nd_update = map(
+        _refused, ("scatter_nd_add", "scatter_nd_sub", "scatter_nd_update")
     )
+    scatter_nd_max, scatter_nd_min = map(_refused, ("scatter_nd_max", "scatter_nd_min"))
 
     def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
         """Return some rows, of a read of all of them."""
