@@ -44,7 +44,8 @@ def test_predicting(trained):
     assert len(trained.predict(["good", "bad"], k=9)[1]) == 3
     assert trained.predict([]) == []
     again = lexrow.load(trained.workdir)
-    np.testing.assert_array_equal(again.predict_proba(["good"]), chances[:1])
+    # Products of one text and of three differ in their last bits on some processors.
+    np.testing.assert_allclose(again.predict_proba(["good"]), chances[:1], rtol=1e-5)
 
 
 def test_a_classifier_is_pickled_with_its_files(trained):

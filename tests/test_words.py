@@ -74,9 +74,11 @@ def test_nearest_words_equal_a_product_of_unit_vectors(royal):
     by_vector = royal.most_similar(["king", royal["woman"]], royal["man"], topn=1)
     assert royal.most_similar(np.array(["king"])) == royal.most_similar("king")
     assert by_vector[0][0] == "queen"  # words that are given as vectors are not left out
-    assert royal.most_similar("king", restrict_to=3) == [
-        pair for pair in royal.most_similar("king") if pair[0] in ("queen", "man")
-    ]
+    some = royal.most_similar("king", restrict_to=3)
+    expected = [pair for pair in royal.most_similar("king") if pair[0] in ("queen", "man")]
+    assert [word for word, _ in some] == [word for word, _ in expected]
+    # Products of tables of other heights differ in their last bits on some processors.
+    np.testing.assert_allclose([c for _, c in some], [c for _, c in expected], atol=1e-6)
     assert royal.similarity("king", "man") == pytest.approx(float(unit[0] @ unit[2]))
 
 
