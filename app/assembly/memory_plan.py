@@ -127,9 +127,9 @@ def plan(
         chosen = plan_tables(specs, config, devices)
         if too_much(chosen.items, free):
             return chosen
-        is_gpu, reason = devices[0].startswith("GPU"), why_uncompiled(config)
-        if is_gpu and config.table.table == "host" and not reason:
-            reason = why_uncompiled(config, specs.keys() - lookups().keys())
+        is_gpu = devices[0].startswith("GPU")
+        found = lookups() if is_gpu and config.table.table == "host" else {}
+        reason = why_uncompiled(config, specs, found)
         rest, lacking = beside_tables(config.optimizer, is_gpu and not reason)
         chosen = plan_tables(specs, config, devices, rest)
         if config.table.table == "host" and not too_much(chosen.items, free):
@@ -176,28 +176,32 @@ def plan_tables(
             cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
             items += memory.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
-        is_compiled = not why_uncompiled(config, specs.keys() - lookups.keys())
+        is_compiled = not why_uncompiled(config, specs, lookups)
         if rows and is_compiled and devices[0].startswith("GPU"):
             items.append(memory.representatives(name, rows, devices[0]))
     return Plan([*items, *others], cache_sizes)
 
 
-def why_uncompiled(config: Config, streamed: Iterable[str] = ()) -> str:
-    """Return why XLA compiles no step on a GPU, as `PlacedTables.uncompiled`; empty if it may.
+def why_uncompiled(
+    config: Config, names: Iterable[str], lookups: Mapping[str, Sequence[np.ndarray]]
+) -> str:
+    """Return why XLA compiles no step on a GPU, as far as settings tell; empty if it may.
 
     Args:
-        streamed: The tables that have no cache with --table=host.
+        names: The tables.
+        lookups: The ids that the first calls look up in tables that have a cache with --table=host,
+            by table: (S, N), or (N,) where the steps of a call do not look up equally many.
     """
+    is_host = config.table.table == "host"
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
         f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
         f"--table=host, and --loss={config.model.loss} goes through all rows": (
-            config.table.table == "host" and any(streamed)
+            is_host and not lookups.keys() >= {*names}
         ),
-        "--table=host, and the number of rows that a text or a word has is not fixed": (
-            config.table.table == "host"
-            and (config.run.task == "classify" or config.model.has_subwords)
+        "--table=host, and a step looks up more or fewer rows than another": (
+            is_host and any(calls[0].ndim == 1 for calls in lookups.values())
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
@@ -291,9 +295,9 @@ def first_lookups(
 ) -> dict[str, list[np.ndarray]]:
     """Return the ids that the first batches of a run look up: for each table a list by batch.
 
-    The ids (N,) of all S steps of a batch are in the order of the lookups, with repetitions. If
-    there are fewer batches than `count`, the lists are shorter; without any batch, the result is
-    an empty dictionary.
+    The ids of all S steps of a batch are in the order of the lookups, with repetitions; for their
+    shape see `lookup_function`. If there are fewer batches than `count`, the lists are shorter;
+    without any batch, the result is an empty dictionary.
 
     Args:
         batches: Pairs of an epoch and the data of S steps. At most `count` are taken.
@@ -304,7 +308,7 @@ def first_lookups(
         first = tf.constant(number * tf.nest.flatten(tokens)[0].shape[0], tf.int64)
         with tf.device(device):
             for name, ids in lookups(tokens, first).items():
-                ids_by_table.setdefault(name, []).append(ids.numpy().ravel())
+                ids_by_table.setdefault(name, []).append(ids.numpy())
     return ids_by_table
 
 
@@ -317,11 +321,11 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     Args:
         spec: Its rows, and whether its ids are by descending frequency. If they are, the first rows
             are pinned, otherwise the rows with the most lookups in the first chunk.
-        lookups: The ids (N,) that each call of the first chunk looks up, with repetitions, for one
-            call or more.
+        lookups: The ids that each call of the first chunk looks up, with repetitions, for one call
+            or more.
         pinned: The number of rows to pin, of --hot_rows. If it exceeds the rows, all are pinned.
     """
-    pinned, ids_N = min(pinned, spec.rows), np.concatenate(lookups)
+    pinned, ids_N = min(pinned, spec.rows), np.concatenate([ids.ravel() for ids in lookups])
     pinned_N = np.arange(pinned, dtype=np.int64)
     if not spec.by_frequency and pinned < spec.rows:
         counts_V = np.bincount(ids_N, minlength=spec.rows)
@@ -330,7 +334,7 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     is_unpinned_V[pinned_N] = False
     loaded = len(np.unique(ids_N[is_unpinned_V[ids_N]]))
     # The ids of any one call must fit.
-    most = max(int(_HEADROOM * loaded), *map(len, lookups))
+    most = max(int(_HEADROOM * loaded), *(ids.size for ids in lookups))
     return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)
 
 
