@@ -121,14 +121,18 @@ def plan(
         chosen = plan_tables(specs, config, devices)
         if too_much(chosen.items, free):
             return chosen
-        is_compiled = _is_compiled(config, devices)
-        if is_compiled and config.table.table == "host":
-            is_compiled = _is_compiled(config, devices, specs.keys() - lookups().keys())
-        rest = beside_tables(config.optimizer, is_compiled)
-        chosen = plan_tables(specs, config, devices, rest)
-        if config.table.table != "host" or too_much(chosen.items, free):
+        is_compiled = _is_compiled(config, devices)  # a cache can prevent it
+        chosen = plan_tables(specs, config, devices, beside_tables(config.optimizer, is_compiled))
+        if config.table.table != "host" or (too_much(chosen.items, free) and not is_compiled):
             return chosen
-        cached = functools.partial(plan_tables, specs, config, devices, rest, lookups())
+
+        def cached(hot_rows: int) -> Plan:
+            """Return the plan with so many rows of each table on the device."""
+            found = plan_tables(specs, config, devices, (), lookups(), hot_rows)
+            is_compiled = _is_compiled(config, devices, specs, found.cache_sizes)
+            rest = beside_tables(config.optimizer, is_compiled)
+            return found._replace(items=[*found.items, *rest])
+
         return _fit_hot_rows(cached, specs, config.table.hot_rows, free)
 
     chosen = plan_with(config)
@@ -152,10 +156,16 @@ def plan_tables(
         devices: The devices that `TableSpec` counts; steps run on the first.
         others: All other memory, which the plan then includes.
         lookups: The ids that each call of the first chunk looks up, by table; a table without them
-            has no cache.
+            has a cache only if that holds all its rows.
         hot_rows: The number of rows of each table with a cache that stay on the device.
     """
-    slots, items, cache_sizes = make_optimizer(config.optimizer).slots, [], {}
+    slots, items = make_optimizer(config.optimizer).slots, []
+    calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+    cache_sizes = {
+        name: estimate_cache_size(spec, lookups.get(name, [])[:calls], hot_rows)
+        for name, spec in specs.items()
+        if name in lookups or hot_rows >= spec.rows
+    }
     for name, spec in specs.items():
         parts = memory.row_parts(name, spec, slots, dtypes(config.table))
         stored = memory.table(parts, _places(spec, config, devices))
@@ -165,40 +175,43 @@ def plan_tables(
         if config.run.sync_steps > 1:
             items += memory.last_exchange(name, spec.rows, stored)
         rows = spec.rows if config.table.table in ("device", "dynamic") else 0  # that steps address
-        if name in lookups:
-            calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-            cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
+        if name in cache_sizes:
             items += memory.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
-        if rows and _is_compiled(config, devices, specs.keys() - lookups.keys()):
+        if rows and _is_compiled(config, devices, specs, cache_sizes):
             items.append(memory.representatives(name, rows, devices[0]))
     return Plan([*items, *others], cache_sizes)
 
 
-def why_uncompiled(config: Config, streamed: Iterable[str] = ()) -> str:
+def why_uncompiled(
+    config: Config, tables: Iterable[str] = (), cache_sizes: Mapping[str, CacheSize] = {}
+) -> str:
     """Return why XLA compiles no step on a GPU, as `PlacedTables.uncompiled`; empty if it may.
 
     Args:
-        streamed: The tables that have no cache with --table=host.
+        tables: The names of all tables.
+        cache_sizes: The sizes of the caches of --table=host, by table.
     """
+    is_host, hot_rows = config.table.table == "host", config.table.hot_rows
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
         f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
-        f"--table=host, and --loss={config.model.loss} goes through all rows": (
-            config.table.table == "host" and any(streamed)
-        ),
-        "--table=host, and the number of rows that a text or a word has is not fixed": (
-            config.table.table == "host"
-            and (config.run.task == "classify" or config.model.has_subwords)
+        f"--table=host, and --loss={config.model.loss} goes through all rows, which are not all "
+        f"on the device (--hot_rows={hot_rows})": is_host and not cache_sizes.keys() >= {*tables},
+        "--table=host, and the number of rows that a word has is not fixed, and not all are on the "
+        f"device (--hot_rows={hot_rows})": (
+            is_host
+            and config.model.has_subwords
+            and any(size.unpinned for size in cache_sizes.values())
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
 
 
-def _is_compiled(config: Config, devices: Sequence[str], streamed: Iterable[str] = ()) -> bool:
-    """Return whether XLA compiles the steps if it has a form of them."""
-    return devices[0].startswith("GPU") and not why_uncompiled(config, streamed)
+def _is_compiled(config: Config, devices: Sequence[str], *placed: Any) -> bool:
+    """Return whether XLA compiles the steps if it has a form of them (see `why_uncompiled`)."""
+    return devices[0].startswith("GPU") and not why_uncompiled(config, *placed)
 
 
 def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
@@ -315,11 +328,11 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     Args:
         spec: Its rows, and whether its ids are by descending frequency. If they are, the first rows
             are pinned, otherwise the rows with the most lookups in the first chunk.
-        lookups: The ids (N,) that each call of the first chunk looks up, with repetitions, for one
-            call or more.
+        lookups: The ids (N,) that each call of the first chunk looks up, with repetitions. There
+            may be none if all rows are pinned.
         pinned: The number of rows to pin, of --hot_rows. If it exceeds the rows, all are pinned.
     """
-    pinned, ids_N = min(pinned, spec.rows), np.concatenate(lookups)
+    pinned, ids_N = min(pinned, spec.rows), np.concatenate([np.zeros(0, np.int64), *lookups])
     pinned_N = np.arange(pinned, dtype=np.int64)
     if not spec.by_frequency and pinned < spec.rows:
         counts_V = np.bincount(ids_N, minlength=spec.rows)
@@ -328,7 +341,7 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     is_unpinned_V[pinned_N] = False
     loaded = len(np.unique(ids_N[is_unpinned_V[ids_N]]))
     # The ids of any one call must fit.
-    most = max(int(_HEADROOM * loaded), *map(len, lookups))
+    most = max([int(_HEADROOM * loaded), *map(len, lookups)])
     return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)
 
 

@@ -14,7 +14,7 @@ from ..settings import Config
 from ..system import devices
 from ..system.xla import renumber_functions
 from ..tables.base import Table
-from ..tables.cached import CacheSize
+from ..tables.cached import NONE, CacheSize
 from ..tables.device import InPlace
 from ..tables.dynamic.dynamic import DynamicTable, KeyLocator
 from ..tables.dynamic.keys import KeyMap
@@ -75,10 +75,9 @@ def place_tables(
         how = config.table, places, config.run.seed
         tables = storage.make_tables(model.tables(), *how, slots, maker)
     staging = make_staging(plan.cache_sizes, model, tables, config, places[0])
-    streamed = model.tables().keys() - plan.cache_sizes.keys()
     return PlacedTables(
         *(tables, places[0], config.input.micro_batches or 1, staging, plan.items),
-        uncompiled=memory_plan.why_uncompiled(config, streamed),
+        uncompiled=memory_plan.why_uncompiled(config, model.tables(), plan.cache_sizes),
     )
 
 
@@ -99,13 +98,13 @@ def make_staging(
     """
     seed, micro_batches = config.run.seed, config.input.micro_batches or 1
     if any(isinstance(table, DynamicTable) for table in tables.values()):
-        return KeyLocator(tables, lookup_function(model, seed, micro_batches, is_padded=True))
+        return KeyLocator(tables, lookup_function(model, seed, micro_batches, padding=0))
     if config.table.table != "host":
         return InPlace(tables)
     steps_per_batch = config.input.steps_per_call
     return Prefetcher(
         tables,
-        lookup_function(model, seed, micro_batches),
+        lookup_function(model, seed, micro_batches, padding=NONE),
         device,
         calls_per_chunk=memory_plan.calls_per_chunk(config.table.stage_steps, steps_per_batch),
         steps_per_batch=steps_per_batch,

@@ -21,6 +21,7 @@ from app.system import machine
 from app.system.xla import under_xla
 from app.tables import memory
 from app.tables.base import Slot, TableSpec
+from app.tables.cached import CacheSize
 from app.tables.device import DeviceTable, InPlace
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
@@ -38,6 +39,7 @@ COUNTS = np.arange(WORDS, 0, -1)
 TOKENS = tf.TensorSpec([4, 8 + 2 * WINDOW], tf.int32)
 ROW = (DIM + 1) * 4  # bytes of a row with its slot
 OTHERS = 10_000_000  # bytes that the program takes
+FEW_HOT = {"table": "host", "hot_rows": "5"}
 
 
 @pytest.fixture
@@ -130,9 +132,10 @@ def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch)
     ("values", "reason"),
     [
         ({}, ""),
-        ({"table": "host"}, ""),
-        ({"table": "host", "loss": "softmax"}, "--table=host, and --loss=softmax goes through all"),
-        ({"table": "host", "max_ngram": 4}, "--table=host, and the number of rows"),
+        (FEW_HOT, ""),
+        (FEW_HOT | {"loss": "softmax"}, "--table=host, and --loss=softmax goes through all"),
+        (FEW_HOT | {"max_ngram": 4}, "--table=host, and the number of rows"),
+        ({"table": "host", "loss": "softmax", "max_ngram": 4}, ""),
         ({"table": "sharded"}, "--table=sharded has rows on other devices"),
         ({"strategy": "mirrored"}, "--strategy=mirrored"),
         ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2"),
@@ -144,7 +147,10 @@ def test_steps_that_cannot_be_compiled_are_known_before_the_first(
     limit(1e9, 1e9)
     settings = from_names({"task": "words", **values})
     names = ["input"] if values.get("loss") else ["input", "output"]
-    found = memory_plan.why_uncompiled(settings, {"input", "output"} - {*names})
+    sizes = dict.fromkeys(names, CacheSize(np.arange(5), 9, 9))
+    if settings.table.hot_rows == "auto":  # all fit
+        sizes = dict.fromkeys(["input", "output"], CacheSize(np.arange(WORDS), 0, 0))
+    found = memory_plan.why_uncompiled(settings, ["input", "output"], sizes)
     assert found.startswith(reason) and bool(found) == bool(reason)
     monkeypatch.setattr(memory_plan, "first_lookups", lambda *_: {n: [np.arange(9)] for n in names})
     monkeypatch.setattr(memory_plan, "step_bytes", lambda *given: 1 if "GPU:0" in given else 10)
