@@ -26,7 +26,7 @@ from ..system.devices import gpu_bytes
 from ..system.graphs import VIEWS, called_graphs, executed
 from ..tables import memory, sharded
 from ..tables.base import Slot, TableSpec
-from ..tables.cached import CacheSize
+from ..tables.cached import NONE, CacheSize
 from ..tables.device import DeviceTable
 from ..tables.dynamic.keys import INT64, STRING, key_bytes
 from ..tables.memory import FILE, Item, too_much
@@ -121,18 +121,13 @@ def plan(
         chosen = plan_tables(specs, config, devices)
         if too_much(chosen.items, free):
             return chosen
-        is_compiled = _is_compiled(config, devices)  # a cache can prevent it
-        chosen = plan_tables(specs, config, devices, beside_tables(config.optimizer, is_compiled))
-        if config.table.table != "host" or (too_much(chosen.items, free) and not is_compiled):
+        beside = functools.partial(beside_tables, config.optimizer)
+        chosen = plan_tables(specs, config, devices, beside)
+        # On a GPU, a step that is not compiled may take less.
+        is_final = devices[0].startswith("CPU") and too_much(chosen.items, free)
+        if config.table.table != "host" or is_final:
             return chosen
-
-        def cached(hot_rows: int) -> Plan:
-            """Return the plan with so many rows of each table on the device."""
-            found = plan_tables(specs, config, devices, (), lookups(), hot_rows)
-            is_compiled = _is_compiled(config, devices, specs, found.cache_sizes)
-            rest = beside_tables(config.optimizer, is_compiled)
-            return found._replace(items=[*found.items, *rest])
-
+        cached = functools.partial(plan_tables, specs, config, devices, beside, lookups())
         return _fit_hot_rows(cached, specs, config.table.hot_rows, free)
 
     chosen = plan_with(config)
@@ -146,7 +141,7 @@ def plan_tables(
     specs: Mapping[str, TableSpec],
     config: Config,
     devices: list[str],
-    others: Sequence[Item] = (),
+    beside: Callable[[bool], list[Item]] = lambda is_compiled: [],
     lookups: Mapping[str, list[np.ndarray]] = {},
     hot_rows: int = 0,
 ) -> Plan:
@@ -154,7 +149,7 @@ def plan_tables(
 
     Args:
         devices: The devices that `TableSpec` counts; steps run on the first.
-        others: All other memory, which the plan then includes.
+        beside: Returns all other memory, where XLA compiles the steps or does not.
         lookups: The ids that each call of the first chunk looks up, by table; a table without them
             has a cache only if that holds all its rows.
         hot_rows: The number of rows of each table with a cache that stay on the device.
@@ -166,6 +161,9 @@ def plan_tables(
         for name, spec in specs.items()
         if name in lookups or hot_rows >= spec.rows
     }
+    # Before the lookups are known, a cache may hold what a compiled step needs.
+    why = why_uncompiled(config, specs if lookups else (), cache_sizes)
+    is_compiled = devices[0].startswith("GPU") and not why
     for name, spec in specs.items():
         parts = memory.row_parts(name, spec, slots, dtypes(config.table))
         stored = memory.table(parts, _places(spec, config, devices))
@@ -178,9 +176,9 @@ def plan_tables(
         if name in cache_sizes:
             items += memory.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
-        if rows and _is_compiled(config, devices, specs, cache_sizes):
+        if rows and is_compiled:
             items.append(memory.representatives(name, rows, devices[0]))
-    return Plan([*items, *others], cache_sizes)
+    return Plan([*items, *beside(is_compiled)], cache_sizes)
 
 
 def why_uncompiled(
@@ -192,33 +190,18 @@ def why_uncompiled(
         tables: The names of all tables.
         cache_sizes: The sizes of the caches of --table=host, by table.
     """
-    is_host, hot_rows = config.table.table == "host", config.table.hot_rows
+    table, has_lists = config.table, config.model.has_subwords
+    need = "the n-grams of words" if has_lists else f"--loss={config.model.loss}"
+    fitting = {name for name, size in cache_sizes.items() if not (has_lists and size.unpinned)}
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
-        f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
-        f"--table=host, and --loss={config.model.loss} goes through all rows, which are not all "
-        f"on the device (--hot_rows={hot_rows})": is_host and not cache_sizes.keys() >= {*tables},
-        "--table=host, and the number of rows that a word has is not fixed, and not all are on the "
-        f"device (--hot_rows={hot_rows})": (
-            is_host
-            and config.model.has_subwords
-            and any(size.unpinned for size in cache_sizes.values())
-        ),
+        f"--table={table.table} has rows on other devices": table.table == "sharded",
+        f"--table=host, where {need} would need all rows of a table in the memory of the device, "
+        f"more than --hot_rows={table.hot_rows}": table.table == "host"
+        and not fitting >= {*tables},
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
-
-
-def _is_compiled(config: Config, devices: Sequence[str], *placed: Any) -> bool:
-    """Return whether XLA compiles the steps if it has a form of them (see `why_uncompiled`)."""
-    return devices[0].startswith("GPU") and not why_uncompiled(config, *placed)
-
-
-def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """Return the largest of rising numbers that fits, by bisection; the first if none fits."""
-    if fits(numbers[-1]):
-        return numbers[-1]
-    return numbers[bisect_left(numbers, True, lo=1, key=lambda number: not fits(number)) - 1]
 
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
@@ -238,9 +221,15 @@ def _fit_hot_rows(
     free: Mapping[str, int],
 ) -> Plan:
     """Return the plan with the rows of --hot_rows on the device; `auto` is all that fit."""
+    if hot_rows != "auto":
+        return plan_cached(int(hot_rows))
+
+    def exceeds(hot: int) -> bool:
+        """Return whether so many rows of each table do not fit."""
+        return bool(too_much(plan_cached(hot).items, free))
+
     most = max(spec.rows for spec in specs.values())
-    counts = range(most + 1) if hot_rows == "auto" else [int(hot_rows)]
-    return plan_cached(_largest(counts, lambda hot: not too_much(plan_cached(hot).items, free)))
+    return plan_cached(bisect_left(range(1, most), True, key=exceeds) if exceeds(most) else most)
 
 
 def _remedies(config: Config, fits: Callable[[Config], bool]) -> list[str]:
@@ -315,7 +304,8 @@ def first_lookups(
         first = tf.constant(number * tf.nest.flatten(tokens)[0].shape[0], tf.int64)
         with tf.device(device):
             for name, ids in lookups(tokens, first).items():
-                ids_by_table.setdefault(name, []).append(ids.numpy().ravel())
+                ids_N = ids.numpy().ravel()
+                ids_by_table.setdefault(name, []).append(ids_N[ids_N != NONE])
     return ids_by_table
 
 
@@ -337,9 +327,7 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     if not spec.by_frequency and pinned < spec.rows:
         counts_V = np.bincount(ids_N, minlength=spec.rows)
         pinned_N = np.sort(np.argsort(-counts_V, kind="stable")[:pinned])
-    is_unpinned_V = np.ones(spec.rows, bool)
-    is_unpinned_V[pinned_N] = False
-    loaded = len(np.unique(ids_N[is_unpinned_V[ids_N]]))
+    loaded = np.count_nonzero(np.isin(np.unique(ids_N), pinned_N, invert=True))
     # The ids of any one call must fit.
     most = max([int(_HEADROOM * loaded), *map(len, lookups)])
     return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)

@@ -14,7 +14,7 @@ from ..settings import Config
 from ..system import devices
 from ..system.xla import renumber_functions
 from ..tables.base import Table
-from ..tables.cached import NONE, CacheSize
+from ..tables.cached import CacheSize
 from ..tables.device import InPlace
 from ..tables.dynamic.dynamic import DynamicTable, KeyLocator
 from ..tables.dynamic.keys import KeyMap
@@ -104,7 +104,7 @@ def make_staging(
     steps_per_batch = config.input.steps_per_call
     return Prefetcher(
         tables,
-        lookup_function(model, seed, micro_batches, padding=NONE),
+        lookup_function(model, seed, micro_batches),
         device,
         calls_per_chunk=memory_plan.calls_per_chunk(config.table.stage_steps, steps_per_batch),
         steps_per_batch=steps_per_batch,

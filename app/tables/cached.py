@@ -99,12 +99,11 @@ class CacheMap:
         self._chunk = -1
 
     def drop_pinned(self, ids_N: np.ndarray) -> np.ndarray:
-        """Return the ids that are not pinned, nor `NONE`, in their order, repeated ids included."""
+        """Return the ids that are not pinned, in their order, repeated ids included."""
         if self._pinned_are_first:  # a comparison is ten times as fast as a look-up
             return ids_N[ids_N >= len(self.pinned_N)]
         positions_N = self._positions_V[ids_N]
-        is_pinned_N = (positions_N != NONE) & (positions_N < len(self.pinned_N))
-        return ids_N[(ids_N != NONE) & ~is_pinned_N]
+        return ids_N[(positions_N == NONE) | (positions_N >= len(self.pinned_N))]
 
     def misses(self, ids_N: np.ndarray) -> np.ndarray:
         """Return the ids that are not cached, in their order, repeated ids included."""

@@ -319,10 +319,7 @@ class Prefetcher(InPlace):
             lookups = self._lookups(item[1], tf.constant(step, tf.int64))
         # A table that is only streamed has no lookups.
         ids = {n: lookups[n].numpy() if n in lookups else np.zeros(0, int) for n in self._cached}
-        unpinned = {
-            name: table.cache_map.drop_pinned(ids[name].ravel())
-            for name, table in self._cached.items()
-        }
+        unpinned = {n: self._cached[n].cache_map.drop_pinned(ids[n][ids[n] != NONE]) for n in ids}
         ids_SN = {n: ids[n] for n in ids if ids[n].ndim > 1 and n not in self._whole()}
         looked_up = sum(np.count_nonzero(array != NONE) for array in ids.values())
         return Call(item, unpinned, ids_SN, looked_up)
@@ -334,8 +331,6 @@ class Prefetcher(InPlace):
         of the steps, the batch is copied there, as XLA can compile the steps.
         """
         epoch, located = call.item
-        if not call.ids_SN and not self._whole():
-            return call.item
         self.tables.update({name: self._cached[name].cache for name in call.ids_SN})
         with tf.device(HOST):
             rows = {

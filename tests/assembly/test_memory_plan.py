@@ -133,8 +133,8 @@ def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch)
     [
         ({}, ""),
         (FEW_HOT, ""),
-        (FEW_HOT | {"loss": "softmax"}, "--table=host, and --loss=softmax goes through all"),
-        (FEW_HOT | {"max_ngram": 4}, "--table=host, and the number of rows"),
+        (FEW_HOT | {"loss": "softmax"}, "--table=host, where --loss=softmax would need all rows"),
+        (FEW_HOT | {"max_ngram": 4}, "--table=host, where the n-grams of words would need"),
         ({"table": "host", "loss": "softmax", "max_ngram": 4}, ""),
         ({"table": "sharded"}, "--table=sharded has rows on other devices"),
         ({"strategy": "mirrored"}, "--strategy=mirrored"),
