@@ -63,10 +63,12 @@ class Plan(NamedTuple):
     Attributes:
         items: Everything that takes memory.
         cache_sizes: The sizes of the device caches of --table=host, by table; empty otherwise.
+        uncompiled: Why XLA compiles no step on a GPU; empty if it does.
     """
 
     items: list[Item]
     cache_sizes: dict[str, CacheSize]
+    uncompiled: str = ""
 
 
 def plan(
@@ -99,16 +101,20 @@ def plan(
     }
 
     @functools.cache  # the trace of a step can take minutes
-    def beside_tables(optimizer: OptimizerConfig, is_compiled: bool) -> list[Item]:
-        """Return the memory of everything but tables; trace a step with the optimizer for it."""
-        traced = model, make_optimizer(optimizer), micro_batch
-        count = None
+    def beside_tables(optimizer: OptimizerConfig, is_compiled: bool) -> tuple[list[Item], str]:
+        """Return the memory of everything but tables; trace a step with the optimizer for it.
+
+        Return also why XLA has no form of the step; empty if it has, or is not to compile it.
+        """
+        traced, reason = (model, make_optimizer(optimizer), micro_batch), ""
         if is_compiled:
-            with contextlib.suppress(tf.errors.UnimplementedError):  # XLA has no form of this step
-                count = micro_batches * step_bytes(*traced, devices[0])
-        if count is None:  # micro-batches run side by side
+            try:
+                count = micro_batches * step_bytes(*traced, devices[0], micro_batches)
+            except tf.errors.UnimplementedError as error:
+                reason = error.message
+        if not is_compiled or reason:  # micro-batches run side by side
             count = max(_OVERLAP, micro_batches) * step_bytes(*traced)
-        return [*others, Item("activations of a step", "", devices[0], count), program]
+        return [*others, Item("activations of a step", "", devices[0], count), program], reason
 
     @functools.cache
     def lookups() -> Mapping[str, list[np.ndarray]]:
@@ -141,7 +147,7 @@ def plan_tables(
     specs: Mapping[str, TableSpec],
     config: Config,
     devices: list[str],
-    beside: Callable[[bool], list[Item]] = lambda is_compiled: [],
+    beside: Callable[[bool], tuple[list[Item], str]] = lambda is_compiled: ([], ""),
     lookups: Mapping[str, list[np.ndarray]] = {},
     hot_rows: int = 0,
 ) -> Plan:
@@ -149,7 +155,8 @@ def plan_tables(
 
     Args:
         devices: The devices that `TableSpec` counts; steps run on the first.
-        beside: Returns all other memory, where XLA compiles the steps or does not.
+        beside: Takes whether XLA is to compile the steps, and returns all other memory, and why XLA
+            cannot, as `Plan.uncompiled`.
         lookups: The ids that each call of the first chunk looks up, by table; a table without them
             has a cache only if that holds all its rows.
         hot_rows: The number of rows of each table with a cache that stay on the device.
@@ -162,8 +169,9 @@ def plan_tables(
         if name in lookups or hot_rows >= spec.rows
     }
     # Before the lookups are known, a cache may hold what a compiled step needs.
-    why = why_uncompiled(config, specs if lookups else (), cache_sizes)
-    is_compiled = devices[0].startswith("GPU") and not why
+    reason = why_uncompiled(config, specs if lookups else (), cache_sizes)
+    is_compiled = devices[0].startswith("GPU") and not reason
+    rest, lacking = beside(is_compiled)
     for name, spec in specs.items():
         parts = memory.row_parts(name, spec, slots, dtypes(config.table))
         stored = memory.table(parts, _places(spec, config, devices))
@@ -178,7 +186,7 @@ def plan_tables(
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
         if rows and is_compiled:
             items.append(memory.representatives(name, rows, devices[0]))
-    return Plan([*items, *beside(is_compiled)], cache_sizes)
+    return Plan([*items, *rest], cache_sizes, reason or lacking)
 
 
 def why_uncompiled(
@@ -333,13 +341,16 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)
 
 
-def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") -> int:
+def step_bytes(
+    model: Model, optimizer: Optimizer, data: Any, device: str = "", micro_batches: int = 1
+) -> int:
     """Trace a training step and return about how many bytes of tensors it holds at its peak.
 
-    The tables themselves are not counted. The step has one micro-batch. It is traced with tables of
-    one row each on the CPU and not run; a trace can take minutes. A size that the graph does not
-    know is taken to be the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at
-    most the rows of its table. A second one of the same tensor is that of the next lookup.
+    The tables themselves are not counted. The step has one micro-batch, or two if there are more,
+    as some rows are then updated in another way. It is traced with tables of one row each on the
+    CPU and not run; a trace can take minutes. A size that the graph does not know is taken to be
+    the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at most the rows of its
+    table. A second one of the same tensor is that of the next lookup.
 
     A step that XLA compiles has padding for any batch, and its distributions and lists of rows are
     in the memory of the device. They are counted, too.
@@ -347,6 +358,7 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") 
     Args:
         data: The data of one step, without a dimension of steps, as a nest of tensor specs.
         device: The device for which XLA compiles the step; empty if it does not.
+        micro_batches: The number of micro-batches of a step.
 
     Raises:
         tf.errors.UnimplementedError: XLA has no form of the step.
@@ -372,7 +384,8 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") 
             ids = max(part.shape.num_elements() or 0 for part in tf.nest.flatten(lookup))
             unique.append(min(math.ceil(_UNIQUE * ids), specs[name].rows))
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
-        return train_step(model, tables, optimizer, [batch], rate, number, unique_rows)[0]
+        batches = [batch] * min(micro_batches, 2)
+        return train_step(model, tables, optimizer, batches, rate, number, unique_rows)[0]
 
     with tf.device(device):
         graph = one.get_concrete_function(data).graph

@@ -77,7 +77,7 @@ def place_tables(
     staging = make_staging(plan.cache_sizes, model, tables, config, places[0])
     return PlacedTables(
         *(tables, places[0], config.input.micro_batches or 1, staging, plan.items),
-        uncompiled=memory_plan.why_uncompiled(config, model.tables(), plan.cache_sizes),
+        uncompiled=plan.uncompiled,
     )
 
 
