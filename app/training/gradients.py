@@ -121,7 +121,7 @@ def make_lookups(
                 parts[table] = table, join_partitions(ids), rows
                 continue
             located = [None] * len(partitions)
-            if rows is not None:  # only ids that are known to be unique are located
+            if isinstance(ids, UniqueIds) and rows is not None:
                 split = split_partitions(ids._replace(ids_N=tf.reshape(rows, [-1])))
                 located = [partition.ids_N for partition in split]
             for number, pair in enumerate(zip(partitions, located, strict=True)):
