@@ -169,7 +169,7 @@ def plan_tables(
         if name in lookups or hot_rows >= spec.rows
     }
     # Before the lookups are known, a cache may hold what a compiled step needs.
-    reason = why_uncompiled(config, specs if lookups else (), cache_sizes)
+    reason = why_uncompiled(config, specs if lookups else (), lookups, cache_sizes)
     is_compiled = devices[0].startswith("GPU") and not reason
     rest, lacking = beside(is_compiled)
     for name, spec in specs.items():
@@ -190,24 +190,30 @@ def plan_tables(
 
 
 def why_uncompiled(
-    config: Config, tables: Iterable[str] = (), cache_sizes: Mapping[str, CacheSize] = {}
+    config: Config,
+    tables: Iterable[str],
+    lookups: Mapping[str, Sequence[np.ndarray]],
+    cache_sizes: Mapping[str, CacheSize],
 ) -> str:
-    """Return why XLA compiles no step on a GPU, as `PlacedTables.uncompiled`; empty if it may.
+    """Return why XLA compiles no step on a GPU, as far as settings tell; empty if it may.
 
     Args:
         tables: The names of all tables.
-        cache_sizes: The sizes of the caches of --table=host, by table.
+        lookups: The ids that the first calls look up in tables that have a cache with --table=host,
+            by table: (S, N), or (N,) where the steps of a call do not look up equally many.
+        cache_sizes: The sizes of these caches, and of those of all rows.
     """
-    table, has_lists = config.table, config.model.has_subwords
-    need = "the n-grams of words" if has_lists else f"--loss={config.model.loss}"
-    fitting = {name for name, size in cache_sizes.items() if not (has_lists and size.unpinned)}
+    is_host, more = config.table.table == "host", f"more than --hot_rows={config.table.hot_rows}"
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
-        f"--table={table.table} has rows on other devices": table.table == "sharded",
-        f"--table=host, where {need} would need all rows of a table in the memory of the device, "
-        f"more than --hot_rows={table.hot_rows}": table.table == "host"
-        and not fitting >= {*tables},
+        f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
+        f"--table=host, and --loss={config.model.loss} goes through all rows, {more}": (
+            is_host and not cache_sizes.keys() >= {*tables}
+        ),
+        f"--table=host, and a step looks up more or fewer rows than another, of {more}": (
+            is_host and any(lookups[n][0].ndim == 1 and cache_sizes[n].unpinned for n in lookups)
+        ),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
 
@@ -299,9 +305,9 @@ def first_lookups(
 ) -> dict[str, list[np.ndarray]]:
     """Return the ids that the first batches of a run look up: for each table a list by batch.
 
-    The ids (N,) of all S steps of a batch are in the order of the lookups, with repetitions. If
-    there are fewer batches than `count`, the lists are shorter; without any batch, the result is
-    an empty dictionary.
+    The ids of all S steps of a batch are in the order of the lookups, with repetitions; for their
+    shape see `lookup_function`. If there are fewer batches than `count`, the lists are shorter;
+    without any batch, the result is an empty dictionary.
 
     Args:
         batches: Pairs of an epoch and the data of S steps. At most `count` are taken.
@@ -312,8 +318,7 @@ def first_lookups(
         first = tf.constant(number * tf.nest.flatten(tokens)[0].shape[0], tf.int64)
         with tf.device(device):
             for name, ids in lookups(tokens, first).items():
-                ids_N = ids.numpy().ravel()
-                ids_by_table.setdefault(name, []).append(ids_N[ids_N != NONE])
+                ids_by_table.setdefault(name, []).append(ids.numpy())
     return ids_by_table
 
 
@@ -326,10 +331,11 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     Args:
         spec: Its rows, and whether its ids are by descending frequency. If they are, the first rows
             are pinned, otherwise the rows with the most lookups in the first chunk.
-        lookups: The ids (N,) that each call of the first chunk looks up, with repetitions. There
-            may be none if all rows are pinned.
+        lookups: The ids that each call of the first chunk looks up, with repetitions and `NONE`.
+            There may be no call if all rows are pinned.
         pinned: The number of rows to pin, of --hot_rows. If it exceeds the rows, all are pinned.
     """
+    lookups = [ids[ids != NONE] for ids in lookups]
     pinned, ids_N = min(pinned, spec.rows), np.concatenate([np.zeros(0, np.int64), *lookups])
     pinned_N = np.arange(pinned, dtype=np.int64)
     if not spec.by_frequency and pinned < spec.rows:

@@ -21,7 +21,6 @@ from app.system import machine
 from app.system.xla import under_xla
 from app.tables import memory
 from app.tables.base import Slot, TableSpec
-from app.tables.cached import CacheSize
 from app.tables.device import DeviceTable, InPlace
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
@@ -133,9 +132,9 @@ def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch)
     [
         ({}, ""),
         (FEW_HOT, ""),
-        (FEW_HOT | {"loss": "softmax"}, "--table=host, where --loss=softmax would need all rows"),
-        (FEW_HOT | {"max_ngram": 4}, "--table=host, where the n-grams of words would need"),
-        ({"table": "host", "loss": "softmax", "max_ngram": 4}, ""),
+        (FEW_HOT | {"loss": "softmax"}, "--table=host, and --loss=softmax goes through all rows"),
+        (FEW_HOT | {"max_ngram": 4}, "--table=host, and a step looks up more or fewer"),
+        ({"table": "host", "loss": "softmax", "max_ngram": 4}, ""),  # all rows fit
         ({"table": "sharded"}, "--table=sharded has rows on other devices"),
         ({"strategy": "mirrored"}, "--strategy=mirrored"),
         ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2"),
@@ -147,15 +146,14 @@ def test_steps_that_cannot_be_compiled_are_known_before_the_first(
     limit(1e9, 1e9)
     settings = from_names({"task": "words", **values})
     names = ["input"] if values.get("loss") else ["input", "output"]
-    sizes = dict.fromkeys(names, CacheSize(np.arange(5), 9, 9))
-    if settings.table.hot_rows == "auto":  # all fit
-        sizes = dict.fromkeys(["input", "output"], CacheSize(np.arange(WORDS), 0, 0))
-    found = memory_plan.why_uncompiled(settings, ["input", "output"], sizes)
-    assert found.startswith(reason) and bool(found) == bool(reason)
-    monkeypatch.setattr(memory_plan, "first_lookups", lambda *_: {n: [np.arange(9)] for n in names})
+    ids = np.arange(9) if "max_ngram" in values else np.arange(9)[np.newaxis]
+    monkeypatch.setattr(memory_plan, "first_lookups", lambda *_: {name: [ids] for name in names})
     monkeypatch.setattr(memory_plan, "step_bytes", lambda *given: 1 if "GPU:0" in given else 10)
-    items = decide(settings, "GPU:0").items  # a step that is not compiled overlaps the next one
-    assert [item.bytes for item in items if "activations" in item.name] == [20 if reason else 1]
+    plan = decide(settings, "GPU:0")
+    assert plan.uncompiled.startswith(reason) and bool(plan.uncompiled) == bool(reason)
+    # A step that is not compiled overlaps the next one.
+    activations = [item.bytes for item in plan.items if "activations" in item.name]
+    assert activations == [20 if reason else 1]
 
 
 @pytest.mark.slow

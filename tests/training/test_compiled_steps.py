@@ -122,6 +122,11 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values, caplo
         *slow(
             LABELS,
             *(WORDS, WORDS | TREE, WORDS | {"micro_batches": 2}, BPR, BPR | {"model": "neumf"}),
+            WORDS | {"model": "cbow", "optimizer": "lazy_adam", "clip_row_norm": 0.1},
+            *(WORDS | {"loss": loss} for loss in ("nce", "sampled_softmax", "softmax")),
+            WORDS | {"table_dtype": "bfloat16", "rounding": "stochastic"},
+            *(RECOMMEND | {"loss": loss} for loss in ("sampled_items", "squared_error")),
+            *(CLASSIFY, CLASSIFY | {"loss": "sampled_softmax"}, CLASSIFY | TREE),
             # Its rows of 16 tokens are a loop of the cell, and another for the gradient.
             LANGUAGE | {"loss": "sampled_softmax", "batch_tokens": 320},
             LANGUAGE | {"loss": "sampled_softmax", "batch_tokens": 320, "cell": "lstm"},
@@ -149,6 +154,25 @@ def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
     read = [variable.name for variable in graph.variables if id(variable.handle) in captured]
     assert read or values.get("task") == "classify", "it draws nothing"
     assert not [name for name in read if name.startswith(ON_HOST)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("values", "loops", "sorts"),
+    [
+        # In each of two branches.
+        (WORDS | SUBWORDS, 2, 3),
+        # Blocks of classes, and chunks of the pairs of a block, are as many as a step needs.
+        (WORDS | {"loss": "class_softmax"}, 5, 4),
+        (WORDS | {"loss": "adaptive_softmax"}, 5, 4),
+    ],
+    ids=named,
+)
+def test_loops_and_sorts_of_other_steps_become_no_more(data, tmp_path, values, loops, sorts):
+    function, arguments, _ = make(data, tmp_path, values, by_xla=True)
+    function.get_concrete_function(*arguments)
+    lowered = function.chosen.experimental_get_compiler_ir(*arguments)(stage="hlo")
+    assert (lowered.count(gpu.LOOP), lowered.count(" sort(")) == (loops, sorts)
 
 
 def test_the_gradients_of_all_tables_are_known_before_any_is_written():
