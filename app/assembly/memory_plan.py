@@ -74,7 +74,7 @@ def plan(
     batches: Callable[[], Iterable],
     micro_batch: Any,
     config: Config,
-    devices: list[str],
+    device: str,
     others: Sequence[Item] = (),
     rows: Mapping[str, int] = {},
 ) -> Plan:
@@ -84,7 +84,7 @@ def plan(
         batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
             called only to plan --table=host, also as a remedy for other tables that do not fit.
         micro_batch: The nest of tensor specs of one micro-batch of one step.
-        devices: The devices that `TableSpec` counts; steps run on the first.
+        device: The device of the steps.
         others: Other memory of the task.
         rows: The rows of tables that get fewer than the model asks for, by name.
 
@@ -92,7 +92,7 @@ def plan(
         UsageError: The memory is not enough; the message names flags that would help.
     """
     program = Item("program, graph and text", "", memory.HOST, machine.resident_bytes() + _RUN)
-    free, micro_batches = free_memory(config.table, devices), config.input.micro_batches or 1
+    free, micro_batches = free_memory(config.table, [device]), config.input.micro_batches or 1
     specs = {
         name: dataclasses.replace(spec, rows=rows.get(name, spec.rows))
         for name, spec in model.tables().items()
@@ -105,30 +105,30 @@ def plan(
         count = None
         if is_compiled:
             with contextlib.suppress(tf.errors.UnimplementedError):  # XLA has no form of this step
-                count = micro_batches * step_bytes(*traced, devices[0])
+                count = micro_batches * step_bytes(*traced, device)
         if count is None:  # micro-batches run side by side
             count = max(_OVERLAP, micro_batches) * step_bytes(*traced)
-        return [*others, Item("activations of a step", "", devices[0], count), program]
+        return [*others, Item("activations of a step", "", device, count), program]
 
     @functools.cache
     def lookups() -> Mapping[str, list[np.ndarray]]:
         """Read the first batches; return the ids that each call looks up, by table."""
         calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-        return first_lookups(model, batches(), config.run.seed, devices[0], calls, micro_batches)
+        return first_lookups(model, batches(), config.run.seed, device, calls, micro_batches)
 
     def plan_with(config: Config) -> Plan:
         """Return the plan with these settings, fitting or not; `auto` is all hot rows that fit."""
-        chosen = plan_tables(specs, config, devices)
+        chosen = plan_tables(specs, config, device)
         if too_much(chosen.items, free):
             return chosen
-        is_compiled = _is_compiled(config, devices)
+        is_compiled = _is_compiled(config, device)
         if is_compiled and config.table.table == "host":
-            is_compiled = _is_compiled(config, devices, specs.keys() - lookups().keys())
+            is_compiled = _is_compiled(config, device, specs.keys() - lookups().keys())
         rest = beside_tables(config.optimizer, is_compiled)
-        chosen = plan_tables(specs, config, devices, rest)
+        chosen = plan_tables(specs, config, device, rest)
         if config.table.table != "host" or too_much(chosen.items, free):
             return chosen
-        cached = functools.partial(plan_tables, specs, config, devices, rest, lookups())
+        cached = functools.partial(plan_tables, specs, config, device, rest, lookups())
         return _fit_hot_rows(cached, specs, config.table.hot_rows, free)
 
     chosen = plan_with(config)
@@ -141,7 +141,7 @@ def plan(
 def plan_tables(
     specs: Mapping[str, TableSpec],
     config: Config,
-    devices: list[str],
+    device: str,
     others: Sequence[Item] = (),
     lookups: Mapping[str, list[np.ndarray]] = {},
     hot_rows: int = 0,
@@ -149,7 +149,7 @@ def plan_tables(
     """Return the plan of the tables and their caches with these settings, whether it fits or not.
 
     Args:
-        devices: The devices that `TableSpec` counts; steps run on the first.
+        device: The device of the steps.
         others: All other memory, which the plan then includes.
         lookups: The ids that each call of the first chunk looks up, by table; a table without them
             has no cache.
@@ -158,7 +158,7 @@ def plan_tables(
     slots, items, cache_sizes = make_optimizer(config.optimizer).slots, [], {}
     for name, spec in specs.items():
         parts = memory.row_parts(name, spec, slots, dtypes(config.table))
-        stored = memory.table(parts, _places(spec, config, devices))
+        stored = memory.table(parts, _places(spec, config, device))
         items += stored
         if any(item.place == FILE for item in stored):
             items.append(memory.journals(name, spec.rows, parts, config.run.keep_checkpoints))
@@ -168,10 +168,10 @@ def plan_tables(
         if name in lookups:
             calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
             cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
-            items += memory.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
+            items += memory.cache(name, parts, spec.rows, cache_sizes[name], device)
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
-        if rows and _is_compiled(config, devices, specs.keys() - lookups.keys()):
-            items.append(memory.representatives(name, rows, devices[0]))
+        if rows and _is_compiled(config, device, specs.keys() - lookups.keys()):
+            items.append(memory.representatives(name, rows, device))
     return Plan([*items, *others], cache_sizes)
 
 
@@ -183,7 +183,6 @@ def why_uncompiled(config: Config, streamed: Iterable[str] = ()) -> str:
     """
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
-        f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
         f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
         f"--table=host, and --loss={config.model.loss} goes through all rows": (
             config.table.table == "host" and any(streamed)
@@ -196,9 +195,9 @@ def why_uncompiled(config: Config, streamed: Iterable[str] = ()) -> str:
     return next((reason for reason, applies in reasons.items() if applies), "")
 
 
-def _is_compiled(config: Config, devices: Sequence[str], streamed: Iterable[str] = ()) -> bool:
+def _is_compiled(config: Config, device: str, streamed: Iterable[str] = ()) -> bool:
     """Return whether XLA compiles the steps if it has a form of them."""
-    return devices[0].startswith("GPU") and not why_uncompiled(config, streamed)
+    return device.startswith("GPU") and not why_uncompiled(config, streamed)
 
 
 def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
@@ -208,14 +207,14 @@ def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
     return numbers[bisect_left(numbers, True, lo=1, key=lambda number: not fits(number)) - 1]
 
 
-def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
+def _places(spec: TableSpec, config: Config, device: str) -> dict[str, int]:
     """Return the number of rows of a table in each place: a device, `HOST` or `FILE`."""
     if config.table.table == "sharded":
         names = [name.rpartition("device:")[2] for name in sharded.local_devices()]
         return {name: -(-spec.rows // len(names)) for name in names}
     if config.table.table == "host":
         return {FILE if config.table.table_file else memory.HOST: spec.rows}
-    return {devices[spec.device]: spec.rows}
+    return {device: spec.rows}
 
 
 def _fit_hot_rows(

@@ -269,6 +269,10 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     texts = read_flags(Workdir(path).flags) if path else {}
     if texts.get("strategy") == "parameter_server":  # is gone; its checkpoints can be read
         texts["strategy"] = "none"
+    for name in flag_values.GONE.keys() & texts.keys():
+        if flag_values.lacks(name, texts[name]):
+            where = f"{path}/flags.cfg: --{name}={texts[name]}"
+            raise UsageError(f"{where}: a run of an earlier version; choose a new --workdir")
     fields, stored = flag_values.fields_of(flag_values.task_of(texts)), {}
     for name in [name for name in fields if name in texts and name != "workdir"]:
         try:

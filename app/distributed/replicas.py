@@ -184,7 +184,6 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
     """
     strategy, exchange, held = runner.strategy, runner.exchange, runner.micro_batches(job)
     each = job.placed.micro_batches // exchange.replicas
-    here = dict.fromkeys(tables, "")  # rows that are streamed come from the replica's own copy
     model, gather = job.model, gather_from(tables)
     # The most operations of a call: the vectors of each step and their sizes.
     reserved = exchange.keys(2 * job.data.steps_per_batch)
@@ -201,7 +200,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
         sizes: list[tf.Tensor] = []
         made = []
         for index, batches in enumerate(steps):
-            gradients = compute_gradients(model, gather, batches, here, lookups=lookups[index])
+            gradients = compute_gradients(model, gather, batches, lookups=lookups[index])
             if index:  # this loss is not used, so the graph leaves out its computation
                 gradients = gradients._replace(loss=tf.zeros([]), examples=tf.zeros([]))
             if gradients.is_streamed:

@@ -249,18 +249,12 @@ def check_micro_batches(config: Config) -> None:
 
 def _check_strategy(config: Config) -> None:
     """Raise UsageError if a flag does not fit a strategy of several replicas."""
-    strategy, classes_over = config.run.strategy, config.model.class_devices
+    strategy = config.run.strategy
     storage = "a copy of the tables on every device"
     if config.table.table != "device":
         raise UsageError(
             f"--table={config.table.table}: --strategy={strategy} keeps {storage}; give "
             "--table=device, or another --strategy"
-        )
-    if classes_over > 1:
-        raise NoEffectError(
-            "class_devices",
-            f"--class_devices={classes_over} divides classes over local devices, but "
-            f"--strategy={strategy} keeps {storage}; leave out one of the two",
         )
     steps, call = config.run.sync_steps, config.input.steps_per_call
     if steps > 1 and steps % call:

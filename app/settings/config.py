@@ -330,9 +330,6 @@ class LossConfig:
     classes: int = fixed_setting(
         0, "The number of classes. 0: with which a step touches fewest rows.", bounds=(0, 2**31 - 1)
     )
-    class_devices: int = fixed_setting(
-        1, "Devices that the classes are divided over, from --device on.", bounds=(1, 1024)
-    )
     cutoffs: str = fixed_setting(
         "",
         "Rising numbers of words, such as 2000,10000: the head has the 2,000 most frequent words, "

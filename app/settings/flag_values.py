@@ -35,7 +35,7 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ("loss", ("negative_sampling",), "negatives shared_negatives group_tokens negative_power"),
     ("loss", ("sampled_softmax", "nce", "sampled_items"), "samples"),
     ("loss", ("sampled_softmax", "nce"), "sampler"),
-    ("loss", ("class_softmax",), "class_levels class_rule classes class_devices"),
+    ("loss", ("class_softmax",), "class_levels class_rule classes"),
     ("loss", ("adaptive_softmax",), "cutoffs"),
     ("loss", ("sampled_items", "in_batch_softmax"), "cosine temperature start"),
     ("loss", ("sampled_items", "in_batch_softmax", "bpr"), "weighted disliked_below"),
@@ -216,7 +216,20 @@ _MEANINGS = {
 _SERVERS = "parameter servers are gone; leave it out, as --strategy=multi_worker needs none"
 _SERVICE = "the tf.data service is gone; leave it out, as each process reads its text itself"
 # Flags of earlier versions, which flagfiles of then have, and what to do without them.
-GONE = {"exchange": _SERVERS, "ps": _SERVERS, "data_service": _SERVICE, "data_workers": _SERVICE}
+GONE = {
+    "exchange": _SERVERS,
+    "ps": _SERVERS,
+    "data_service": _SERVICE,
+    "data_workers": _SERVICE,
+    "class_devices": "classes are on one device; leave it out, or give --table=sharded",
+}
+# The values with which a run is the same without these flags; by default any.
+_AS_NOW = {"class_devices": "1"}
+
+
+def lacks(name: str, value: str) -> bool:
+    """Return whether a run with a flag of `GONE` and its value did what no run does now."""
+    return value != _AS_NOW.get(name, value)
 
 
 def meant(name: str, known: Collection[str]) -> str:

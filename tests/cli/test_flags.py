@@ -154,6 +154,16 @@ def test_a_flag_that_is_gone_is_left_out_of_a_flagfile_and_refused_if_typed(
         parse(f"--flagfile={path}", "--data_service=", "--workdir=x")
 
 
+def test_a_flag_that_is_gone_is_refused_with_a_value_that_changed_the_run(parse, tmp_path):
+    (tmp_path / "flags.cfg").write_text("--class_devices=1\n--dim=7\n")
+    assert parse(f"--workdir={tmp_path}").model.dim == 7
+    (tmp_path / "flags.cfg").write_text("--class_devices=2\n--dim=7\n")
+    with pytest.raises(UsageError, match="flags.cfg: --class_devices=2: a run of an earlier ver"):
+        parse(f"--workdir={tmp_path}")
+    with pytest.raises(UsageError, match="^--class_devices=2: classes are on one device; leave it"):
+        parse(f"--flagfile={tmp_path}/flags.cfg", "--workdir=x")
+
+
 def test_a_workdir_with_a_value_without_an_effect_is_resumed(parse, tmp_path):
     """As made by an earlier version, whose default it was."""
     lines = "--task=recommend\n--model=gmf\n--loss=sampled_items\n--temperature=0.15\n"

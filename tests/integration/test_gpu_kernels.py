@@ -45,9 +45,6 @@ from tests.integration.gpu_jobs import (
 from tests.reference import gpu
 from tests.reference.gpu_calls import recorded
 
-# Three levels, the words dealt over two GPUs, and both.
-BOTH = {"class_levels": 3, "class_devices": 2}
-CLASSES = [{"class_levels": 3}, {"class_devices": 2}, BOTH]
 SUBWORDS = {"min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500}
 # Settings, what they wait for, and the tensors that are copied to the device: ids and their places,
 # seeds, the learning rate, and the constants and marks that go with ids.
@@ -67,7 +64,7 @@ SELDOM = [
     *((WORDS | SUBWORDS | {"model": model}, set()) for model in ("skipgram", "cbow")),
     *((WORDS | {"loss": loss}, set()) for loss in ("sampled_softmax", "nce")),
     *((WORDS | {"loss": loss}, {PAIRS, JOINED}) for loss in ("adaptive_softmax", "softmax")),
-    *((WORDS | {"loss": "class_softmax", **c}, {PAIRS, JOINED}) for c in CLASSES),
+    (WORDS | {"loss": "class_softmax", "class_levels": 3}, {PAIRS, JOINED}),
     (WORDS | {"loss": "hierarchical_softmax"}, {PATHS}),
     (WORDS | {"loss": "sampled_softmax", "sampler": "unigram"}, set()),
     *(
@@ -85,7 +82,7 @@ SELDOM = [
         (LANGUAGE | {"loss": loss}, set())
         for loss in ("sampled_softmax", "nce", "hierarchical_softmax")
     ),
-    *((LANGUAGE | {"loss": "class_softmax", **c}, {JOINED}) for c in [{}, *CLASSES]),
+    *((LANGUAGE | {"loss": "class_softmax", **c}, {JOINED}) for c in ({}, {"class_levels": 3})),
     (LANGUAGE | {"loss": "adaptive_softmax"}, {JOINED}),
     (LANGUAGE | {"cell": "lstm"}, set()),
     (LANGUAGE | {"table": "host"}, {HOME}),
@@ -99,7 +96,7 @@ SELDOM = [
         (CLASSIFY | {"loss": loss}, set())
         for loss in ("one_vs_all", "hierarchical_softmax", "sampled_softmax")
     ),
-    *((CLASSIFY | {"loss": "class_softmax", **c}, {JOINED}) for c in [{}, *CLASSES]),
+    *((CLASSIFY | {"loss": "class_softmax", **c}, {JOINED}) for c in ({}, {"class_levels": 3})),
     (CLASSIFY | {"table": "host"}, {HOME}),
     *((CLASSIFY | {"table": table}, set()) for table in ("sharded", "dynamic")),
     (CLASSIFY | {"micro_batches": 2}, set()),
@@ -250,11 +247,11 @@ LOSSES = ("one_vs_all", "hierarchical_softmax", "class_softmax", "sampled_softma
 SCORED = [
     CLASSIFY,
     *(CLASSIFY | {"loss": loss} for loss in LOSSES),
-    CLASSIFY | {"loss": "class_softmax"} | BOTH,
+    CLASSIFY | {"loss": "class_softmax", "class_levels": 3},
     *(CLASSIFY | {"table": table} for table in ("host", "sharded", "dynamic")),
     LANGUAGE,
     *(LANGUAGE | {"loss": loss} for loss in (*LOSSES[1:], "nce", "adaptive_softmax")),
-    LANGUAGE | {"loss": "class_softmax"} | BOTH,
+    LANGUAGE | {"loss": "class_softmax", "class_levels": 3},
     *(LANGUAGE | {"table": table} for table in ("host", "sharded")),
     LANGUAGE | {"cell": "lstm"},
     RECOMMEND,
