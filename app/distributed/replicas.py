@@ -23,7 +23,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other way to have one copy
 
-from ..auditing import Findings, audit
 from ..losses.base import gather_from
 from ..system.python_functions import table_errors
 from ..tables import sharded
@@ -101,10 +100,6 @@ class Replicas(Runner):
     def micro_batches(self, job: Job) -> range:
         """Return the indices of the micro-batches of a step that this process reads: here all."""
         return range(job.placed.micro_batches)
-
-    def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
-        """See `Runner`; for all replicas of this process."""
-        return audit(self._function, self._tables, (data, first, rate, self.flags_F()))
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`; the result is computed later."""

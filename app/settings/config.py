@@ -94,7 +94,7 @@ class DistributionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ProfileConfig:
-    """The settings of the profile that a run records, and of the audit of its step."""
+    """The settings of the profile that a run records."""
 
     profile_steps: str = setting(
         "", "Record a profile between these steps: START,STOP or START,STOP,START,STOP and so on."
@@ -103,9 +103,6 @@ class ProfileConfig:
         0.0,
         "Record a profile of calls this many times as slow as usual. 0: never.",
         bounds=(0, 1e6),
-    )
-    audit: bool = setting(
-        True, "At the start, check the training step for operations on a whole table, and warn."
     )
 
 

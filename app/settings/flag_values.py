@@ -221,6 +221,7 @@ GONE = {
     "ps": _SERVERS,
     "data_service": _SERVICE,
     "data_workers": _SERVICE,
+    "audit": "the steps are audited by the tests alone; leave it out",
     "class_devices": "classes are on one device; leave it out, or give --table=sharded",
 }
 # The values with which a run is the same without these flags; by default any.

@@ -81,7 +81,6 @@ class _Loop:
         self.rate = 0.0  # the learning rate of the last call
         self.saved_step = -1  # the step of the last checkpoint
         self.is_stopped = False  # for all processes, while an epoch was scored
-        self.is_audited = not (settings.audit and runner.chief)
 
     def train(self, flags: Mapping[str, Any] | None) -> bool:
         """Write the files of the run, train, and return whether training is finished and scored."""
@@ -188,20 +187,12 @@ class _Loop:
         return self.position.is_at_end(self.settings.epochs, self.settings.patience)
 
     def _run_steps(self, data: Any) -> None:
-        """Train on one batch (S steps), keep its loss, and advance the position and the display.
-
-        With --audit, the chief first audits the first call, and logs a warning with its findings.
-        """
+        """Train on one batch (S steps), keep its loss, and advance the position and the display."""
         job, position = self.job, self.position
         self.rate = job.learning_rate(position.done / self.settings.epochs)
         first = tf.constant(position.step, tf.int64)
         rate = tf.constant(self.rate, tf.float32)
         located = self.staging.locate(data, first)
-        if not self.is_audited:
-            findings = self.runner.audit(located, first, rate)
-            if findings:
-                logging.warning("in each call of %d steps, %s", job.data.steps_per_batch, findings)
-            self.is_audited = True
         self.interval.losses.append(self.runner.run_steps(located, first, rate))
         position.step += job.data.steps_per_batch
         position.batch += 1

@@ -11,7 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..auditing import Findings, audit
 from ..checkpoints.workdir import Workdir
 from ..input.device_batches import copy_ahead
 from ..system.python_functions import table_errors
@@ -50,7 +49,7 @@ class Runner:
         return nullcontext()
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """Make the train function of the job; call this before `run_steps` and `audit`."""
+        """Make the train function of the job; call this before `run_steps`."""
         self._device, self._tables = job.placed.device, tables
         with tf.device(self._device):  # for what the function keeps there
             self._function: Callable[..., Any] = train_function(
@@ -80,15 +79,6 @@ class Runner:
         if is_on_host or not isinstance(function, CompiledIfPossible):
             return batches
         return copy_ahead(batches, self._device, lambda: function.is_by_xla)
-
-    def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
-        """Trace a call of `run_steps` without running it.
-
-        Returns:
-            Its operations that read or copy a whole table.
-        """
-        with tf.device(self._device):  # as in `run_steps`, or the function would be traced twice
-            return audit(self._function, self._tables, (data, first, rate))
 
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
         """Make S steps.

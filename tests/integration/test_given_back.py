@@ -107,7 +107,7 @@ def run(task: str, **values) -> None:
     (folder / "corpus").write_text("\n".join(lines.get(task, TEXTS)) + "\n")
     if values.pop("in_file", False):
         values |= {"table": "host", "table_file": str(folder / "rows")}
-    values |= {"corpus": str(folder / "corpus"), "dim": 8, "epochs": 2, "audit": False}
+    values |= {"corpus": str(folder / "corpus"), "dim": 8, "epochs": 2}
     train_and_evaluate(make_config({"task": task, **values}), folder / "run", is_quiet=True)
     shutil.rmtree(folder)
 

@@ -14,7 +14,7 @@ from app.tasks import all_tasks, text_tasks
 from app.tasks.recommend import recommend_data, recommend_job
 from app.training.run import train_and_evaluate
 
-SMALL = {"dim": 4, "epochs": 1, "min_count": 1, "device": "CPU:0", "audit": False, "workdir": "run"}
+SMALL = {"dim": 4, "epochs": 1, "min_count": 1, "device": "CPU:0", "workdir": "run"}
 PAIRS = "".join(f"user{user}\titem{(user * 7 + k) % 50}\n" for user in range(60) for k in range(20))
 LINE = "__label__{} the cat and the dog sat on the mat with a hat and number {}\n"
 LINES = "".join(LINE.format(number % 2, number) for number in range(99))

@@ -26,7 +26,6 @@ SMALL = {
     "shared_negatives": 8,
     "steps_per_call": 2,
     "cache": "none",
-    "audit": False,  # which traces a step once more
 }
 
 

@@ -36,7 +36,6 @@ def config_of(folder, text, **values):
         "device": "CPU:0",
         "heldout_share": 0.15,
         "top": "9",
-        "audit": False,
     }
     return flag_values.from_names(usual | values)
 

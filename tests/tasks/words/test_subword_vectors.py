@@ -43,7 +43,6 @@ def settings(folder, **flags):
             "min_ngram": 2,
             "max_ngram": 3,
             "ngram_buckets": RULE.buckets,
-            "audit": False,
             **flags,
         }
     )
