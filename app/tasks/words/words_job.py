@@ -12,9 +12,7 @@ import tensorflow as tf
 from ...assembly import learning, memory_plan, placing
 from ...assembly.learning import OutputSpec
 from ...assembly.memory_plan import free_memory
-from ...checkpoints import checkpoint
 from ...checkpoints.growth import Growth, RowMap
-from ...checkpoints.stored import count_rows
 from ...checkpoints.workdir import Workdir
 from ...evaluation import score_report
 from ...input import device_batches, pipeline, token_cache, token_rows
@@ -59,10 +57,8 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     text = words_data.load_text(config, workdir, finished, team)
     if config.table.is_dynamic:
         return _make_growing_job(config, text, workdir)
-    rule, subwords, tokens = ngram_rule(config.model), None, text.vocabulary.tokens
-    if rule is not None:
-        grown = text.new_ids_V is not None
-        subwords = _make_subwords(tokens, rule, workdir, len(text.new_ids_V if grown else tokens))
+    rule, tokens = ngram_rule(config.model), text.vocabulary.tokens
+    subwords = SubwordRows(tokens, rule) if rule else None
     model = make_model(config, text.vocabulary.counts, subwords)
     epochs = 0 if config.run.plan_only else config.run.epochs
     how = text, config.model.window, config.run.seed, workdir, epochs
@@ -83,26 +79,6 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         growth=_growth(model, text, rule),
         finish=text_tasks.write_and_score,
     )
-
-
-def _make_subwords(
-    tokens: Sequence[str], rule: NgramRule, workdir: Workdir, stored_words: int
-) -> SubwordRows:
-    """Return the rows of the words of a run.
-
-    Args:
-        rule: The n-grams of a word.
-        workdir: The workdir of the run. If its newest checkpoint is of an earlier version, which
-            made a row for each bucket, the run keeps them all.
-        stored_words: The number of words of that checkpoint.
-
-    Raises:
-        RunError: A checkpoint cannot be read.
-    """
-    stored, _ = checkpoint.find_newest(
-        workdir.checkpoints, lambda folder: count_rows(folder, "input"), is_quiet=True
-    )
-    return SubwordRows(tokens, rule, stored == stored_words + rule.buckets)
 
 
 def _make_watch(
@@ -154,7 +130,7 @@ def _grow_subwords(
     subwords: SubwordRows, tokens: Sequence[str], rule: NgramRule, new_ids_V: np.ndarray
 ) -> RowMap:
     """Return the new ids of the rows of words and of buckets, where more buckets have a row now."""
-    old = SubwordRows([tokens[new_id] for new_id in new_ids_V], rule, subwords.has_all_buckets)
+    old = SubwordRows([tokens[new_id] for new_id in new_ids_V], rule)
     new_rows_N = len(tokens) + np.searchsorted(subwords.buckets_N, old.buckets_N)
     return RowMap(np.concatenate([new_ids_V, new_rows_N]), len(tokens) + len(subwords.buckets_N))
 
