@@ -22,6 +22,7 @@ _STREAMED = (
 _NO_CHOICES = {
     ("strategy", "parameter_server"): "parameter servers are gone; give --strategy=multi_worker "
     "for several machines",
+    ("cache", "disk"): "token ids are kept in memory only; give --cache=memory",
     ("table", "file"): "a file stores the rows of --table=host; give --table=host and "
     "--table_file=FILE",
 }

@@ -262,9 +262,9 @@ class InputConfig:
     )
     cache: str = setting(
         "auto",
-        "Where token ids are kept, so that text is tokenised only once: in memory, on disk (in the "
-        "workdir), or not. `auto`: in memory if they take at most 1 GiB.",
-        choices=("auto", "none", "memory", "disk"),
+        "Whether token ids are kept in memory, so that text is tokenised only once. `auto`: if "
+        "they take at most 1 GiB.",
+        choices=("auto", "none", "memory"),
     )
     block_bytes: int = fixed_setting(
         2 << 20, "Bytes of a block of text, in which it is read and shuffled.", bounds=(1024, 2**30)

@@ -54,6 +54,8 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
 # Flag -> the flag that it needs, and the values of that flag.
 NEEDS = {name: (other, values) for other, values, names in _NEEDS for name in names.split()}
 
+# Values of earlier versions, and those with which their runs can go on.
+FORMER = {("strategy", "parameter_server"): "none", ("cache", "disk"): "auto"}
 # What workdirs did that are older than these flags.
 BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5, "disliked_below": -1e15}
 

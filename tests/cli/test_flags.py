@@ -133,6 +133,8 @@ def test_a_workdir_of_parameter_servers_is_read_and_they_are_refused(parse, stor
     (tmp_path / "flags.cfg").write_text("--strategy=parameter_server\n--exchange=call\n--dim=5\n")
     found = parse(stored)
     assert (found.model.dim, found.run.strategy) == (5, "none")
+    (tmp_path / "flags.cfg").write_text("--cache=disk\n--dim=5\n")
+    assert parse(stored).input.cache == "auto"
     message = "^--strategy=parameter_server: parameter servers are gone; give --strategy=multi_work"
     with pytest.raises(UsageError, match=message):
         parse("--strategy=parameter_server", "--workdir=other")

@@ -132,7 +132,6 @@ FITS = {
     "words on the host": lambda: run("words", table="host", hot_rows="100"),
     "words in a file": lambda: run("words", in_file=True, hot_rows="100"),
     "words, dynamic": lambda: run("words", table="dynamic", table_gb=0.01, cache="none"),
-    "words, cached on disk": lambda: run("words", cache="disk"),
     "classify": lambda: run("classify"),
     "recommend": lambda: run("recommend"),
     "language model": lambda: run("language_model"),

@@ -61,7 +61,7 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     subwords = SubwordRows(tokens, rule) if rule else None
     model = make_model(config, text.vocabulary.counts, subwords)
     epochs = 0 if config.run.plan_only else config.run.epochs
-    how = text, config.model.window, config.run.seed, workdir, epochs
+    how = text, config.model.window, config.run.seed, epochs
     batches = make_batches(*how)
     spec = text_tasks.micro_batch_spec(config.input, 2 * config.model.window)
     placed, lines = placing.place_tables(config, model, batches, spec, workdir), []
@@ -192,7 +192,6 @@ def make_batches(
     text: Text,
     window: int,
     seed: int,
-    workdir: Workdir,
     epochs: int,
     device: str = "",
 ) -> Batches:
@@ -203,7 +202,6 @@ def make_batches(
 
     Args:
         window: The most tokens on each side of a word.
-        workdir: The workdir of the run, which has the cache of --cache=disk.
         epochs: In how many epochs the text is read; 0 for --plan_only, which keeps no tokens.
         device: The device that keeps the token ids and makes the same batches, all micro-batches
             one; by default, tf.data makes them on the host.
@@ -223,7 +221,7 @@ def make_batches(
         found = pipeline.map_blocks(text.files, progress, tokenize, share)
         if device:  # it keeps them itself
             return found
-        return text_tasks.cache_blocks(found, text, epochs, workdir, progress, share)
+        return text_tasks.cache_blocks(found, text, epochs, progress)
 
     def read_blocks() -> Iterator[np.ndarray]:
         """Yield the tokens of each block of the text."""
@@ -251,7 +249,7 @@ def _plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[
         Item("rows of a block", f"{most:,} tokens", place, _BLOCK_BYTES * most),
     ]
     # Counting and one epoch are two uses of the text, so its tokens are kept for even one epoch.
-    is_kept = token_cache.choose(settings.cache, 2, words) == "memory"
+    is_kept = token_cache.keeps(settings.cache, 2, words)
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--table={config.table.table}": config.table.table != "device",

@@ -125,7 +125,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, corpus, whole):
             os.kill(os.getpid(), signal.SIGTERM)
 
     assert not Run(tmp_path / "run", corpus, ask).train()
-    again = Run(tmp_path / "run", corpus, cache="disk")
+    again = Run(tmp_path / "run", corpus, cache="none")
     assert again.train()
     assert again.state() == whole.state()
     for name in ("step", "epoch", "loss", "words", "heldout_loss"):
