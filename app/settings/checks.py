@@ -49,10 +49,6 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     if config.input.map_parallelism == 0:
         raise UsageError("--map_parallelism=0: give at least 1, or -1")
     windows(config.run.profile_steps)
-    if 0 < config.run.profile_on_slow <= 1:
-        raise UsageError(
-            f"--profile_on_slow={config.run.profile_on_slow}: give more than 1, or 0 for none"
-        )
     if needs_workdir:
         check_workdir(config.run)
 

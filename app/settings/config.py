@@ -99,11 +99,6 @@ class ProfileConfig:
     profile_steps: str = setting(
         "", "Record a profile between these steps: START,STOP or START,STOP,START,STOP and so on."
     )
-    profile_on_slow: float = setting(
-        0.0,
-        "Record a profile of calls this many times as slow as usual. 0: never.",
-        bounds=(0, 1e6),
-    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -224,6 +224,7 @@ GONE = {
     "data_service": _SERVICE,
     "data_workers": _SERVICE,
     "audit": "the steps are audited by the tests alone; leave it out",
+    "profile_on_slow": "profiles are of chosen steps only; give --profile_steps=START,STOP",
     "class_devices": "classes are on one device; leave it out, or give --table=sharded",
 }
 # The values with which a run is the same without these flags; by default any.

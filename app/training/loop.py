@@ -97,17 +97,17 @@ class _Loop:
             self.checkpoints.reserve_room()
         position.expect_batches(job.data.expected_batches)
         self._set_micro_batches()
-        tensorboard, windows, slow = self.workdir.tensorboard, "", 0.0
+        tensorboard, windows = self.workdir.tensorboard, ""
         if chief:
             self.metrics = Metrics(self.workdir.metrics, tensorboard, position.step, flags)
             batches, done = position.batches, round(position.done * position.batches)
             self.display = Display(settings.epochs * batches, done, job.data.unit)
-            windows, slow = settings.profile_steps, settings.profile_on_slow
+            windows = settings.profile_steps
         with (
             asked_to_stop(_SAVING if chief else "") as stop,
             closing(self.metrics),
             closing(self.display),
-            closing(Profiler(windows, slow, tensorboard)) as profiler,
+            closing(Profiler(windows, tensorboard)) as profiler,
             closing(SideScores()) as self.side_scores,
         ):
             self.is_asked = stop.is_set

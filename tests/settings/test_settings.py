@@ -119,7 +119,6 @@ def test_a_number_that_is_too_small(name, least):
         ({"profile_steps": "\u00b2,\u00b3"}, "--profile_steps=\u00b2,\u00b3: give START,STOP"),
         ({"workdir": ""}, "--workdir= is empty; name a folder for the run"),
         ({"profile_steps": "2,4,4,8"}, "--profile_steps=2,4,4,8: give START,STOP such as 100,200"),
-        ({"profile_on_slow": 0.5}, "--profile_on_slow=0.5: give more than 1, or 0 for none"),
         ({"hot_rows": "5"}, "--hot_rows=5 means nothing to --table=device, only to host"),
         ({"min_ngram": 5, "max_ngram": 4}, "--min_ngram=5 is above --max_ngram=4"),
         ({"min_ngram": 2}, "--min_ngram=2 means nothing without subwords; give --max_ngram=6"),
