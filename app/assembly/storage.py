@@ -97,7 +97,7 @@ def _on_host(name: str, rows: int, settings: TableConfig, device: str, options: 
 
 def _sharded(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
     """Return a table in shards over all local devices, not only the given ones."""
-    return sharded.make(rows, devices=sharded.local_devices(), rule=settings.shard_rule, **options)
+    return sharded.make(rows, devices=sharded.local_devices(), **options)
 
 
 def in_file(path: str, workdir: Workdir) -> Maker:

@@ -496,11 +496,6 @@ class TableConfig:
         "in so many steps, loses its row. 0: never; a full table removes the rows seen least.",
         bounds=(0, 10**9),
     )
-    shard_rule: str = setting(
-        "mod",
-        "How rows are divided into shards: in turn (`mod`), or in contiguous parts (`block`).",
-        choices=("mod", "block"),
-    )
 
     @property
     def is_dynamic(self) -> bool:

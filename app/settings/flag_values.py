@@ -49,7 +49,6 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ("optimizer", ("ftrl",), "l1 l2"),
     ("table", ("host",), "hot_rows stage_steps table_file"),
     ("table", ("dynamic",), "table_gb max_age"),
-    ("table", ("sharded",), "shard_rule"),
 )
 # Flag -> the flag that it needs, and the values of that flag.
 NEEDS = {name: (other, values) for other, values, names in _NEEDS for name in names.split()}
@@ -225,10 +224,11 @@ GONE = {
     "data_workers": _SERVICE,
     "audit": "the steps are audited by the tests alone; leave it out",
     "profile_on_slow": "profiles are of chosen steps only; give --profile_steps=START,STOP",
+    "shard_rule": "rows are divided into shards in turn; leave it out",
     "class_devices": "classes are on one device; leave it out, or give --table=sharded",
 }
 # The values with which a run is the same without these flags; by default any.
-_AS_NOW = {"class_devices": "1"}
+_AS_NOW = {"class_devices": "1", "shard_rule": "mod"}
 
 
 def lacks(name: str, value: str) -> bool:
