@@ -105,8 +105,10 @@ class Replicas(Runner):
         """See `Runner`; the result is computed later."""
         if self._synchronizer is not None:
             self._synchronizer.begin(self.scope)
+        inputs = data, first, rate, self.flags_F()
         with table_errors():
-            results = self._function(data, first, rate, self.flags_F())
+            self._trace_once(*inputs)
+            results = self._function(*inputs)
         local = self.strategy.experimental_local_results
         result = Made._make([local(part)[0] for part in results])
         self._exchanged.append(result.numbers)

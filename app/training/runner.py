@@ -5,7 +5,7 @@ The loop knows a runner only by the methods of `Runner`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -35,6 +35,7 @@ class Runner:
 
     replicas, chief = 1, True
     team = ALONE
+    _traced: Any = None  # the train function, once it is traced
 
     def error_context(self) -> AbstractContextManager:
         """Return a context for the whole run; here it does nothing.
@@ -52,7 +53,7 @@ class Runner:
         """Make the train function of the job; call this before `run_steps`."""
         self._device, self._tables = job.placed.device, tables
         with tf.device(self._device):  # for what the function keeps there
-            self._function: Callable[..., Any] = train_function(
+            self._function: Any = train_function(
                 *(job.model, tables, job.optimizer, seed, job.placed.micro_batches),
                 by_xla="GPU" in self._device,
             )
@@ -62,7 +63,7 @@ class Runner:
 
         Call it after the last step; it does nothing if `open` was not called.
         """
-        for name in ("_tables", "_function"):
+        for name in ("_tables", "_function", "_traced"):
             vars(self).pop(name, None)
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
@@ -96,7 +97,17 @@ class Runner:
             RunError: A table raised it, or a process that is needed is gone.
         """
         with tf.device(self._device), table_errors():
+            self._trace_once(data, first, rate)
             return self._function(data, first, rate)
+
+    def _trace_once(self, *inputs: Any) -> None:
+        """Trace the train function before its first call.
+
+        TensorFlow counts calls that trace, and would warn of them in a process with several runs.
+        """
+        if self._traced is not self._function:
+            self._function.get_concrete_function(*inputs)
+            self._traced = self._function
 
     @property
     def is_synchronized(self) -> bool:
