@@ -232,7 +232,6 @@ def train_recommender(
     keep_checkpoints: int = 3,
     l1: float = 0.0,
     l2: float = 0.0,
-    layers: str = "64,32",
     layout: str = "auto",
     learning_rate_power: float = -0.5,
     log_seconds: float = 10.0,

@@ -348,7 +348,7 @@ class ModelConfig(LossConfig):
     model: str = fixed_setting(
         "skipgram",
         "The model. `skipgram` predicts the context of a word, `cbow` a word from its context. "
-        "`mf` is matrix factorization; `gmf`, `mlp` and `neumf` are neural.",
+        "`mf` is matrix factorization.",
     )
     dim: int = fixed_setting(100, "The number of columns of a vector.", bounds=(1, 1_000_000))
     window: int = fixed_setting(

@@ -31,7 +31,6 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ("tokenizer", ("unicode",), "drop_numbers"),
     ("phrases", (1, 2, 3, 4), "phrase_score phrase_threshold phrase_min_count"),
     ("model", ("skipgram",), "contexts"),
-    ("model", ("mlp", "neumf"), "layers"),
     ("loss", ("negative_sampling",), "negatives shared_negatives group_tokens negative_power"),
     ("loss", ("sampled_softmax", "nce", "sampled_items"), "samples"),
     ("loss", ("sampled_softmax", "nce"), "sampler"),
@@ -224,6 +223,7 @@ GONE = {
     "data_workers": _SERVICE,
     "audit": "the steps are audited by the tests alone; leave it out",
     "profile_on_slow": "profiles are of chosen steps only; give --profile_steps=START,STOP",
+    "layers": "the neural recommenders are gone; leave it out",
     "shard_rule": "rows are divided into shards in turn; leave it out",
     "class_devices": "classes are on one device; leave it out, or give --table=sharded",
 }

@@ -168,9 +168,16 @@ def test_a_flag_that_is_gone_is_refused_with_a_value_that_changed_the_run(parse,
 
 def test_a_workdir_with_a_value_without_an_effect_is_resumed(parse, tmp_path):
     """As made by an earlier version, whose default it was."""
-    lines = "--task=recommend\n--model=gmf\n--loss=sampled_items\n--temperature=0.15\n"
+    lines = "--task=recommend\n--cosine=false\n--loss=sampled_items\n--temperature=0.15\n"
     (tmp_path / "flags.cfg").write_text(lines)
-    assert parse(f"--workdir={tmp_path}").model.model == "gmf"
+    assert not parse(f"--workdir={tmp_path}").ratings.cosine
+
+
+def test_a_run_of_a_model_that_is_gone_is_refused_in_one_line(parse, tmp_path):
+    lines = "--task=recommend\n--model=neumf\n--layers=64,32\n--loss=bpr\n"
+    (tmp_path / "flags.cfg").write_text(lines)
+    with pytest.raises(UsageError, match="flags.cfg: --model=neumf: "):
+        parse(f"--workdir={tmp_path}")
 
 
 def test_damaged_flags_of_a_workdir(parse, stored, tmp_path):

@@ -101,7 +101,6 @@ SELDOM = [
     *((CLASSIFY | {"table": table}, set()) for table in ("sharded", "dynamic")),
     (CLASSIFY | {"micro_batches": 2}, set()),
     *((RECOMMEND | {"loss": loss}, set()) for loss in ("bpr", "squared_error")),
-    *((RECOMMEND | {"loss": "bpr", "model": model}, set()) for model in ("gmf", "mlp", "neumf")),
     *((RECOMMEND | {"table": table}, set()) for table in ("host", "sharded", "dynamic")),
 ]
 
@@ -256,21 +255,19 @@ SCORED = [
     LANGUAGE | {"cell": "lstm"},
     RECOMMEND,
     *(RECOMMEND | {"loss": loss} for loss in ("bpr", "squared_error")),
-    *(RECOMMEND | {"loss": "bpr", "model": model} for model in ("gmf", "mlp", "neumf")),
     *(RECOMMEND | {"table": table} for table in ("host", "sharded", "dynamic")),
 ]
 
 
 # The best blocks are sorted, and their places computed, as int32, which is on the host.
 RANKED = {("TopKV2", "Neg"), ("TopKV2", "FloorDiv"), ("GatherV2", "Mul"), ("Const", "PadV2")}
-LAYERS = {("LogicalAnd", "LoopCond")}  # items are scored some at a time
 # Keys without a row: their number is waited for, as only their first rows are drawn, by the key.
 UNSEEN = {("Cast", "Sub"), ("Less", "Where"), ("Cast", "GatherNd")}
 
 
 def waits_of_scores(values) -> set[tuple[str, str]]:
     if values["task"] == "recommend":
-        return RANKED | (LAYERS if values.get("model") in ("mlp", "neumf") else set())
+        return RANKED
     if values["task"] == "classify":
         return UNSEEN if values.get("table") == "dynamic" else set()
     return {JOINED} if values["loss"] in ("class_softmax", "adaptive_softmax") else set()

@@ -125,7 +125,7 @@ def test_a_refused_start_leaves_nothing(tmp_path, task):
         ({"learning_rate": 10**400}, "^--learning_rate=inf: give at most 10000$"),
         ({"fold_case": "yes"}, "^--fold_case='yes': give True or False$"),
         ({"top": 10, "task": "recommend"}, '^--top=10: give text, such as "10"$'),
-        ({"layers": [8, 4]}, r'^--layers=\[8, 4\]: give text, such as "8,4"$'),
+        ({"top": [8, 4], "task": "recommend"}, r'^--top=\[8, 4\]: give text, such as "8,4"$'),
         ({"class_weights": {"a": 1}}, "^--class_weights={'a': 1}: give text$"),
         ({"corpus": b"a"}, "^--corpus=b'a': give text or a path$"),
     ],
