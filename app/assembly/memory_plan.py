@@ -63,10 +63,12 @@ class Plan(NamedTuple):
     Attributes:
         items: Everything that takes memory.
         cache_sizes: The sizes of the device caches of --table=host, by table; empty otherwise.
+        uncompiled: Why XLA compiles no step on a GPU; empty if it does.
     """
 
     items: list[Item]
     cache_sizes: dict[str, CacheSize]
+    uncompiled: str = ""
 
 
 def plan(
@@ -99,16 +101,20 @@ def plan(
     }
 
     @functools.cache  # the trace of a step can take minutes
-    def beside_tables(optimizer: OptimizerConfig, is_compiled: bool) -> list[Item]:
-        """Return the memory of everything but tables; trace a step with the optimizer for it."""
-        traced = model, make_optimizer(optimizer), micro_batch
-        count = None
+    def beside_tables(optimizer: OptimizerConfig, is_compiled: bool) -> tuple[list[Item], str]:
+        """Return the memory of everything but tables; trace a step with the optimizer for it.
+
+        Return also why XLA has no form of the step; empty if it has, or is not to compile it.
+        """
+        traced, reason = (model, make_optimizer(optimizer), micro_batch), ""
         if is_compiled:
-            with contextlib.suppress(tf.errors.UnimplementedError):  # XLA has no form of this step
-                count = micro_batches * step_bytes(*traced, device)
-        if count is None:  # micro-batches run side by side
+            try:
+                count = micro_batches * step_bytes(*traced, device, micro_batches)
+            except tf.errors.UnimplementedError as error:
+                reason = error.message
+        if not is_compiled or reason:  # micro-batches run side by side
             count = max(_OVERLAP, micro_batches) * step_bytes(*traced)
-        return [*others, Item("activations of a step", "", device, count), program]
+        return [*others, Item("activations of a step", "", device, count), program], reason
 
     @functools.cache
     def lookups() -> Mapping[str, list[np.ndarray]]:
@@ -121,15 +127,15 @@ def plan(
         chosen = plan_tables(specs, config, device)
         if too_much(chosen.items, free):
             return chosen
-        is_compiled = _is_compiled(config, device)
-        if is_compiled and config.table.table == "host":
-            is_compiled = _is_compiled(config, device, specs.keys() - lookups().keys())
-        rest = beside_tables(config.optimizer, is_compiled)
+        is_gpu, reason = device.startswith("GPU"), why_uncompiled(config)
+        if is_gpu and config.table.table == "host" and not reason:
+            reason = why_uncompiled(config, specs.keys() - lookups().keys())
+        rest, lacking = beside_tables(config.optimizer, is_gpu and not reason)
         chosen = plan_tables(specs, config, device, rest)
-        if config.table.table != "host" or too_much(chosen.items, free):
-            return chosen
-        cached = functools.partial(plan_tables, specs, config, device, rest, lookups())
-        return _fit_hot_rows(cached, specs, config.table.hot_rows, free)
+        if config.table.table == "host" and not too_much(chosen.items, free):
+            cached = functools.partial(plan_tables, specs, config, device, rest, lookups())
+            chosen = _fit_hot_rows(cached, specs, config.table.hot_rows, free)
+        return chosen._replace(uncompiled=reason or lacking)
 
     chosen = plan_with(config)
     if too_much(chosen.items, free):
@@ -170,7 +176,8 @@ def plan_tables(
             cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
             items += memory.cache(name, parts, spec.rows, cache_sizes[name], device)
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
-        if rows and _is_compiled(config, device, specs.keys() - lookups.keys()):
+        is_compiled = not why_uncompiled(config, specs.keys() - lookups.keys())
+        if rows and is_compiled and device.startswith("GPU"):
             items.append(memory.representatives(name, rows, device))
     return Plan([*items, *others], cache_sizes)
 
@@ -193,11 +200,6 @@ def why_uncompiled(config: Config, streamed: Iterable[str] = ()) -> str:
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
-
-
-def _is_compiled(config: Config, device: str, streamed: Iterable[str] = ()) -> bool:
-    """Return whether XLA compiles the steps if it has a form of them."""
-    return device.startswith("GPU") and not why_uncompiled(config, streamed)
 
 
 def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
@@ -331,13 +333,16 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)
 
 
-def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") -> int:
+def step_bytes(
+    model: Model, optimizer: Optimizer, data: Any, device: str = "", micro_batches: int = 1
+) -> int:
     """Trace a training step and return about how many bytes of tensors it holds at its peak.
 
-    The tables themselves are not counted. The step has one micro-batch. It is traced with tables of
-    one row each on the CPU and not run; a trace can take minutes. A size that the graph does not
-    know is taken to be the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at
-    most the rows of its table. A second one of the same tensor is that of the next lookup.
+    The tables themselves are not counted. The step has one micro-batch, or two if there are more,
+    as some rows are then updated in another way. It is traced with tables of one row each on the
+    CPU and not run; a trace can take minutes. A size that the graph does not know is taken to be
+    the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at most the rows of its
+    table. A second one of the same tensor is that of the next lookup.
 
     A step that XLA compiles has padding for any batch, and its distributions and lists of rows are
     in the memory of the device. They are counted, too.
@@ -345,6 +350,7 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") 
     Args:
         data: The data of one step, without a dimension of steps, as a nest of tensor specs.
         device: The device for which XLA compiles the step; empty if it does not.
+        micro_batches: The number of micro-batches of a step.
 
     Raises:
         tf.errors.UnimplementedError: XLA has no form of the step.
@@ -370,7 +376,8 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") 
             ids = max(part.shape.num_elements() or 0 for part in tf.nest.flatten(lookup))
             unique.append(min(math.ceil(_UNIQUE * ids), specs[name].rows))
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
-        return train_step(model, tables, optimizer, [batch], rate, number, unique_rows)[0]
+        batches = [batch] * min(micro_batches, 2)
+        return train_step(model, tables, optimizer, batches, rate, number, unique_rows)[0]
 
     with tf.device(device):
         graph = one.get_concrete_function(data).graph

@@ -75,10 +75,9 @@ def place_tables(
         how = config.table, device, config.run.seed
         tables = storage.make_tables(model.tables(), *how, slots, maker)
     staging = make_staging(plan.cache_sizes, model, tables, config, device)
-    streamed = model.tables().keys() - plan.cache_sizes.keys()
     return PlacedTables(
         *(tables, device, config.input.micro_batches or 1, staging, plan.items),
-        uncompiled=memory_plan.why_uncompiled(config, streamed),
+        uncompiled=plan.uncompiled,
     )
 
 

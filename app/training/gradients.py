@@ -218,7 +218,7 @@ def _differentiate(
                 None,
                 None,
                 f"the gradients of table {part.table!r} would take {part.padded.gradient_bytes:,} "
-                "bytes for each of the micro-batches; with --micro_batches=1 it can",
+                "bytes for each of the micro-batches; with --micro_batches=1 XLA can",
             )
         streamed.append(stream.differentiate(part, gather, update))
     with phase("gradient"):

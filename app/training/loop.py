@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from typing import Any
 
@@ -189,15 +190,22 @@ class _Loop:
     def _run_steps(self, data: Any) -> None:
         """Train on one batch (S steps), keep its loss, and advance the position and the display."""
         job, position = self.job, self.position
-        self.rate = job.learning_rate(position.done / self.settings.epochs)
-        first = tf.constant(position.step, tf.int64)
-        rate = tf.constant(self.rate, tf.float32)
-        located = self.staging.locate(data, first)
+        _, self.rate = next(self._calls())
+        first, rate = self.runner.numbers(self._calls())
+        located = self.staging.locate(data, tf.constant(position.step, tf.int64))
         self.interval.losses.append(self.runner.run_steps(located, first, rate))
         position.step += job.data.steps_per_batch
         position.batch += 1
         position.unscored = False
         self.display.advance()
+
+    def _calls(self) -> Iterator[tuple[int, float]]:
+        """Yield the number of steps before each of the next calls, and its learning rate."""
+        position = dataclasses.replace(self.position)
+        while True:
+            yield position.step, self.job.learning_rate(position.done / self.settings.epochs)
+            position.step += self.job.data.steps_per_batch
+            position.batch += 1
 
     def _log(self) -> None:
         """Write and show the metrics of the steps since the last call, and begin a new interval.

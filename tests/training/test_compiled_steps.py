@@ -223,10 +223,12 @@ def test_micro_batches_with_gradients_as_large_as_a_table_are_not_compiled(
 ):
     monkeypatch.setattr(gradients, "_MOST", 1000)
     values = ONE | {"loss": "softmax", "micro_batches": 2}
-    function, arguments, _ = make(data, tmp_path, values, by_xla=True)
+    gpu_jobs.pretend(monkeypatch)
+    function, arguments, job = make(data, tmp_path, values, by_xla=True)
     function.get_concrete_function(*arguments)
     (message,) = [r.getMessage() for r in caplog.records if "XLA" in r.getMessage()]
-    assert message.endswith("for each of the micro-batches; with --micro_batches=1 it can")
+    assert message.endswith("for each of the micro-batches; with --micro_batches=1 XLA can")
+    assert message.endswith(job.placed.uncompiled) and job.placed.uncompiled, "as in the banner"
     assert function.chosen._jit_compile is None
 
 
@@ -435,3 +437,21 @@ def test_batches_whose_ids_the_host_looks_up_stay_there(data, tmp_path, values, 
 
 def make_two():
     return [tf.function(lambda: tf.constant(1), autograph=False, jit_compile=jit) for jit in (1, 0)]
+
+
+def test_the_numbers_of_many_compiled_calls_are_copied_at_once(monkeypatch):
+    """As a copy to a GPU waits for the calls before it, and the call would wait for the copy."""
+    trainer, copied, unstack = runner.Runner(), [], tf.unstack
+    trainer._device, trainer._function = "CPU:0", CompiledIfPossible(*make_two(), "nothing")
+    monkeypatch.setattr(tf, "unstack", lambda rows: copied.append(len(rows)) or unstack(rows))
+    # The rate of an epoch's end is not known before.
+    calls = [(8 * number, 0.5 / (1 + number // 100)) for number in range(130)]
+    for number, own in enumerate(calls):
+        expected = ((8 * later, own[1]) for later in range(number, 1000))
+        step, rate = trainer.numbers(expected)
+        assert (step.dtype, rate.dtype) == (tf.int64, tf.float32)
+        assert (int(step), float(rate)) == own
+    assert copied == [64] * 6, "for the calls from 0, 64 and 100"
+    trainer._function.is_by_xla = False
+    assert [float(number) for number in trainer.numbers(iter([(3, 0.25)]))] == [3, 0.25]
+    assert len(copied) == 6
