@@ -38,6 +38,7 @@ COUNTS = np.arange(WORDS, 0, -1)
 TOKENS = tf.TensorSpec([4, 8 + 2 * WINDOW], tf.int32)
 ROW = (DIM + 1) * 4  # bytes of a row with its slot
 OTHERS = 10_000_000  # bytes that the program takes
+FEW_HOT = {"table": "host", "hot_rows": "5"}
 
 
 @pytest.fixture
@@ -130,9 +131,10 @@ def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch)
     ("values", "reason"),
     [
         ({}, ""),
-        ({"table": "host"}, ""),
-        ({"table": "host", "loss": "softmax"}, "--table=host, and --loss=softmax goes through all"),
-        ({"table": "host", "max_ngram": 4}, "--table=host, and the number of rows"),
+        (FEW_HOT, ""),
+        (FEW_HOT | {"loss": "softmax"}, "--table=host, and --loss=softmax goes through all rows"),
+        (FEW_HOT | {"max_ngram": 4}, "--table=host, and a step looks up more or fewer"),
+        ({"table": "host", "loss": "softmax", "max_ngram": 4}, ""),  # all rows fit
         ({"table": "sharded"}, "--table=sharded has rows on other devices"),
         ({"strategy": "mirrored"}, "--strategy=mirrored"),
     ],
@@ -143,12 +145,14 @@ def test_steps_that_cannot_be_compiled_are_known_before_the_first(
     limit(1e9, 1e9)
     settings = from_names({"task": "words", **values})
     names = ["input"] if values.get("loss") else ["input", "output"]
-    found = memory_plan.why_uncompiled(settings, {"input", "output"} - {*names})
-    assert found.startswith(reason) and bool(found) == bool(reason)
-    monkeypatch.setattr(memory_plan, "first_lookups", lambda *_: {n: [np.arange(9)] for n in names})
+    ids = np.arange(9) if "max_ngram" in values else np.arange(9)[np.newaxis]
+    monkeypatch.setattr(memory_plan, "first_lookups", lambda *_: {name: [ids] for name in names})
     monkeypatch.setattr(memory_plan, "step_bytes", lambda *given: 1 if "GPU:0" in given else 10)
-    items = decide(settings, "GPU:0").items  # a step that is not compiled overlaps the next one
-    assert [item.bytes for item in items if "activations" in item.name] == [20 if reason else 1]
+    plan = decide(settings, "GPU:0")
+    assert plan.uncompiled.startswith(reason) and bool(plan.uncompiled) == bool(reason)
+    # A step that is not compiled overlaps the next one.
+    activations = [item.bytes for item in plan.items if "activations" in item.name]
+    assert activations == [20 if reason else 1]
 
 
 @pytest.mark.slow
