@@ -164,7 +164,7 @@ def plan_tables(
             items.append(memory.journals(name, spec.rows, parts, config.run.keep_checkpoints))
         if config.run.sync_steps > 1:
             items += memory.last_exchange(name, spec.rows, stored)
-        rows = spec.rows if config.table.table in ("device", "dynamic") else 0  # that steps address
+        rows = spec.rows if config.table.table == "device" else 0  # that steps address
         if name in lookups:
             calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
             cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
@@ -184,7 +184,8 @@ def why_uncompiled(config: Config, streamed: Iterable[str] = ()) -> str:
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
-        f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
+        "--table=sharded has rows on other devices": config.table.table == "sharded",
+        "--table=dynamic finds keys by Python": config.table.table == "dynamic",
         f"--table=host, and --loss={config.model.loss} goes through all rows": (
             config.table.table == "host" and any(streamed)
         ),

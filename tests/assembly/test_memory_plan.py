@@ -126,20 +126,35 @@ def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch)
     assert found[0] == found[1] > [0]
 
 
+# Why XLA compiles no step of a job on a GPU. This may only become shorter. `tests.keras` has such a
+# list for models of Keras. Beside it there are micro-batches with gradients as large as a table.
+UNCOMPILED = {
+    "--table=host, and --loss=softmax goes through all rows": {"table": "host", "loss": "softmax"},
+    "--table=host, and the number of rows that a text or": {"table": "host", "max_ngram": 4},
+    "--table=sharded has rows on other devices": {"table": "sharded"},
+    "--table=dynamic finds keys by Python": {"table": "dynamic"},
+    "--strategy=mirrored": {"strategy": "mirrored"},
+    "--class_devices=2": {"loss": "class_softmax", "class_devices": 2},
+}
+STREAMED = {"softmax", "adaptive_softmax", "class_softmax", "one_vs_all"}  # rows without a cache
+
+
+def test_no_other_steps_are_not_compiled():
+    known = tuple(reason.replace("=softmax", "=") for reason in UNCOMPILED)
+    for task in ("words", "classify", "recommend", "language_model"):
+        for table in ("device", "host", "sharded", "dynamic"):
+            for loss in (*STREAMED, "negative_sampling", "hierarchical_softmax"):
+                settings = from_names({"task": task, "table": table, "loss": loss})
+                reason = memory_plan.why_uncompiled(settings, {loss} & STREAMED)
+                is_known = reason.replace(f"={loss}", "=").startswith(known)
+                assert is_known or not reason, (task, table, loss)
+
+
 @pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ({}, ""),
-        ({"table": "host"}, ""),
-        ({"table": "host", "loss": "softmax"}, "--table=host, and --loss=softmax goes through all"),
-        ({"table": "host", "max_ngram": 4}, "--table=host, and the number of rows"),
-        ({"table": "sharded"}, "--table=sharded has rows on other devices"),
-        ({"strategy": "mirrored"}, "--strategy=mirrored"),
-        ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2"),
-    ],
+    ("reason", "values"), [("", {}), ("", {"table": "host"}), *UNCOMPILED.items()]
 )
 def test_steps_that_cannot_be_compiled_are_known_before_the_first(
-    limit, monkeypatch, values, reason
+    limit, monkeypatch, reason, values
 ):
     limit(1e9, 1e9)
     settings = from_names({"task": "words", **values})
