@@ -24,8 +24,8 @@ from typing import Any
 from .errors import missing_package
 
 __version__ = "0.1.0"
-# The module of each function and class. It is imported when the name is first used: TensorFlow
-# takes seconds.
+# The module of each function and class, which is imported when the name is first used. TensorFlow,
+# which takes seconds, is started when a model is trained or loaded.
 _MODULES = {
     "train_words": "words",
     "train_classifier": "texts",
@@ -37,7 +37,6 @@ _MODULES = {
     "Items": "items",
     "Language": "language",
 }
-_WITH_TENSORFLOW = {"texts", "items", "language"}  # modules that import it
 
 
 def __getattr__(name: str) -> Any:
@@ -45,8 +44,6 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        if _MODULES[name] in _WITH_TENSORFLOW:  # it would print messages of its C++ code
-            importlib.import_module(".trained", __name__).start_tensorflow()
         return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:
         error.msg = missing_package(error) or error.msg

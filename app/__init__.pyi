@@ -1,6 +1,6 @@
 """The signatures of this package, which editors show. `python -m tests.stubs` prints this file."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any
 
@@ -41,7 +41,7 @@ def train_words(
     compute_dtype: str = "auto",
     contexts: str = "auto",
     correct_skipped: bool = False,
-    cutoffs: str = "",
+    cutoffs: str | int | Sequence[int] = "",
     device: str = "",
     device_memory: float = 0.0,
     documents: str = "line",
@@ -241,14 +241,14 @@ def train_recommender(
     keep_checkpoints: int = 3,
     l1: float = 0.0,
     l2: float = 0.0,
-    layers: str = "64,32",
+    layers: str | int | Sequence[int] = "64,32",
     layout: str = "auto",
     learning_rate_power: float = -0.5,
     log_seconds: float = 10.0,
     map_parallelism: int = -1,
     max_age: int = 0,
     micro_batches: int = 0,
-    min_rating: str = "",
+    min_rating: str | float | Sequence[float] = "",
     model: str = "mf",
     momentum: float = 0.9,
     nesterov: bool = False,
@@ -280,7 +280,7 @@ def train_recommender(
     temperature: float = 0.12,
     text_features: str = "",
     time_column: str = "",
-    top: str = "20",
+    top: str | int | Sequence[int] = "20",
     user_column: str = "",
     user_pairs: int = 4,
     warmup: float = 0.0,
@@ -316,7 +316,7 @@ def train_language_model(
     cluster_timeout: float = 120.0,
     compute_dtype: str = "auto",
     correct_skipped: bool = False,
-    cutoffs: str = "",
+    cutoffs: str | int | Sequence[int] = "",
     device: str = "",
     device_memory: float = 0.0,
     documents: str = "line",

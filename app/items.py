@@ -28,6 +28,7 @@ from .trained import (
     export,
     given_items,
     is_missing,
+    start_tensorflow,
     table_columns,
     table_rows,
     takes_settings,
@@ -133,10 +134,12 @@ class Items(Result):
     }
 
     def __init__(self, run: Run):
+        config = run.config_of("recommend")
+        start_tensorflow()
         from .tasks.recommend.recommend_model import load_recommender
 
         self._run = run
-        self._set(load_recommender(run.config_of("recommend"), run.workdir))
+        self._set(load_recommender(config, run.workdir))
 
     def _set(self, trained: TrainedRecommender) -> None:
         """Set the recommender, and forget what was computed with another."""
@@ -367,25 +370,27 @@ class Items(Result):
         row = int(_ids([user], self._user_ids, "user")[0])
         return _nearest(self.user_vectors, self.users, row, k)
 
-    def evaluate(self, pairs: Any, top: str = "", **columns: str) -> dict[str, Any]:
+    def evaluate(
+        self, pairs: Any, top: str | int | Sequence[int] = "", **columns: str
+    ) -> dict[str, Any]:
         """Return the scores of pairs that are not in training, such as `recall@10`.
 
         Args:
             pairs: As for `train_recommender`.
-            top: Lengths of the lists to score, such as "10,20"; empty for those of the run.
+            top: Lengths of the lists to score, such as 10 or [10, 20]; empty for those of the run.
             columns: The names of columns, as there.
 
         Raises:
             ValueError: No pair can be scored.
 
         Example:
-            >>> items.evaluate([(3, 3)], top="3")["recall@3"]
+            >>> items.evaluate([(3, 3)], top=3)["recall@3"]
             1.0
         """
         from .tasks.recommend import recommend_job
 
         names: dict[str, str] = {}
-        others = {"score_users": "all", **columns, **({"top": top} if top else {})}
+        others = {"score_users": "all", **columns, **({} if top == "" else {"top": top})}
         with contextlib.ExitStack() as stack:
             if isinstance(pairs, str | os.PathLike):
                 value = os.fspath(pairs)

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
-import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from .assembly import placing
-from .input.sequences import make_block_tokenizer
-from .input.token_rows import PAD
-from .losses import inference
-from .losses.base import gather_from
-from .tables.row_reads import gather_unique
-from .tasks.language_model import language_model_job
-from .text import vocabulary
-from .text.vocabulary import EOS, UNK
 from .trained import (
     Result,
     Run,
@@ -29,11 +17,10 @@ from .trained import (
     column_of,
     export,
     load_run,
+    start_tensorflow,
     takes_settings,
     train_on_text,
 )
-
-_ROW = 256  # tokens that are scored at a time
 
 
 @takes_settings("language_model")
@@ -80,20 +67,11 @@ class Language(Result):
 
     def __init__(self, run: Run):
         config = run.config_of("language_model")
-        words = vocabulary.load(str(run.workdir.vocabulary))
-        self._model = language_model_job.make_model(config, words)
-        tables, _ = placing.load_tables(config, self._model, run.workdir)
-        self._gather, self._run = gather_from(tables), run
-        self._split = make_block_tokenizer(config.corpus, words)
-        self._step = tf.function(self._run_cell, autograph=False)
-        self._predict = tf.function(
-            lambda hidden_1H: inference.log_probabilities(
-                self._model.output, hidden_1H, self._gather, len(words.tokens)
-            ),
-            autograph=False,
-        )
-        self.tokens = words.tokens
-        self._unknown, self._end = map(words.tokens.index, (UNK, EOS))
+        start_tensorflow()
+        from .tasks.language_model.trained_language import TrainedLanguage
+
+        self._run, self._model = run, TrainedLanguage(config, run.workdir)
+        self.tokens = self._model.tokens
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Language:
@@ -129,7 +107,7 @@ class Language(Result):
             True
         """
         given = [texts] if isinstance(texts, str) else column_of(texts, "texts")
-        scored = [self._score(text) for text in given]
+        scored = [self._model.score(text) for text in given]
         count = sum(tokens for _, tokens in scored)
         if not count:
             raise ValueError("texts has no text; give at least one")
@@ -142,7 +120,7 @@ class Language(Result):
             >>> model.log_probability("a b c") < 0
             True
         """
-        return self._score(text)[0]
+        return self._model.score(text)[0]
 
     def next_words(self, prompt: str, k: int = 10) -> list[tuple[str, float]]:
         """Return the k most probable words after a text, each with its probability, best first.
@@ -152,7 +130,7 @@ class Language(Result):
             'b'
         """
         check_count("k", k)
-        log_p_V = self._log_probabilities(self._read(self._encode(prompt))[0])
+        log_p_V = self._model.log_probabilities(self._model.read(self._model.encode(prompt))[0])
         best_K = np.argsort(-log_p_V, kind="stable")[:k]
         return [(self.tokens[word], math.exp(log_p_V[word])) for word in best_K]
 
@@ -176,25 +154,28 @@ class Language(Result):
             seed: Of the draws; None for any.
 
         Raises:
-            ValueError: The temperature is negative.
+            ValueError: A number is out of range.
 
         Example:
             >>> model.generate("a", tokens=2, temperature=0)
             'b c'
         """
+        check_count("tokens", tokens)
+        if top_k < 0:
+            raise ValueError(f"top_k={top_k}: give a number of words, or 0 for all")
         if not temperature >= 0:
             raise ValueError(f"temperature={temperature}: give 0 or more")
-        generator = np.random.default_rng(seed)
-        hidden_1H, state_1S = self._read(self._encode(prompt))
+        generator, model = np.random.default_rng(seed), self._model
+        hidden_1H, state_1S = model.read(model.encode(prompt))
         words: list[str] = []
         while len(words) < tokens:
-            log_p_V = self._log_probabilities(hidden_1H)
-            log_p_V[self._unknown] = -np.inf
+            log_p_V = model.log_probabilities(hidden_1H)
+            log_p_V[model.unknown] = -np.inf
             word = _draw(log_p_V, temperature, top_k, generator)
-            if word == self._end:
+            if word == model.end:
                 break
             words.append(self.tokens[word])
-            hidden_1H, state_1S = self._read([word], state_1S)
+            hidden_1H, state_1S = model.read([word], state_1S)
         return " ".join(words)
 
     def export(
@@ -217,63 +198,6 @@ class Language(Result):
             >>> model.export("model")
         """
         export(path, format, self._run, options)
-
-    def _encode(self, text: str) -> list[int]:
-        """Return the ids of the tokens of a text, without `<eos>` at its end.
-
-        Raises:
-            ValueError: It is no text.
-        """
-        if not isinstance(text, str):
-            raise ValueError(f"{reprlib.repr(text)} is {type(text).__name__}, and not a text")
-        line = " ".join(text.splitlines()).encode("utf-8", "replace")
-        return self._split(tf.constant(line)).numpy().tolist()[:-1]
-
-    def _read(
-        self, ids: Sequence[int], state_1S: tf.Tensor | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Read tokens one by one; return the output of the cell, with a 1, and its state.
-
-        Without a state, `<eos>` is read first, as at the beginning of a text.
-        """
-        if state_1S is None:
-            ids, state_1S = [self._end, *ids], self._empty_state()
-        for number in ids:  # the second token is predicted, and its prediction not used
-            hidden_1H, state_1S = self._step(tf.constant([[number, self._end]]), state_1S)
-        return hidden_1H, state_1S
-
-    def _score(self, text: str) -> tuple[float, int]:
-        """Return log P of the tokens of a text with `<eos>`, and their number."""
-        ids = [self._end, *self._encode(text), self._end]
-        log_p, state_1S = 0.0, self._empty_state()
-        for first in range(0, len(ids) - 1, _ROW):
-            targets_N = np.array(ids[first + 1 : first + 1 + _ROW], np.int32)
-            # Of few lengths, as each is traced.
-            length = 1 << max(len(targets_N) - 1, 0).bit_length()
-            row_L = np.full(length + 1, PAD, np.int32)
-            row_L[: len(targets_N) + 1] = ids[first : first + 1 + _ROW]
-            hidden_NH, state_1S = self._step(tf.constant(row_L[None]), state_1S)
-            hidden_NH = hidden_NH[: len(targets_N)]
-            log_p_N = inference.log_probability(
-                self._model.output, hidden_NH, tf.constant(targets_N), self._gather
-            )
-            log_p += float(tf.reduce_sum(tf.cast(log_p_N, tf.float64)))
-        return log_p, len(ids) - 1
-
-    def _run_cell(self, tokens_1L: tf.Tensor, state_1S: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the outputs of the cell, each with a 1, (T, H + 1), and the state after them."""
-        rows = gather_unique(self._model.input_lookups(tokens_1L), self._gather)
-        model = dataclasses.replace(self._model, streams=1)
-        predictions, state_1S = model.predictions(tokens_1L, rows, state_1S)
-        return predictions.hidden_GND[:, 0], state_1S
-
-    def _empty_state(self) -> tf.Tensor:
-        """Return the state before a text."""
-        return tf.zeros((1, self._model.cell.states * self._model.hidden))
-
-    def _log_probabilities(self, hidden_1H: tf.Tensor) -> np.ndarray:
-        """Return log P of all words, (V,) float32, after an output of the cell."""
-        return self._predict(hidden_1H)[0].numpy()
 
 
 def _draw(

@@ -32,7 +32,9 @@ def main(words: Sequence[str]) -> None:
         RunError: The workdir has no checkpoint that can be read.
     """
     values = absl_flags.FLAGS
-    if bool(words) == bool(values.analogy):
+    if values.analogy and words:
+        raise UsageError(f"give words ({words[0]} …) or --analogy, and not both")
+    if not (values.analogy or words):
         raise UsageError('give words, as in: --workdir=DIR paris rome; or --analogy="a - b + c"')
     found = lexicon.make_lexicon(flags.vectors(), values.case, values.restrict)
     unknown = lexicon.find_unknown(found, words)

@@ -21,9 +21,11 @@ from .trained import (
     argument_names,
     as_bytes,
     check_count,
+    check_there,
     column_of,
     export,
     is_missing,
+    start_tensorflow,
     takes_settings,
 )
 
@@ -136,13 +138,15 @@ class Texts(Result):
             >>> Texts.load(texts.workdir)
             <Texts: 3 labels>
         """
+        check_there(path)
         with argument_names():
             if not os.path.isdir(path):
                 return cls(*_load_fasttext(os.fspath(path)))
             run = run or Run(path)
+            config = run.config_of("classify")
+            start_tensorflow()
             from .tasks.classify import classify_model
 
-            config = run.config_of("classify")
             return cls(*classify_model.load_scorer(config, run.workdir), run)
 
     @classmethod
@@ -434,7 +438,8 @@ def _write_labelled(
         for count, row in enumerate(itertools.zip_longest(*columns.values(), fillvalue=missing)):
             for name, cell in zip(columns, row, strict=True):
                 if cell is missing:
-                    raise ValueError(f"{name}s has only {count} items; give one for each text")
+                    given = f"{count} item{'s' * (count != 1)}"
+                    raise ValueError(f"{name}s has only {given}; give one for each text")
             text, label, *weight = row
             if not isinstance(text, str):
                 raise ValueError(f"texts[{count}] is {type(text).__name__}, and not a text")

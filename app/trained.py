@@ -79,7 +79,9 @@ def takes_settings(task: str) -> Callable[[Callable], Callable]:
         for name in sorted(fields.keys() - taken, key=lambda name: (name not in _FIRST, name)):
             kind, default = inspect.Parameter.KEYWORD_ONLY, fields[name].default
             parameter = inspect.Parameter(name, kind, default=default)
-            parameters.append(parameter.replace(annotation=fields[name].type))
+            number = fields[name].metadata["numbers"]
+            more = f" | {number.__name__} | Sequence[{number.__name__}]" if number else ""
+            parameters.append(parameter.replace(annotation=f"{fields[name].type}{more}"))
         function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         return function
 
@@ -133,6 +135,7 @@ class Run:
 
     def config_of(self, task: str) -> Any:
         """Return the settings of the run; raise ValueError if it is not of a task."""
+        check_there(self.path)
         with argument_names():
             startup.check_task(self.path, read_settings(self.path), task)
         return self.config
@@ -244,10 +247,12 @@ class Run:
     def config_with(self, **values: Any) -> Any:
         """Return the settings of the run with other values; raise ValueError for wrong ones."""
         with argument_names():
-            for name, value in typed_values(values).items():
+            stored = read_settings(self.path)
+            typed = typed_values(values, stored.get("task", "words"))
+            for name, value in typed.items():
                 if wrong := fault(flag_values.fields()[name], value):
                     raise UsageError(f"{name}={value}: {wrong}")
-            return flag_values.from_names({**read_settings(self.path), **values})
+            return flag_values.from_names({**stored, **typed})
 
     def settings(self, task: str, given: Mapping[str, Any], corpus: str = "") -> Config:
         """Return the settings of training, with those of the workdir where none are given.
@@ -261,7 +266,7 @@ class Run:
         with argument_names():
             stored = read_settings(self.path)
             usual = _preset(given["preset"], task) if given.get("preset") else {}
-            typed = typed_values({name: given[name] for name in given if name != "preset"})
+            typed = typed_values({name: given[name] for name in given if name != "preset"}, task)
             values = {**usual, **own, **typed}
             config = combine(values, stored, {*own, *typed})
         return dataclasses.replace(config, run=dataclasses.replace(config.run, workdir=""))
@@ -517,8 +522,7 @@ def load(
         >>> load("vectors.bin")
         <Words: 6 words, 8 columns>
     """
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"{os.fspath(path)}: no such file or folder; check the path")
+    check_there(path)
     path = os.fspath(path)
     if os.path.isdir(path):
         with argument_names():
@@ -533,8 +537,19 @@ def load(
     return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path, **given)
 
 
+def check_there(path: str | os.PathLike[str]) -> None:
+    """Raise FileNotFoundError if there is neither a file nor a folder of this name."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{os.fspath(path)}: no such file or folder; check the path")
+
+
 def column_of(values: Any, name: str) -> Iterable[Any]:
-    """Return the values of an iterable; raise ValueError for a table, whose names are no texts."""
+    """Return the values of an iterable; raise ValueError for others, and for a table.
+
+    A table would give the names of its columns.
+    """
+    if not isinstance(values, Iterable):
+        raise ValueError(f"{name} is {type(values).__name__}; give a list of {name}")
     if columns := table_columns(values):
         shown = list_columns([*map(str, columns)])
         raise ValueError(f"{name} is a table; give one of its columns, as {name}[...]: {shown}")

@@ -25,6 +25,7 @@ from .trained import (
     argument_names,
     as_bytes,
     check_count,
+    check_there,
     export,
     load_run,
     start_tensorflow,
@@ -159,6 +160,7 @@ class Words(Result):
             raise ValueError(f"dtype={dtype!r}: give float32 or float16")
         if tokenizer not in ("", "whitespace", "unicode"):
             raise ValueError(f"tokenizer={tokenizer!r}: give whitespace or unicode")
+        check_there(path)
         is_run = os.path.isdir(path)
         if tokenizer and is_run:
             raise ValueError(f"tokenizer={tokenizer!r}: a workdir has its own; leave it out")

@@ -7,7 +7,7 @@ import app
 _HEAD = '''\
 """The signatures of this package, which editors show. `python -m tests.stubs` prints this file."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any
 

@@ -242,7 +242,7 @@ def test_a_new_person_dislikes_items(trained):
 
 
 def test_evaluating(trained):
-    scores = trained.evaluate([(0, 0), (1, 1), (5, 5), ("new", 3)], top="1,3")
+    scores = trained.evaluate([(0, 0), (1, 1), (5, 5), ("new", 3)], top=[1, 3])
     assert scores["pairs"] == 3 and scores["users"] == 3
     assert scores["recall@1"] == 1.0
     assert not list(Path(trained.workdir).glob("scored*"))  # nothing is left there
@@ -254,7 +254,7 @@ def test_evaluating_pairs_after_training_on_ratings(tmp_path):
     path, settings = tmp_path / "run", {**FAST, "score_users": "1"}
     items = lexrow.train_recommender([(*one, 1, 5) for one in PAIRS], workdir=path, **settings)
     scores = items.evaluate([(0, 0), (1, 1), (5, 5)], top="3")
-    assert scores == items.evaluate([(0, 0, 1), (1, 1, 1), (5, 5, 1)], top="3")
+    assert scores == items.evaluate([(0, 0, 1), (1, 1, 1), (5, 5, 1)], top=3)
     alone = [items.evaluate([pair], top="3")["ndcg@3"] for pair in [(0, 0), (1, 1), (5, 5)]]
     assert scores["ndcg@3"] == pytest.approx(np.mean(alone))  # of all users
     with pytest.raises(ValueError, match="^pairs: nothing to score; 1 left out"):

@@ -43,11 +43,11 @@ def test_probabilities_are_those_of_next_words(trained):
 
 def test_a_long_text_is_scored_as_its_tokens_one_by_one(trained):
     text = " ".join(["a b c"] * 60)  # several rows
-    total, hidden, state = 0.0, *trained._read([])
+    total, hidden, state = 0.0, *trained._model.read([])
     for token in [*text.split(), "<eos>"]:
         word = trained.tokens.index(token)
-        total += float(trained._log_probabilities(hidden)[word])
-        hidden, state = trained._read([word], state)
+        total += float(trained._model.log_probabilities(hidden)[word])
+        hidden, state = trained._model.read([word], state)
     assert trained.log_probability(text) == pytest.approx(total, rel=1e-4)
 
 
@@ -82,6 +82,10 @@ def test_loading_and_bad_questions(trained):
     assert again.log_probability("a b c") == pytest.approx(trained.log_probability("a b c"))
     with pytest.raises(ValueError, match="temperature=-1"):
         trained.generate(temperature=-1)
+    with pytest.raises(ValueError, match="top_k=-1: give a number of words, or 0 for all"):
+        trained.generate(top_k=-1)
+    with pytest.raises(ValueError, match="tokens=-1: ask for at least one"):
+        trained.generate(tokens=-1)
     with pytest.raises(ValueError, match="texts has no text"):
         trained.perplexity([])
     with pytest.raises(ValueError, match="no run of task=language_model"):

@@ -233,7 +233,7 @@ def test_means_of_the_vectors_of_a_file(tmp_path, write, name):
         clone(model).transform(["one"])
     assert model.get_feature_names_out().tolist() == ["textvectorizer0", "textvectorizer1"]
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).transform(["one"]), [[1, 2]])
-    with pytest.raises(ValueError, match="none: No such file"):
+    with pytest.raises(FileNotFoundError, match="none: no such file"):
         TextVectorizer(str(tmp_path / "none")).fit(["one"])
 
 

@@ -26,7 +26,7 @@ from ..system.devices import gpu_bytes
 from ..system.graphs import VIEWS, called_graphs, executed
 from ..tables import memory, sharded
 from ..tables.base import Slot, TableSpec
-from ..tables.cached import CacheSize
+from ..tables.cached import NONE, CacheSize
 from ..tables.device import DeviceTable
 from ..tables.dynamic.keys import INT64, STRING, key_bytes
 from ..tables.memory import FILE, Item, too_much
@@ -63,10 +63,12 @@ class Plan(NamedTuple):
     Attributes:
         items: Everything that takes memory.
         cache_sizes: The sizes of the device caches of --table=host, by table; empty otherwise.
+        uncompiled: Why XLA compiles no step on a GPU; empty if it does.
     """
 
     items: list[Item]
     cache_sizes: dict[str, CacheSize]
+    uncompiled: str = ""
 
 
 def plan(
@@ -99,16 +101,20 @@ def plan(
     }
 
     @functools.cache  # the trace of a step can take minutes
-    def beside_tables(optimizer: OptimizerConfig, is_compiled: bool) -> list[Item]:
-        """Return the memory of everything but tables; trace a step with the optimizer for it."""
-        traced = model, make_optimizer(optimizer), micro_batch
-        count = None
+    def beside_tables(optimizer: OptimizerConfig, is_compiled: bool) -> tuple[list[Item], str]:
+        """Return the memory of everything but tables; trace a step with the optimizer for it.
+
+        Return also why XLA has no form of the step; empty if it has, or is not to compile it.
+        """
+        traced, reason = (model, make_optimizer(optimizer), micro_batch), ""
         if is_compiled:
-            with contextlib.suppress(tf.errors.UnimplementedError):  # XLA has no form of this step
-                count = micro_batches * step_bytes(*traced, devices[0])
-        if count is None:  # micro-batches run side by side
+            try:
+                count = micro_batches * step_bytes(*traced, devices[0], micro_batches)
+            except tf.errors.UnimplementedError as error:
+                reason = error.message
+        if not is_compiled or reason:  # micro-batches run side by side
             count = max(_OVERLAP, micro_batches) * step_bytes(*traced)
-        return [*others, Item("activations of a step", "", devices[0], count), program]
+        return [*others, Item("activations of a step", "", devices[0], count), program], reason
 
     @functools.cache
     def lookups() -> Mapping[str, list[np.ndarray]]:
@@ -121,14 +127,13 @@ def plan(
         chosen = plan_tables(specs, config, devices)
         if too_much(chosen.items, free):
             return chosen
-        is_compiled = _is_compiled(config, devices)
-        if is_compiled and config.table.table == "host":
-            is_compiled = _is_compiled(config, devices, specs.keys() - lookups().keys())
-        rest = beside_tables(config.optimizer, is_compiled)
-        chosen = plan_tables(specs, config, devices, rest)
-        if config.table.table != "host" or too_much(chosen.items, free):
+        beside = functools.partial(beside_tables, config.optimizer)
+        chosen = plan_tables(specs, config, devices, beside)
+        # On a GPU, a step that is not compiled may take less.
+        is_final = devices[0].startswith("CPU") and too_much(chosen.items, free)
+        if config.table.table != "host" or is_final:
             return chosen
-        cached = functools.partial(plan_tables, specs, config, devices, rest, lookups())
+        cached = functools.partial(plan_tables, specs, config, devices, beside, lookups())
         return _fit_hot_rows(cached, specs, config.table.hot_rows, free)
 
     chosen = plan_with(config)
@@ -142,7 +147,7 @@ def plan_tables(
     specs: Mapping[str, TableSpec],
     config: Config,
     devices: list[str],
-    others: Sequence[Item] = (),
+    beside: Callable[[bool], tuple[list[Item], str]] = lambda is_compiled: ([], ""),
     lookups: Mapping[str, list[np.ndarray]] = {},
     hot_rows: int = 0,
 ) -> Plan:
@@ -150,12 +155,23 @@ def plan_tables(
 
     Args:
         devices: The devices that `TableSpec` counts; steps run on the first.
-        others: All other memory, which the plan then includes.
+        beside: Takes whether XLA is to compile the steps, and returns all other memory, and why XLA
+            cannot, as `Plan.uncompiled`.
         lookups: The ids that each call of the first chunk looks up, by table; a table without them
-            has no cache.
+            has a cache only if that holds all its rows.
         hot_rows: The number of rows of each table with a cache that stay on the device.
     """
-    slots, items, cache_sizes = make_optimizer(config.optimizer).slots, [], {}
+    slots, items = make_optimizer(config.optimizer).slots, []
+    calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+    cache_sizes = {
+        name: estimate_cache_size(spec, lookups.get(name, [])[:calls], hot_rows)
+        for name, spec in specs.items()
+        if name in lookups or hot_rows >= spec.rows
+    }
+    # Before the lookups are known, a cache may hold what a compiled step needs.
+    reason = why_uncompiled(config, specs if lookups else (), lookups, cache_sizes)
+    is_compiled = devices[0].startswith("GPU") and not reason
+    rest, lacking = beside(is_compiled)
     for name, spec in specs.items():
         parts = memory.row_parts(name, spec, slots, dtypes(config.table))
         stored = memory.table(parts, _places(spec, config, devices))
@@ -165,48 +181,42 @@ def plan_tables(
         if config.run.sync_steps > 1:
             items += memory.last_exchange(name, spec.rows, stored)
         rows = spec.rows if config.table.table == "device" else 0  # that steps address
-        if name in lookups:
-            calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-            cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
+        if name in cache_sizes:
             items += memory.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
-        if rows and _is_compiled(config, devices, specs.keys() - lookups.keys()):
+        if rows and is_compiled:
             items.append(memory.representatives(name, rows, devices[0]))
-    return Plan([*items, *others], cache_sizes)
+    return Plan([*items, *rest], cache_sizes, reason or lacking)
 
 
-def why_uncompiled(config: Config, streamed: Iterable[str] = ()) -> str:
-    """Return why XLA compiles no step on a GPU, as `PlacedTables.uncompiled`; empty if it may.
+def why_uncompiled(
+    config: Config,
+    tables: Iterable[str],
+    lookups: Mapping[str, Sequence[np.ndarray]],
+    cache_sizes: Mapping[str, CacheSize],
+) -> str:
+    """Return why XLA compiles no step on a GPU, as far as settings tell; empty if it may.
 
     Args:
-        streamed: The tables that have no cache with --table=host.
+        tables: The names of all tables.
+        lookups: The ids that the first calls look up in tables that have a cache with --table=host,
+            by table: (S, N), or (N,) where the steps of a call do not look up equally many.
+        cache_sizes: The sizes of these caches, and of those of all rows.
     """
+    is_host, more = config.table.table == "host", f"more than --hot_rows={config.table.hot_rows}"
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
         "--table=sharded has rows on other devices": config.table.table == "sharded",
         "--table=dynamic finds keys by Python": config.table.table == "dynamic",
-        f"--table=host, and --loss={config.model.loss} goes through all rows": (
-            config.table.table == "host" and any(streamed)
+        f"--table=host, and --loss={config.model.loss} goes through all rows, {more}": (
+            is_host and not cache_sizes.keys() >= {*tables}
         ),
-        "--table=host, and the number of rows that a text or a word has is not fixed": (
-            config.table.table == "host"
-            and (config.run.task == "classify" or config.model.has_subwords)
+        f"--table=host, and a step looks up more or fewer rows than another, of {more}": (
+            is_host and any(lookups[n][0].ndim == 1 and cache_sizes[n].unpinned for n in lookups)
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
-
-
-def _is_compiled(config: Config, devices: Sequence[str], streamed: Iterable[str] = ()) -> bool:
-    """Return whether XLA compiles the steps if it has a form of them."""
-    return devices[0].startswith("GPU") and not why_uncompiled(config, streamed)
-
-
-def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """Return the largest of rising numbers that fits, by bisection; the first if none fits."""
-    if fits(numbers[-1]):
-        return numbers[-1]
-    return numbers[bisect_left(numbers, True, lo=1, key=lambda number: not fits(number)) - 1]
 
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
@@ -226,9 +236,15 @@ def _fit_hot_rows(
     free: Mapping[str, int],
 ) -> Plan:
     """Return the plan with the rows of --hot_rows on the device; `auto` is all that fit."""
+    if hot_rows != "auto":
+        return plan_cached(int(hot_rows))
+
+    def exceeds(hot: int) -> bool:
+        """Return whether so many rows of each table do not fit."""
+        return bool(too_much(plan_cached(hot).items, free))
+
     most = max(spec.rows for spec in specs.values())
-    counts = range(most + 1) if hot_rows == "auto" else [int(hot_rows)]
-    return plan_cached(_largest(counts, lambda hot: not too_much(plan_cached(hot).items, free)))
+    return plan_cached(bisect_left(range(1, most), True, key=exceeds) if exceeds(most) else most)
 
 
 def _remedies(config: Config, fits: Callable[[Config], bool]) -> list[str]:
@@ -290,9 +306,9 @@ def first_lookups(
 ) -> dict[str, list[np.ndarray]]:
     """Return the ids that the first batches of a run look up: for each table a list by batch.
 
-    The ids (N,) of all S steps of a batch are in the order of the lookups, with repetitions. If
-    there are fewer batches than `count`, the lists are shorter; without any batch, the result is
-    an empty dictionary.
+    The ids of all S steps of a batch are in the order of the lookups, with repetitions; for their
+    shape see `lookup_function`. If there are fewer batches than `count`, the lists are shorter;
+    without any batch, the result is an empty dictionary.
 
     Args:
         batches: Pairs of an epoch and the data of S steps. At most `count` are taken.
@@ -303,7 +319,7 @@ def first_lookups(
         first = tf.constant(number * tf.nest.flatten(tokens)[0].shape[0], tf.int64)
         with tf.device(device):
             for name, ids in lookups(tokens, first).items():
-                ids_by_table.setdefault(name, []).append(ids.numpy().ravel())
+                ids_by_table.setdefault(name, []).append(ids.numpy())
     return ids_by_table
 
 
@@ -316,30 +332,32 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     Args:
         spec: Its rows, and whether its ids are by descending frequency. If they are, the first rows
             are pinned, otherwise the rows with the most lookups in the first chunk.
-        lookups: The ids (N,) that each call of the first chunk looks up, with repetitions, for one
-            call or more.
+        lookups: The ids that each call of the first chunk looks up, with repetitions and `NONE`.
+            There may be no call if all rows are pinned.
         pinned: The number of rows to pin, of --hot_rows. If it exceeds the rows, all are pinned.
     """
-    pinned, ids_N = min(pinned, spec.rows), np.concatenate(lookups)
+    lookups = [ids[ids != NONE] for ids in lookups]
+    pinned, ids_N = min(pinned, spec.rows), np.concatenate([np.zeros(0, np.int64), *lookups])
     pinned_N = np.arange(pinned, dtype=np.int64)
     if not spec.by_frequency and pinned < spec.rows:
         counts_V = np.bincount(ids_N, minlength=spec.rows)
         pinned_N = np.sort(np.argsort(-counts_V, kind="stable")[:pinned])
-    is_unpinned_V = np.ones(spec.rows, bool)
-    is_unpinned_V[pinned_N] = False
-    loaded = len(np.unique(ids_N[is_unpinned_V[ids_N]]))
+    loaded = np.count_nonzero(np.isin(np.unique(ids_N), pinned_N, invert=True))
     # The ids of any one call must fit.
-    most = max(int(_HEADROOM * loaded), *map(len, lookups))
+    most = max([int(_HEADROOM * loaded), *map(len, lookups)])
     return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)
 
 
-def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") -> int:
+def step_bytes(
+    model: Model, optimizer: Optimizer, data: Any, device: str = "", micro_batches: int = 1
+) -> int:
     """Trace a training step and return about how many bytes of tensors it holds at its peak.
 
-    The tables themselves are not counted. The step has one micro-batch. It is traced with tables of
-    one row each on the CPU and not run; a trace can take minutes. A size that the graph does not
-    know is taken to be the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at
-    most the rows of its table. A second one of the same tensor is that of the next lookup.
+    The tables themselves are not counted. The step has one micro-batch, or two if there are more,
+    as some rows are then updated in another way. It is traced with tables of one row each on the
+    CPU and not run; a trace can take minutes. A size that the graph does not know is taken to be
+    the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at most the rows of its
+    table. A second one of the same tensor is that of the next lookup.
 
     A step that XLA compiles has padding for any batch, and its distributions and lists of rows are
     in the memory of the device. They are counted, too.
@@ -347,6 +365,7 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") 
     Args:
         data: The data of one step, without a dimension of steps, as a nest of tensor specs.
         device: The device for which XLA compiles the step; empty if it does not.
+        micro_batches: The number of micro-batches of a step.
 
     Raises:
         tf.errors.UnimplementedError: XLA has no form of the step.
@@ -372,7 +391,8 @@ def step_bytes(model: Model, optimizer: Optimizer, data: Any, device: str = "") 
             ids = max(part.shape.num_elements() or 0 for part in tf.nest.flatten(lookup))
             unique.append(min(math.ceil(_UNIQUE * ids), specs[name].rows))
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
-        return train_step(model, tables, optimizer, [batch], rate, number, unique_rows)[0]
+        batches = [batch] * min(micro_batches, 2)
+        return train_step(model, tables, optimizer, batches, rate, number, unique_rows)[0]
 
     with tf.device(device):
         graph = one.get_concrete_function(data).graph

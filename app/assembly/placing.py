@@ -75,10 +75,9 @@ def place_tables(
         how = config.table, places, config.run.seed
         tables = storage.make_tables(model.tables(), *how, slots, maker)
     staging = make_staging(plan.cache_sizes, model, tables, config, places[0])
-    streamed = model.tables().keys() - plan.cache_sizes.keys()
     return PlacedTables(
         *(tables, places[0], config.input.micro_batches or 1, staging, plan.items),
-        uncompiled=memory_plan.why_uncompiled(config, streamed),
+        uncompiled=plan.uncompiled,
     )
 
 
@@ -99,7 +98,7 @@ def make_staging(
     """
     seed, micro_batches = config.run.seed, config.input.micro_batches or 1
     if any(isinstance(table, DynamicTable) for table in tables.values()):
-        return KeyLocator(tables, lookup_function(model, seed, micro_batches, is_padded=True))
+        return KeyLocator(tables, lookup_function(model, seed, micro_batches, padding=0))
     if config.table.table != "host":
         return InPlace(tables)
     steps_per_batch = config.input.steps_per_call

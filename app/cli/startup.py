@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
@@ -30,10 +31,11 @@ def store_programs() -> None:
     """
     try:
         os.environ.update(program_cache.with_folder(os.environ, program_cache.gpu_kind(os.environ)))
+        atexit.register(program_cache.seal, os.environ)
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
         logging.warning(
             "XLA stores no programs, so every run compiles its own: %s; set XDG_CACHE_HOME to a "
-            "folder that can be written",
+            "folder of yours",
             error,
         )
 

@@ -204,21 +204,13 @@ def _open(path: str) -> tuple[list[str], Iterator[tuple[str, dict[str, Any]]]]:
         rows = columns.split_rows(path, read_lines(path), separator_of(path))
         header = [name.strip() for name in next(rows, (0, []))[1]]
         return header, _delimited(path, header, rows)
-    names = columns.column_names(path, kind, read_lines(path) if kind == "json" else ())
+    names = columns.column_names(path)
     if kind == "json":
         objects = columns.read_objects(path, read_lines(path))
         return names, ((f"{path}, line {number}", dict(row)) for number, row in objects)
-    return names, _parquet_rows(path, names)
-
-
-def _parquet_rows(path: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a Parquet file by column, with their places."""
-    batches = columns.read_batches(path, names)
-    try:
-        for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
-            yield f"{path}, row {number}", row
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: its text is not UTF-8; convert it") from error
+    wanted = {name: name for name in names}
+    cells = columns.read_rows(path, wanted, "refuse", 0, reading.Progress([0], [0]), 0)
+    return names, ((where, dict(zip(names, row, strict=True))) for where, row in cells)
 
 
 def _delimited(

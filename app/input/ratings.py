@@ -212,7 +212,7 @@ def _read_pairs(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterat
 
 def _read_lists(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterator[_Columns]:
     """Yield the pairs of lines of a user and items, as `_read_pairs` does, without ratings."""
-    for numbers, rows in _grouped(columns.split_rows(path, read_lines(path), layout.separator)):
+    for numbers, rows in _grouped([columns.split_rows(path, read_lines(path), layout.separator)]):
         counts = [len(row) - 1 for row in rows]
         item_cells = [cell.strip(" ") for row in rows for cell in row[1:]]
         users_M = _ids(
@@ -222,11 +222,14 @@ def _read_lists(path: str, layout: Layout, users: _Keys, items: _Keys) -> Iterat
         yield np.repeat(users_M, counts), items_N, None, None
 
 
-def _grouped(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
-    """Yield the numbers and the contents of some thousand rows at a time."""
-    while group := list(itertools.islice(rows, _ROWS)):
-        numbers, contents = zip(*group, strict=True)
-        yield numbers, contents
+def _grouped(
+    parts: Iterable[Iterator[tuple[int, Any]]],
+) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
+    """Yield the numbers and the contents of some thousand rows of a part at a time."""
+    for rows in parts:
+        while group := list(itertools.islice(rows, _ROWS)):
+            numbers, contents = zip(*group, strict=True)
+            yield numbers, contents
 
 
 def _json_groups(path: str, layout: Layout) -> Iterator[_Group]:
@@ -236,7 +239,8 @@ def _json_groups(path: str, layout: Layout) -> Iterator[_Group]:
         whole = isinstance(cell, float) and cell.is_integer()  # as in Parquet
         return columns.as_text(int(cell) if whole else cell, f"{path}, line {number}", name)
 
-    for numbers, values in _grouped(columns.read_objects(path, read_lines(path))):
+    parts = (columns.read_objects(path, [part]) for part in read_lines(path))  # rows may be long
+    for numbers, values in _grouped(parts):
 
         def cells(name: str, numbers=numbers, values=values) -> list[str]:
             """Return the cells of a column as text."""
@@ -248,8 +252,17 @@ def _json_groups(path: str, layout: Layout) -> Iterator[_Group]:
 
 def _parquet_groups(path: str, layout: Layout) -> Iterator[_Group]:
     """Yield groups of the rows of a Parquet file."""
-    first = 1
-    for batch in columns.read_batches(path, [name for name in layout.columns if name is not None]):
+    first, size = 1, 0
+
+    def part(batch: Any) -> int:
+        """Return the number of the group of some rows; a row takes some objects of Python."""
+        nonlocal size
+        size += batch.nbytes + len(batch) * (_BLOCK_BYTES // _ROWS)
+        return size // _BLOCK_BYTES
+
+    batches = columns.read_batches(path, [name for name in layout.columns if name is not None])
+    for _, group in itertools.groupby(batches, part):
+        batch = columns.join_batches(group)
         cells = functools.partial(columns.read_cells, path, batch)
         yield "row", range(first, first + len(batch)), cells
         first += len(batch)
@@ -273,7 +286,7 @@ def _uneven_columns(
 ) -> Iterator[tuple[Sequence[int], list[list[str]]]]:
     """Yield line numbers and columns of some rows; refuse malformed rows."""
     needed = 1 + max(column for column in layout.columns if column is not None)
-    for numbers, group in _grouped(columns.split_rows(path, texts, layout.separator)):
+    for numbers, group in _grouped([columns.split_rows(path, texts, layout.separator)]):
         for number, row in zip(numbers, group, strict=True):
             columns.check_cells(f"{path}, line {number}", row, needed, layout.fields)
         yield numbers, [[row[column].strip(" ") for row in group] for column in range(needed)]
@@ -399,7 +412,7 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
     named = tuple(getattr(settings, field.flag) for field in _FIELDS)
     kind = reading.recognize_file(path).format
     if kind in _NAMED:
-        names = columns.column_names(path, kind, read_lines(path))
+        names = columns.column_names(path)
         return Layout(kind, columns=_find_columns(path, names, named, by_name=True))
     number, first = _first_line(path)
     separator = _separator(first)

@@ -25,6 +25,13 @@ _NO_CHOICES = {
     ("table", "file"): "a file stores the rows of --table=host; give --table=host and "
     "--table_file=FILE",
 }
+# By task, the function of Python that takes its settings.
+_FUNCTIONS = {
+    "words": "train_words",
+    "classify": "train_classifier",
+    "recommend": "train_recommender",
+    "language_model": "train_language_model",
+}
 
 
 def check(config: Config, needs_workdir: bool = True) -> None:
@@ -96,12 +103,12 @@ def make_config(values: Mapping[str, Any]) -> Config:
     Raises:
         UsageError: A name, a value or its type is not allowed, or values do not fit together.
     """
-    given = typed_values(values)
+    given = typed_values(values, values.get("task", "words"))
     return combine(given, {}, given.keys(), needs_workdir=False)
 
 
-def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a program, each in the type of its flag.
+def typed_values(values: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """Return settings of a program for a task, each in the type of its flag.
 
     Raises:
         UsageError: There is no such setting, or a value has another type.
@@ -110,7 +117,7 @@ def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(values.keys() - known.keys())
     if unknown:
         remedy = meant(unknown[0], known).replace("--", "")
-        remedy = remedy or "`lexrow train --help` lists them"
+        remedy = remedy or f"help(lexrow.{_FUNCTIONS.get(task, 'train_words')}) lists them"
         raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
     return {name: flag_values.typed_value(name, value) for name, value in values.items()}
 

@@ -108,8 +108,8 @@ def expand_home(text: str) -> str:
 def typed(field: dataclasses.Field, value: Any) -> bool | int | float | str:
     """Return a value of a Python program as the type in the annotation of its setting.
 
-    A float may be given as an integer, and names of files as a path. A number, a bool or a text of
-    numpy is as good as one of Python.
+    A float may be given as an integer, names of files as a path, and a text such as "10,20" as 10
+    or [10, 20]. A number, a bool or a text of numpy is as good as one of Python.
 
     Raises:
         ValueError: The value has another type; the message is the remedy.
@@ -119,15 +119,14 @@ def typed(field: dataclasses.Field, value: Any) -> bool | int | float | str:
         value = value.item()
     if is_path and isinstance(value, os.PathLike):
         value = os.fspath(value)
+    is_list = isinstance(value, list | tuple)
+    if kind == "str" and not is_path and (is_list or type(value) in (int, float)):
+        value = ",".join(map(str, value if is_list else [value]))
     if isinstance(value, bool) == (kind == "bool") and isinstance(value, _TYPES[kind]):
         try:
             return float(value) if kind == "float" else value
         except OverflowError:
             return math.inf if value > 0 else -math.inf
-    if kind == "str" and not is_path and isinstance(value, (bool, int, float, list, tuple)):
-        parts = value if isinstance(value, (list, tuple)) else [value]
-        example = ",".join(map(str, parts))[:40]
-        raise ValueError(f'give text, such as "{example}"')
     raise ValueError("give text or a path" if is_path else _REMEDIES[kind])
 
 

@@ -5,6 +5,7 @@ TensorFlow reads its flags when it is imported, so this module does not import i
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -13,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 _FLAG = "--tf_xla_persistent_cache_directory"
+_PREFIX = "--tf_xla_persistent_cache_prefix"
 # TensorFlow's device and, for functions that it compiles by PjRt, the device of the compiler.
 _DEVICES = "--tf_xla_persistent_cache_device_types=GPU,XLA_GPU_JIT"
 _DRIVER = Path("/proc/driver/nvidia")
@@ -37,9 +39,10 @@ def gpu_kind(environ: Mapping[str, str], driver: Path = _DRIVER) -> str:
 def with_folder(environ: Mapping[str, str], gpu: str) -> dict[str, str]:
     """Return the environment variables with which XLA stores its programs for a GPU in a folder.
 
-    The folder is `lexrow/programs` in XDG_CACHE_HOME or `~/.cache`; it is created. XLA's own key of
-    a program lacks the version of TensorFlow, the GPU and XLA_FLAGS, so the names of the files
-    begin with a hash of them. Programs for a CPU are not stored.
+    The folder is `lexrow/programs` in XDG_CACHE_HOME or `~/.cache`; it is created, and only its
+    owner may read or write it, as programs in it are run. XLA's own key of a program lacks the
+    version of TensorFlow, the GPU and XLA_FLAGS, so the names of the files begin with a hash of
+    them. Those that are not sealed are removed, see `seal`. Programs for a CPU are not stored.
 
     Args:
         environ: The environment variables. If TF_XLA_FLAGS names a folder or a file of flags, they
@@ -47,7 +50,7 @@ def with_folder(environ: Mapping[str, str], gpu: str) -> dict[str, str]:
         gpu: The result of `gpu_kind`; if it is empty, the variables are returned as they are.
 
     Raises:
-        OSError: The folder cannot be created or written.
+        OSError: The folder cannot be created or written, or belongs to another user.
     """
     flags = environ.get("TF_XLA_FLAGS", "").strip()
     if not gpu or _FLAG in flags or (flags and not flags.startswith("-")):
@@ -57,13 +60,38 @@ def with_folder(environ: Mapping[str, str], gpu: str) -> dict[str, str]:
         base = Path(environ.get("HOME") or Path.home()) / ".cache"
     path = base / "lexrow" / "programs"
     path.mkdir(parents=True, exist_ok=True)
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise PermissionError(f"{path} cannot be written")
+    for private in (path.parent, path):
+        if private.stat().st_uid != os.geteuid():
+            raise PermissionError(f"{private} belongs to another user")
+        private.chmod(0o700)
     made_for = "\n".join([metadata.version("tensorflow"), gpu, flags, environ.get("XLA_FLAGS", "")])
     prefix = hashlib.sha256(made_for.encode()).hexdigest()[:12]
+    for program in path.glob(f"{prefix}__*.pb"):
+        with contextlib.suppress(FileNotFoundError):  # removed by another process
+            if not _is_sealed(program.stat()):
+                program.unlink()
     quoted = re.sub(r'(["\\])', r"\\\1", str(path))
-    added = f'{_FLAG}="{quoted}" --tf_xla_persistent_cache_prefix={prefix} {_DEVICES}'
+    added = f'{_FLAG}="{quoted}" {_PREFIX}={prefix} {_DEVICES}'
     return {**environ, "TF_XLA_FLAGS": f"{flags} {added}".lstrip()}
+
+
+def seal(environ: Mapping[str, str]) -> None:
+    """Mark the programs that were stored since the result of `with_folder` as whole.
+
+    Their bytes reach the disk, and the number of bytes becomes the time of the last change, in
+    seconds. Where a file is cut off, written or replaced later, the two differ. XLA would end the
+    run for some of these files, and does not see that a number or an instruction is another one.
+    """
+    found = re.search(rf"{_PREFIX}=([0-9a-f]{{12}}) ", environ.get("TF_XLA_FLAGS", ""))
+    for path in Path(folder(environ)).glob(f"{found[1]}__*.pb") if found else ():
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.utime(path, (size := path.stat().st_size, size))
+
+
+def _is_sealed(status: os.stat_result) -> bool:
+    """Return whether a file is as `seal` left it."""
+    return status.st_mtime == status.st_size
 
 
 def folder(environ: Mapping[str, str]) -> str:

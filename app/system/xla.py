@@ -128,6 +128,7 @@ class CompiledIfPossible:
             self._give_up(_reason(error))
             result = self.chosen(*inputs)
         self._without = None
+        program_cache.seal(os.environ)
         return result
 
     def _choose(self) -> None:

@@ -38,6 +38,8 @@ def needs_tensorflow(path: str | Path) -> bool:
 
 
 _AT_ONCE = 1 << 12  # items or words whose rows are added at a time
+# A file of each kind of folder that `lexrow export` writes.
+_EXPORTS = ("vectors.json", "saved_model.pb", "model.safetensors", "projector_config.pbtxt")
 
 
 def load(path: str | Path, most: int = 0) -> WordVectors:
@@ -56,6 +58,12 @@ def load(path: str | Path, most: int = 0) -> WordVectors:
     workdir = Workdir(path)
     trained = workdir.trained  # raises first if the folder cannot be read
     is_named = workdir.vocabulary.exists() or workdir.items.exists()
+    exports = [name for name in _EXPORTS if (workdir.path / name).exists()]
+    if exports and not workdir.flags.exists():
+        raise UsageError(
+            f"--workdir={path}: an export ({exports[0]}), which other programs read; name the "
+            "workdir of the run"
+        )
     if not is_named and not checkpoint.list_checkpoints(trained):
         raise UsageError(f"--workdir={path}: no trained run there; name the folder of one")
     config = flag_values.from_names(read_settings(path))

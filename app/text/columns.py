@@ -14,7 +14,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,9 @@ _QUOTING = (",", ";")
 _LINE_END = re.compile(r"\r+\n?|\n")
 _SAMPLE = 100  # JSON objects that the names of the columns are taken from
 _SHOWN = 500  # characters of a header in a message
-_ROWS, _BYTES = 1 << 16, 16 << 20  # the most rows of Parquet at a time, and their average size
+# The most rows of Parquet at a time: of numbers, of texts, and of lists, and the size of most.
+# Fewer take longer; texts and lists may be long, and a file need not tell how long.
+_NUMBERS, _TEXTS, _LISTS, _BYTES = 1 << 16, 512, 16, 16 << 20
 
 # The place of a row, for messages, and its cells.
 Row = tuple[str, list[Any]]
@@ -146,7 +148,7 @@ def _check_lines(path: str) -> None:
         return
     shown = "a Parquet file" if kind == "parquet" else "a file of JSON lines"
     raise UsageError(
-        f"{path} is {shown} with the columns {list_columns(column_names(path, kind))}; name the "
+        f"{path} is {shown} with the columns {list_columns(column_names(path))}; name the "
         "one that has the texts by --text_column (and for --task=classify, also --label_column)"
     )
 
@@ -228,17 +230,25 @@ def _split_csv(path: str, parts: Iterable[Lines], separator: str) -> Iterator[tu
     """
     csv.field_size_limit(LONGEST)  # the module's own is 131,072 characters
     parts = iter(parts)
-    number, text = next(parts, (1, ""))
-    texts = itertools.chain([text], (text for _, text in parts))
-    lines = itertools.chain.from_iterable(map(io.StringIO, texts))
+    number, text_0 = next(parts, (1, ""))
+    ended = size = 0  # the lines of the rows that have ended, and the text since
+
+    def lines() -> Iterator[io.StringIO]:
+        """Yield the parts; a row of short cells with line ends could take all of them."""
+        nonlocal size
+        for text in itertools.chain([text_0], (text for _, text in parts)):
+            if size > LONGEST:
+                raise csv.Error(f"row is longer than {LONGEST:,} characters")
+            size += len(text)
+            yield io.StringIO(text)
+
     # Strict, because an unclosed quote would silently make the following lines part of its cell.
-    reader = csv.reader(lines, delimiter=separator, strict=True)
-    ended = 0
+    reader = csv.reader(itertools.chain.from_iterable(lines()), delimiter=separator, strict=True)
     try:
         for row in reader:
             if _has_content(row):
                 yield number + ended, row
-            ended = reader.line_num
+            ended, size = reader.line_num, 0
     except csv.Error as error:
         raise UsageError(
             f"{path}, line {number + ended}: {error}; close, double or remove quotes"
@@ -270,7 +280,9 @@ def _delimited_rows(path: str, lines: Iterable[Lines], columns: Mapping[str, str
     """Yield the rows of a CSV file, whose cells are between commas, tabs or semicolons."""
     lines = iter(lines)
     start = list(itertools.islice(lines, 1))
-    rows = _split_csv(path, itertools.chain(start, lines), _separator(path, start, columns))
+    rows = _split_csv(
+        path, itertools.chain(start, lines), _separator(path, start, columns.values())
+    )
     _, header = next(rows, (0, []))
     found = _find(path, [name.strip() for name in header], columns)
     for number, row in rows:
@@ -279,15 +291,15 @@ def _delimited_rows(path: str, lines: Iterable[Lines], columns: Mapping[str, str
         yield where, [row[column] for column in found]
 
 
-def _separator(path: str, start: list[Lines], columns: Mapping[str, str]) -> str:
-    """Return the separator between whose cells a header has all columns, else the most cells."""
+def _separator(path: str, start: list[Lines], names: Collection[str]) -> str:
+    """Return the separator between whose cells a header has all names, else the most cells."""
     best, most = ",", 0
     for separator in sorted(_SEPARATORS, key=lambda sign: ".tsv" in path.lower() and sign != "\t"):
         try:
             _, header = next(_split_csv(path, start, separator), (0, []))
         except UsageError:  # quotes that are none between other separators
             continue
-        if {name.strip() for name in header}.issuperset(columns.values()):
+        if {name.strip() for name in header}.issuperset(names):
             return separator
         if len(header) > most:
             best, most = separator, len(header)
@@ -297,47 +309,32 @@ def _separator(path: str, start: list[Lines], columns: Mapping[str, str]) -> str
 # Names of columns.
 
 
-def column_names(path: str, kind: str, lines: Iterable[Lines] = ()) -> list[str]:
-    """Return the names of the columns of a file of JSON lines or Parquet.
+def column_names(path: str, wanted: Collection[str] = ()) -> list[str]:
+    """Return the names of the columns of a file; for lines of text, what the first one has.
 
     Those of JSON lines are the names in its first 100 objects, in order of appearance.
 
     Args:
-        kind: `json` or `parquet`.
-        lines: The lines of the file, by default with replacements for what is not UTF-8.
-
-    Raises:
-        UsageError: A line is no JSON object, it is not a Parquet file, or pyarrow is missing.
-    """
-    if kind == "parquet":
-        return _open(path).schema_arrow.names
-    lines = lines or whole_lines(path, map(bytes.decode, reading.blocks(path)))
-    return _object_names(itertools.islice(read_objects(path, lines), _SAMPLE))
-
-
-def has_columns(path: str, names: Iterable[str]) -> bool:
-    """Return whether a file has columns of these names; lines of text have none.
+        wanted: Names that choose the separator of a CSV file.
 
     Raises:
         UsageError: It is JSON lines or Parquet that cannot be used.
         RunError: The file cannot be read.
     """
-    kind, wanted = reading.recognize_file(path).format, set(names)
-    if kind != "text":
-        return wanted.issubset(column_names(path, kind))
-    blocks = reading.blocks(path, "line")
-    start = list(itertools.islice(whole_lines(path, map(bytes.decode, blocks)), 1))
-    separator = _separator(path, start, dict(zip(wanted, wanted, strict=True)))
+    kind = reading.recognize_file(path).format
+    if kind == "parquet":
+        return _open(path).schema_arrow.names
+    lines = whole_lines(path, map(bytes.decode, reading.blocks(path)))
+    if kind == "json":
+        objects = itertools.islice(read_objects(path, lines), _SAMPLE)
+        return list(dict.fromkeys(name for _, value in objects for name in value))
+    start = list(itertools.islice(lines, 1))
+    separator = _separator(path, start, wanted)
     try:
         _, header = next(_split_csv(path, start, separator), (0, []))
     except UsageError:  # a quote in a line of text
-        return False
-    return wanted.issubset(name.strip() for name in header)
-
-
-def _object_names(objects: Iterable[tuple[int, dict[str, Any]]]) -> list[str]:
-    """Return the names in numbered objects of JSON lines, in order of appearance."""
-    return list(dict.fromkeys(name for _, value in objects for name in value))
+        return []
+    return [name.strip() for name in header]
 
 
 def list_columns(header: Sequence[str]) -> str:
@@ -413,10 +410,8 @@ def read_objects(path: str, lines: Iterable[Lines]) -> Iterator[tuple[int, dict[
 
 def _json_rows(path: str, lines: Iterable[Lines], columns: Mapping[str, str]) -> Iterator[Row]:
     """Yield the rows of a file of JSON lines."""
-    objects = read_objects(path, lines)
-    sample = list(itertools.islice(objects, _SAMPLE))
-    _find(path, _object_names(sample), columns)
-    for number, value in itertools.chain(sample, objects):
+    _find(path, column_names(path), columns)
+    for number, value in read_objects(path, lines):
         yield f"{path}, line {number}", [value.get(name) for name in columns.values()]
 
 
@@ -428,46 +423,80 @@ def _parquet_rows(
 ) -> Iterator[Row]:
     """Yield the rows of a Parquet file, and set the entries of `progress`."""
     progress.positions[index] = progress.replaced[index] = 0
-    metadata, names = _open(path).metadata, list(columns.values())
-    _find(path, column_names(path, "parquet"), columns)
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    total = max(sum(group.total_byte_size for group in groups), 1)
-    most = max(1, min(_ROWS, _BYTES * metadata.num_rows // total))  # texts may be long
-    size, number = os.path.getsize(path), 0
-    for batch in read_batches(path, names, most):
+    names = list(columns.values())
+    _find(path, column_names(path), columns)
+    size, count, number = os.path.getsize(path), _open(path).metadata.num_rows, 0
+    for batch in read_batches(path, names):
         try:
             cells = [batch[name].to_pylist() for name in names]
         except UnicodeDecodeError as error:
             raise UsageError(f"{path}: its text is not UTF-8; convert it") from error
         for row in zip(*cells, strict=True):
             number += 1
-            progress.positions[index] = size * number // metadata.num_rows
+            progress.positions[index] = size * number // count
             yield f"{path}, row {number}", list(row)
     if progress.digests is not None:
         how = "none", reading.BLOCK_BYTES, progress, index
         collections.deque(reading.raw_blocks(path, *how), maxlen=0)  # sets the digest
 
 
-def read_batches(
-    path: str, names: Sequence[str], rows: int = _ROWS
-) -> Iterator[pyarrow.RecordBatch]:
-    """Yield rows of some columns of a Parquet file, some thousands at a time.
+def read_batches(path: str, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+    """Yield rows of some columns of a Parquet file, some hundreds at a time, fewer if long.
 
     Args:
         names: Columns that the file has; a repeated name counts once.
-        rows: The most rows at a time.
 
     Raises:
         UsageError: It is not a Parquet file, or pyarrow is not installed.
         RunError: The file is damaged.
     """
-    file = _open(path)
+    file, names = _open(path), list(dict.fromkeys(names))
     import pyarrow
 
+    leaves = [file.schema.column(number) for number in range(len(file.schema))]
+    flat = [leaf for leaf in leaves if leaf.path in names]
+    texts = [leaf.path for leaf in flat if leaf.physical_type == "BYTE_ARRAY"]
+    most = _LISTS if len(flat) < len(names) else _TEXTS if texts else _NUMBERS
+    longest, encoded = max([1, *(leaf.length for leaf in flat)]), _open(path, texts)
     try:
-        yield from file.iter_batches(rows, columns=list(dict.fromkeys(names)))
+        for group in range(file.num_row_groups):
+            # A cell that is repeated is stored once, so a small file may hold any number of bytes.
+            rows = max(1, min(most, _BYTES // max(longest, _longest(encoded, group, texts))))
+            for batch in file.iter_batches(rows, row_groups=[group], columns=names):
+                for number, column in enumerate(batch.columns):
+                    if isinstance(column, pyarrow.DictionaryArray):
+                        name, plain = batch.schema.names[number], column.dictionary_decode()
+                        batch = batch.set_column(number, name, plain)
+                yield batch
     except (pyarrow.ArrowException, OSError) as error:
         raise reading.damaged(path, error, RunError) from error
+
+
+def _longest(file: ParquetFile, group: int, texts: Sequence[str]) -> int:
+    """Return the bytes of the longest cell in the dictionaries of columns of a row group.
+
+    A dictionary comes with the first row, and has all cells that are stored once for many rows.
+
+    Args:
+        file: The file, which reads these columns with their dictionaries.
+    """
+    import pyarrow.compute
+
+    longest = 0
+    for batch in itertools.islice(file.iter_batches(1, row_groups=[group], columns=texts), 1):
+        for column in batch.columns:
+            if not isinstance(column, pyarrow.DictionaryArray):  # of the type JSON
+                return _BYTES // _LISTS
+            lengths = pyarrow.compute.binary_length(column.dictionary)
+            longest = max(longest, pyarrow.compute.max(lengths).as_py() or 0)
+    return longest
+
+
+def join_batches(batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
+    """Return the rows of some batches as one."""
+    import pyarrow
+
+    return pyarrow.concat_batches(list(batches))
 
 
 def read_cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
@@ -486,8 +515,6 @@ def read_cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
     from pyarrow import types
 
     column = batch[name]
-    if isinstance(column, pyarrow.DictionaryArray):
-        column = column.dictionary_decode()
     if types.is_nested(column.type):
         raise UsageError(
             f"{path}: column {name} is of {column.type}; give a column of text or numbers"
@@ -509,12 +536,16 @@ def read_cells(path: str, batch: pyarrow.RecordBatch, name: str) -> list[str]:
     return np.array([*map(str, unique), ""], object)[encoded.indices.to_numpy()].tolist()
 
 
-def _open(path: str) -> ParquetFile:
-    """Open a Parquet file, and read its metadata; raise UsageError if it is none."""
+def _open(path: str, encoded: Sequence[str] = ()) -> ParquetFile:
+    """Open a Parquet file, and read its metadata; raise UsageError if it is none.
+
+    Args:
+        encoded: Columns of texts whose cells are not decoded, but read as numbers of a dictionary.
+    """
     with needs_package(f"{path}: Parquet files need pyarrow; pip install pyarrow"):
         import pyarrow
         from pyarrow.parquet import ParquetFile
     try:
-        return ParquetFile(path, page_checksum_verification=True)
+        return ParquetFile(path, read_dictionary=list(encoded), page_checksum_verification=True)
     except (pyarrow.ArrowException, OSError) as error:
         raise reading.damaged(path, error) from error

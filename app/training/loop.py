@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from typing import Any
 
@@ -193,10 +194,9 @@ class _Loop:
         With --audit, the chief first audits the first call, and logs a warning with its findings.
         """
         job, position = self.job, self.position
-        self.rate = job.learning_rate(position.done / self.settings.epochs)
-        first = tf.constant(position.step, tf.int64)
-        rate = tf.constant(self.rate, tf.float32)
-        located = self.staging.locate(data, first)
+        _, self.rate = next(self._calls())
+        first, rate = self.runner.numbers(self._calls())
+        located = self.staging.locate(data, tf.constant(position.step, tf.int64))
         if not self.is_audited:
             findings = self.runner.audit(located, first, rate)
             if findings:
@@ -207,6 +207,14 @@ class _Loop:
         position.batch += 1
         position.unscored = False
         self.display.advance()
+
+    def _calls(self) -> Iterator[tuple[int, float]]:
+        """Yield the number of steps before each of the next calls, and its learning rate."""
+        position = dataclasses.replace(self.position)
+        while True:
+            yield position.step, self.job.learning_rate(position.done / self.settings.epochs)
+            position.step += self.job.data.steps_per_batch
+            position.batch += 1
 
     def _log(self) -> None:
         """Write and show the metrics of the steps since the last call, and begin a new interval.

@@ -5,6 +5,8 @@ The loop knows a runner only by the methods of `Runner`.
 
 from __future__ import annotations
 
+import collections
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -21,6 +23,8 @@ from ..types import ALONE
 from .job import Job
 from .step import train_function
 
+_TOGETHER = 64  # calls whose numbers are copied to the device at once
+
 
 class Runner:
     """Makes the steps of a run in this process, on the device of the job.
@@ -36,6 +40,7 @@ class Runner:
 
     replicas, chief = 1, True
     team = ALONE
+    _copied: Any = ()  # numbers of the next calls, and their tensors
 
     def error_context(self) -> AbstractContextManager:
         """Return a context for the whole run; here it does nothing.
@@ -80,6 +85,29 @@ class Runner:
         if is_on_host or not isinstance(function, CompiledIfPossible):
             return batches
         return copy_ahead(batches, self._device, lambda: function.is_by_xla)
+
+    def numbers(self, calls: Iterator[tuple[int, float]]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the numbers of the next call as tensors, `first` and `rate` of `run_steps`.
+
+        For steps that XLA compiles, those of the calls after it are copied to the device with them:
+        a copy to a GPU waits for all calls that were made before.
+
+        Args:
+            calls: Yields the numbers of the next call, and then those of further calls as far as
+                they are known.
+        """
+        step, rate = own = next(calls)
+        function = self._function
+        if not (isinstance(function, CompiledIfPossible) and function.is_by_xla):
+            return tf.constant(step, tf.int64), tf.constant(rate, tf.float32)
+        if not self._copied or self._copied[0][0] != own:
+            known = [own, *itertools.islice(calls, _TOGETHER - 1)]
+            steps, rates = zip(*known, strict=True)
+            with tf.device(self._device):
+                columns = tf.constant(steps, tf.int64), tf.constant(rates, tf.float32)
+                tensors = zip(*map(tf.unstack, columns), strict=True)
+            self._copied = collections.deque(zip(known, tensors, strict=True))
+        return self._copied.popleft()[1]
 
     def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
         """Trace a call of `run_steps` without running it.

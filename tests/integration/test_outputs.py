@@ -146,6 +146,7 @@ HELDOUT = {"--pairs": "p", "--analogies": "a", "--restrict": 9, "--case": "fold"
         ),
         (["app.evaluate", "{both}", "ba"], "'ba' is not a flag"),
         (["app.neighbors", "{both}"], "give words, as in"),
+        (["app.neighbors", "{both}", "ba", "--analogy=a"], "give words (ba …) or --analogy, and"),
         (["app.neighbors", "{both}", "gaa"], "'gaa': unknown word; did you mean 'ga'"),
         (["app.neighbors", "{both}", "ba", "--k=0"], "--k=0"),
         (["app.export", "{both}", "--output=x", "--format=glove"], "--format=glove"),

@@ -2,23 +2,21 @@
 
 import runpy
 
+from app.system.xla import CompiledIfPossible
 from app.training import runner
 from app.training.step import train_function
 
 
-class ByXla:
+class ByXla(CompiledIfPossible):
     """A train function that XLA must have compiled."""
 
     def __init__(self, *made, **_):
-        self._function = train_function(*made, by_xla=True)
+        vars(self).update(vars(train_function(*made, by_xla=True)))
 
     def __call__(self, *inputs):
-        result = self._function(*inputs)
-        assert self._function.is_by_xla
+        result = super().__call__(*inputs)
+        assert self.is_by_xla
         return result
-
-    def __getattr__(self, name):
-        return getattr(self._function, name)
 
 
 if __name__ == "__main__":

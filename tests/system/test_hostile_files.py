@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import struct
+import tracemalloc
 import zipfile
 import zlib
 
@@ -19,7 +20,7 @@ from app.tables.disk.table_file import Journal, TableFile, journal_path
 from app.tables.dynamic import row_store
 from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.dynamic.keys import STATE, KeyMap, read_keys
-from app.text import vector_files
+from app.text import columns, reading, vector_files
 from app.text.fasttext import model_file
 
 HUGE = 2**30
@@ -173,3 +174,50 @@ def test_vectors_that_are_not_in_the_file(content, message, tmp_path):
     with pytest.raises(UsageError, match=f"^{path}.*: {message}|^{path}, line 1: {message}"):
         vector_files.read(path)
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["text", "category", "json", "bytes", "list"])
+def test_a_cell_that_is_stored_once_and_repeated(kind, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path, ids = tmp_path / "a.parquet", pa.array([0] * 64, pa.int32())
+    repeated = pa.DictionaryArray.from_arrays(ids, pa.array(["x" * (1 << 20)]))
+    if kind == "bytes":
+        repeated = repeated.dictionary_decode().cast(pa.binary()).cast(pa.binary(1 << 20))
+    if kind == "json":
+        repeated = pa.ExtensionArray.from_storage(pa.json_(), repeated.dictionary_decode())
+    if kind == "list":
+        repeated = pa.ListArray.from_arrays(pa.array(range(65), pa.int32()), repeated)
+    table = pa.table({"a": repeated, "b": range(64)})
+    parquet.write_table(table, path, compression="zstd", store_schema=kind == "category")
+    assert path.stat().st_size < 4_000
+    sizes = [(len(batch), batch.nbytes) for batch in columns.read_batches(str(path), ["a"])]
+    assert sum(count for count, _ in sizes) == 64
+    assert max(count for count, _ in sizes) <= 16 and max(size for _, size in sizes) < 17 << 20
+    rows = columns.read_rows(str(path), {"a": "a"}, "replace", 0, reading.Progress([0], [0]), 0)
+    assert [len(cell[0] if kind == "list" else cell) for _, (cell,) in rows] == [1 << 20] * 64
+    (numbers,) = columns.read_batches(str(path), ["b"])
+    assert len(numbers) == 64
+
+
+def test_rows_of_csv_that_do_not_end(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n" + '"\n",' * 20_000)
+    monkeypatch.setattr(columns, "LONGEST", 10_000)
+    rows = columns.read_rows(str(path), {"a": "a"}, "replace", 5_000, reading.Progress([0], [0]), 0)
+    with pytest.raises(UsageError, match="line 3: row is longer than 10,000 characters; close, d"):
+        list(rows)
+
+
+def test_objects_of_json_lines_that_are_long_are_not_kept(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(('{"a": "%s"}\n' % ("x" * 1_000_000)) * 60)
+    rows = columns.read_rows(
+        str(path), {"a": "a"}, "replace", 1 << 20, reading.Progress([0], [0]), 0
+    )
+    tracemalloc.start()
+    try:
+        assert sum(len(cell) for _, (cell,) in rows) == 60_000_000
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()

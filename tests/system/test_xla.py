@@ -2,8 +2,11 @@
 
 import logging
 import os
+import re
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -189,19 +192,48 @@ def test_files_of_other_gpus_and_other_flags_have_other_names(tmp_path):
     assert len(made) == 4
 
 
-def test_a_folder_that_cannot_be_written_is_named_once(tmp_path, monkeypatch, caplog):
-    (tmp_path / "lexrow").write_text("")
+def test_programs_that_changed_since_they_were_stored_are_removed(tmp_path):
+    (tmp_path / "lexrow" / "programs").mkdir(parents=True)
+    (tmp_path / "lexrow").chmod(0o777)
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    made = program_cache.with_folder(environ, GPU)
+    folder = Path(program_cache.folder(made))
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder.parent, folder)] == [0o700] * 2
+    mine, other = re.search(r"prefix=(\w+)", made["TF_XLA_FLAGS"])[1], "0" * 12
+    names = [f"{mine}__{name}.pb" for name in ("whole", "cut", "written", "foreign")]
+    for name in [*names, f"{other}__1.pb"]:
+        (folder / name).write_bytes(name.encode())
+    program_cache.seal(made)
+    os.truncate(folder / names[1], 5)
+    (folder / names[2]).write_bytes(bytes(len(names[2])))
+    os.replace(folder / f"{other}__1.pb", folder / names[3])
+    for name in (f"{mine}__late.pb", f"{mine}__1.pb.tmp", f"{other}__2.pb"):
+        (folder / name).write_bytes(b"text")
+    assert program_cache.with_folder(environ, GPU) == made
+    kept = [names[0], f"{mine}__1.pb.tmp", f"{other}__2.pb"]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(kept)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_folder_that_cannot_be_used_is_named_once(is_there, tmp_path, monkeypatch, caplog):
+    if is_there:
+        (tmp_path / "lexrow" / "programs").mkdir(parents=True)
+        monkeypatch.setattr(program_cache.os, "geteuid", lambda: os.getuid() + 1)
+    else:
+        (tmp_path / "lexrow").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
     monkeypatch.setattr(program_cache, "gpu_kind", lambda environ: GPU)
     startup.store_programs()
     (message,) = [record.getMessage() for record in caplog.records]
-    assert str(tmp_path / "lexrow") in message and "XDG_CACHE_HOME" in message
+    assert str(tmp_path / "lexrow") in message and "set XDG_CACHE_HOME to a folder" in message
+    assert ("belongs to another user" in message) == is_there
     assert "TF_XLA_FLAGS" not in os.environ
 
 
 _PROGRAM = """
 import sys
+from pathlib import Path
 import tensorflow as tf
 from app.system.xla import CompiledIfPossible
 
@@ -241,9 +273,15 @@ def test_a_later_process_loads_the_program_of_an_earlier_one(tmp_path):
         assert "could not" not in run(for_cpu, functions)
         (stored,) = folder.iterdir()
         assert stored.name.split("__")[0] in for_gpu["TF_XLA_FLAGS"]
-    for damaged in (stored.read_bytes()[:-1], b""):
+    whole = stored.read_bytes()
+    for damaged in (whole[:-1], b"", bytes(len(whole))):
         stored.write_bytes(damaged)
         assert f"a program in {folder} could not be loaded" in run(for_cpu, 1)
+    assert len(list(folder.iterdir())) == 2
+    stored.write_bytes(whole[:-1])
+    program_cache.with_folder(environ, GPU)  # as a run begins
+    assert len(list(folder.iterdir())) == 1
+    assert "could not" not in run(for_cpu, 1)
     assert len(list(folder.iterdir())) == 2
 
 

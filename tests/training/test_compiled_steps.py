@@ -34,7 +34,8 @@ SUBWORDS = {"min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500}
 TREE = {"loss": "hierarchical_softmax"}
 ONE = {"steps_per_call": 1}
 BPR = RECOMMEND | {"loss": "bpr", "optimizer": "lazy_adam"}
-COMPILED = [WORDS, BPR | {"clip_row_norm": 0.1}, CLASSIFY | {"loss": "one_vs_all"}]
+LABELS = CLASSIFY | {"loss": "one_vs_all"}
+COMPILED = [WORDS, BPR | {"clip_row_norm": 0.1}, LABELS]
 COMPILED_SELDOM = [
     WORDS | {"model": "cbow", "optimizer": "lazy_adam", "clip_row_norm": 0.1},
     RECOMMEND,
@@ -48,7 +49,7 @@ COMPILED_SELDOM = [
     RECOMMEND | {"loss": "sampled_items"},
     RECOMMEND | {"loss": "bpr", "model": "neumf"},
     CLASSIFY | {"loss": "sampled_softmax", "micro_batches": 2},
-    CLASSIFY | {"loss": "one_vs_all", "table": "dynamic"},
+    LABELS | {"table": "dynamic"},
     CLASSIFY,
     CLASSIFY | TREE,
     LANGUAGE,
@@ -117,9 +118,15 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values, caplo
 @pytest.mark.parametrize(
     "values",
     [
-        *(RECOMMEND, WORDS | HOST, CLASSIFY | {"loss": "one_vs_all"}),
+        *(RECOMMEND, WORDS | HOST, LABELS | HOST),
         *slow(
+            LABELS,
             *(WORDS, WORDS | TREE, WORDS | {"micro_batches": 2}, BPR, BPR | {"model": "neumf"}),
+            WORDS | {"model": "cbow", "optimizer": "lazy_adam", "clip_row_norm": 0.1},
+            *(WORDS | {"loss": loss} for loss in ("nce", "sampled_softmax", "softmax")),
+            WORDS | {"table_dtype": "bfloat16", "rounding": "stochastic"},
+            *(RECOMMEND | {"loss": loss} for loss in ("sampled_items", "squared_error")),
+            *(CLASSIFY, CLASSIFY | {"loss": "sampled_softmax"}, CLASSIFY | TREE),
             # Its rows of 16 tokens are a loop of the cell, and another for the gradient.
             LANGUAGE | {"loss": "sampled_softmax", "batch_tokens": 320},
             LANGUAGE | {"loss": "sampled_softmax", "batch_tokens": 320, "cell": "lstm"},
@@ -147,6 +154,25 @@ def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
     read = [variable.name for variable in graph.variables if id(variable.handle) in captured]
     assert read or values.get("task") == "classify", "it draws nothing"
     assert not [name for name in read if name.startswith(ON_HOST)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("values", "loops", "sorts"),
+    [
+        # In each of two branches.
+        (WORDS | SUBWORDS, 2, 3),
+        # Blocks of classes, and chunks of the pairs of a block, are as many as a step needs.
+        (WORDS | {"loss": "class_softmax"}, 5, 4),
+        (WORDS | {"loss": "adaptive_softmax"}, 5, 4),
+    ],
+    ids=named,
+)
+def test_loops_and_sorts_of_other_steps_become_no_more(data, tmp_path, values, loops, sorts):
+    function, arguments, _ = make(data, tmp_path, values, by_xla=True)
+    function.get_concrete_function(*arguments)
+    lowered = function.chosen.experimental_get_compiler_ir(*arguments)(stage="hlo")
+    assert (lowered.count(gpu.LOOP), lowered.count(" sort(")) == (loops, sorts)
 
 
 def test_the_gradients_of_all_tables_are_known_before_any_is_written():
@@ -224,10 +250,12 @@ def test_micro_batches_with_gradients_as_large_as_a_table_are_not_compiled(
 ):
     monkeypatch.setattr(gradients, "_MOST", 1000)
     values = ONE | {"loss": "softmax", "micro_batches": 2}
-    function, arguments, _ = make(data, tmp_path, values, by_xla=True)
+    gpu_jobs.pretend(monkeypatch)
+    function, arguments, job = make(data, tmp_path, values, by_xla=True)
     function.get_concrete_function(*arguments)
     (message,) = [r.getMessage() for r in caplog.records if "XLA" in r.getMessage()]
-    assert message.endswith("for each of the micro-batches; with --micro_batches=1 it can")
+    assert message.endswith("for each of the micro-batches; with --micro_batches=1 XLA can")
+    assert message.endswith(job.placed.uncompiled) and job.placed.uncompiled, "as in the banner"
     assert function.chosen._jit_compile is None
 
 
@@ -286,6 +314,9 @@ SELDOM = [
     WORDS | {"table_file": "rows"},
     PAIRS | {"loss": "bpr", "optimizer": "lazy_adam"},
     PAIRS | {"loss": "sampled_items"},
+    LABELS | {"optimizer": "lazy_adam", "word_ngrams": 2},
+    CLASSIFY | {"loss": "sampled_softmax", "micro_batches": 2},
+    CLASSIFY | TREE | {"table_file": "rows"},
 ]
 
 
@@ -300,6 +331,8 @@ def many_rows(tmp_path_factory):
     pairs = {(user, item) for user, item in random.integers(0, 500, (2500, 2)).tolist()}
     rated = "".join(f"u{user},i{item},1\n" for user, item in sorted(pairs))
     (folder / "ratings.csv").write_text(f"user,item,rating\n{rated}")
+    labelled = [f"__label__{number % 40} {line}" for number, line in enumerate(lines)]
+    (folder / "labelled.txt").write_text("\n".join(labelled))
     return folder
 
 
@@ -316,6 +349,8 @@ class Training:
             name: CacheSize(np.arange(PINNED), int(CACHED * table.rows), 0)
             for name, table in self.tables.items()
         }
+        if config.run.task == "classify":  # its labels are few, and most losses stream them
+            sizes["output"] = CacheSize(np.arange(self.tables["output"].rows), 0, 0)
         self.stage = placing.make_staging(sizes, model, self.tables, config, "CPU:0")
         arguments = (
             model,
@@ -351,7 +386,9 @@ class Training:
 
 
 @pytest.mark.parametrize(
-    "values", [PAIRS | {"optimizer": "rowwise_adagrad"}, *slow(*SELDOM)], ids=named
+    "values",
+    [PAIRS | {"optimizer": "rowwise_adagrad"}, LABELS | {"batch_tokens": 256}, *slow(*SELDOM)],
+    ids=named,
 )
 def test_rows_are_those_of_compiled_steps_on_the_device_bit_for_bit(many_rows, tmp_path, values):
     made = {
@@ -367,7 +404,8 @@ def test_rows_are_those_of_compiled_steps_on_the_device_bit_for_bit(many_rows, t
     assert all(function._jit_compile for function in functions)
     # Chunks of all sizes are one program, in all epochs.
     assert {function.experimental_get_tracing_count() for function in functions} == {1}
-    for table in made["host"].stage._cached.values():
+    caches = made["host"].stage._cached.values()
+    for table in (table for table in caches if table.cache_map.unpinned):
         loaded, evicted = table.counts["loaded"], table.counts["evicted"]
         assert evicted > 0 and loaded > table.rows - PINNED, "some rows are evicted and return"
 
@@ -436,3 +474,21 @@ def test_batches_whose_ids_the_host_looks_up_stay_there(data, tmp_path, values, 
 
 def make_two():
     return [tf.function(lambda: tf.constant(1), autograph=False, jit_compile=jit) for jit in (1, 0)]
+
+
+def test_the_numbers_of_many_compiled_calls_are_copied_at_once(monkeypatch):
+    """As a copy to a GPU waits for the calls before it, and the call would wait for the copy."""
+    trainer, copied, unstack = runner.Runner(), [], tf.unstack
+    trainer._device, trainer._function = "CPU:0", CompiledIfPossible(*make_two(), "nothing")
+    monkeypatch.setattr(tf, "unstack", lambda rows: copied.append(len(rows)) or unstack(rows))
+    # The rate of an epoch's end is not known before.
+    calls = [(8 * number, 0.5 / (1 + number // 100)) for number in range(130)]
+    for number, own in enumerate(calls):
+        expected = ((8 * later, own[1]) for later in range(number, 1000))
+        step, rate = trainer.numbers(expected)
+        assert (step.dtype, rate.dtype) == (tf.int64, tf.float32)
+        assert (int(step), float(rate)) == own
+    assert copied == [64] * 6, "for the calls from 0, 64 and 100"
+    trainer._function.is_by_xla = False
+    assert [float(number) for number in trainer.numbers(iter([(3, 0.25)]))] == [3, 0.25]
+    assert len(copied) == 6

@@ -281,7 +281,7 @@ class _SampledLayer(OutputLayer):
         vocabulary_size: int,
         counts: Any = None,
         *,
-        samples: int,
+        samples: int = 1024,
         sampler: str = "log_uniform",
         seed: int | None = None,
         use_bias: bool = True,

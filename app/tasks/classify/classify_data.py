@@ -167,11 +167,11 @@ def read_heldout(heldout: str, config: ClassifyConfig, named: Collection[str] = 
     split, labelled = config.corpus, config.labelled
     if split.text_column and not named:
         own = [split.text_column, labelled.label_column]
-        if not any(columns.has_columns(path, own) for path in sources):
+        if not any(set(own).issubset(columns.column_names(path, own)) for path in sources):
             split = dataclasses.replace(split, text_column="")
     if split.text_column and "weight_column" not in named:
         weight = [labelled.weight_column]
-        if not all(columns.has_columns(path, weight) for path in sources):
+        if not all(set(weight).issubset(columns.column_names(path, weight)) for path in sources):
             labelled = dataclasses.replace(labelled, weight_column="")
     return labelled_files.read(sources, split, labelled, config.input)
 
