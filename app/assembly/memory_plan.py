@@ -180,7 +180,7 @@ def plan_tables(
             items.append(memory.journals(name, spec.rows, parts, config.run.keep_checkpoints))
         if config.run.sync_steps > 1:
             items += memory.last_exchange(name, spec.rows, stored)
-        rows = spec.rows if config.table.table in ("device", "dynamic") else 0  # that steps address
+        rows = spec.rows if config.table.table == "device" else 0  # that steps address
         if name in cache_sizes:
             items += memory.cache(name, parts, spec.rows, cache_sizes[name], device)
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
@@ -206,7 +206,8 @@ def why_uncompiled(
     is_host, more = config.table.table == "host", f"more than --hot_rows={config.table.hot_rows}"
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
-        f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
+        "--table=sharded has rows on other devices": config.table.table == "sharded",
+        "--table=dynamic finds keys by Python": config.table.table == "dynamic",
         f"--table=host, and --loss={config.model.loss} goes through all rows, {more}": (
             is_host and not cache_sizes.keys() >= {*tables}
         ),

@@ -93,13 +93,17 @@ class ShardedTable(tf.Module):
 
 
 def local_devices() -> list[str]:
-    """Return the names of all GPUs that TensorFlow knows, or of all CPUs if there is no GPU.
+    """Return the names of all GPUs of this process, or of all its CPUs if there is no GPU.
 
     These are the devices for the shards of a table. TensorFlow initializes its devices when they
     are listed.
     """
-    gpus, cpus = (tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU"))
-    return [device.name for device in gpus or cpus]
+    with tf.init_scope():
+        process = tf.zeros([]).device.rpartition("/device:")[0]
+    listed = [d.name for kind in ("GPU", "CPU") for d in tf.config.list_logical_devices(kind)]
+    # In a cluster, the devices of all processes are listed.
+    local = [name for name in listed if name.startswith(("/device:", f"{process}/device:"))]
+    return [name for name in local if "GPU" in name] or local
 
 
 def make(
