@@ -26,7 +26,7 @@ from ..system.devices import gpu_bytes
 from ..system.graphs import VIEWS, called_graphs, executed
 from ..tables import memory, sharded
 from ..tables.base import Slot, TableSpec
-from ..tables.cached import CacheSize
+from ..tables.cached import NONE, CacheSize
 from ..tables.device import DeviceTable
 from ..tables.dynamic.keys import INT64, STRING, key_bytes
 from ..tables.memory import FILE, Item, too_much
@@ -76,7 +76,7 @@ def plan(
     batches: Callable[[], Iterable],
     micro_batch: Any,
     config: Config,
-    devices: list[str],
+    device: str,
     others: Sequence[Item] = (),
     rows: Mapping[str, int] = {},
 ) -> Plan:
@@ -86,7 +86,7 @@ def plan(
         batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
             called only to plan --table=host, also as a remedy for other tables that do not fit.
         micro_batch: The nest of tensor specs of one micro-batch of one step.
-        devices: The devices that `TableSpec` counts; steps run on the first.
+        device: The device of the steps.
         others: Other memory of the task.
         rows: The rows of tables that get fewer than the model asks for, by name.
 
@@ -94,7 +94,7 @@ def plan(
         UsageError: The memory is not enough; the message names flags that would help.
     """
     program = Item("program, graph and text", "", memory.HOST, machine.resident_bytes() + _RUN)
-    free, micro_batches = free_memory(config.table, devices), config.input.micro_batches or 1
+    free, micro_batches = free_memory(config.table, [device]), config.input.micro_batches or 1
     specs = {
         name: dataclasses.replace(spec, rows=rows.get(name, spec.rows))
         for name, spec in model.tables().items()
@@ -109,33 +109,32 @@ def plan(
         traced, reason = (model, make_optimizer(optimizer), micro_batch), ""
         if is_compiled:
             try:
-                count = micro_batches * step_bytes(*traced, devices[0], micro_batches)
+                count = micro_batches * step_bytes(*traced, device, micro_batches)
             except tf.errors.UnimplementedError as error:
                 reason = error.message
         if not is_compiled or reason:  # micro-batches run side by side
             count = max(_OVERLAP, micro_batches) * step_bytes(*traced)
-        return [*others, Item("activations of a step", "", devices[0], count), program], reason
+        return [*others, Item("activations of a step", "", device, count), program], reason
 
     @functools.cache
     def lookups() -> Mapping[str, list[np.ndarray]]:
         """Read the first batches; return the ids that each call looks up, by table."""
         calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-        return first_lookups(model, batches(), config.run.seed, devices[0], calls, micro_batches)
+        return first_lookups(model, batches(), config.run.seed, device, calls, micro_batches)
 
     def plan_with(config: Config) -> Plan:
         """Return the plan with these settings, fitting or not; `auto` is all hot rows that fit."""
-        chosen = plan_tables(specs, config, devices)
+        chosen = plan_tables(specs, config, device)
         if too_much(chosen.items, free):
             return chosen
-        is_gpu, reason = devices[0].startswith("GPU"), why_uncompiled(config)
-        if is_gpu and config.table.table == "host" and not reason:
-            reason = why_uncompiled(config, specs.keys() - lookups().keys())
-        rest, lacking = beside_tables(config.optimizer, is_gpu and not reason)
-        chosen = plan_tables(specs, config, devices, rest)
-        if config.table.table == "host" and not too_much(chosen.items, free):
-            cached = functools.partial(plan_tables, specs, config, devices, rest, lookups())
-            chosen = _fit_hot_rows(cached, specs, config.table.hot_rows, free)
-        return chosen._replace(uncompiled=reason or lacking)
+        beside = functools.partial(beside_tables, config.optimizer)
+        chosen = plan_tables(specs, config, device, beside)
+        # On a GPU, a step that is not compiled may take less.
+        is_final = device.startswith("CPU") and too_much(chosen.items, free)
+        if config.table.table != "host" or is_final:
+            return chosen
+        cached = functools.partial(plan_tables, specs, config, device, beside, lookups())
+        return _fit_hot_rows(cached, specs, config.table.hot_rows, free)
 
     chosen = plan_with(config)
     if too_much(chosen.items, free):
@@ -147,77 +146,86 @@ def plan(
 def plan_tables(
     specs: Mapping[str, TableSpec],
     config: Config,
-    devices: list[str],
-    others: Sequence[Item] = (),
+    device: str,
+    beside: Callable[[bool], tuple[list[Item], str]] = lambda is_compiled: ([], ""),
     lookups: Mapping[str, list[np.ndarray]] = {},
     hot_rows: int = 0,
 ) -> Plan:
     """Return the plan of the tables and their caches with these settings, whether it fits or not.
 
     Args:
-        devices: The devices that `TableSpec` counts; steps run on the first.
-        others: All other memory, which the plan then includes.
+        device: The device of the steps.
+        beside: Takes whether XLA is to compile the steps, and returns all other memory, and why XLA
+            cannot, as `Plan.uncompiled`.
         lookups: The ids that each call of the first chunk looks up, by table; a table without them
-            has no cache.
+            has a cache only if that holds all its rows.
         hot_rows: The number of rows of each table with a cache that stay on the device.
     """
-    slots, items, cache_sizes = make_optimizer(config.optimizer).slots, [], {}
+    slots, items = make_optimizer(config.optimizer).slots, []
+    calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+    cache_sizes = {
+        name: estimate_cache_size(spec, lookups.get(name, [])[:calls], hot_rows)
+        for name, spec in specs.items()
+        if name in lookups or hot_rows >= spec.rows
+    }
+    # Before the lookups are known, a cache may hold what a compiled step needs.
+    reason = why_uncompiled(config, specs if lookups else (), lookups, cache_sizes)
+    is_compiled = device.startswith("GPU") and not reason
+    rest, lacking = beside(is_compiled)
     for name, spec in specs.items():
         parts = memory.row_parts(name, spec, slots, dtypes(config.table))
-        stored = memory.table(parts, _places(spec, config, devices))
+        stored = memory.table(parts, _places(spec, config, device))
         items += stored
         if any(item.place == FILE for item in stored):
             items.append(memory.journals(name, spec.rows, parts, config.run.keep_checkpoints))
         if config.run.sync_steps > 1:
             items += memory.last_exchange(name, spec.rows, stored)
-        rows = spec.rows if config.table.table in ("device", "dynamic") else 0  # that steps address
-        if name in lookups:
-            calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-            cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
-            items += memory.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
+        rows = spec.rows if config.table.table == "device" else 0  # that steps address
+        if name in cache_sizes:
+            items += memory.cache(name, parts, spec.rows, cache_sizes[name], device)
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
-        is_compiled = not why_uncompiled(config, specs.keys() - lookups.keys())
-        if rows and is_compiled and devices[0].startswith("GPU"):
-            items.append(memory.representatives(name, rows, devices[0]))
-    return Plan([*items, *others], cache_sizes)
+        if rows and is_compiled:
+            items.append(memory.representatives(name, rows, device))
+    return Plan([*items, *rest], cache_sizes, reason or lacking)
 
 
-def why_uncompiled(config: Config, streamed: Iterable[str] = ()) -> str:
-    """Return why XLA compiles no step on a GPU, as `PlacedTables.uncompiled`; empty if it may.
+def why_uncompiled(
+    config: Config,
+    tables: Iterable[str],
+    lookups: Mapping[str, Sequence[np.ndarray]],
+    cache_sizes: Mapping[str, CacheSize],
+) -> str:
+    """Return why XLA compiles no step on a GPU, as far as settings tell; empty if it may.
 
     Args:
-        streamed: The tables that have no cache with --table=host.
+        tables: The names of all tables.
+        lookups: The ids that the first calls look up in tables that have a cache with --table=host,
+            by table: (S, N), or (N,) where the steps of a call do not look up equally many.
+        cache_sizes: The sizes of these caches, and of those of all rows.
     """
+    is_host, more = config.table.table == "host", f"more than --hot_rows={config.table.hot_rows}"
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
-        f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
-        f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
-        f"--table=host, and --loss={config.model.loss} goes through all rows": (
-            config.table.table == "host" and any(streamed)
+        "--table=sharded has rows on other devices": config.table.table == "sharded",
+        "--table=dynamic finds keys by Python": config.table.table == "dynamic",
+        f"--table=host, and --loss={config.model.loss} goes through all rows, {more}": (
+            is_host and not cache_sizes.keys() >= {*tables}
         ),
-        "--table=host, and the number of rows that a text or a word has is not fixed": (
-            config.table.table == "host"
-            and (config.run.task == "classify" or config.model.has_subwords)
+        f"--table=host, and a step looks up more or fewer rows than another, of {more}": (
+            is_host and any(lookups[n][0].ndim == 1 and cache_sizes[n].unpinned for n in lookups)
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
 
 
-def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """Return the largest of rising numbers that fits, by bisection; the first if none fits."""
-    if fits(numbers[-1]):
-        return numbers[-1]
-    return numbers[bisect_left(numbers, True, lo=1, key=lambda number: not fits(number)) - 1]
-
-
-def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
+def _places(spec: TableSpec, config: Config, device: str) -> dict[str, int]:
     """Return the number of rows of a table in each place: a device, `HOST` or `FILE`."""
     if config.table.table == "sharded":
         names = [name.rpartition("device:")[2] for name in sharded.local_devices()]
         return {name: -(-spec.rows // len(names)) for name in names}
     if config.table.table == "host":
         return {FILE if config.table.table_file else memory.HOST: spec.rows}
-    return {devices[spec.device]: spec.rows}
+    return {device: spec.rows}
 
 
 def _fit_hot_rows(
@@ -227,9 +235,15 @@ def _fit_hot_rows(
     free: Mapping[str, int],
 ) -> Plan:
     """Return the plan with the rows of --hot_rows on the device; `auto` is all that fit."""
+    if hot_rows != "auto":
+        return plan_cached(int(hot_rows))
+
+    def exceeds(hot: int) -> bool:
+        """Return whether so many rows of each table do not fit."""
+        return bool(too_much(plan_cached(hot).items, free))
+
     most = max(spec.rows for spec in specs.values())
-    counts = range(most + 1) if hot_rows == "auto" else [int(hot_rows)]
-    return plan_cached(_largest(counts, lambda hot: not too_much(plan_cached(hot).items, free)))
+    return plan_cached(bisect_left(range(1, most), True, key=exceeds) if exceeds(most) else most)
 
 
 def _remedies(config: Config, fits: Callable[[Config], bool]) -> list[str]:
@@ -291,9 +305,9 @@ def first_lookups(
 ) -> dict[str, list[np.ndarray]]:
     """Return the ids that the first batches of a run look up: for each table a list by batch.
 
-    The ids (N,) of all S steps of a batch are in the order of the lookups, with repetitions. If
-    there are fewer batches than `count`, the lists are shorter; without any batch, the result is
-    an empty dictionary.
+    The ids of all S steps of a batch are in the order of the lookups, with repetitions; for their
+    shape see `lookup_function`. If there are fewer batches than `count`, the lists are shorter;
+    without any batch, the result is an empty dictionary.
 
     Args:
         batches: Pairs of an epoch and the data of S steps. At most `count` are taken.
@@ -304,7 +318,7 @@ def first_lookups(
         first = tf.constant(number * tf.nest.flatten(tokens)[0].shape[0], tf.int64)
         with tf.device(device):
             for name, ids in lookups(tokens, first).items():
-                ids_by_table.setdefault(name, []).append(ids.numpy().ravel())
+                ids_by_table.setdefault(name, []).append(ids.numpy())
     return ids_by_table
 
 
@@ -317,20 +331,19 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     Args:
         spec: Its rows, and whether its ids are by descending frequency. If they are, the first rows
             are pinned, otherwise the rows with the most lookups in the first chunk.
-        lookups: The ids (N,) that each call of the first chunk looks up, with repetitions, for one
-            call or more.
+        lookups: The ids that each call of the first chunk looks up, with repetitions and `NONE`.
+            There may be no call if all rows are pinned.
         pinned: The number of rows to pin, of --hot_rows. If it exceeds the rows, all are pinned.
     """
-    pinned, ids_N = min(pinned, spec.rows), np.concatenate(lookups)
+    lookups = [ids[ids != NONE] for ids in lookups]
+    pinned, ids_N = min(pinned, spec.rows), np.concatenate([np.zeros(0, np.int64), *lookups])
     pinned_N = np.arange(pinned, dtype=np.int64)
     if not spec.by_frequency and pinned < spec.rows:
         counts_V = np.bincount(ids_N, minlength=spec.rows)
         pinned_N = np.sort(np.argsort(-counts_V, kind="stable")[:pinned])
-    is_unpinned_V = np.ones(spec.rows, bool)
-    is_unpinned_V[pinned_N] = False
-    loaded = len(np.unique(ids_N[is_unpinned_V[ids_N]]))
+    loaded = np.count_nonzero(np.isin(np.unique(ids_N), pinned_N, invert=True))
     # The ids of any one call must fit.
-    most = max(int(_HEADROOM * loaded), *map(len, lookups))
+    most = max([int(_HEADROOM * loaded), *map(len, lookups)])
     return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)
 
 

@@ -22,6 +22,7 @@ _STREAMED = (
 _NO_CHOICES = {
     ("strategy", "parameter_server"): "parameter servers are gone; give --strategy=multi_worker "
     "for several machines",
+    ("cache", "disk"): "token ids are kept in memory only; give --cache=memory",
     ("table", "file"): "a file stores the rows of --table=host; give --table=host and "
     "--table_file=FILE",
 }
@@ -50,10 +51,6 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     if config.input.map_parallelism == 0:
         raise UsageError("--map_parallelism=0: give at least 1, or -1")
     windows(config.run.profile_steps)
-    if 0 < config.run.profile_on_slow <= 1:
-        raise UsageError(
-            f"--profile_on_slow={config.run.profile_on_slow}: give more than 1, or 0 for none"
-        )
     if needs_workdir:
         check_workdir(config.run)
 
@@ -251,18 +248,12 @@ def check_micro_batches(config: Config) -> None:
 
 def _check_strategy(config: Config) -> None:
     """Raise UsageError if a flag does not fit a strategy of several replicas."""
-    strategy, classes_over = config.run.strategy, config.model.class_devices
+    strategy = config.run.strategy
     storage = "a copy of the tables on every device"
     if config.table.table != "device":
         raise UsageError(
             f"--table={config.table.table}: --strategy={strategy} keeps {storage}; give "
             "--table=device, or another --strategy"
-        )
-    if classes_over > 1:
-        raise NoEffectError(
-            "class_devices",
-            f"--class_devices={classes_over} divides classes over local devices, but "
-            f"--strategy={strategy} keeps {storage}; leave out one of the two",
         )
     steps, call = config.run.sync_steps, config.input.steps_per_call
     if steps > 1 and steps % call:

@@ -380,7 +380,7 @@ def test_first_lookups_are_the_ids_of_the_first_calls():
     model, _ = make(rowwise_adagrad())
     found = memory_plan.first_lookups(model, batches(), 4, "CPU:0", 3)
     assert found.keys() == {"input", "output"} and len(found["input"]) == 3
-    assert len(found["input"][0]) == next(batches())[1].numpy()[:, :, 3:-3].size
+    assert found["input"][0].size == next(batches())[1].numpy()[:, :, 3:-3].size
 
 
 def test_the_cache_that_a_chunk_needs():

@@ -366,7 +366,7 @@ def make_table(capacity, **policy):
 
 
 def locator_of(model, tables, micro_batches=1):
-    return KeyLocator(tables, lookup_function(model, 1, micro_batches, is_padded=True))
+    return KeyLocator(tables, lookup_function(model, 1, micro_batches, padding=0))
 
 
 @pytest.mark.slow
@@ -403,7 +403,7 @@ def contents(table):
     [
         ({"loss": "in_batch_softmax", "optimizer": "lazy_adam"}, 1),
         ({"loss": "sampled_items", "optimizer": "lazy_adam"}, 2),
-        ({"loss": "bpr", "model": "gmf", "optimizer": "rowwise_adagrad"}, 2),
+        ({"loss": "bpr", "optimizer": "rowwise_adagrad"}, 2),
     ],
     ids=["softmax", "samples in parts", "bpr in parts"],
 )
