@@ -26,7 +26,7 @@ from ..system.devices import gpu_bytes
 from ..system.graphs import VIEWS, called_graphs, executed
 from ..tables import memory, sharded
 from ..tables.base import Slot, TableSpec
-from ..tables.cached import CacheSize
+from ..tables.cached import NONE, CacheSize
 from ..tables.device import DeviceTable
 from ..tables.dynamic.keys import INT64, STRING, key_bytes
 from ..tables.memory import FILE, Item, too_much
@@ -127,15 +127,14 @@ def plan(
         chosen = plan_tables(specs, config, devices)
         if too_much(chosen.items, free):
             return chosen
-        is_gpu = devices[0].startswith("GPU")
-        found = lookups() if is_gpu and config.table.table == "host" else {}
-        reason = why_uncompiled(config, specs, found)
-        rest, lacking = beside_tables(config.optimizer, is_gpu and not reason)
-        chosen = plan_tables(specs, config, devices, rest)
-        if config.table.table == "host" and not too_much(chosen.items, free):
-            cached = functools.partial(plan_tables, specs, config, devices, rest, lookups())
-            chosen = _fit_hot_rows(cached, specs, config.table.hot_rows, free)
-        return chosen._replace(uncompiled=reason or lacking)
+        beside = functools.partial(beside_tables, config.optimizer)
+        chosen = plan_tables(specs, config, devices, beside)
+        # On a GPU, a step that is not compiled may take less.
+        is_final = devices[0].startswith("CPU") and too_much(chosen.items, free)
+        if config.table.table != "host" or is_final:
+            return chosen
+        cached = functools.partial(plan_tables, specs, config, devices, beside, lookups())
+        return _fit_hot_rows(cached, specs, config.table.hot_rows, free)
 
     chosen = plan_with(config)
     if too_much(chosen.items, free):
@@ -148,7 +147,7 @@ def plan_tables(
     specs: Mapping[str, TableSpec],
     config: Config,
     devices: list[str],
-    others: Sequence[Item] = (),
+    beside: Callable[[bool], tuple[list[Item], str]] = lambda is_compiled: ([], ""),
     lookups: Mapping[str, list[np.ndarray]] = {},
     hot_rows: int = 0,
 ) -> Plan:
@@ -156,12 +155,23 @@ def plan_tables(
 
     Args:
         devices: The devices that `TableSpec` counts; steps run on the first.
-        others: All other memory, which the plan then includes.
+        beside: Takes whether XLA is to compile the steps, and returns all other memory, and why XLA
+            cannot, as `Plan.uncompiled`.
         lookups: The ids that each call of the first chunk looks up, by table; a table without them
-            has no cache.
+            has a cache only if that holds all its rows.
         hot_rows: The number of rows of each table with a cache that stay on the device.
     """
-    slots, items, cache_sizes = make_optimizer(config.optimizer).slots, [], {}
+    slots, items = make_optimizer(config.optimizer).slots, []
+    calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+    cache_sizes = {
+        name: estimate_cache_size(spec, lookups.get(name, [])[:calls], hot_rows)
+        for name, spec in specs.items()
+        if name in lookups or hot_rows >= spec.rows
+    }
+    # Before the lookups are known, a cache may hold what a compiled step needs.
+    reason = why_uncompiled(config, specs if lookups else (), lookups, cache_sizes)
+    is_compiled = devices[0].startswith("GPU") and not reason
+    rest, lacking = beside(is_compiled)
     for name, spec in specs.items():
         parts = memory.row_parts(name, spec, slots, dtypes(config.table))
         stored = memory.table(parts, _places(spec, config, devices))
@@ -171,47 +181,41 @@ def plan_tables(
         if config.run.sync_steps > 1:
             items += memory.last_exchange(name, spec.rows, stored)
         rows = spec.rows if config.table.table in ("device", "dynamic") else 0  # that steps address
-        if name in lookups:
-            calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-            cache_sizes[name] = estimate_cache_size(spec, lookups[name][:calls], hot_rows)
+        if name in cache_sizes:
             items += memory.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
-        is_compiled = not why_uncompiled(config, specs, lookups)
-        if rows and is_compiled and devices[0].startswith("GPU"):
+        if rows and is_compiled:
             items.append(memory.representatives(name, rows, devices[0]))
-    return Plan([*items, *others], cache_sizes)
+    return Plan([*items, *rest], cache_sizes, reason or lacking)
 
 
 def why_uncompiled(
-    config: Config, names: Iterable[str], lookups: Mapping[str, Sequence[np.ndarray]]
+    config: Config,
+    tables: Iterable[str],
+    lookups: Mapping[str, Sequence[np.ndarray]],
+    cache_sizes: Mapping[str, CacheSize],
 ) -> str:
     """Return why XLA compiles no step on a GPU, as far as settings tell; empty if it may.
 
     Args:
-        names: The tables.
+        tables: The names of all tables.
         lookups: The ids that the first calls look up in tables that have a cache with --table=host,
             by table: (S, N), or (N,) where the steps of a call do not look up equally many.
+        cache_sizes: The sizes of these caches, and of those of all rows.
     """
-    is_host = config.table.table == "host"
+    is_host, more = config.table.table == "host", f"more than --hot_rows={config.table.hot_rows}"
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
         f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
-        f"--table=host, and --loss={config.model.loss} goes through all rows": (
-            is_host and not lookups.keys() >= {*names}
+        f"--table=host, and --loss={config.model.loss} goes through all rows, {more}": (
+            is_host and not cache_sizes.keys() >= {*tables}
         ),
-        "--table=host, and a step looks up more or fewer rows than another": (
-            is_host and any(calls[0].ndim == 1 for calls in lookups.values())
+        f"--table=host, and a step looks up more or fewer rows than another, of {more}": (
+            is_host and any(lookups[n][0].ndim == 1 and cache_sizes[n].unpinned for n in lookups)
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
-
-
-def _largest(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """Return the largest of rising numbers that fits, by bisection; the first if none fits."""
-    if fits(numbers[-1]):
-        return numbers[-1]
-    return numbers[bisect_left(numbers, True, lo=1, key=lambda number: not fits(number)) - 1]
 
 
 def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
@@ -231,9 +235,15 @@ def _fit_hot_rows(
     free: Mapping[str, int],
 ) -> Plan:
     """Return the plan with the rows of --hot_rows on the device; `auto` is all that fit."""
+    if hot_rows != "auto":
+        return plan_cached(int(hot_rows))
+
+    def exceeds(hot: int) -> bool:
+        """Return whether so many rows of each table do not fit."""
+        return bool(too_much(plan_cached(hot).items, free))
+
     most = max(spec.rows for spec in specs.values())
-    counts = range(most + 1) if hot_rows == "auto" else [int(hot_rows)]
-    return plan_cached(_largest(counts, lambda hot: not too_much(plan_cached(hot).items, free)))
+    return plan_cached(bisect_left(range(1, most), True, key=exceeds) if exceeds(most) else most)
 
 
 def _remedies(config: Config, fits: Callable[[Config], bool]) -> list[str]:
@@ -321,20 +331,19 @@ def estimate_cache_size(spec: TableSpec, lookups: Sequence[np.ndarray], pinned: 
     Args:
         spec: Its rows, and whether its ids are by descending frequency. If they are, the first rows
             are pinned, otherwise the rows with the most lookups in the first chunk.
-        lookups: The ids that each call of the first chunk looks up, with repetitions, for one call
-            or more.
+        lookups: The ids that each call of the first chunk looks up, with repetitions and `NONE`.
+            There may be no call if all rows are pinned.
         pinned: The number of rows to pin, of --hot_rows. If it exceeds the rows, all are pinned.
     """
-    pinned, ids_N = min(pinned, spec.rows), np.concatenate([ids.ravel() for ids in lookups])
+    lookups = [ids[ids != NONE] for ids in lookups]
+    pinned, ids_N = min(pinned, spec.rows), np.concatenate([np.zeros(0, np.int64), *lookups])
     pinned_N = np.arange(pinned, dtype=np.int64)
     if not spec.by_frequency and pinned < spec.rows:
         counts_V = np.bincount(ids_N, minlength=spec.rows)
         pinned_N = np.sort(np.argsort(-counts_V, kind="stable")[:pinned])
-    is_unpinned_V = np.ones(spec.rows, bool)
-    is_unpinned_V[pinned_N] = False
-    loaded = len(np.unique(ids_N[is_unpinned_V[ids_N]]))
+    loaded = np.count_nonzero(np.isin(np.unique(ids_N), pinned_N, invert=True))
     # The ids of any one call must fit.
-    most = max(int(_HEADROOM * loaded), *(ids.size for ids in lookups))
+    most = max([int(_HEADROOM * loaded), *map(len, lookups)])
     return CacheSize(pinned_N, min(most, spec.rows - pinned), loaded)
 
 

@@ -25,7 +25,7 @@ import tensorflow as tf
 from ..system.xla import copy_to_device
 from ..types import HOST, LocatedData
 from .base import Table
-from .cached import CachedTable, CacheMap, CachePlan, CacheSize, LoadedRows
+from .cached import NONE, CachedTable, CacheMap, CachePlan, CacheSize, LoadedRows
 from .device import InPlace, find_elsewhere
 
 
@@ -101,7 +101,7 @@ class CacheTooSmallError(ValueError):
 
 # Called as `lookups(batch, step)` with the number of steps before the batch, an int64 scalar.
 # Returns for each cached table the ids of all lookups of the batch, with repetitions: (S, N) if all
-# steps look up the same number of ids, otherwise (N,).
+# steps look up the same number of ids, otherwise (N,). `NONE` is no id: it is padding.
 Lookups = Callable[[Any, tf.Tensor], Mapping[str, tf.Tensor]]
 
 
@@ -109,8 +109,10 @@ class Prefetcher(InPlace):
     """Prefetches the rows of host tables into their device cache, by one thread.
 
     Training gives the same rows as with tables on the device, bit for bit. Tables with lookups are
-    cached; tables that a loss streams are trained in host memory. Several iterations of `prefetch`
-    can share the caches, also those of several prefetchers, if one thread advances them all.
+    cached; tables that a loss streams are trained in host memory, unless all their rows are pinned.
+    A cache of all rows has each at the position of its id, so the steps train on it as a table.
+    Several iterations of `prefetch` can share the caches, also those of several prefetchers, if one
+    thread advances them all.
 
     Args:
         tables: The tables by name: cached tables, and tables to be cached in the first chunk.
@@ -273,6 +275,7 @@ class Prefetcher(InPlace):
                 cache_map = CacheMap(self.tables[name].rows, size.pinned_N, size.unpinned)
                 self._cached[name] = CachedTable(self.tables[name], self._device, cache_map)
             self.tables.update(self._cached)
+            self.tables.update({name: self._cached[name].cache for name in self._whole()})
         while len(calls) < self._calls_per_chunk:
             item = next(batches, None)
             if item is None:
@@ -314,13 +317,12 @@ class Prefetcher(InPlace):
         """Return the lookups of an item, an epoch and a batch; `step` steps are before it."""
         with tf.device(HOST):
             lookups = self._lookups(item[1], tf.constant(step, tf.int64))
-        ids = {name: lookups[name].numpy() for name in self._cached}
-        unpinned = {
-            name: table.cache_map.drop_pinned(ids[name].ravel())
-            for name, table in self._cached.items()
-        }
-        ids_SN = {name: ids[name] for name in ids if ids[name].ndim > 1}
-        return Call(item, unpinned, ids_SN, sum(array.size for array in ids.values()))
+        # A table that is only streamed has no lookups.
+        ids = {n: lookups[n].numpy() if n in lookups else np.zeros(0, int) for n in self._cached}
+        unpinned = {n: self._cached[n].cache_map.drop_pinned(ids[n][ids[n] != NONE]) for n in ids}
+        ids_SN = {n: ids[n] for n in ids if ids[n].ndim > 1 and n not in self._whole()}
+        looked_up = sum(np.count_nonzero(array != NONE) for array in ids.values())
+        return Call(item, unpinned, ids_SN, looked_up)
 
     def _locate_call(self, call: Call) -> tuple[int, Any]:
         """Return the epoch and the batch of a call, the batch with the positions of its rows.
@@ -328,17 +330,20 @@ class Prefetcher(InPlace):
         The tables of these rows become the caches in `tables`. If all tables are then on the device
         of the steps, the batch is copied there, as XLA can compile the steps.
         """
-        epoch, data = call.item
-        if not call.ids_SN:
-            return call.item
+        epoch, located = call.item
         self.tables.update({name: self._cached[name].cache for name in call.ids_SN})
         with tf.device(HOST):
             rows = {
                 name: tf.constant(self._cached[name].cache_map.positions(ids_SN))
                 for name, ids_SN in call.ids_SN.items()
             }
-        located = LocatedData(data, rows)
+        located = LocatedData(located, rows) if rows else located
         if find_elsewhere(self.tables) is None:
             to_device = functools.partial(copy_to_device, device=self._device)
             located = tf.nest.map_structure(to_device, located)
         return epoch, located
+
+    def _whole(self) -> set[str]:
+        """Return the names of the tables that a run trains in a cache of all their rows."""
+        sizes = self._cache_sizes.items()
+        return {name for name, size in sizes if len(size.pinned_N) == self.tables[name].rows}

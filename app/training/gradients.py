@@ -104,8 +104,8 @@ def make_lookups(
     Args:
         batch: One micro-batch. For a table in `batch.rows`, `rows_U` of the lookup has row numbers;
             for other tables it has the ids themselves. `ids_U` always has the ids.
-        is_split: Whether each partition of ids (see `Model.lookups`) is a lookup of its own, unless
-            its table is in `batch.rows`. Otherwise all partitions are one lookup.
+        is_split: Whether each partition of ids (see `Model.lookups`) is a lookup of its own.
+            Otherwise all partitions are one lookup.
         unique_rows: Finds the unique rows.
 
     Returns:
@@ -113,26 +113,26 @@ def make_lookups(
         The partitions of a table have the names `NAME/0`, `NAME/1` and so on.
     """
     with phase("lookup"), tf.device(HOST):
-        parts: dict[str, tuple[str, tf.Tensor | UniqueIds]] = {}
+        # By the name of the lookup: the table, the ids, and the numbers of their rows where known.
+        parts: dict[str, tuple[str, tf.Tensor | UniqueIds, tf.Tensor | None]] = {}
         for table, ids in model.lookups(batch).items():
-            partitions = split_partitions(ids)
-            if not is_split or len(partitions) == 1 or table in batch.rows:
-                parts[table] = table, join_partitions(ids)
+            partitions, rows = split_partitions(ids), batch.rows.get(table)
+            if not is_split or len(partitions) == 1:
+                parts[table] = table, join_partitions(ids), rows
                 continue
-            parts |= {
-                f"{table}/{number}": (table, partition)
-                for number, partition in enumerate(partitions)
-            }
+            located = [None] * len(partitions)
+            if isinstance(ids, UniqueIds) and rows is not None:
+                split = split_partitions(ids._replace(ids_N=tf.reshape(rows, [-1])))
+                located = [partition.ids_N for partition in split]
+            for number, pair in enumerate(zip(partitions, located, strict=True)):
+                parts[f"{table}/{number}"] = table, *pair
         numbers = {
-            name: (table, tf.reshape(batch.rows.get(table, ids), [-1]))
-            for name, (table, ids) in parts.items()
+            name: (table, tf.reshape(ids if rows is None else rows, [-1]))
+            for name, (table, ids, rows) in parts.items()
             if not isinstance(ids, UniqueIds)
         }
         unique_of = dict(zip(numbers, unique_rows([*numbers.values()]), strict=True))
-        return {
-            name: _make_lookup(table, ids, batch.rows.get(table), unique_of.get(name))
-            for name, (table, ids) in parts.items()
-        }
+        return {name: _make_lookup(*part, unique_of.get(name)) for name, part in parts.items()}
 
 
 def _make_lookup(

@@ -17,8 +17,9 @@ from ..optimizers.base import Optimizer, update_rows
 from ..system.loops import unroll
 from ..system.xla import CompiledIfPossible, under_xla
 from ..tables.base import Table
+from ..tables.cached import NONE
 from ..tables.device import find_elsewhere
-from ..tables.row_reads import join_partitions, without_padding
+from ..tables.row_reads import join_partitions
 from ..types import HOST, Batch, LocatedData, UniqueIds
 from .compiled_steps import Representatives, join_alike, loop_over_steps
 from .gradients import (
@@ -207,7 +208,7 @@ def _compile_by_xla(
 
 
 def lookup_function(
-    model: Model, seed: int, micro_batches: int = 1, is_padded: bool = False
+    model: Model, seed: int, micro_batches: int = 1, padding: int = NONE
 ) -> Callable[..., dict[str, tf.Tensor]]:
     """Return a compiled function that returns the ids of all lookups of S steps.
 
@@ -216,15 +217,14 @@ def lookup_function(
     ids, otherwise (N,).
 
     Args:
-        is_padded: Whether the result has the padding of `UniqueIds`, too, so that all steps look up
-            the same number of ids.
+        padding: What follows the ids of `UniqueIds`, so that all steps look up as many ids.
     """
 
     def flat(ids: tf.Tensor | UniqueIds | list[tf.Tensor]) -> tf.Tensor:
         """Return the ids of one lookup, (N,)."""
         ids = join_partitions(ids)
         if isinstance(ids, UniqueIds):
-            return ids.ids_N if is_padded else without_padding(ids, ids.ids_N)
+            return tf.where(tf.range(ids.ids_N.shape[0]) < ids.counts_P, ids.ids_N, padding)
         return tf.reshape(ids, [-1])
 
     @tf.function(autograph=False)

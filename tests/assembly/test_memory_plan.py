@@ -38,6 +38,7 @@ COUNTS = np.arange(WORDS, 0, -1)
 TOKENS = tf.TensorSpec([4, 8 + 2 * WINDOW], tf.int32)
 ROW = (DIM + 1) * 4  # bytes of a row with its slot
 OTHERS = 10_000_000  # bytes that the program takes
+FEW_HOT = {"table": "host", "hot_rows": "5"}
 
 
 @pytest.fixture
@@ -130,9 +131,10 @@ def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch)
     ("values", "reason"),
     [
         ({}, ""),
-        ({"table": "host"}, ""),
-        ({"table": "host", "loss": "softmax"}, "--table=host, and --loss=softmax goes through all"),
-        ({"table": "host", "max_ngram": 4}, "--table=host, and a step looks up more or fewer"),
+        (FEW_HOT, ""),
+        (FEW_HOT | {"loss": "softmax"}, "--table=host, and --loss=softmax goes through all rows"),
+        (FEW_HOT | {"max_ngram": 4}, "--table=host, and a step looks up more or fewer"),
+        ({"table": "host", "loss": "softmax", "max_ngram": 4}, ""),  # all rows fit
         ({"table": "sharded"}, "--table=sharded has rows on other devices"),
         ({"strategy": "mirrored"}, "--strategy=mirrored"),
         ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2"),

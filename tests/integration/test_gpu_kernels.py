@@ -88,7 +88,8 @@ SELDOM = [
     *((LANGUAGE | {"loss": "class_softmax", **c}, {JOINED}) for c in [{}, *CLASSES]),
     (LANGUAGE | {"loss": "adaptive_softmax"}, {JOINED}),
     (LANGUAGE | {"cell": "lstm"}, set()),
-    (LANGUAGE | {"table": "host"}, {HOME}),
+    (LANGUAGE | {"table": "host", "hot_rows": "1"}, {HOME}),
+    (LANGUAGE | {"table": "host"}, set()),
     (LANGUAGE | {"table": "host", "loss": "sampled_softmax"}, set()),
     (LANGUAGE | {"table": "sharded", "loss": "class_softmax"}, {JOINED}),
     (
@@ -100,7 +101,7 @@ SELDOM = [
         for loss in ("one_vs_all", "hierarchical_softmax", "sampled_softmax")
     ),
     *((CLASSIFY | {"loss": "class_softmax", **c}, {JOINED}) for c in [{}, *CLASSES]),
-    (CLASSIFY | {"table": "host"}, {HOME}),
+    (CLASSIFY | {"table": "host"}, set()),
     *((CLASSIFY | {"table": table}, set()) for table in ("sharded", "dynamic")),
     (CLASSIFY | {"micro_batches": 2}, set()),
     *((RECOMMEND | {"loss": loss}, set()) for loss in ("bpr", "squared_error")),

@@ -176,7 +176,7 @@ def test_vectors_that_are_not_in_the_file(content, message, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("kind", ["text", "category", "bytes", "list"])
+@pytest.mark.parametrize("kind", ["text", "category", "json", "bytes", "list"])
 def test_a_cell_that_is_stored_once_and_repeated(kind, tmp_path):
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -184,6 +184,8 @@ def test_a_cell_that_is_stored_once_and_repeated(kind, tmp_path):
     repeated = pa.DictionaryArray.from_arrays(ids, pa.array(["x" * (1 << 20)]))
     if kind == "bytes":
         repeated = repeated.dictionary_decode().cast(pa.binary()).cast(pa.binary(1 << 20))
+    if kind == "json":
+        repeated = pa.ExtensionArray.from_storage(pa.json_(), repeated.dictionary_decode())
     if kind == "list":
         repeated = pa.ListArray.from_arrays(pa.array(range(65), pa.int32()), repeated)
     table = pa.table({"a": repeated, "b": range(64)})

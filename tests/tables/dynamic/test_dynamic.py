@@ -366,7 +366,7 @@ def make_table(capacity, **policy):
 
 
 def locator_of(model, tables, micro_batches=1):
-    return KeyLocator(tables, lookup_function(model, 1, micro_batches, is_padded=True))
+    return KeyLocator(tables, lookup_function(model, 1, micro_batches, padding=0))
 
 
 @pytest.mark.slow
