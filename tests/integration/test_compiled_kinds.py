@@ -24,14 +24,15 @@ def losses(task):
 
 
 KINDS = [
-    {**task, **more, "table": table}
+    {**task, **more, **table}
     for task, varied in VARIED
     for more in (*losses(task), *varied)
-    for table in ("device", "host")
+    for table in ({}, {"table": "host", "hot_rows": "5"})
 ]
-# Which losses and models there are changes nothing for these.
+# Which losses and models there are changes nothing for these; the last have all rows on the device.
 KINDS += [task | {"table": "sharded"} for task, _ in VARIED]
 KINDS += [task | {"table": "dynamic"} for task in (WORDS, CLASSIFY, RECOMMEND)]
+KINDS += [task | {"table": "host"} for task in (WORDS | SUBWORDS, CLASSIFY, LANGUAGE)]
 
 
 @pytest.fixture(autouse=True)
