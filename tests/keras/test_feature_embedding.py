@@ -325,6 +325,16 @@ def test_files_do_not_depend_on_the_sharing(writer, tmp_path):
         assert fit_many(model, ids, 1) == after
 
 
+def test_a_checkpoint_before_the_first_step_has_the_rows(tmp_path):
+    model, _ = many_features()
+    before = model.get_weights()
+    tf.train.Checkpoint(model=model).write(tmp_path / "checkpoint")
+    model.set_weights([0 * rows for rows in before])
+    tf.train.Checkpoint(model=model).read(tmp_path / "checkpoint")
+    for rows, expected in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(rows, expected)
+
+
 def test_a_model_of_an_earlier_version_has_a_variable_for_each_table():
     model, _ = many_features()
     config = model.get_layer("features").get_config()

@@ -214,7 +214,9 @@ class FeatureEmbedding(keras.layers.Layer):
                     f"{self.name}: two tables are named {config.name!r}; give features that share "
                     "a table the same TableConfig object, or the tables different names"
                 )
-            self.tables[config.name] = self._make_table(config)
+            self.tables[config.name] = table = self._make_table(config)
+            # tf.train.Checkpoint finds no layers in a dictionary of Keras.
+            self._track_trackable(table, f"table_{config.name}")
         self.supports_masking = True
 
     def build(self, input_shapes: Any = None) -> None:
