@@ -26,13 +26,8 @@ _NO_CHOICES = {
     ("table", "file"): "a file stores the rows of --table=host; give --table=host and "
     "--table_file=FILE",
 }
-# By task, the function of Python that takes its settings.
-_FUNCTIONS = {
-    "words": "train_words",
-    "classify": "train_classifier",
-    "recommend": "train_recommender",
-    "language_model": "train_language_model",
-}
+# By task, the end of the name of a function of Python, if it is another one.
+_FUNCTIONS = {"classify": "classifier", "recommend": "recommender"}
 
 
 def check(config: Config, needs_workdir: bool = True) -> None:
@@ -114,7 +109,7 @@ def typed_values(values: Mapping[str, Any], task: str) -> dict[str, Any]:
     unknown = sorted(values.keys() - known.keys())
     if unknown:
         remedy = meant(unknown[0], known).replace("--", "")
-        remedy = remedy or f"help(lexrow.{_FUNCTIONS.get(task, 'train_words')}) lists them"
+        remedy = remedy or f"help(lexrow.train_{_FUNCTIONS.get(task, task)}) lists them"
         raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
     return {name: flag_values.typed_value(name, value) for name, value in values.items()}
 
