@@ -22,7 +22,6 @@ import tensorflow as tf
 from .system.console import aligned, size_text
 from .system.graphs import CALLS, VIEWS, called_graphs, executed, number, shape_of
 from .system.loops import creation_stack
-from .tables.device import named_variables
 
 # Two cores move 30 GB/s, so a pass over fewer bytes takes less time than a step on rows, 1 ms.
 LEAST_BYTES = 16 << 20
@@ -142,11 +141,6 @@ class Findings(tuple[Finding, ...]):
         return "\n".join([*lines, *self.notes])
 
 
-def explained(touch: Touch) -> tuple[str, str]:
-    """Return the line of source that made an operation, and what to use instead; for a report."""
-    return source_line(touch.frames), instead(touch.operation)
-
-
 def source_line(frames: Iterable[Any], foreign: Callable[[str], bool] = lambda path: False) -> str:
     """Return the line of source that made an operation, as `folder/folder/file.py:12 function`.
 
@@ -225,11 +219,7 @@ class Walk:
         compiled = _is_compiled(function.function_def)
         self._walk(graph, [inner.get(tensor.name) for tensor in graph.inputs], "", compiled)
 
-    def findings(
-        self,
-        tables: set[str] | None = None,
-        explain: Callable[[Touch], tuple[str, str]] = explained,
-    ) -> Findings:
+    def findings(self, tables: set[str], explain: Callable[[Touch], tuple[str, str]]) -> Findings:
         """Return the operations on whole tables, grouped by table, type and cause.
 
         The bytes are an upper bound: both branches of a condition count, and XLA fuses operations.
@@ -237,14 +227,14 @@ class Walk:
         reported.
 
         Args:
-            tables: The names of the variables to report, by default all.
+            tables: The names of the variables to report.
             explain: Called for each operation. Returns its cause, and what to use instead.
         """
         merged: dict[tuple, Finding] = {}
         for origin, op, name, moved, copies in self._touches:
             table = self._table(origin)
             moved += sum(bytes_ for copied, bytes_ in copies.items() if copied in self._copied)
-            if not moved or not (tables is None or table.name in tables):
+            if not moved or table.name not in tables:
                 continue
             cause, instead = explain(Touch(table.name, op, name))
             new = Finding(table.name, table.shape, op.type, cause, 0, 0, instead)
@@ -424,28 +414,3 @@ def _is_compiled(definition: Any) -> bool:
 
 def _bytes(shape: Sequence[int], dtype: tf.DType) -> int:
     return math.prod(shape) * tf.as_dtype(dtype).size
-
-
-def audit(
-    function: Any,
-    tables: Mapping[str, tf.Module],
-    inputs: Sequence[tf.Tensor],
-    least_bytes: int = LEAST_BYTES,
-) -> Findings:
-    """Trace a train function, and return its operations on whole tables and slots.
-
-    The function is not run. A later call of it with inputs of the same shapes and dtypes, on the
-    same device, does not trace it again. In the result a slot is named `table.slot`.
-
-    Args:
-        function: The train function, a `tf.function`.
-        inputs: The arguments of a call; only their shapes and dtypes are used.
-        least_bytes: The size of the smallest table or slot to report, in bytes.
-    """
-    traced = function.get_concrete_function(*inputs)
-    known = {
-        ".".join([name, *(part for part in path if part not in ("slots", "values"))]): variable
-        for name, table in tables.items()
-        for path, variable in named_variables(table)
-    }
-    return Walk(traced, known, least_bytes).findings()

@@ -121,8 +121,7 @@ class Items(Result):
             come last.
         users: The names of the U users, likewise.
         item_vectors: (V, E) float32. The score of a user and an item is the product of their
-            vectors, plus the mean rating if ratings are predicted. For a model with layers, its
-            inputs.
+            vectors, plus the mean rating if ratings are predicted.
         user_vectors: (U, E) float32.
     """
 

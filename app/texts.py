@@ -438,8 +438,7 @@ def _write_labelled(
         for count, row in enumerate(itertools.zip_longest(*columns.values(), fillvalue=missing)):
             for name, cell in zip(columns, row, strict=True):
                 if cell is missing:
-                    given = f"{count} item{'s' * (count != 1)}"
-                    raise ValueError(f"{name}s has only {given}; give one for each text")
+                    raise ValueError(f"{name}s is too short ({count}); give one for each text")
             text, label, *weight = row
             if not isinstance(text, str):
                 raise ValueError(f"texts[{count}] is {type(text).__name__}, and not a text")

@@ -173,7 +173,7 @@ class Run:
             return texts, False
         if isinstance(texts, os.PathLike):
             return os.fspath(texts), False
-        if not isinstance(texts, Iterable):
+        if not isinstance(texts, Iterable) or isinstance(texts, Mapping):
             raise ValueError(f"{argument} is {type(texts).__name__}; give a path or texts")
         items = iter(column_of(texts, argument))
         first = next(items, None)
@@ -546,9 +546,9 @@ def check_there(path: str | os.PathLike[str]) -> None:
 def column_of(values: Any, name: str) -> Iterable[Any]:
     """Return the values of an iterable; raise ValueError for others, and for a table.
 
-    A table would give the names of its columns.
+    Of a table and of a mapping only names would be read.
     """
-    if not isinstance(values, Iterable):
+    if not isinstance(values, Iterable) or isinstance(values, Mapping):
         raise ValueError(f"{name} is {type(values).__name__}; give a list of {name}")
     if columns := table_columns(values):
         shown = list_columns([*map(str, columns)])

@@ -208,9 +208,9 @@ class Words(Result):
 
         Raises:
             KeyError: A word has no vector; the message names similar words.
+            TypeError: It is no word, but a number.
         """
-        names = [word] if isinstance(word, str) else list(word)
-        vectors_ND = self._lookup(names)
+        vectors_ND = self._lookup(_texts_of(word))
         return vectors_ND[0] if isinstance(word, str) else vectors_ND
 
     def __reduce__(self) -> tuple:
@@ -294,7 +294,7 @@ class Words(Result):
             >>> words.similarity("king", "king")
             1.0
         """
-        units_2D = self._units([first, second])
+        units_2D = self._units(_texts_of([first, second]))
         return float(units_2D[0] @ units_2D[1])
 
     def doesnt_match(self, words: Sequence[str]) -> str:
@@ -308,7 +308,7 @@ class Words(Result):
             >>> words.doesnt_match(["king", "man", "queen"])
             'queen'
         """
-        words = [words] if isinstance(words, str) else list(words)
+        words = _texts_of(words)
         if not words:
             raise ValueError("words is empty; give a list of words")
         units_ND = self._units(words)
@@ -577,8 +577,18 @@ def _paths(files: Sequence[str]) -> Sequence[str]:
     return [os.fspath(files)] if isinstance(files, str | os.PathLike) else files
 
 
+def _texts_of(words: Any) -> list[str]:
+    """Return words as a list; one alone is a list of one. Raise TypeError if one is no text."""
+    is_list = isinstance(words, Iterable) and not isinstance(words, str)
+    names = list(words) if is_list else [words]
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r} is no word; give text, or words.vectors[row] for a row")
+    return names
+
+
 def _listed(queries: Query | Sequence[Query]) -> list[Query]:
     """Return words or vectors as a list; one alone is a list of one."""
-    is_array = getattr(queries, "ndim", 0) == 1
-    is_one = isinstance(queries, str) or (is_array and np.asarray(queries).dtype.kind in "biuf")
+    is_vector = getattr(queries, "ndim", 0) == 1 and np.asarray(queries).dtype.kind in "biuf"
+    is_one = is_vector or isinstance(queries, str | numbers.Number)
     return [queries] if is_one else list(queries)  # type: ignore[list-item]

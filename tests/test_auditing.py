@@ -6,11 +6,11 @@ import tensorflow as tf
 
 from app import auditing
 from app.assembly.learning import OPTIMIZERS
-from app.auditing import Finding, Findings, Touch, explained, source_line
+from app.auditing import Finding, Findings, instead, source_line
 from app.optimizers.adagrad import adagrad
 from app.settings import OptimizerConfig
 from app.system.graphs import executed, number, shape_of
-from app.tables.device import DeviceTable, VariableRows
+from app.tables.device import DeviceTable, VariableRows, named_variables
 from app.training.step import train_function
 from tests.reference.batches import make_model, make_tokens
 
@@ -26,8 +26,17 @@ def make(shape=SHAPE):
 def found(function, least_bytes=TABLE, compiled=False, **variables):
     """By table and operation: how many tables' bytes are read and written."""
     traced = tf.function(function, autograph=False, jit_compile=compiled).get_concrete_function()
-    findings = auditing.Walk(traced, variables, least_bytes).findings()
+    findings = audit(traced, variables, least_bytes)
     return {(finding.variable, finding.operation): finding.bytes / TABLE for finding in findings}
+
+
+def audit(traced, variables, least_bytes, tables=None):
+    """The operations on some variables or all, with the lines that make them."""
+
+    def explain(touch):
+        return source_line(touch.frames), instead(touch.operation)
+
+    return auditing.Walk(traced, variables, least_bytes).findings(tables or {*variables}, explain)
 
 
 def gather(v):
@@ -253,7 +262,7 @@ def test_smaller_tables_and_other_variables_are_left_out():
     assert found(step, TABLE + 1, v=v, kernel=kernel) == {}
     traced = tf.function(step).get_concrete_function()
     names = {"v": v, "kernel": kernel}
-    assert {f.variable for f in auditing.Walk(traced, names, TABLE).findings({"v"})} == {"v"}
+    assert {f.variable for f in audit(traced, names, TABLE, {"v"})} == {"v"}
 
 
 def test_operations_of_one_kind_and_cause_are_added_up_heaviest_first():
@@ -262,7 +271,7 @@ def test_operations_of_one_kind_and_cause_are_added_up_heaviest_first():
     def step():
         return sum(tf.reduce_sum(tf.square(v)) for _ in range(3)), tf.reduce_max(v)
 
-    findings = auditing.Walk(tf.function(step).get_concrete_function(), {"v": v}, TABLE).findings()
+    findings = audit(tf.function(step).get_concrete_function(), {"v": v}, TABLE)
     assert [(f.operation, f.count, f.bytes) for f in findings] == [
         ("Square", 3, 6 * TABLE),
         ("Sum", 3, 3 * TABLE),
@@ -321,8 +330,13 @@ def audited(name, optimizer, kind=DeviceTable):
     function = train_function(make_model(name, COUNTS), tables, optimizer, seed=1)
     tokens_SBL = tf.stack([make_tokens(range(SIZE), seed=number) for number in range(2)])
     inputs = tokens_SBL, tf.constant(0, tf.int64), tf.constant(0.1)
+    variables = {
+        ".".join([name, *(part for part in path if part not in ("slots", "values"))]): variable
+        for name, table in tables.items()
+        for path, variable in named_variables(table)
+    }
     # A slot of one column counts too.
-    findings = auditing.audit(function, tables, inputs, least_bytes=4 * SIZE)
+    findings = audit(function.get_concrete_function(*inputs), variables, 4 * SIZE)
     function(*inputs)
     return findings, function.experimental_get_tracing_count()
 
@@ -398,8 +412,9 @@ def test_an_explanation_tells_the_way_by_row():
     remedies = {"ReadVariableOp": "tf.gather", "Sqrt": "IndexedSlices", "AssignAdd": "Scatter"}
     for kind, remedy in remedies.items():
         operation = next(o for o in graph.get_operations() if o.type.startswith(kind))
-        cause, instead = explained(Touch("v", operation, operation.name))
-        assert "tests/test_auditing.py:" in cause and remedy in instead
+        assert remedy in instead(operation)
+        cause = source_line(auditing.Touch("v", operation, operation.name).frames)
+        assert "tests/test_auditing.py:" in cause
 
 
 def traced(function, *specs):

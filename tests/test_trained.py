@@ -79,6 +79,7 @@ def test_a_stream_without_known_columns_is_an_iterable(tmp_path):
     [
         ([], "corpus has no text"),
         (7, "corpus is int"),
+        ({"text": ["a b"]}, "corpus is dict; give a path or texts"),
         ("a text\nof lines", "corpus is a text of 15 characters, and not a path; give a list of"),
         (["a", ["b"]], r"corpus\[1\] is list, and not a text"),
         ([{"text": "a b"}], r"corpus\[0\] is dict, and not a text"),

@@ -91,6 +91,7 @@ def test_nearest_words_equal_a_product_of_unit_vectors(royal):
         ((np.ones(2),), ValueError, "shape .2,.; give one of 3 columns"),
         (([("king", 1.0)],), ValueError, r"^\('king', 1.0\) is neither a word nor a vector"),
         (("king", (), "5"), TypeError, "^topn is str; give a whole number$"),
+        ((5,), ValueError, r"a vector has the shape \(\); give one of 3 columns"),
         (("king", (), 0), ValueError, "topn=0: ask for at least one"),
         (("king", np.int64(5)), ValueError, "negative=5: give words; topn is how many"),
         (("king", 2.5), ValueError, "negative=2.5: give words; topn is how many"),
@@ -118,6 +119,9 @@ def test_a_name_of_gensim_leads_to_ours(royal, name, ours):
 @pytest.mark.parametrize("texts", [[["king", "man"], ["queen"]], [None]])
 def test_what_is_no_text_is_named(royal, texts):
     assert texts[0] not in royal
+    for ask in (royal.__getitem__, royal.doesnt_match, lambda given: royal.similarity(given, "a")):
+        with pytest.raises(TypeError, match="^5 is no word; give text, or words.vectors"):
+            ask(5)
     for function in (royal.encode, royal.tokenize):
         with pytest.raises(ValueError, match=r"texts\[0\] is .*, and not a text"):
             function(texts)

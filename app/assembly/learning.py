@@ -74,12 +74,12 @@ def make_loss(settings: ModelConfig, spec: OutputSpec) -> Loss:
 
 
 def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
-    """Divide the words into classes, and these over --class_devices; log it, return the loss.
+    """Divide the words into classes; log it, return the loss.
 
-    Raise UsageError for more classes than words, or more devices than classes.
+    Raise UsageError for more classes than words.
     """
     counts_V, columns, targets, _ = spec
-    words, device_count = len(counts_V), settings.class_devices
+    words = len(counts_V)
     if settings.classes > words:
         raise UsageError(
             f"--classes={settings.classes}: the vocabulary has {words:,} words; give at most "
@@ -93,14 +93,7 @@ def _class_softmax(settings: ModelConfig, spec: OutputSpec) -> Loss:
         "%s classes of words, %s: a step touches %s rows of %s words on average",
         *(f"{count:,}", settings.class_rule, f"{rows:,.0f}", f"{words:,}"),
     )
-    if device_count == 1:
-        return ClassSoftmax(words, columns, starts)
-    if count < device_count:
-        raise UsageError(
-            f"--class_devices={device_count}: there are {count} classes; give at most that number"
-        )
-    device_C = classes.assign_devices(counts_V, starts[-1], targets, device_count)
-    return ClassSoftmax(words, columns, starts, devices=device_C)
+    return ClassSoftmax(words, columns, starts)
 
 
 def _auto(settings: ModelConfig, spec: OutputSpec) -> Loss:

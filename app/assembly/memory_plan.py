@@ -76,7 +76,7 @@ def plan(
     batches: Callable[[], Iterable],
     micro_batch: Any,
     config: Config,
-    devices: list[str],
+    device: str,
     others: Sequence[Item] = (),
     rows: Mapping[str, int] = {},
 ) -> Plan:
@@ -86,7 +86,7 @@ def plan(
         batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
             called only to plan --table=host, also as a remedy for other tables that do not fit.
         micro_batch: The nest of tensor specs of one micro-batch of one step.
-        devices: The devices that `TableSpec` counts; steps run on the first.
+        device: The device of the steps.
         others: Other memory of the task.
         rows: The rows of tables that get fewer than the model asks for, by name.
 
@@ -94,7 +94,7 @@ def plan(
         UsageError: The memory is not enough; the message names flags that would help.
     """
     program = Item("program, graph and text", "", memory.HOST, machine.resident_bytes() + _RUN)
-    free, micro_batches = free_memory(config.table, devices), config.input.micro_batches or 1
+    free, micro_batches = free_memory(config.table, [device]), config.input.micro_batches or 1
     specs = {
         name: dataclasses.replace(spec, rows=rows.get(name, spec.rows))
         for name, spec in model.tables().items()
@@ -109,31 +109,31 @@ def plan(
         traced, reason = (model, make_optimizer(optimizer), micro_batch), ""
         if is_compiled:
             try:
-                count = micro_batches * step_bytes(*traced, devices[0], micro_batches)
+                count = micro_batches * step_bytes(*traced, device, micro_batches)
             except tf.errors.UnimplementedError as error:
                 reason = error.message
         if not is_compiled or reason:  # micro-batches run side by side
             count = max(_OVERLAP, micro_batches) * step_bytes(*traced)
-        return [*others, Item("activations of a step", "", devices[0], count), program], reason
+        return [*others, Item("activations of a step", "", device, count), program], reason
 
     @functools.cache
     def lookups() -> Mapping[str, list[np.ndarray]]:
         """Read the first batches; return the ids that each call looks up, by table."""
         calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-        return first_lookups(model, batches(), config.run.seed, devices[0], calls, micro_batches)
+        return first_lookups(model, batches(), config.run.seed, device, calls, micro_batches)
 
     def plan_with(config: Config) -> Plan:
         """Return the plan with these settings, fitting or not; `auto` is all hot rows that fit."""
-        chosen = plan_tables(specs, config, devices)
+        chosen = plan_tables(specs, config, device)
         if too_much(chosen.items, free):
             return chosen
         beside = functools.partial(beside_tables, config.optimizer)
-        chosen = plan_tables(specs, config, devices, beside)
+        chosen = plan_tables(specs, config, device, beside)
         # On a GPU, a step that is not compiled may take less.
-        is_final = devices[0].startswith("CPU") and too_much(chosen.items, free)
+        is_final = device.startswith("CPU") and too_much(chosen.items, free)
         if config.table.table != "host" or is_final:
             return chosen
-        cached = functools.partial(plan_tables, specs, config, devices, beside, lookups())
+        cached = functools.partial(plan_tables, specs, config, device, beside, lookups())
         return _fit_hot_rows(cached, specs, config.table.hot_rows, free)
 
     chosen = plan_with(config)
@@ -146,7 +146,7 @@ def plan(
 def plan_tables(
     specs: Mapping[str, TableSpec],
     config: Config,
-    devices: list[str],
+    device: str,
     beside: Callable[[bool], tuple[list[Item], str]] = lambda is_compiled: ([], ""),
     lookups: Mapping[str, list[np.ndarray]] = {},
     hot_rows: int = 0,
@@ -154,7 +154,7 @@ def plan_tables(
     """Return the plan of the tables and their caches with these settings, whether it fits or not.
 
     Args:
-        devices: The devices that `TableSpec` counts; steps run on the first.
+        device: The device of the steps.
         beside: Takes whether XLA is to compile the steps, and returns all other memory, and why XLA
             cannot, as `Plan.uncompiled`.
         lookups: The ids that each call of the first chunk looks up, by table; a table without them
@@ -170,22 +170,22 @@ def plan_tables(
     }
     # Before the lookups are known, a cache may hold what a compiled step needs.
     reason = why_uncompiled(config, specs if lookups else (), lookups, cache_sizes)
-    is_compiled = devices[0].startswith("GPU") and not reason
+    is_compiled = device.startswith("GPU") and not reason
     rest, lacking = beside(is_compiled)
     for name, spec in specs.items():
         parts = memory.row_parts(name, spec, slots, dtypes(config.table))
-        stored = memory.table(parts, _places(spec, config, devices))
+        stored = memory.table(parts, _places(spec, config, device))
         items += stored
         if any(item.place == FILE for item in stored):
             items.append(memory.journals(name, spec.rows, parts, config.run.keep_checkpoints))
         if config.run.sync_steps > 1:
             items += memory.last_exchange(name, spec.rows, stored)
-        rows = spec.rows if config.table.table in ("device", "dynamic") else 0  # that steps address
+        rows = spec.rows if config.table.table == "device" else 0  # that steps address
         if name in cache_sizes:
-            items += memory.cache(name, parts, spec.rows, cache_sizes[name], devices[0])
+            items += memory.cache(name, parts, spec.rows, cache_sizes[name], device)
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
         if rows and is_compiled:
-            items.append(memory.representatives(name, rows, devices[0]))
+            items.append(memory.representatives(name, rows, device))
     return Plan([*items, *rest], cache_sizes, reason or lacking)
 
 
@@ -206,8 +206,8 @@ def why_uncompiled(
     is_host, more = config.table.table == "host", f"more than --hot_rows={config.table.hot_rows}"
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
-        f"--class_devices={config.model.class_devices}": config.model.class_devices > 1,
-        f"--table={config.table.table} has rows on other devices": config.table.table == "sharded",
+        "--table=sharded has rows on other devices": config.table.table == "sharded",
+        "--table=dynamic finds keys by Python": config.table.table == "dynamic",
         f"--table=host, and --loss={config.model.loss} goes through all rows, {more}": (
             is_host and not cache_sizes.keys() >= {*tables}
         ),
@@ -218,14 +218,14 @@ def why_uncompiled(
     return next((reason for reason, applies in reasons.items() if applies), "")
 
 
-def _places(spec: TableSpec, config: Config, devices: list[str]) -> dict[str, int]:
+def _places(spec: TableSpec, config: Config, device: str) -> dict[str, int]:
     """Return the number of rows of a table in each place: a device, `HOST` or `FILE`."""
     if config.table.table == "sharded":
         names = [name.rpartition("device:")[2] for name in sharded.local_devices()]
         return {name: -(-spec.rows // len(names)) for name in names}
     if config.table.table == "host":
         return {FILE if config.table.table_file else memory.HOST: spec.rows}
-    return {devices[spec.device]: spec.rows}
+    return {device: spec.rows}
 
 
 def _fit_hot_rows(

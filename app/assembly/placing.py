@@ -53,7 +53,7 @@ def place_tables(
         RunError: The file cannot be written, or the workdir has lost the id of its run.
     """
     renumber_functions()  # the plan and the steps share functions, which are traced here
-    places = devices.shard_devices(config.run, config.model.class_devices)
+    device = devices.name(config.run)
     slots, rows = learning.make_optimizer(config.optimizer).slots, {}
     if keys is not None:
         others = [*others, memory_plan.word_map(keys.capacity, config.vocabulary.min_count)]
@@ -61,7 +61,7 @@ def place_tables(
         rows = memory_plan.rows_for_ids(model.tables(), slots, config.table)
         others = [*others, memory_plan.id_map(rows)]
     plan = memory_plan.plan(
-        model, lambda: batches(range(1), 0), micro_batch, config, places, others, rows
+        model, lambda: batches(range(1), 0), micro_batch, config, device, others, rows
     )
     tables = {}
     if not config.run.plan_only:
@@ -72,11 +72,11 @@ def place_tables(
             maker = storage.by_word(keys)
         elif config.table.is_dynamic:
             maker = storage.by_id(rows)
-        how = config.table, places, config.run.seed
+        how = config.table, device, config.run.seed
         tables = storage.make_tables(model.tables(), *how, slots, maker)
-    staging = make_staging(plan.cache_sizes, model, tables, config, places[0])
+    staging = make_staging(plan.cache_sizes, model, tables, config, device)
     return PlacedTables(
-        *(tables, places[0], config.input.micro_batches or 1, staging, plan.items),
+        *(tables, device, config.input.micro_batches or 1, staging, plan.items),
         uncompiled=plan.uncompiled,
     )
 
@@ -140,11 +140,11 @@ def load_tables(
     Raises:
         RunError: There is no checkpoint that can be loaded.
     """
-    places = devices.shard_devices(config.run, config.model.class_devices)
+    device = devices.name(config.run)
     specs = model.tables()
     # In a dynamic table an id without a row has its initial value, so that is still needed.
     if not config.table.is_dynamic:
         specs = {n: dataclasses.replace(spec, initial=Unwritten()) for n, spec in specs.items()}
     maker = storage.TABLES["device" if config.table.table == "device" else "host"]
-    tables = storage.make_tables(specs, config.table, places, config.run.seed, maker=maker)
+    tables = storage.make_tables(specs, config.table, device, config.run.seed, maker=maker)
     return tables, Checkpoints(workdir.trained, tables).read()

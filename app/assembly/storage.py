@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +36,15 @@ DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16, "float16": tf.float16}
 def make_tables(
     specs: Mapping[str, TableSpec],
     settings: TableConfig,
-    devices: Sequence[str],
+    device: str,
     seed: int,
     slots: Mapping[str, Slot] | None = None,
     maker: Maker | None = None,
 ) -> dict[str, Table]:
-    """Make the tables of a run on the devices that the flags choose.
+    """Make the tables of a run.
 
     Args:
-        devices: The devices that `TableSpec.device` counts.
+        device: The device of the steps.
         slots: The slots of trained tables; by default there are none, for tables that are only
             read.
         maker: Makes the tables, by default as --table says.
@@ -64,7 +64,7 @@ def make_tables(
             "rounding": settings.rounding,
             "seed": zlib.crc32(name.encode()) ^ seed,
         }
-        tables[name] = maker(name, spec.rows, settings, devices[spec.device], options)
+        tables[name] = maker(name, spec.rows, settings, device, options)
     return tables
 
 
@@ -97,7 +97,7 @@ def _on_host(name: str, rows: int, settings: TableConfig, device: str, options: 
 
 def _sharded(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
     """Return a table in shards over all local devices, not only the given ones."""
-    return sharded.make(rows, devices=sharded.local_devices(), rule=settings.shard_rule, **options)
+    return sharded.make(rows, devices=sharded.local_devices(), **options)
 
 
 def in_file(path: str, workdir: Workdir) -> Maker:

@@ -15,7 +15,6 @@ import numpy as np
 from ..errors import RunError
 from ..system.checked_files import read_json
 from ..tables import arrays
-from ..tables.sharding_plan import ShardingPlan
 from .variables_file import Variables
 
 if TYPE_CHECKING:
@@ -26,11 +25,10 @@ VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # the end of the key of every variable
 LAYOUTS = "tables.json"
 _KEYS = "keys"  # `tables.dynamic.dynamic.KEYS`, the folder of the keys of a dynamic table
 _DEFAULT: Layout = {"kind": "device"}  # of a table in a checkpoint that is older than layouts
-_RULES = frozenset(["mod", "block"])
 _SHAPES = (  # the shapes in JSON of all kinds of layout
     {"kind": frozenset(["device", "dynamic"])},
     {"kind": frozenset(["file"]), "path": str},
-    {"kind": frozenset(["sharded"]), "shards": range(1, 2**31), "rule": _RULES},
+    {"kind": frozenset(["sharded"]), "shards": range(1, 2**31), "rule": frozenset(["mod"])},
 )
 
 
@@ -86,12 +84,11 @@ def read_rows(folder: Path, name: str, slot: str = "", most: int = 0) -> np.ndar
         return file.read_rows(Path(layout["path"]), folder / name, section)[: most or None]
     variables, keys = _open_variables(folder, name, slot, layout)
     rows = sum(variables.shapes[key][0] for key in keys)
-    plan = ShardingPlan(rows, len(keys), layout.get("rule", "block"))
     wanted = min(rows, most or rows)
     rows_VD = arrays.make_buffer((wanted, variables.shapes[keys[0]][1]), folder.parent)
     for shard, key in enumerate(keys):
         for first, part_ND in variables.parts(key):
-            ids_N = plan.ids(shard, first + np.arange(len(part_ND)))
+            ids_N = shard + (first + np.arange(len(part_ND))) * len(keys)
             count = np.searchsorted(ids_N, wanted)
             rows_VD[ids_N[:count]] = part_ND[:count]
             if count < len(ids_N):

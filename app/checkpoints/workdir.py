@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DamagedError, RunError, UsageError
 from ..settings import flag_values, flagfiles
-from ..settings.flag_values import BEFORE
+from ..settings.flag_values import BEFORE, FORMER
 from ..settings.setting import as_text, fault, parse
 from ..system import checked_files
 from ..system.checked_files import list_folder
@@ -57,7 +57,6 @@ class Workdir:
         # What a Python program gave, in the files that a run reads.
         given = ("texts.txt", "texts.csv", "heldout.csv", "pairs.csv", "users.jsonl", "items.jsonl")
         self.given = tuple(self.path / name for name in given)
-        self.cache = self.path / "cache"
 
     def _path(self, name: str) -> Path:
         """Return the path of a file that `grow` replaces; the new one if a kill left it there."""
@@ -159,7 +158,7 @@ class Workdir:
 
     def _folders(self) -> tuple[Path, ...]:
         """Return the folders that a run writes."""
-        return (self.checkpoints, self.best, self.cache, self.tensorboard.parent)
+        return (self.checkpoints, self.best, self.tensorboard.parent)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -267,8 +266,13 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         UsageError: The flags cannot be read, or a value is not allowed for its flag.
     """
     texts = read_flags(Workdir(path).flags) if path else {}
-    if texts.get("strategy") == "parameter_server":  # is gone; its checkpoints can be read
-        texts["strategy"] = "none"
+    for (name, value), new_value in FORMER.items():
+        if texts.get(name) == value:
+            texts[name] = new_value
+    for name in flag_values.GONE.keys() & texts.keys():
+        if flag_values.lacks(name, texts[name]):
+            where = f"{path}/flags.cfg: --{name}={texts[name]}"
+            raise UsageError(f"{where}: a run of an earlier version; choose a new --workdir")
     fields, stored = flag_values.fields_of(flag_values.task_of(texts)), {}
     for name in [name for name in fields if name in texts and name != "workdir"]:
         try:

@@ -127,8 +127,10 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
     except (flags.Error, LookupError, ValueError) as error:
         raise UsageError(str(error)) from error
     for argument in gone:
-        reason = GONE[argument.lstrip("-").partition("=")[0]]
-        logging.info("ignored in the flagfile: %s: %s", argument, reason)
+        name, _, value = argument.lstrip("-").partition("=")
+        if flag_values.lacks(name, value):
+            raise UsageError(f"{argument}: {GONE[name]}")
+        logging.info("ignored in the flagfile: %s: %s", argument, GONE[name])
     for name in flags.FLAGS:
         flags.FLAGS[name].is_typed = bool(typed[name].present)
     return others

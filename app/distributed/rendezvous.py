@@ -37,7 +37,7 @@ from .cluster_spec import Hosts, Task
 # Flags that may differ: paths and speed of a machine, and flags that only the chief uses.
 _MAY_DIFFER = (
     "workdir data_dir device device_memory intra_op_threads map_parallelism prefetch cache "
-    "log_seconds checkpoint_minutes keep_checkpoints profile_steps profile_on_slow audit "
+    "log_seconds checkpoint_minutes keep_checkpoints profile_steps "
     "cluster_timeout"
 )
 _PACKAGES = {

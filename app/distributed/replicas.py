@@ -23,7 +23,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other way to have one copy
 
-from ..auditing import Findings, audit
 from ..losses.base import gather_from
 from ..system.python_functions import table_errors
 from ..tables import sharded
@@ -102,16 +101,14 @@ class Replicas(Runner):
         """Return the indices of the micro-batches of a step that this process reads: here all."""
         return range(job.placed.micro_batches)
 
-    def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
-        """See `Runner`; for all replicas of this process."""
-        return audit(self._function, self._tables, (data, first, rate, self.flags_F()))
-
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Made:
         """See `Runner`; the result is computed later."""
         if self._synchronizer is not None:
             self._synchronizer.begin(self.scope)
+        inputs = data, first, rate, self.flags_F()
         with table_errors():
-            results = self._function(data, first, rate, self.flags_F())
+            self._trace_once(*inputs)
+            results = self._function(*inputs)
         local = self.strategy.experimental_local_results
         result = Made._make([local(part)[0] for part in results])
         self._exchanged.append(result.numbers)
@@ -184,7 +181,6 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
     """
     strategy, exchange, held = runner.strategy, runner.exchange, runner.micro_batches(job)
     each = job.placed.micro_batches // exchange.replicas
-    here = dict.fromkeys(tables, "")  # rows that are streamed come from the replica's own copy
     model, gather = job.model, gather_from(tables)
     # The most operations of a call: the vectors of each step and their sizes.
     reserved = exchange.keys(2 * job.data.steps_per_batch)
@@ -201,7 +197,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
         sizes: list[tf.Tensor] = []
         made = []
         for index, batches in enumerate(steps):
-            gradients = compute_gradients(model, gather, batches, here, lookups=lookups[index])
+            gradients = compute_gradients(model, gather, batches, lookups=lookups[index])
             if index:  # this loss is not used, so the graph leaves out its computation
                 gradients = gradients._replace(loss=tf.zeros([]), examples=tf.zeros([]))
             if gradients.is_streamed:

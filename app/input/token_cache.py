@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import zlib
-from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
-from ..errors import RunError, UsageError
-from ..system.files import open_regular, replacing
 from ..system.python_functions import from_generator
 from ..text.reading import Progress
 from ..text.vocabulary import UNKNOWN, Vocabulary
@@ -22,7 +16,6 @@ from .blocks import ALL, Share, without_tuning_thread
 _SIGNATURE = tf.TensorSpec([None], tf.int32)
 # The most bytes of token ids that --cache=auto keeps in memory: 268 million tokens.
 _AUTO_BYTES = 1 << 30
-_END = -1  # stands for the size of a block at the end of a file
 
 
 def make_kept(kind: str, share: Share) -> KeptTokens | None:
@@ -30,7 +23,7 @@ def make_kept(kind: str, share: Share) -> KeptTokens | None:
 
     Args:
         kind: The value of --cache. With `memory` all tokens are kept, with `auto` at most 1 GiB,
-            and none with `none` and `disk`.
+            and none with `none`.
         share: The share of the text that this process counts.
     """
     limits = {"memory": sys.maxsize, "auto": _AUTO_BYTES}
@@ -48,18 +41,18 @@ def read_kept(kept: KeptTokens, share: Share) -> tf.data.Dataset:
     return without_tuning_thread(blocks)
 
 
-def choose(kind: str, epochs: int, tokens: int) -> str:
-    """Return the kind of cache, a key of `CACHES`.
+def keeps(kind: str, epochs: int, tokens: int) -> bool:
+    """Return whether token ids are kept in memory.
 
     Args:
-        kind: The value of --cache. For `auto`, ids are kept in memory if they are read more than
-            once and take at most 1 GiB.
+        kind: The value of --cache. For `auto`, ids are kept if they are read more than once and
+            take at most 1 GiB.
         epochs: The number of epochs of the run.
         tokens: The number of tokens of the text.
     """
     if kind != "auto":
-        return kind
-    return "memory" if epochs > 1 and 4 * tokens <= _AUTO_BYTES else "none"
+        return kind == "memory"
+    return epochs > 1 and 4 * tokens <= _AUTO_BYTES
 
 
 def cache_in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Dataset:
@@ -87,114 +80,6 @@ def cache_in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Data
         is_complete = progress.error is None
 
     return without_tuning_thread(from_generator(read, _SIGNATURE, name="cache"))
-
-
-def cache_on_disk(blocks: tf.data.Dataset, path: Path, progress: Progress) -> tf.data.Dataset:
-    """Return a dataset of the blocks that keeps them in a file, or reads an existing file.
-
-    The file is written during the first complete pass. If it is damaged, the rest of that pass
-    comes from `blocks`, and the next pass writes the file again. If it cannot be written, the run
-    continues without it. Both are logged.
-
-    Args:
-        blocks: Dataset of tokens (M,) int32, in the same order in each pass.
-        path: The file; its name must change with everything the blocks depend on.
-        progress: State of the corpus. After an error in it, a new pass is empty.
-    """
-    is_writable = True
-
-    def read() -> Iterator[np.ndarray]:
-        """Yield the blocks from the file, or from `blocks` where the file lacks them.
-
-        Without a file, write it. Remove a damaged one. Yield nothing after an error in reading the
-        corpus.
-        """
-        nonlocal is_writable
-        if progress.error is not None:  # the previous epoch failed
-            return
-        if not path.exists():
-            if is_writable:
-                is_writable = yield from _write_blocks(blocks, path, progress)
-            else:
-                yield from blocks.as_numpy_iterator()
-            return
-        count = 0
-        try:
-            for block in _read_blocks(path):
-                yield block
-                count += 1
-        except (OSError, ValueError):
-            logging.warning(
-                "--cache=disk: %s is damaged; the text is read again and the cache is rebuilt", path
-            )
-            path.unlink(missing_ok=True)
-            yield from blocks.skip(count).as_numpy_iterator()
-
-    return without_tuning_thread(from_generator(read, _SIGNATURE, name="cache"))
-
-
-def _write_blocks(
-    blocks: tf.data.Dataset, path: Path, progress: Progress
-) -> Generator[np.ndarray, None, bool]:
-    """Yield blocks, and write each to a new cache file before; go on without if that fails.
-
-    After an error in reading there is no file.
-
-    Returns:
-        Whether the file could be written.
-    """
-    source = blocks.as_numpy_iterator()
-    unsent = None  # the block that is being written
-    try:
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            for unsent in source:
-                file.write(np.int64([len(unsent), zlib.crc32(unsent)]).tobytes())
-                file.write(unsent.tobytes())
-                written, unsent = unsent, None
-                yield written
-            if progress.error is not None:
-                raise progress.error
-            file.write(np.int64([_END, 0]).tobytes())
-        return True
-    except (RunError, UsageError) as error:
-        if progress.error is not None:
-            return True
-        logging.warning("--cache=disk: %s; the run continues without a cache", error)
-        if unsent is not None:
-            yield unsent
-        yield from source
-        return False
-
-
-def _read_blocks(path: Path) -> Iterator[np.ndarray]:
-    """Yield the blocks of a cache file; raise ValueError or OSError where it is damaged.
-
-    Before each block are its size and its CRC-32, and at the end is `_END`.
-    """
-    # Not mapped: access beyond the end of a truncated file would kill the process (SIGBUS).
-    with open_regular(path) as file:
-        most = os.fstat(file.fileno()).st_size // 4
-        while True:
-            size, checksum = np.frombuffer(file.read(16), np.int64, 2).tolist()
-            if size == _END:
-                if checksum or file.read(1):
-                    raise ValueError("blocks follow the end")
-                return
-            if not 0 <= size <= most:
-                raise ValueError("a block is larger than the file")
-            block = np.frombuffer(file.read(4 * size), np.int32, size)
-            if zlib.crc32(block) != checksum:
-                raise ValueError("a block has another checksum")
-            yield block
-
-
-# A function (blocks, progress, path) by kind, which returns the blocks with the cache. `path`
-# returns the file of a cache on disk.
-CACHES: dict[str, Callable[[tf.data.Dataset, Progress, Callable[[], Path]], tf.data.Dataset]] = {
-    "none": lambda blocks, progress, path: blocks,
-    "memory": lambda blocks, progress, path: cache_in_memory(blocks, progress),
-    "disk": lambda blocks, progress, path: cache_on_disk(blocks, path(), progress),
-}
 
 
 class KeptTokens:

@@ -33,8 +33,12 @@ _BY_NORM = (
     keras.constraints.UnitNorm,
 )
 
-# The strategies whose replicas are all in this process.
-_ONE_PROCESS = tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy
+# The strategies whose replicas train in step, each of them in a process with all rows.
+_IN_STEP = (
+    tf.distribute.MirroredStrategy,
+    tf.distribute.MultiWorkerMirroredStrategy,
+    tf.distribute.OneDeviceStrategy,
+)
 
 # The functions of Keras that call a subclassed model to build it from shapes, and for the default
 # signature of a SavedModel. They know no dtypes, and call it with float32.
@@ -104,25 +108,52 @@ def require_tensorflow() -> None:
 
 @contextlib.contextmanager
 def one_copy(table: str) -> Iterator[None]:
-    """Create variables in the block once, for all replicas of a strategy of tf.distribute.
+    """Create variables in the block once in a process, for all its replicas under tf.distribute.
 
     Args:
         table: The table that they belong to, for the message.
 
     Raises:
-        ValueError: The replicas of the strategy need not be in this process.
+        ValueError: The strategy has replicas that do not train in step.
     """
     if not tf.distribute.has_strategy():
         yield
         return
-    if not isinstance(strategy := tf.distribute.get_strategy(), _ONE_PROCESS):
+    if not trains_in_step():
         raise ValueError(
-            f"{table} has its rows once for all replicas of a process, and those of "
-            f"{type(strategy).__name__} are in several; use RowEmbedding with table='device', or "
-            "tf.distribute.MirroredStrategy"
+            f"{table} has its rows in each process, and the replicas of "
+            f"{type(tf.distribute.get_strategy()).__name__} do not train in step; use RowEmbedding "
+            "with table='device', or tf.distribute.MirroredStrategy or MultiWorkerMirroredStrategy"
         )
     with tf.variable_creator_scope(lambda _, **options: default_variable_creator_v2(**options)):
         yield
+
+
+def trains_in_step() -> bool:
+    """Return whether this process has all rows: without a strategy, and if replicas mirror it."""
+    return not tf.distribute.has_strategy() or isinstance(tf.distribute.get_strategy(), _IN_STEP)
+
+
+def mirrors_workers() -> bool:
+    """Return whether a strategy of tf.distribute is in use that has replicas in several processes.
+
+    Each of these processes has a copy of all rows, and applies the gradients of all replicas.
+    """
+    return isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def with_seed_of_chief(initializer: Any) -> Any:
+    """Return a random initializer of Keras with the seed that it has in the first process.
+
+    Any other, and one in a strategy within this process, is returned unchanged.
+    """
+    if not (mirrors_workers() and isinstance(initializer, _RANDOM)):
+        return initializer
+    # The strategy sends the initial value of a variable of its own to all processes.
+    with tf.init_scope():
+        seed = tf.Variable(initializer.seed, trainable=False, dtype=tf.int64)
+        local = tf.distribute.get_strategy().experimental_local_results(seed)[0]
+    return type(initializer).from_config(initializer.get_config() | {"seed": int(local)})
 
 
 def check_xla(layer: keras.layers.Layer, *devices: str, on_cache: bool = False) -> None:

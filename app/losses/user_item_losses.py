@@ -24,7 +24,7 @@ from .sampling import Unigram
 
 
 class UserItemBatch(NamedTuple):
-    """The B pairs of a batch, and the functions that score them.
+    """The B pairs of a batch, and the function that encodes their items.
 
     Attributes:
         users_BE: The code of each pair's user, float32.
@@ -33,8 +33,8 @@ class UserItemBatch(NamedTuple):
         items: The rows of the B items, followed by the rows of the items of `UserItemLoss.draw`.
         ratings_B: The ratings, float32.
         weights_B: The weights, float32.
-        encode: From rows of items (N, D) to their codes (N, E), float32.
-        score: From the codes (N, E) of N users and of N items to the scores (N,), float32.
+        encode: From rows of items (N, D) to their codes (N, E), float32. The score of a user and an
+            item is the inner product of their codes.
     """
 
     users_BE: tf.Tensor
@@ -44,15 +44,18 @@ class UserItemBatch(NamedTuple):
     ratings_B: tf.Tensor
     weights_B: tf.Tensor
     encode: Callable[[tf.Tensor], tf.Tensor]
-    score: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+def inner_products(users_NE: tf.Tensor, items_NE: tf.Tensor) -> tf.Tensor:
+    """Return the score of each user and the item beside it, by their codes, (N,) float32."""
+    return tf.reduce_sum(users_NE * items_NE, axis=1)
 
 
 class UserItemLoss:
     """The base class of losses of pairs. `Recommender` calls `draw` for the rows, and then `loss`.
 
     Attributes:
-        is_softmax: Whether each user is scored with many items at once, so that a score must be an
-            inner product of codes.
+        is_softmax: Whether each user is scored with many items at once.
         negatives: The number K of items that are drawn for each pair.
         user_pairs: The number of pairs of a user that come together in a batch.
         predicts_ratings: Whether scores predict ratings.
@@ -109,7 +112,7 @@ class SquaredError(UserItemLoss):
 
     def loss(self, batch: UserItemBatch) -> tf.Tensor:
         """Return the weighted sum of squared errors of score + mean, a float32 scalar."""
-        scores_B = batch.score(batch.users_BE, batch.encode(take(batch.items, tf.float32)))
+        scores_B = inner_products(batch.users_BE, batch.encode(take(batch.items, tf.float32)))
         errors_B = scores_B + self.mean - batch.ratings_B
         return tf.reduce_sum(batch.weights_B * tf.square(errors_B))
 
@@ -132,9 +135,9 @@ class Bpr(UserItemLoss):
         """Return the weighted sum of the losses of all pairs, a float32 scalar."""
         count = batch.users_BE.shape[0]
         items_NE = batch.encode(take(batch.items, tf.float32))
-        scores_B = batch.score(batch.users_BE, items_NE[:count])
+        scores_B = inner_products(batch.users_BE, items_NE[:count])
         users_NE = tf.tile(batch.users_BE, [self.negatives, 1])
-        drawn_N = batch.score(users_NE, items_NE[count:])
+        drawn_N = inner_products(users_NE, items_NE[count:])
         drawn_BK = tf.transpose(tf.reshape(drawn_N, (self.negatives, count)))
         margins_BK = scores_B[:, tf.newaxis] - drawn_BK
         weights_B1 = batch.weights_B[:, tf.newaxis] / self.negatives
@@ -349,7 +352,7 @@ def sampled_items_softmax(
         items_BE, samples_KE = tf.split(items_NE, [weights_B.shape[0], log_expected_K.shape[0]])
         powers_MK, sums_M1, log_sums_M1 = _exponentiate(users_ME, samples_KE, weights_K1, dtype)
         users_BE = tf.gather(users_UE, user_positions_B)
-        own_B = tf.reduce_sum(users_BE * items_BE, axis=1)
+        own_B = inner_products(users_BE, items_BE)
         margin_B = own_B - tf.gather(log_sums_M1[:, 0], user_positions_B)
         values_B, factor_B = weights_B * tf.nn.softplus(-margin_B), tf.sigmoid(-margin_B)
         if has_disliked:

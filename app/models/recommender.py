@@ -57,27 +57,22 @@ class Recommender:
         return self.pair_loss.dtype
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the specs of the tables `users` and `items`, and of the scorer's own tables."""
+        """Return the specs of the tables `users` and `items`."""
         return {
             "users": self._uniform("users", self.users, self.scorer.columns[0]),
             "items": self._with_biases(self._uniform("items", self.items, self.scorer.columns[1])),
-            **self.scorer.kernels(self.seed),
         }
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor | list[tf.Tensor]]:
-        """Return the users of the pairs, their items followed by drawn items, and all kernel rows.
+        """Return the users of the pairs, and their items followed by drawn items.
 
         With features they are the rows of these users and items. Which items are drawn is up to the
         loss, and a function of the seed of the step.
         """
-        kernels = {
-            name: tf.range(spec.rows) for name, spec in self.scorer.kernels(self.seed).items()
-        }
-        by_name = {
+        return {
             name: self.lists[name].lookups(ids) if name in self.lists else ids
             for name, ids in self._ids(batch).items()
         }
-        return {**by_name, **kernels}
 
     def gather(
         self, name: str, ids_N: tf.Tensor, gather: Callable[[tf.Tensor], tf.Tensor]
@@ -111,20 +106,15 @@ class Recommender:
                 name: lists.take_unique(ids[name], rows[name]) for name, lists in self.lists.items()
             }
             rows = {**rows, **composed}
-        kernels = {  # the unique rows of a range of ids are all rows, in order
-            name: tf.ensure_shape(rows[name].values_UD, (spec.rows, spec.columns))
-            for name, spec in self.scorer.kernels(self.seed).items()
-        }
         users_BD = take(rows["users"], tf.float32)
         pair_batch = UserItemBatch(
-            self.scorer.encode_users(users_BD, kernels),
-            self.scorer.encode_users(rows["users"].values_UD, kernels),
+            self.scorer.encode_users(users_BD),
+            self.scorer.encode_users(rows["users"].values_UD),
             rows["users"].inverse_N,
             rows["items"],
             pairs.ratings,
             pairs.weights,
-            encode=lambda rows_ND: self.scorer.encode_items(rows_ND, kernels),
-            score=lambda users_NE, items_NE: self.scorer.score_pairs(users_NE, items_NE, kernels),
+            encode=self.scorer.encode_items,
         )
         total = self.pair_loss.loss(pair_batch)
         if self.row_l2:
@@ -139,17 +129,13 @@ class Recommender:
         nor an item that is drawn for all pairs of the batch.
         """
         items_ND = take(items, tf.float32)[: users_BD.shape[0] * (1 + self.pair_loss.negatives)]
-        if self._starts_biased:  # a penalty would draw the bias to 0, away from its start
+        if self.pair_loss.initial_biases_V is not None:
+            # A penalty would draw the bias to 0, away from its start.
             items_ND = items_ND[:, :-1]
         items_N = tf.reduce_sum(tf.square(items_ND), axis=1)
         items_B = tf.reduce_sum(tf.reshape(items_N, (-1, users_BD.shape[0])), axis=0)
         squares_B = tf.reduce_sum(tf.square(users_BD), axis=1) + items_B
         return 0.5 * self.row_l2 * tf.reduce_sum(tf.where(weights_B != 0, squares_B, 0.0))
-
-    @property
-    def _starts_biased(self) -> bool:
-        """Whether items have biases that start at values that the loss gives."""
-        return self.scorer.biased and self.pair_loss.initial_biases_V is not None
 
     def _uniform(self, name: str, rows: int, columns: int) -> TableSpec:
         """Return a table that starts as `start`, or as random rows of length `_LENGTH`."""
@@ -165,7 +151,7 @@ class Recommender:
 
     def _with_biases(self, spec: TableSpec) -> TableSpec:
         """Return the table with the loss's initial biases as last column, if it gives any."""
-        if not self._starts_biased:
+        if self.pair_loss.initial_biases_V is None:
             return spec
         last_V = tf.convert_to_tensor(self.pair_loss.initial_biases_V)
         if "items" in self.lists:  # the row that all items share has the mean bias

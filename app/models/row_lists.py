@@ -324,14 +324,11 @@ class SubwordRows(RowLists):
     Args:
         tokens: The V words.
         rule: The n-grams of a word.
-        has_all_buckets: Whether the table has a row for each bucket nevertheless, as tables of
-            fastText and of earlier versions.
 
     Attributes:
         buckets_N: The buckets that have a row, rising, (N,) int32. Row V + n is of `buckets_N[n]`.
     """
 
-    def __init__(self, tokens: Sequence[str], rule: NgramRule, has_all_buckets: bool = False):
-        self.has_all_buckets = has_all_buckets
-        rows_N, starts, self.buckets_N = list_rows(tokens, rule, has_all_buckets)
+    def __init__(self, tokens: Sequence[str], rule: NgramRule):
+        rows_N, starts, self.buckets_N = list_rows(tokens, rule)
         super().__init__(rows_N, starts, len(tokens) + len(self.buckets_N), is_mean=True)

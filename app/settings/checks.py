@@ -22,16 +22,12 @@ _STREAMED = (
 _NO_CHOICES = {
     ("strategy", "parameter_server"): "parameter servers are gone; give --strategy=multi_worker "
     "for several machines",
+    ("cache", "disk"): "token ids are kept in memory only; give --cache=memory",
     ("table", "file"): "a file stores the rows of --table=host; give --table=host and "
     "--table_file=FILE",
 }
-# By task, the function of Python that takes its settings.
-_FUNCTIONS = {
-    "words": "train_words",
-    "classify": "train_classifier",
-    "recommend": "train_recommender",
-    "language_model": "train_language_model",
-}
+# By task, the end of the name of a function of Python, if it is another one.
+_FUNCTIONS = {"classify": "classifier", "recommend": "recommender"}
 
 
 def check(config: Config, needs_workdir: bool = True) -> None:
@@ -55,10 +51,6 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     if config.input.map_parallelism == 0:
         raise UsageError("--map_parallelism=0: give at least 1, or -1")
     windows(config.run.profile_steps)
-    if 0 < config.run.profile_on_slow <= 1:
-        raise UsageError(
-            f"--profile_on_slow={config.run.profile_on_slow}: give more than 1, or 0 for none"
-        )
     if needs_workdir:
         check_workdir(config.run)
 
@@ -117,7 +109,7 @@ def typed_values(values: Mapping[str, Any], task: str) -> dict[str, Any]:
     unknown = sorted(values.keys() - known.keys())
     if unknown:
         remedy = meant(unknown[0], known).replace("--", "")
-        remedy = remedy or f"help(lexrow.{_FUNCTIONS.get(task, 'train_words')}) lists them"
+        remedy = remedy or f"help(lexrow.train_{_FUNCTIONS.get(task, task)}) lists them"
         raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
     return {name: flag_values.typed_value(name, value) for name, value in values.items()}
 
@@ -256,18 +248,12 @@ def check_micro_batches(config: Config) -> None:
 
 def _check_strategy(config: Config) -> None:
     """Raise UsageError if a flag does not fit a strategy of several replicas."""
-    strategy, classes_over = config.run.strategy, config.model.class_devices
+    strategy = config.run.strategy
     storage = "a copy of the tables on every device"
     if config.table.table != "device":
         raise UsageError(
             f"--table={config.table.table}: --strategy={strategy} keeps {storage}; give "
             "--table=device, or another --strategy"
-        )
-    if classes_over > 1:
-        raise NoEffectError(
-            "class_devices",
-            f"--class_devices={classes_over} divides classes over local devices, but "
-            f"--strategy={strategy} keeps {storage}; leave out one of the two",
         )
     steps, call = config.run.sync_steps, config.input.steps_per_call
     if steps > 1 and steps % call:

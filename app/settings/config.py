@@ -94,18 +94,10 @@ class DistributionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ProfileConfig:
-    """The settings of the profile that a run records, and of the audit of its step."""
+    """The settings of the profile that a run records."""
 
     profile_steps: str = setting(
         "", "Record a profile between these steps: START,STOP or START,STOP,START,STOP and so on."
-    )
-    profile_on_slow: float = setting(
-        0.0,
-        "Record a profile of calls this many times as slow as usual. 0: never.",
-        bounds=(0, 1e6),
-    )
-    audit: bool = setting(
-        True, "At the start, check the training step for operations on a whole table, and warn."
     )
 
 
@@ -265,9 +257,9 @@ class InputConfig:
     )
     cache: str = setting(
         "auto",
-        "Where token ids are kept, so that text is tokenised only once: in memory, on disk (in the "
-        "workdir), or not. `auto`: in memory if they take at most 1 GiB.",
-        choices=("auto", "none", "memory", "disk"),
+        "Whether token ids are kept in memory, so that text is tokenised only once. `auto`: if "
+        "they take at most 1 GiB.",
+        choices=("auto", "none", "memory"),
     )
     block_bytes: int = fixed_setting(
         2 << 20, "Bytes of a block of text, in which it is read and shuffled.", bounds=(1024, 2**30)
@@ -330,9 +322,6 @@ class LossConfig:
     classes: int = fixed_setting(
         0, "The number of classes. 0: with which a step touches fewest rows.", bounds=(0, 2**31 - 1)
     )
-    class_devices: int = fixed_setting(
-        1, "Devices that the classes are divided over, from --device on.", bounds=(1, 1024)
-    )
     cutoffs: str = fixed_setting(
         "",
         "Rising numbers of words, such as 2000,10000: the head has the 2,000 most frequent words, "
@@ -359,7 +348,7 @@ class ModelConfig(LossConfig):
     model: str = fixed_setting(
         "skipgram",
         "The model. `skipgram` predicts the context of a word, `cbow` a word from its context. "
-        "`mf` is matrix factorization; `gmf`, `mlp` and `neumf` are neural.",
+        "`mf` is matrix factorization.",
     )
     dim: int = fixed_setting(100, "The number of columns of a vector.", bounds=(1, 1_000_000))
     window: int = fixed_setting(
@@ -506,11 +495,6 @@ class TableConfig:
         "A word not seen in so many blocks of text (--block_bytes), or a user or an item not seen "
         "in so many steps, loses its row. 0: never; a full table removes the rows seen least.",
         bounds=(0, 10**9),
-    )
-    shard_rule: str = setting(
-        "mod",
-        "How rows are divided into shards: in turn (`mod`), or in contiguous parts (`block`).",
-        choices=("mod", "block"),
     )
 
     @property

@@ -31,11 +31,10 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ("tokenizer", ("unicode",), "drop_numbers"),
     ("phrases", (1, 2, 3, 4), "phrase_score phrase_threshold phrase_min_count"),
     ("model", ("skipgram",), "contexts"),
-    ("model", ("mlp", "neumf"), "layers"),
     ("loss", ("negative_sampling",), "negatives shared_negatives group_tokens negative_power"),
     ("loss", ("sampled_softmax", "nce", "sampled_items"), "samples"),
     ("loss", ("sampled_softmax", "nce"), "sampler"),
-    ("loss", ("class_softmax",), "class_levels class_rule classes class_devices"),
+    ("loss", ("class_softmax",), "class_levels class_rule classes"),
     ("loss", ("adaptive_softmax",), "cutoffs"),
     ("loss", ("sampled_items", "in_batch_softmax"), "cosine temperature start"),
     ("loss", ("sampled_items", "in_batch_softmax", "bpr"), "weighted disliked_below"),
@@ -49,11 +48,12 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ("optimizer", ("ftrl",), "l1 l2"),
     ("table", ("host",), "hot_rows stage_steps table_file"),
     ("table", ("dynamic",), "table_gb max_age"),
-    ("table", ("sharded",), "shard_rule"),
 )
 # Flag -> the flag that it needs, and the values of that flag.
 NEEDS = {name: (other, values) for other, values, names in _NEEDS for name in names.split()}
 
+# Values of earlier versions, and those with which their runs can go on.
+FORMER = {("strategy", "parameter_server"): "none", ("cache", "disk"): "auto"}
 # What workdirs did that are older than these flags.
 BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5, "disliked_below": -1e15}
 
@@ -216,7 +216,24 @@ _MEANINGS = {
 _SERVERS = "parameter servers are gone; leave it out, as --strategy=multi_worker needs none"
 _SERVICE = "the tf.data service is gone; leave it out, as each process reads its text itself"
 # Flags of earlier versions, which flagfiles of then have, and what to do without them.
-GONE = {"exchange": _SERVERS, "ps": _SERVERS, "data_service": _SERVICE, "data_workers": _SERVICE}
+GONE = {
+    "exchange": _SERVERS,
+    "ps": _SERVERS,
+    "data_service": _SERVICE,
+    "data_workers": _SERVICE,
+    "audit": "the steps are audited by the tests alone; leave it out",
+    "profile_on_slow": "profiles are of chosen steps only; give --profile_steps=START,STOP",
+    "layers": "the neural recommenders are gone; leave it out",
+    "shard_rule": "rows are divided into shards in turn; leave it out",
+    "class_devices": "classes are on one device; leave it out, or give --table=sharded",
+}
+# The values with which a run is the same without these flags; by default any.
+_AS_NOW = {"class_devices": "1", "shard_rule": "mod"}
+
+
+def lacks(name: str, value: str) -> bool:
+    """Return whether a run with a flag of `GONE` and its value did what no run does now."""
+    return value != _AS_NOW.get(name, value)
 
 
 def meant(name: str, known: Collection[str]) -> str:

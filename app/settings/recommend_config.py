@@ -64,11 +64,8 @@ class RatingsConfig:
         "the latest (`time`), or the last pair of every user.",
         choices=("random", "time", "leave_one_out"),
     )
-    layers: str = fixed_setting(
-        "64,32", "The units of each layer.", bounds=(1, 1_000_000), numbers=int
-    )
     cosine: bool = fixed_setting(
-        True, "Score by cosines divided by --temperature, not by products (with --model=mf)."
+        True, "Score by cosines divided by --temperature, not by products."
     )
     temperature: float = fixed_setting(
         0.12, "The number that cosines are divided by.", bounds=(1e-6, 1e3)
@@ -120,14 +117,12 @@ class RecommendConfig(Config):
         | {"cell", "hidden"}
     )
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "model": ("mf", "gmf", "mlp", "neumf"),
+        "model": ("mf",),
         "loss": ("sampled_items", "in_batch_softmax", "bpr", "squared_error"),
     }
 
     def without_effect(self) -> set[str]:
         """Return the flags that change nothing beside the others: of cosines, if there are none."""
-        if self.model.model != "mf":
-            return {"cosine", "temperature"}
         return set() if self.ratings.cosine else {"temperature"}
 
     def check(self) -> None:
@@ -140,12 +135,11 @@ class RecommendConfig(Config):
                 f"--text_features={self.ratings.text_features} means nothing without "
                 "--item_features or --user_features; leave it out"
             )
-        has_cosines = "temperature" not in self.without_effect()
-        if not has_cosines and temperature != RatingsConfig.temperature:
+        if not self.ratings.cosine and temperature != RatingsConfig.temperature:
             raise NoEffectError(
                 "temperature",
-                f"--temperature={temperature} divides cosines, which only --model=mf with "
-                "--cosine computes; leave it out",
+                f"--temperature={temperature} divides cosines, which only --cosine computes; leave "
+                "it out",
             )
 
 

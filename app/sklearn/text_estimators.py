@@ -43,7 +43,7 @@ class TextEstimator(BaseEstimator):
     def _train(self, train: Callable[..., Any], *data: Any, **values: Any) -> Any:
         """Return what a function such as `train_words` makes with the parameters and settings."""
         values |= {"dim": self.dim, "epochs": self.epochs, "seed": self._seed()}
-        values |= {"tokenizer": self.tokenizer, "min_count": self.min_count, "audit": False}
+        values |= {"tokenizer": self.tokenizer, "min_count": self.min_count}
         values["verbose"] = False
         if not isinstance(self.settings, Mapping | None):
             raise ValueError(f"settings={self.settings!r}: give a dictionary, by names of settings")

@@ -37,26 +37,6 @@ def name(settings: RunConfig) -> str:
     return chosen
 
 
-def shard_devices(settings: RunConfig, count: int) -> list[str]:
-    """Return the names of the --class_devices devices that share the classes of words.
-
-    Returns:
-        The device of the steps (see `name`), then the next ones of its kind, such as GPU:0, GPU:1.
-
-    Raises:
-        UsageError: The machine has fewer devices, or no device --device.
-    """
-    first = name(settings)
-    kind, _, number = first.partition(":")
-    names = [f"{kind}:{index}" for index in range(int(number), int(number) + count)]
-    available = len(tf.config.list_logical_devices(kind)) - int(number)
-    if count > available:
-        raise UsageError(
-            f"--class_devices={count}: from {first} on there are {available}; give at most that"
-        )
-    return names
-
-
 def gpu_bytes(name: str) -> int:
     """Return the bytes of a GPU that TensorFlow may use; this starts TensorFlow's devices."""
     # With the configuration of the process, which may hide or divide GPUs.

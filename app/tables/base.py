@@ -48,7 +48,6 @@ class TableSpec:
         columns: The number of columns, D.
         initial: A function from a shape to the initial values (see `tables.initial`).
         trained: Whether an optimizer updates it. The state of a recurrent model is not trained.
-        device: The index of the device that stores it, where a run has several devices.
         by_frequency: Whether lower ids are needed more often than higher ids.
         grows: Whether rows stand for things in the data, such as users. A dynamic table can then
             make a row when its id is first seen.
@@ -58,7 +57,6 @@ class TableSpec:
     columns: int
     initial: Initial
     trained: bool = True
-    device: int = 0
     by_frequency: bool = False
     grows: bool = False
 

@@ -11,12 +11,12 @@ from ..types import HOST
 from .base import Ids, Layout, LocatedIds, Slot
 from .device import DeviceTable
 from .initial import Constant, Initial, Unwritten, compiled_rows
-from .sharding_plan import ShardingPlan
 
 
 class ShardedTable(tf.Module):
     """A `tables.base.Table` whose rows are spread over tables on several devices.
 
+    Row i is in shard i % S of S shards, which balances look-ups where ids are by falling frequency.
     Each shard is asked for its own rows only. Rows arrive on the device of the first shard. An id
     out of range is out of range in its shard, too (see `VariableRows`).
 
@@ -24,11 +24,10 @@ class ShardedTable(tf.Module):
         parts: The shards with their slots. A checkpoint has this name in the keys of the variables.
     """
 
-    def __init__(self, parts: Sequence[DeviceTable], plan: ShardingPlan):
+    def __init__(self, parts: Sequence[DeviceTable]):
         super().__init__()
-        self.rows, self.columns = plan.rows, parts[0].columns
+        self.rows, self.columns = sum(part.rows for part in parts), parts[0].columns
         self.device = parts[0].device
-        self.plan = plan
         self.parts = list(parts)
         self._gather_slots()
 
@@ -42,11 +41,10 @@ class ShardedTable(tf.Module):
         if isinstance(ids_U, LocatedIds):
             return ids_U
         with tf.device(HOST):
-            shard_U, row_U = self.plan.locate(ids_U)
-            shard_U = tf.cast(shard_U, tf.int32)
             shards = len(self.parts)
+            shard_U = tf.cast(ids_U % shards, tf.int32)
             positions = tf.dynamic_partition(tf.range(tf.size(ids_U)), shard_U, shards)
-            rows = tf.dynamic_partition(row_U, shard_U, shards)
+            rows = tf.dynamic_partition(ids_U // shards, shard_U, shards)
         return LocatedIds(ids_U, (positions, rows))
 
     def gather(self, ids_U: Ids) -> tf.Tensor:
@@ -82,12 +80,12 @@ class ShardedTable(tf.Module):
 
     def layout(self) -> Layout:
         """Return how a checkpoint holds this table: as one variable for each shard."""
-        return {"kind": "sharded", "shards": self.plan.shards, "rule": self.plan.rule}
+        return {"kind": "sharded", "shards": len(self.parts), "rule": "mod"}
 
     def _gather_slots(self) -> None:
         """Replace `slots` by sharded tables, one for each slot that all shards have."""
         slots = {
-            name: ShardedTable([shard.slots[name] for shard in self.parts], self.plan)
+            name: ShardedTable([shard.slots[name] for shard in self.parts])
             for name in self.parts[0].slots
         }
         # TensorFlow must not track these: a checkpoint has the slots of the shards.
@@ -95,13 +93,17 @@ class ShardedTable(tf.Module):
 
 
 def local_devices() -> list[str]:
-    """Return the names of all GPUs that TensorFlow knows, or of all CPUs if there is no GPU.
+    """Return the names of all GPUs of this process, or of all its CPUs if there is no GPU.
 
     These are the devices for the shards of a table. TensorFlow initializes its devices when they
     are listed.
     """
-    gpus, cpus = (tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU"))
-    return [device.name for device in gpus or cpus]
+    with tf.init_scope():
+        process = tf.zeros([]).device.rpartition("/device:")[0]
+    listed = [d.name for kind in ("GPU", "CPU") for d in tf.config.list_logical_devices(kind)]
+    # In a cluster, the devices of all processes are listed.
+    local = [name for name in listed if name.startswith(("/device:", f"{process}/device:"))]
+    return [name for name in local if "GPU" in name] or local
 
 
 def make(
@@ -109,7 +111,6 @@ def make(
     columns: int,
     initial: Initial,
     devices: Sequence[str],
-    rule: str = "mod",
     seed: int = 0,
     **options: Any,
 ) -> ShardedTable:
@@ -121,16 +122,17 @@ def make(
         devices: The devices of the shards. A device may occur more than once.
         seed: The seed of the draws of stochastic rounding, below 2^32. Each shard has its own.
     """
-    plan, parts = ShardingPlan(rows, len(devices), rule), []
+    parts = []
     for shard, device in enumerate(devices):
-        values = _shard_values(initial, plan, shard, options.get("dtype", tf.float32))
+        ids = range(shard, rows, len(devices))
+        values = _shard_values(initial, ids, rows, options.get("dtype", tf.float32))
         options["seed"] = seed + (shard << 32)
         with tf.device(device):
-            parts.append(DeviceTable(plan.size(shard), columns, values, **options))
-    return ShardedTable(parts, plan)
+            parts.append(DeviceTable(len(ids), columns, values, **options))
+    return ShardedTable(parts)
 
 
-def _shard_values(initial: Initial, plan: ShardingPlan, shard: int, dtype: tf.DType) -> Initial:
+def _shard_values(initial: Initial, ids: range, rows: int, dtype: tf.DType) -> Initial:
     """Return a function for `DeviceTable` that makes the initial values of one shard.
 
     Values without a method `rows` are made for the whole table. XLA must not compile that, because
@@ -141,9 +143,9 @@ def _shard_values(initial: Initial, plan: ShardingPlan, shard: int, dtype: tf.DT
 
     def make_values(shape: tuple[int, int]) -> tf.Tensor:
         """Return the values of the shard, by their ids."""
-        ids_U = plan.ids(shard, tf.range(shape[0], dtype=tf.int64))
+        ids_U = ids.start + ids.step * tf.range(shape[0], dtype=tf.int64)
         if hasattr(initial, "rows"):
             return compiled_rows(initial, ids_U, shape[1], dtype)
-        return tf.gather(initial((plan.rows, shape[1])), ids_U)
+        return tf.gather(initial((rows, shape[1])), ids_U)
 
     return make_values

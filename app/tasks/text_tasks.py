@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import hashlib
-import json
 import shlex
 from collections.abc import Callable, Iterator
 
@@ -17,11 +14,10 @@ from ..errors import RunError, UsageError
 from ..evaluation import score_report
 from ..exporting import projector
 from ..input import pipeline, token_cache
-from ..input.blocks import ALL, Share, raise_read_errors
+from ..input.blocks import Share, raise_read_errors
 from ..input.pipeline import EpochRows
 from ..input.token_rows import PAD
 from ..settings import InputConfig
-from ..text import phrase_table
 from ..text.reading import Progress
 from ..text.vocabulary import UNK
 from ..training.job import TrainingData
@@ -112,40 +108,19 @@ def cache_blocks(
     blocks: tf.data.Dataset,
     text: Text,
     epochs: int,
-    workdir: Workdir,
     progress: Progress,
-    share: Share,
 ) -> tf.data.Dataset:
-    """Return the blocks of tokens with the cache of --cache, which keeps them between epochs.
-
-    With --cache=none or without epochs they are returned as they are.
+    """Return the blocks of tokens, which --cache keeps in memory between epochs or not.
 
     Args:
         blocks: Dataset of tokens (M,) int32, a share of the text.
         epochs: In how many epochs the text is read; 0 for --plan_only.
         progress: The progress in the files that are read.
-        share: The share of the corpus that the blocks have.
     """
-    if not epochs:  # a plan writes nothing and reads no whole epoch
+    # A plan reads no whole epoch.
+    if not (epochs and token_cache.keeps(text.files.settings.cache, epochs, text.words)):
         return blocks
-    kind = token_cache.choose(text.files.settings.cache, epochs, text.words)
-    return token_cache.CACHES[kind](
-        blocks, progress, lambda: workdir.cache / f"{_cache_key(text, share)}.tokens"
-    )
-
-
-def _cache_key(text: Text, share: Share) -> str:
-    """Return a name of 16 hex digits that changes with everything the token ids depend on."""
-    parts = [
-        text.contents,
-        dataclasses.asdict(text.files.corpus),
-        text.files.settings.block_bytes,
-        text.files.settings.readers,
-        text.vocabulary.tokens,
-        *([] if share == ALL else [share]),
-        *([phrase_table.compute_digest(text.phrases)] if text.phrases else []),
-    ]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    return token_cache.cache_in_memory(blocks, progress)
 
 
 def write_and_score(workdir: Workdir, has_benchmarks: bool = True) -> str:

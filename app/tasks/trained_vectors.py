@@ -184,8 +184,8 @@ def compose_words(names: Vocabulary, rows_ND: np.ndarray, rule: NgramRule) -> Wo
     shape.
 
     Args:
-        rows_ND: The rows of the words, then of the buckets (see `SubwordRows`), or of all buckets,
-            float32. The result shares their memory.
+        rows_ND: The rows of the words, then of the buckets (see `SubwordRows`), float32. The
+            result shares their memory.
         rule: The n-grams of a word.
 
     Raises:
@@ -193,8 +193,7 @@ def compose_words(names: Vocabulary, rows_ND: np.ndarray, rule: NgramRule) -> Wo
     """
     count, columns = len(names.tokens), rows_ND.shape[1]
     matrix = np.empty((count, columns), np.float32)
-    has_all_buckets = len(rows_ND) == count + rule.buckets
-    rows_N, starts, buckets_B = list_rows(names.tokens, rule, has_all_buckets)
+    rows_N, starts, buckets_B = list_rows(names.tokens, rule)
     if len(rows_ND) != count + len(buckets_B):
         raise ValueError(f"{len(rows_ND):,} rows are not those of {count:,} words")
     for first in range(0, count, _AT_ONCE):

@@ -482,10 +482,14 @@ def _longest(file: ParquetFile, group: int, texts: Sequence[str]) -> int:
     """
     import pyarrow.compute
 
-    rows = itertools.islice(file.iter_batches(1, row_groups=[group], columns=texts), 1)
-    columns = [column for batch in rows for column in batch.columns]
-    lengths = [pyarrow.compute.binary_length(column.dictionary) for column in columns]
-    return max([0, *(pyarrow.compute.max(some).as_py() or 0 for some in lengths)])
+    longest = 0
+    for batch in itertools.islice(file.iter_batches(1, row_groups=[group], columns=texts), 1):
+        for column in batch.columns:
+            if not isinstance(column, pyarrow.DictionaryArray):  # of the type JSON
+                return _BYTES // _LISTS
+            lengths = pyarrow.compute.binary_length(column.dictionary)
+            longest = max(longest, pyarrow.compute.max(lengths).as_py() or 0)
+    return longest
 
 
 def join_batches(batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:

@@ -94,22 +94,15 @@ def _hash_marked(words: Sequence[bytes], rule: NgramRule) -> tuple[np.ndarray, n
     return buckets_N, np.add.reduceat(found_C, np.cumsum(lengths_V) - lengths_V)
 
 
-def list_rows(
-    words: Sequence[str], rule: NgramRule, has_all_buckets: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def list_rows(words: Sequence[str], rule: NgramRule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows of V words in a table of their own rows, then of buckets of n-grams.
-
-    Args:
-        has_all_buckets: Whether each bucket has a row; else those that a word has.
 
     Returns:
         The rows, one word after the other, (N,) int32; where the rows of each word begin, and the
-        end, (V + 1,); and the buckets that have a row, rising, int32.
+        end, (V + 1,); and the buckets that a word has, which are those with a row, rising, int32.
     """
     ngrams = hash_words(words, rule)
-    buckets_B, places_M = np.arange(rule.buckets, dtype=np.int32), ngrams.buckets_N
-    if not has_all_buckets:
-        buckets_B, places_M = np.unique(ngrams.buckets_N, return_inverse=True)
+    buckets_B, places_M = np.unique(ngrams.buckets_N, return_inverse=True)
     starts = ngrams.starts + np.arange(len(words) + 1)
     is_word_N = np.zeros(starts[-1], bool)
     is_word_N[starts[:-1]] = True

@@ -161,7 +161,6 @@ def compute_gradients(
     model: Model,
     gather: Gather,
     batches: Sequence[Batch],
-    devices: Mapping[str, str | None],
     update: Update | None = None,
     lookups: Sequence[Lookups] | None = None,
     unique_rows: UniqueRows = unique_rows_of_any,
@@ -172,7 +171,6 @@ def compute_gradients(
     unless `update` is given.
 
     Args:
-        devices: The device of each table by name, for losses that stream rows.
         update: Called with each block of a streamed loss as soon as its gradients are known, so
             that memory holds one block. Only for a single micro-batch. By default the gradients
             of all blocks are part of the result.
@@ -189,7 +187,7 @@ def compute_gradients(
         [
             gradients
             for batch, known in zip(batches, lookups, strict=True)
-            for gradients in _differentiate(model, gather, batch, devices, update, known)
+            for gradients in _differentiate(model, gather, batch, update, known)
         ],
         unique_rows,
     )
@@ -199,7 +197,6 @@ def _differentiate(
     model: Model,
     gather: Gather,
     batch: Batch,
-    devices: Mapping[str, str | None],
     update: Update | None,
     lookups: Lookups,
 ) -> Iterator[StepGradients]:
@@ -223,8 +220,7 @@ def _differentiate(
                 f"the gradients of table {part.table!r} would take {part.padded.gradient_bytes:,} "
                 "bytes for each of the micro-batches; with --micro_batches=1 XLA can",
             )
-        with tf.device(devices[part.table]):
-            streamed.append(stream.differentiate(part, gather, update))
+        streamed.append(stream.differentiate(part, gather, update))
     with phase("gradient"):
         by_rows = tape.gradient(
             [total, *(part.hidden_ND for part in parts)],

@@ -82,7 +82,6 @@ class _Loop:
         self.rate = 0.0  # the learning rate of the last call
         self.saved_step = -1  # the step of the last checkpoint
         self.is_stopped = False  # for all processes, while an epoch was scored
-        self.is_audited = not (settings.audit and runner.chief)
 
     def train(self, flags: Mapping[str, Any] | None) -> bool:
         """Write the files of the run, train, and return whether training is finished and scored."""
@@ -99,17 +98,17 @@ class _Loop:
             self.checkpoints.reserve_room()
         position.expect_batches(job.data.expected_batches)
         self._set_micro_batches()
-        tensorboard, windows, slow = self.workdir.tensorboard, "", 0.0
+        tensorboard, windows = self.workdir.tensorboard, ""
         if chief:
             self.metrics = Metrics(self.workdir.metrics, tensorboard, position.step, flags)
             batches, done = position.batches, round(position.done * position.batches)
             self.display = Display(settings.epochs * batches, done, job.data.unit)
-            windows, slow = settings.profile_steps, settings.profile_on_slow
+            windows = settings.profile_steps
         with (
             asked_to_stop(_SAVING if chief else "") as stop,
             closing(self.metrics),
             closing(self.display),
-            closing(Profiler(windows, slow, tensorboard)) as profiler,
+            closing(Profiler(windows, tensorboard)) as profiler,
             closing(SideScores()) as self.side_scores,
         ):
             self.is_asked = stop.is_set
@@ -189,19 +188,11 @@ class _Loop:
         return self.position.is_at_end(self.settings.epochs, self.settings.patience)
 
     def _run_steps(self, data: Any) -> None:
-        """Train on one batch (S steps), keep its loss, and advance the position and the display.
-
-        With --audit, the chief first audits the first call, and logs a warning with its findings.
-        """
+        """Train on one batch (S steps), keep its loss, and advance the position and the display."""
         job, position = self.job, self.position
         _, self.rate = next(self._calls())
         first, rate = self.runner.numbers(self._calls())
         located = self.staging.locate(data, tf.constant(position.step, tf.int64))
-        if not self.is_audited:
-            findings = self.runner.audit(located, first, rate)
-            if findings:
-                logging.warning("in each call of %d steps, %s", job.data.steps_per_batch, findings)
-            self.is_audited = True
         self.interval.losses.append(self.runner.run_steps(located, first, rate))
         position.step += job.data.steps_per_batch
         position.batch += 1

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import math
-import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +17,6 @@ from ..settings.config import windows
 
 # The name of a call in a profile; `_r` marks it as a step for xprof, as `Trace`'s own example does.
 STEP = "train"
-
-_USUAL_CALLS = 101  # the median of so many calls before a call is the usual time
-_KNOWN_CALLS = 20  # the usual time is known after so many calls
-_SLOW_CALLS = 3  # the median of so many calls is the recent time; one may be a checkpoint
-_RECORDED_CALLS = 20  # the length of a recording once calls are slow
 
 Item = TypeVar("Item")
 
@@ -60,21 +52,18 @@ def check(profile_steps: str, first: int, call: int, last: int) -> None:
 
 
 class Profiler:
-    """Records the windows of --profile_steps, and one profile when calls become slow.
+    """Records the windows of --profile_steps.
 
     A call makes many steps, so a window begins and ends between calls. If a profile cannot be
     recorded, a warning is logged and the run goes on.
 
     Args:
         profile_steps: The windows, as in --profile_steps.
-        slow: As --profile_on_slow: how many times their usual time slow calls take; 0 for none.
         folder: The folder of the run for TensorBoard, WORKDIR/tensorboard/NAME.
     """
 
-    def __init__(self, profile_steps: str, slow: float, folder: Path):
+    def __init__(self, profile_steps: str, folder: Path):
         self._windows = windows(profile_steps)
-        self._slow = slow  # 0 after a profile of slow calls
-        self._times: collections.deque[float] = collections.deque(maxlen=_USUAL_CALLS)
         self._folder = folder
         self._began = self._now = 0  # the first and the current step of a recording
         # The step at which the recording ends; None while there is none.
@@ -87,7 +76,6 @@ class Profiler:
 
         While a recording goes on, each item is marked as one step: from the wait for it until the
         caller asks for the next one. The first item is never recorded, as it compiles the step.
-        With --profile_on_slow the items are timed, and recorded once when they become slow.
 
         Args:
             items: The batches of the run.
@@ -96,15 +84,11 @@ class Profiler:
         items = iter(items)
         while True:
             self._start_or_stop(at.step)
-            began = time.perf_counter()
             with self._trace(at.step):
                 item = next(items, None)
                 if item is None:
                     return
-                step = at.step
                 yield item
-            if self._slow and self._compiled and self._stop is None:
-                self._watch(time.perf_counter() - began, at.step, at.step - step)
             self._compiled = True
 
     def close(self) -> None:
@@ -122,42 +106,18 @@ class Profiler:
                 )
 
     def _start_or_stop(self, step: int) -> None:
-        """End the recording that is over at a step, and begin or prolong the one that is due.
+        """End the recording that is over at a step, and begin the one that is due.
 
         None begins before the first item has been made.
         """
         self._now = step
         if self._stop is not None and step >= self._stop:
             self.close()
-        due = [window for window in self._windows if window[0] <= step < window[1]]
-        if due and self._compiled:
-            self._record(step, max(stop for _, stop in due))
-
-    def _watch(self, seconds: float, step: int, call: int) -> None:
-        """Record a profile, once in a run, if the last call shows that calls have become slow.
-
-        `seconds` is the time of the call, and `call` its number of steps.
-        """
-        is_known = len(self._times) >= _KNOWN_CALLS
-        usual = statistics.median(self._times) if is_known else math.inf
-        self._times.append(seconds)
-        recent = statistics.median([*self._times][-_SLOW_CALLS:])
-        if recent > self._slow * usual:
-            logging.warning(
-                "step %d: calls take %.3g s, usually %.3g; recording a profile", step, recent, usual
-            )
-            self._slow = 0.0  # one such profile is enough
-            self._record(step, step + _RECORDED_CALLS * call)
-
-    def _record(self, step: int, stop: int) -> None:
-        """Begin a recording that ends at a step, or let the current one last until then."""
-        if self._stop is None:
+        due = [stop for start, stop in self._windows if start <= step < stop]
+        if due and self._compiled and self._stop is None:
             with self._warning():
                 tf.profiler.experimental.start(str(self._folder))
-                self._began = step
-                self._stop = stop
-        else:
-            self._stop = max(stop, self._stop)
+                self._began, (self._stop,) = step, due
 
     def _trace(self, step: int) -> contextlib.AbstractContextManager:
         """Return a context that marks a step in the recording, or that does nothing without one."""

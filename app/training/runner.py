@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import tensorflow as tf
 
-from ..auditing import Findings, audit
 from ..checkpoints.workdir import Workdir
 from ..input.device_batches import copy_ahead
 from ..system.python_functions import table_errors
@@ -40,6 +39,7 @@ class Runner:
 
     replicas, chief = 1, True
     team = ALONE
+    _traced: Any = None  # the train function, once it is traced
     _copied: Any = ()  # numbers of the next calls, and their tensors
 
     def error_context(self) -> AbstractContextManager:
@@ -55,10 +55,10 @@ class Runner:
         return nullcontext()
 
     def open(self, job: Job, tables: Mapping[str, Table], seed: int) -> None:
-        """Make the train function of the job; call this before `run_steps` and `audit`."""
+        """Make the train function of the job; call this before `run_steps`."""
         self._device, self._tables = job.placed.device, tables
         with tf.device(self._device):  # for what the function keeps there
-            self._function: Callable[..., Any] = train_function(
+            self._function: Any = train_function(
                 *(job.model, tables, job.optimizer, seed, job.placed.micro_batches),
                 by_xla="GPU" in self._device,
             )
@@ -68,7 +68,7 @@ class Runner:
 
         Call it after the last step; it does nothing if `open` was not called.
         """
-        for name in ("_tables", "_function"):
+        for name in ("_tables", "_function", "_traced"):
             vars(self).pop(name, None)
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
@@ -109,15 +109,6 @@ class Runner:
             self._copied = collections.deque(zip(known, tensors, strict=True))
         return self._copied.popleft()[1]
 
-    def audit(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Findings:
-        """Trace a call of `run_steps` without running it.
-
-        Returns:
-            Its operations that read or copy a whole table.
-        """
-        with tf.device(self._device):  # as in `run_steps`, or the function would be traced twice
-            return audit(self._function, self._tables, (data, first, rate))
-
     def run_steps(self, data: Any, first: tf.Tensor, rate: tf.Tensor) -> Any:
         """Make S steps.
 
@@ -134,7 +125,17 @@ class Runner:
             RunError: A table raised it, or a process that is needed is gone.
         """
         with tf.device(self._device), table_errors():
+            self._trace_once(data, first, rate)
             return self._function(data, first, rate)
+
+    def _trace_once(self, *inputs: Any) -> None:
+        """Trace the train function before its first call.
+
+        TensorFlow counts calls that trace, and would warn of them in a process with several runs.
+        """
+        if self._traced is not self._function:
+            self._function.get_concrete_function(*inputs)
+            self._traced = self._function
 
     @property
     def is_synchronized(self) -> bool:

@@ -69,14 +69,13 @@ def train_step(
         clipped = clip_gradients(optimizer, {name: RowGradients(ids_U, gradients_UD)})[name]
         update_rows(optimizer.rule, tables[name], *clipped, rate, number, rows_UD)
 
-    devices = {name: table.device for name, table in tables.items()}
     update = lookups = None
     if len(batches) == 1:  # the gradients of several are added by id
         by_name = make_lookups(model, batches[0], is_split=True, unique_rows=unique_rows)
         tables = {**tables, **{name: tables[lookup.table] for name, lookup in by_name.items()}}
         update, lookups = update_block, [_locate(by_name, tables)]
     gather = gather_from(tables)
-    gradients = compute_gradients(model, gather, batches, devices, update, lookups, unique_rows)
+    gradients = compute_gradients(model, gather, batches, update, lookups, unique_rows)
     apply_gradients(tables, optimizer, gradients, rate, number)
     return gradients.loss, gradients.examples
 

@@ -71,12 +71,9 @@ def test_flags_of_class_softmax():
     assert rows(found)["superclasses"] == len(upper) - 1
 
 
-def test_classes_are_dealt_over_devices(caplog):
+def test_the_number_of_classes_is_logged(caplog):
     with caplog.at_level("INFO", logger="absl"):
-        loss = make(loss="class_softmax", class_devices=2, classes=20)
-    found = rows(loss)
-    assert found["output0"] + found["output1"] == WORDS and min(found.values()) > 0
-    assert {spec.device for spec in loss.tables().values()} == {0, 1}
+        make(loss="class_softmax", classes=20)
     assert "20 classes of words, fewest_rows: a step touches" in caplog.text
 
 
@@ -95,10 +92,6 @@ def test_cutoffs_of_adaptive_softmax():
     ("flags", "message"),
     [
         ({"loss": "class_softmax", "classes": 401}, "--classes=401: the vocabulary has 400 words"),
-        (
-            {"loss": "class_softmax", "classes": 2, "class_devices": 3},
-            "--class_devices=3: there are 2 classes; give at most that number",
-        ),
         ({"loss": "adaptive_softmax", "cutoffs": "9,9"}, "--cutoffs=9,9: cutoffs 9, 9: give"),
         ({"loss": "adaptive_softmax", "cutoffs": "400"}, "--cutoffs=400: cutoffs 400: give"),
     ],

@@ -133,6 +133,8 @@ def test_a_workdir_of_parameter_servers_is_read_and_they_are_refused(parse, stor
     (tmp_path / "flags.cfg").write_text("--strategy=parameter_server\n--exchange=call\n--dim=5\n")
     found = parse(stored)
     assert (found.model.dim, found.run.strategy) == (5, "none")
+    (tmp_path / "flags.cfg").write_text("--cache=disk\n--dim=5\n")
+    assert parse(stored).input.cache == "auto"
     message = "^--strategy=parameter_server: parameter servers are gone; give --strategy=multi_work"
     with pytest.raises(UsageError, match=message):
         parse("--strategy=parameter_server", "--workdir=other")
@@ -154,11 +156,28 @@ def test_a_flag_that_is_gone_is_left_out_of_a_flagfile_and_refused_if_typed(
         parse(f"--flagfile={path}", "--data_service=", "--workdir=x")
 
 
+def test_a_flag_that_is_gone_is_refused_with_a_value_that_changed_the_run(parse, tmp_path):
+    (tmp_path / "flags.cfg").write_text("--class_devices=1\n--dim=7\n")
+    assert parse(f"--workdir={tmp_path}").model.dim == 7
+    (tmp_path / "flags.cfg").write_text("--class_devices=2\n--dim=7\n")
+    with pytest.raises(UsageError, match="flags.cfg: --class_devices=2: a run of an earlier ver"):
+        parse(f"--workdir={tmp_path}")
+    with pytest.raises(UsageError, match="^--class_devices=2: classes are on one device; leave it"):
+        parse(f"--flagfile={tmp_path}/flags.cfg", "--workdir=x")
+
+
 def test_a_workdir_with_a_value_without_an_effect_is_resumed(parse, tmp_path):
     """As made by an earlier version, whose default it was."""
-    lines = "--task=recommend\n--model=gmf\n--loss=sampled_items\n--temperature=0.15\n"
+    lines = "--task=recommend\n--cosine=false\n--loss=sampled_items\n--temperature=0.15\n"
     (tmp_path / "flags.cfg").write_text(lines)
-    assert parse(f"--workdir={tmp_path}").model.model == "gmf"
+    assert not parse(f"--workdir={tmp_path}").ratings.cosine
+
+
+def test_a_run_of_a_model_that_is_gone_is_refused_in_one_line(parse, tmp_path):
+    lines = "--task=recommend\n--model=neumf\n--layers=64,32\n--loss=bpr\n"
+    (tmp_path / "flags.cfg").write_text(lines)
+    with pytest.raises(UsageError, match="flags.cfg: --model=neumf: "):
+        parse(f"--workdir={tmp_path}")
 
 
 def test_damaged_flags_of_a_workdir(parse, stored, tmp_path):

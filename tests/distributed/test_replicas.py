@@ -117,7 +117,6 @@ def test_rows_are_written_to_every_copy_outside_of_replicas(strategy):
         ({"table": "host"}, "--table=host"),
         ({"table": "sharded"}, "--table=sharded"),
         ({"table": "dynamic", "cache": "none"}, "--table=dynamic"),
-        ({"loss": "class_softmax", "class_devices": 2}, "--class_devices=2"),
         ({"micro_batches": 3}, "--micro_batches=3"),
         (
             {"sync_steps": 40},

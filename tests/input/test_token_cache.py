@@ -1,5 +1,4 @@
 import functools
-import os
 import re
 import threading
 
@@ -40,16 +39,13 @@ def read(dataset):
     return [block.tolist() for block in dataset.as_numpy_iterator()]
 
 
-@pytest.fixture(params=["memory", "disk"])
-def kept(request, tmp_path):
-    """From a dataset to the same, kept in one way or the other."""
-    if request.param == "memory":
-        return lambda blocks: token_cache.cache_in_memory(blocks, Progress.make(()))
-    return lambda blocks: token_cache.cache_on_disk(blocks, tmp_path / "tokens", Progress.make(()))
+def kept(blocks):
+    """A dataset, kept in memory."""
+    return token_cache.cache_in_memory(blocks, Progress.make(()))
 
 
 @pytest.mark.parametrize("blocks", [BLOCKS, [[]], [[], []], []])
-def test_blocks_come_back_as_they_were_and_are_read_once(kept, blocks):
+def test_blocks_come_back_as_they_were_and_are_read_once(blocks):
     source = Source(blocks)
     dataset = kept(source.dataset)
     for _ in range(3):
@@ -57,7 +53,7 @@ def test_blocks_come_back_as_they_were_and_are_read_once(kept, blocks):
     assert source.passes == 1
 
 
-def test_a_pass_that_stops_early_keeps_nothing(kept):
+def test_a_pass_that_stops_early_keeps_nothing():
     source = Source(BLOCKS)
     dataset = kept(source.dataset)
     assert len(read(dataset.take(2))) == 2
@@ -65,16 +61,7 @@ def test_a_pass_that_stops_early_keeps_nothing(kept):
     assert source.passes == 2
 
 
-def test_a_file_that_is_there_is_used_as_it_is(tmp_path):
-    path = tmp_path / "tokens"
-    read(token_cache.cache_on_disk(Source(BLOCKS).dataset, path, Progress.make(())))
-    later = Source([[9]])
-    assert read(token_cache.cache_on_disk(later.dataset, path, Progress.make(()))) == BLOCKS
-    assert later.passes == 0
-
-
-@pytest.mark.parametrize("disk", [False, True])
-def test_a_corpus_that_fails_midway_is_not_kept(tmp_path, disk):
+def test_a_corpus_that_fails_midway_is_not_kept():
     progress = Progress.make(())
     passes = []
 
@@ -88,107 +75,25 @@ def test_a_corpus_that_fails_midway_is_not_kept(tmp_path, disk):
 
     signature = tf.TensorSpec([None], tf.int32)
     blocks = tf.data.Dataset.from_generator(fail_once, output_signature=signature)
-    kept = (
-        token_cache.cache_on_disk(blocks, tmp_path / "tokens", progress)
-        if disk
-        else token_cache.cache_in_memory(blocks, progress)
-    )
+    kept = token_cache.cache_in_memory(blocks, progress)
     assert read(kept) == [[1]]
-    # The epoch after it, which is made ahead, leaves nothing behind.
-    assert not disk or read(kept) == []
-    assert not list(tmp_path.iterdir())
     progress.error = None
     assert read(kept) == [[1], [2]] and read(kept) == [[1], [2]]
     assert len(passes) == 2
 
 
-def test_a_run_goes_on_without_a_file_that_cannot_be_written(tmp_path, caplog):
-    (tmp_path / "file").write_text("in the way of a folder")
-    source, progress = Source(BLOCKS), Progress.make(())
-    dataset = token_cache.cache_on_disk(source.dataset, tmp_path / "file" / "tokens", progress)
-    assert [read(dataset) for _ in range(2)] == [BLOCKS] * 2
-    assert (source.passes, progress.error) == (2, None)
-    assert caplog.text.count("--cache=disk: cannot write") == 1
-
-
-def test_a_run_goes_on_where_the_disk_is_full(tmp_path, caplog, monkeypatch):
-    blocks = [[number] * 3000 for number in range(9)]
-    with monkeypatch.context() as patched:
-        patched.setattr(token_cache, "open", opened_on_a_full_disk, raising=False)
-        dataset = token_cache.cache_on_disk(
-            Source(blocks).dataset, tmp_path / "tokens", Progress.make(())
-        )
-        assert [read(dataset) for _ in range(2)] == [blocks] * 2
-    assert "No space left on device; free the disk or choose another folder; the run" in caplog.text
-    assert list(tmp_path.iterdir()) == []
-
-
-def opened_on_a_full_disk(path, mode):
-    path.touch()
-    return open("/dev/full", mode)
-
-
-def made(tmp_path, blocks=BLOCKS):
-    """The file of a cache on the disk."""
-    path = tmp_path / "tokens"
-    dataset = token_cache.cache_on_disk(Source(blocks).dataset, path, Progress.make(()))
-    assert read(dataset) == blocks
-    assert list(tmp_path.iterdir()) == [path]
-    return path
-
-
-def damage(data, kind):
-    """Return the bytes of a file that is cut, or has a wrong byte, or is of an earlier version."""
-    if kind == "flip":
-        return data[:17] + bytes([data[17] ^ 1]) + data[18:]
-    return {"cut": data[:-2], "cut at the end of a block": data[:-16]}.get(kind, data[20:])
-
-
-@pytest.mark.parametrize("kind", ["cut", "cut at the end of a block", "flip", "other", "gone"])
-def test_a_damaged_cache_is_made_anew(tmp_path, kind, caplog):
-    path = made(tmp_path)
-    whole = path.read_bytes()
-    if kind == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(damage(whole, kind))
-    source, progress = Source(BLOCKS), Progress.make(())
-    dataset = token_cache.cache_on_disk(source.dataset, path, progress)
-    for _ in range(3):
-        assert read(dataset) == BLOCKS
-    assert path.read_bytes() == whole
-    assert progress.error is None
-    assert source.passes == (1 if kind == "gone" else 2)  # one epoch of the text, one to keep
-    assert ("tokens is damaged" in caplog.text) == (kind != "gone")
-
-
-@pytest.mark.slow
-def test_a_cache_that_is_cut_short_while_it_is_read(tmp_path, caplog):
-    blocks = [[number] * 300_000 for number in range(9)]  # more than is read ahead
-    path = made(tmp_path, blocks)
-    source, progress = Source(blocks), Progress.make(())
-    dataset = token_cache.cache_on_disk(source.dataset, path, progress)
-    found = []
-    for block in dataset.as_numpy_iterator():
-        if not found:
-            os.truncate(path, 2_000_000)
-        found.append(block.tolist())
-    assert found == blocks
-    assert "tokens is damaged; the text is read again" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("kind", "epochs", "tokens", "expected"),
     [
-        ("auto", 2, 1 << 28, "memory"),
-        ("auto", 2, (1 << 28) + 1, "none"),
-        ("auto", 1, 10, "none"),
-        ("disk", 1, 10, "disk"),
-        ("none", 9, 10, "none"),
+        ("auto", 2, 1 << 28, True),
+        ("auto", 2, (1 << 28) + 1, False),
+        ("auto", 1, 10, False),
+        ("memory", 1, 10, True),
+        ("none", 9, 10, False),
     ],
 )
 def test_auto_keeps_small_texts_that_are_read_again(kind, epochs, tokens, expected):
-    assert token_cache.choose(kind, epochs, tokens) == expected
+    assert token_cache.keeps(kind, epochs, tokens) == expected
 
 
 # Blocks that are kept while a text is counted equal those that are read and split again.
@@ -290,7 +195,7 @@ def test_nothing_is_kept_when_counts_are_dropped(sources):
 
 
 def test_which_caches_keep_tokens():
-    for kind, keeps in {"auto": True, "memory": True, "none": False, "disk": False}.items():
+    for kind, keeps in {"auto": True, "memory": True, "none": False}.items():
         assert (token_cache.make_kept(kind, ALL) is not None) is keeps
 
 

@@ -39,7 +39,6 @@ SMALL = (
     "--compute_dtype=float32",
     "--device=CPU:0",
     "--log_seconds=0",
-    "--noaudit",  # which traces a step once more
 )
 
 WORDS = [first + second for first in "bdfgkl" for second in "aeiouy\u00e4\u00f6\u00fc\u00e9"]

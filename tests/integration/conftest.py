@@ -18,7 +18,7 @@ def corpus(tmp_path_factory):
 def trained(tmp_path_factory, corpus):
     """A finished workdir with three checkpoints; copy it before changing anything."""
     folder = tmp_path_factory.mktemp("trained")
-    done(folder, *train(folder / "run", corpus, "--checkpoint_minutes=0", "--audit"))
+    done(folder, *train(folder / "run", corpus, "--checkpoint_minutes=0"))
     return folder / "run"
 
 

@@ -54,12 +54,7 @@ def named(values) -> str:
 
 def pretend(monkeypatch) -> None:
     """Make steps and their tables for GPUs, for which TensorFlow takes the CPU without one."""
-
-    def several(settings, count):
-        return [f"GPU:{number}" for number in range(count)]
-
     monkeypatch.setattr(devices, "name", lambda settings: GPU)
-    monkeypatch.setattr(devices, "shard_devices", several)
     monkeypatch.setattr(memory_plan, "gpu_bytes", lambda name: 1 << 34)
     monkeypatch.setattr(sharded, "local_devices", lambda: [GPU, GPU])
 
@@ -113,9 +108,8 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
     with variables.seen():
         batch = first_batch(job, config)
         tables = job.placed.staging.tables
-        places = devices.shard_devices(config.run, config.model.class_devices)
-        for name, table in tables.items():
-            move_to_gpu(table, places[job.model.tables()[name].device])
+        for table in tables.values():
+            move_to_gpu(table)
     on_cpu = variables.on_cpu(job, config)
     with tf.device(GPU):
         if lookups:

@@ -85,7 +85,6 @@ def made(case: str, strategy: str, epochs: str, workdir: str) -> Config:
         "micro_batches": 2,
         "compute_dtype": "float32",
         "log_seconds": 0.0,
-        "audit": False,
         "steps_per_call": 2,
         "epochs": int(epochs),
         **(CASES | APART)[case],

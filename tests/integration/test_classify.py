@@ -24,7 +24,6 @@ SMALL = (
     "--steps_per_call=2",
     "--device=CPU:0",
     "--log_seconds=0",
-    "--noaudit",
 )
 train = functools.partial(commands.train, small=SMALL)
 LABELS = {"neg": "bad poor awful", "pos": "good fine great", "x y": "odd strange weird"}

@@ -15,7 +15,7 @@ SUBWORDS = {"min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500}
 VARIED = [
     (WORDS, ({"model": "cbow"}, SUBWORDS)),
     (CLASSIFY, ({"word_ngrams": 2, "buckets": 100},)),
-    (RECOMMEND, ({"model": "neumf", "loss": "bpr"}, {"item_features": "items.csv"})),
+    (RECOMMEND, ({"item_features": "items.csv"},)),
     (LANGUAGE, ({"cell": "lstm"}, {"micro_batches": 2})),
 ]
 

@@ -47,7 +47,7 @@ def test_words_of_columns_and_their_closing_scores(tmp_path):
 def test_a_language_model_of_a_column(tmp_path):
     write_table(tmp_path / "a", text=LINES)
     flags = ("--task=language_model", "--text_column=text", "--dim=8", "--hidden=8", "--epochs=1")
-    more = (f"--corpus={tmp_path}/a", f"--workdir={tmp_path}/run", "--device=CPU:0", "--noaudit")
+    more = (f"--corpus={tmp_path}/a", f"--workdir={tmp_path}/run", "--device=CPU:0")
     done(tmp_path, "app.train", *flags, *more)
     words = json.loads((tmp_path / "run/corpus.json").read_text())["words"]
     assert words == 400 * 5  # with the end of each row
@@ -60,7 +60,7 @@ def test_labelled_texts_of_a_column(tmp_path):
     write_table(tmp_path / "b", text=LINES[:50], label=[[label] for label in labels[:50]])
     flags = ("--task=classify", "--text_column=text", "--label_column=label", "--epochs=20")
     more = (f"--corpus={tmp_path}/a", f"--heldout={tmp_path}/b", f"--workdir={tmp_path}/run")
-    done(tmp_path, "app.train", *flags, *more, "--dim=8", "--device=CPU:0", "--noaudit")
+    done(tmp_path, "app.train", *flags, *more, "--dim=8", "--device=CPU:0")
     scores = f"--json={tmp_path}/scores.json"
     done(tmp_path, "app.evaluate", f"--workdir={tmp_path}/run", f"--heldout={tmp_path}/b", scores)
     assert json.loads((tmp_path / "scores.json").read_text())["accuracy"] > 0.9

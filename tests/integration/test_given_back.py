@@ -107,7 +107,7 @@ def run(task: str, **values) -> None:
     (folder / "corpus").write_text("\n".join(lines.get(task, TEXTS)) + "\n")
     if values.pop("in_file", False):
         values |= {"table": "host", "table_file": str(folder / "rows")}
-    values |= {"corpus": str(folder / "corpus"), "dim": 8, "epochs": 2, "audit": False}
+    values |= {"corpus": str(folder / "corpus"), "dim": 8, "epochs": 2}
     train_and_evaluate(make_config({"task": task, **values}), folder / "run", is_quiet=True)
     shutil.rmtree(folder)
 
@@ -132,7 +132,6 @@ FITS = {
     "words on the host": lambda: run("words", table="host", hot_rows="100"),
     "words in a file": lambda: run("words", in_file=True, hot_rows="100"),
     "words, dynamic": lambda: run("words", table="dynamic", table_gb=0.01, cache="none"),
-    "words, cached on disk": lambda: run("words", cache="disk"),
     "classify": lambda: run("classify"),
     "recommend": lambda: run("recommend"),
     "language model": lambda: run("language_model"),

@@ -45,9 +45,6 @@ from tests.integration.gpu_jobs import (
 from tests.reference import gpu
 from tests.reference.gpu_calls import recorded
 
-# Three levels, the words dealt over two GPUs, and both.
-BOTH = {"class_levels": 3, "class_devices": 2}
-CLASSES = [{"class_levels": 3}, {"class_devices": 2}, BOTH]
 SUBWORDS = {"min_ngram": 2, "max_ngram": 4, "ngram_buckets": 500}
 # Settings, what they wait for, and the tensors that are copied to the device: ids and their places,
 # seeds, the learning rate, and the constants and marks that go with ids.
@@ -67,7 +64,7 @@ SELDOM = [
     *((WORDS | SUBWORDS | {"model": model}, set()) for model in ("skipgram", "cbow")),
     *((WORDS | {"loss": loss}, set()) for loss in ("sampled_softmax", "nce")),
     *((WORDS | {"loss": loss}, {PAIRS, JOINED}) for loss in ("adaptive_softmax", "softmax")),
-    *((WORDS | {"loss": "class_softmax", **c}, {PAIRS, JOINED}) for c in CLASSES),
+    (WORDS | {"loss": "class_softmax", "class_levels": 3}, {PAIRS, JOINED}),
     (WORDS | {"loss": "hierarchical_softmax"}, {PATHS}),
     (WORDS | {"loss": "sampled_softmax", "sampler": "unigram"}, set()),
     *(
@@ -85,7 +82,7 @@ SELDOM = [
         (LANGUAGE | {"loss": loss}, set())
         for loss in ("sampled_softmax", "nce", "hierarchical_softmax")
     ),
-    *((LANGUAGE | {"loss": "class_softmax", **c}, {JOINED}) for c in [{}, *CLASSES]),
+    *((LANGUAGE | {"loss": "class_softmax", **c}, {JOINED}) for c in ({}, {"class_levels": 3})),
     (LANGUAGE | {"loss": "adaptive_softmax"}, {JOINED}),
     (LANGUAGE | {"cell": "lstm"}, set()),
     (LANGUAGE | {"table": "host", "hot_rows": "1"}, {HOME}),
@@ -100,12 +97,11 @@ SELDOM = [
         (CLASSIFY | {"loss": loss}, set())
         for loss in ("one_vs_all", "hierarchical_softmax", "sampled_softmax")
     ),
-    *((CLASSIFY | {"loss": "class_softmax", **c}, {JOINED}) for c in [{}, *CLASSES]),
+    *((CLASSIFY | {"loss": "class_softmax", **c}, {JOINED}) for c in ({}, {"class_levels": 3})),
     (CLASSIFY | {"table": "host"}, set()),
     *((CLASSIFY | {"table": table}, set()) for table in ("sharded", "dynamic")),
     (CLASSIFY | {"micro_batches": 2}, set()),
     *((RECOMMEND | {"loss": loss}, set()) for loss in ("bpr", "squared_error")),
-    *((RECOMMEND | {"loss": "bpr", "model": model}, set()) for model in ("gmf", "mlp", "neumf")),
     *((RECOMMEND | {"table": table}, set()) for table in ("host", "sharded", "dynamic")),
 ]
 
@@ -251,30 +247,28 @@ LOSSES = ("one_vs_all", "hierarchical_softmax", "class_softmax", "sampled_softma
 SCORED = [
     CLASSIFY,
     *(CLASSIFY | {"loss": loss} for loss in LOSSES),
-    CLASSIFY | {"loss": "class_softmax"} | BOTH,
+    CLASSIFY | {"loss": "class_softmax", "class_levels": 3},
     *(CLASSIFY | {"table": table} for table in ("host", "sharded", "dynamic")),
     LANGUAGE,
     *(LANGUAGE | {"loss": loss} for loss in (*LOSSES[1:], "nce", "adaptive_softmax")),
-    LANGUAGE | {"loss": "class_softmax"} | BOTH,
+    LANGUAGE | {"loss": "class_softmax", "class_levels": 3},
     *(LANGUAGE | {"table": table} for table in ("host", "sharded")),
     LANGUAGE | {"cell": "lstm"},
     RECOMMEND,
     *(RECOMMEND | {"loss": loss} for loss in ("bpr", "squared_error")),
-    *(RECOMMEND | {"loss": "bpr", "model": model} for model in ("gmf", "mlp", "neumf")),
     *(RECOMMEND | {"table": table} for table in ("host", "sharded", "dynamic")),
 ]
 
 
 # The best blocks are sorted, and their places computed, as int32, which is on the host.
 RANKED = {("TopKV2", "Neg"), ("TopKV2", "FloorDiv"), ("GatherV2", "Mul"), ("Const", "PadV2")}
-LAYERS = {("LogicalAnd", "LoopCond")}  # items are scored some at a time
 # Keys without a row: their number is waited for, as only their first rows are drawn, by the key.
 UNSEEN = {("Cast", "Sub"), ("Less", "Where"), ("Cast", "GatherNd")}
 
 
 def waits_of_scores(values) -> set[tuple[str, str]]:
     if values["task"] == "recommend":
-        return RANKED | (LAYERS if values.get("model") in ("mlp", "neumf") else set())
+        return RANKED
     if values["task"] == "classify":
         return UNSEEN if values.get("table") == "dynamic" else set()
     return {JOINED} if values["loss"] in ("class_softmax", "adaptive_softmax") else set()

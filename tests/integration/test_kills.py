@@ -43,12 +43,10 @@ KINDS = {
     "words by XLA": ("--steps_per_call=4", "--epochs=8"),
     "words on the host by XLA": (*HOST, "--steps_per_call=4", "--epochs=8"),
     "words without a cache": ("--cache=none",),
-    "words, cached on disk": ("--cache=disk",),
     "words of cbow by sgd": ("--model=cbow", "--optimizer=sgd", "--documents=file"),
     "words of cbow by ftrl": ("--model=cbow", "--optimizer=ftrl", "--documents=none"),
     "words by adamw": ADAMW,
     "words and phrases": (
-        "--cache=disk",
         "--phrases=2",
         "--phrase_threshold=1.2",
         "--phrase_min_count=2",

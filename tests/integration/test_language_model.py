@@ -20,7 +20,7 @@ def test_a_language_model_from_its_configuration_to_its_export(tmp_path):
     config.write_text(
         (ROOT / "configs/language_model.cfg").read_text(encoding="utf-8")
         + f"--corpus={corpus}\n--dim=8\n--epochs=2\n--batch_tokens=256\n--row_tokens=16\n"
-        "--steps_per_call=1\n--device=CPU:0\n--compute_dtype=float32\n--noaudit\n"
+        "--steps_per_call=1\n--device=CPU:0\n--compute_dtype=float32\n"
     )
     workdir = tmp_path / "run"
     ended = done(tmp_path, "app.train", f"--flagfile={config}", f"--workdir={workdir}")

@@ -12,7 +12,7 @@ from tests.integration.commands import checkpoint, done
 pytestmark = pytest.mark.gpu
 
 CPU, GPU = "CPU:0", "GPU:0"
-FEW = ("--dim=8", "--epochs=1", "--steps_per_call=2", "--compute_dtype=float32", "--noaudit")
+FEW = ("--dim=8", "--epochs=1", "--steps_per_call=2", "--compute_dtype=float32")
 TEXT = (*FEW, "--batch_tokens=256", "--row_tokens=16", "--min_count=2", "--block_bytes=8192")
 WORDS = (*TEXT, "--corpus={data}/text.txt", "--window=2", "--subsample=0.05")
 GRAM = (*WORDS, "--group_tokens=32", "--shared_negatives=8")

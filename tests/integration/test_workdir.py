@@ -99,15 +99,6 @@ def test_a_full_disk_while_saving(tmp_path, corpus):
 
 
 @pytest.mark.slow
-def test_a_full_disk_while_caching(tmp_path, corpus):
-    ended = run(tmp_path, *train(tmp_path / "run", corpus, "--cache=disk"), file_limit=20_000)
-    assert ended.code == 0 and "Traceback" not in ended.err
-    told = f"--cache=disk: cannot write {tmp_path}/run/cache/"
-    assert ended.err.count(told) == ended.err.count("the run continues without a cache") == 1
-    assert list((tmp_path / "run/cache").iterdir()) == []
-
-
-@pytest.mark.slow
 def test_a_full_disk_while_logging(tmp_path, corpus):
     ended = run(tmp_path, *train(tmp_path / "run", corpus), file_limit=3_000)
     assert ended.code == 1 and "Traceback" not in ended.err

@@ -1,14 +1,17 @@
 import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from app.keras.tables.table_variable import TableVariable
-from tests.keras import table_models
+from app.system import ports
+from tests.keras import table_models, two_workers
 from tests.keras.two_replicas import BATCH, CASES, SHARED, make_data
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -36,6 +39,35 @@ def rows_of(model):
     """The variables of the rows and slots of all tables of a model."""
     variables = [*model.variables, *model.optimizer.variables]
     return [v.table.values for v in variables if isinstance(v, TableVariable)]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(tmp_path):
+    workers = [f"127.0.0.1:{port}" for port in ports.free(2)]
+    started = []
+    with contextlib.ExitStack() as files:
+        for index in range(2):
+            task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+            (folder := tmp_path / str(index)).mkdir()
+            (tables := folder / "tables").mkdir()
+            command = [sys.executable, "-m", "tests.keras.two_workers", str(tables)]
+            out, err = (files.enter_context((folder / name).open("w")) for name in ("out", "err"))
+            environment = os.environ | {"TF_CONFIG": json.dumps(task)}
+            started.append(
+                subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err)
+            )
+        codes = [process.wait() for process in started]
+    printed = [[(tmp_path / n / f).read_text() for n in ("0", "1")] for f in ("out", "err")]
+    assert codes == [0, 0], printed
+    first, second = (json.loads(out.splitlines()[-1]) for out in printed[0])
+    assert first == second  # initial rows without a seed included
+    assert first["refused"].startswith("words: MultiWorkerMirroredStrategy cannot exchange keys")
+    (folder := tmp_path / "one").mkdir()
+    for kind, name in two_workers.CASES:
+        found, expected = first["trained"][f"{kind} {name}"], two_workers.train(kind, name, folder)
+        for ours, theirs in zip(found, expected, strict=True):
+            # Sums in another order.
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5, err_msg=f"{kind} {name}")
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """The memory of tables is said before they are made, and one that does not fit is refused."""
 
-import contextlib
 import gc
 import types
 
@@ -268,17 +267,22 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_made(kind, little, tm
 
 
 @pytest.mark.parametrize("kind", ["host", "file", "device"])
-def test_tables_that_replicas_share_are_checked(kind, little, tmp_path):
-    """Copies of a table on the devices are not."""
+def test_tables_that_replicas_share_or_mirror_are_checked(kind, little, monkeypatch, tmp_path):
     little(0, 0)
     layer = make_layer(kind, tmp_path)
     file = {"table_file": str(tmp_path / "output.bin")} if kind == "file" else {}
     output = Softmax(ROWS, name="words", table=kind, **file)
-    refused = pytest.raises(ValueError, match="words: .* takes")
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         for build in (layer.build, lambda: output.build((None, COLUMNS))):
-            with contextlib.nullcontext() if kind == "device" else refused:
+            with pytest.raises(ValueError, match="words: .* takes"):
                 build()
+        little(10**9, 10**9)
+        layer.build()
+        monkeypatch.setattr(table_memory, "LARGE", TABLE // 2)
+        little(TABLE, TABLE)
+        with pytest.raises(ValueError, match="words/embeddings: .* of LazyAdam takes"):
+            LazyAdam().build(layer.trainable_variables)
+        SGD().build(layer.trainable_variables)
 
 
 @pytest.mark.parametrize("kind", ["device", "sharded"])
@@ -332,7 +336,7 @@ def test_slots_that_do_not_fit_are_refused_before_one_is_made(kind, little, monk
     train(layer, SGD())
 
 
-def test_strategies_are_not_checked(little, tmp_path):
+def test_tables_that_may_be_on_other_machines_are_not_checked(little, tmp_path):
     little(0, 0)
-    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+    with tf.distribute.experimental.CentralStorageStrategy().scope():
         make_layer("device", tmp_path).build()

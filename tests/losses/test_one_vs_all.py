@@ -119,7 +119,6 @@ def shares_at_first(**flags):
         {"loss": "nce"},
         {"loss": "class_softmax", "classes": 8},
         {"loss": "class_softmax", "classes": 12, "class_levels": 3},
-        {"loss": "class_softmax", "classes": 8, "class_devices": 2},
     ],
     ids=lambda flags: "-".join(map(str, flags.values())),
 )

@@ -30,7 +30,6 @@ def batch(items, ratings=WEIGHTS):
         *(tf.ones((6, 1)), tf.ones((1, 1)), tf.zeros(6, tf.int32), rows),
         *(tf.constant(ratings), tf.constant(WEIGHTS)),
         encode=lambda rows_ND: rows_ND,
-        score=lambda users_NE, items_NE: tf.reduce_sum(users_NE * items_NE, axis=1),
     )
 
 

@@ -11,10 +11,11 @@ from app.losses.user_item_losses import (
     InBatchSoftmax,
     SampledItems,
     SquaredError,
+    inner_products,
     log_expected,
 )
 from app.models.recommender import Recommender
-from app.models.scorers import Gmf, ItemBiased, MatrixFactorization, Mlp, NeuMf
+from app.models.scorers import ItemBiased, MatrixFactorization
 from app.optimizers.adam import lazy_adam
 from app.tables.device import DeviceTable
 from app.training.step import train_step
@@ -27,9 +28,6 @@ SCORERS = {
     "mf": MatrixFactorization(DIM),
     "products": ItemBiased(DIM, False, 0.5),
     "cosine": ItemBiased(DIM, True, 0.5),
-    "gmf": Gmf(DIM),
-    "mlp": Mlp(DIM, (5, 3)),
-    "neumf": NeuMf(Gmf(DIM), Mlp(DIM, (5, 3))),
 }
 PAIRS = UserItemPairs(
     np.array([0, 1, 1, 2, 2, 2], np.int32),
@@ -62,33 +60,19 @@ def values(model, seed=0):
     }
 
 
-def score(name, user, item, tables):
+def score(name, user, item):
     """Of two rows, by the papers' formulas."""
-
-    def mlp(user, item):
-        hidden = np.concatenate([user, item])
-        for number in range(2):
-            kernel = tables[f"layer_{number}"]
-            hidden = np.maximum(hidden @ kernel[:-1] + kernel[-1], 0)
-        return (hidden @ tables["layer_2"])[0]
-
-    def gmf(user, item):
-        return tables["products"][:, 0] @ (user * item)
-
     return {
         "mf": lambda: user[:-1] @ item[:-1] + user[-1] + item[-1],
         "products": lambda: user @ item[:-1] + 0.5 * item[-1],
         "cosine": lambda: (
             user @ item[:-1] / np.linalg.norm(user) / np.linalg.norm(item[:-1]) + 0.5 * item[-1]
         ),
-        "gmf": lambda: gmf(user, item),
-        "mlp": lambda: mlp(user, item),
-        "neumf": lambda: gmf(user[:DIM], item[:DIM]) + mlp(user[DIM:], item[DIM:]),
     }[name]()
 
 
 def all_scores(name, tables):
-    return np.array([[score(name, u, i, tables) for i in tables["items"]] for u in tables["users"]])
+    return np.array([[score(name, u, i) for i in tables["items"]] for u in tables["users"]])
 
 
 def plain_loss(name, loss, model, tables):
@@ -128,10 +112,9 @@ def plain_loss(name, loss, model, tables):
 @pytest.mark.parametrize(
     ("name", "loss"),
     [
-        *(("mf", "squared_error"), ("mf", "bpr"), ("gmf", "bpr")),
-        *((name, "in_batch_softmax") for name in ("products", "cosine", "gmf")),
-        *((name, "sampled_items") for name in ("products", "cosine", "gmf")),
-        *(("mlp", "bpr"), ("neumf", "bpr"), ("neumf", "squared_error")),
+        *(("mf", loss) for loss in ("squared_error", "bpr")),
+        *((name, "in_batch_softmax") for name in ("products", "cosine")),
+        *((name, "sampled_items") for name in ("products", "cosine")),
     ],
 )
 def test_loss_and_gradients(name, loss):
@@ -156,11 +139,11 @@ def test_loss_and_gradients(name, loss):
 def test_every_pair_scores_as_in_a_matrix_of_all(name):
     model = recommender(name, "bpr")
     tables = {key: tf.constant(table) for key, table in values(model).items()}
-    users = model.scorer.encode_users(tables["users"], tables)
-    items = model.scorer.encode_items(tables["items"], tables)
+    users = model.scorer.encode_users(tables["users"])
+    items = model.scorer.encode_items(tables["items"])
     expected = all_scores(name, values(model))
-    np.testing.assert_allclose(model.scorer.score_all(users, items, tables), expected, 1e-4, 1e-5)
-    pairs = model.scorer.score_pairs(users, items[:USERS], tables)
+    np.testing.assert_allclose(users @ tf.transpose(items), expected, 1e-4, 1e-5)
+    pairs = inner_products(users, items[:USERS])
     np.testing.assert_allclose(pairs, np.diag(expected), 1e-4, 1e-5)
 
 

@@ -39,7 +39,7 @@ def config(tmp_path):
             batch_tokens=1024, steps_per_call=1, block_bytes=1024, subsample=0.0, cache="none"
         ),
         model=ModelConfig(dim=64, compute_dtype="float32"),
-        run=RunConfig(workdir=str(tmp_path / "run"), epochs=4, audit=False, profile_steps="14,34"),
+        run=RunConfig(workdir=str(tmp_path / "run"), epochs=4, profile_steps="14,34"),
     )
 
 

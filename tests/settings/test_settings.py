@@ -97,8 +97,8 @@ def test_a_number_that_is_too_small(name, least):
         ),
         (LANGUAGE_MODEL | {"max_vocab_size": 2}, "--max_vocab_size=2: a language model has <unk>"),
         (
-            {"task": "classify", "layers": "3"},
-            "--layers=3: --task=classify has no such flag, only recommend",
+            {"task": "classify", "top": "3"},
+            "--top=3: --task=classify has no such flag, only recommend",
         ),
         (
             LANGUAGE_MODEL | {"model": "cbow"},
@@ -119,7 +119,6 @@ def test_a_number_that_is_too_small(name, least):
         ({"profile_steps": "\u00b2,\u00b3"}, "--profile_steps=\u00b2,\u00b3: give START,STOP"),
         ({"workdir": ""}, "--workdir= is empty; name a folder for the run"),
         ({"profile_steps": "2,4,4,8"}, "--profile_steps=2,4,4,8: give START,STOP such as 100,200"),
-        ({"profile_on_slow": 0.5}, "--profile_on_slow=0.5: give more than 1, or 0 for none"),
         ({"hot_rows": "5"}, "--hot_rows=5 means nothing to --table=device, only to host"),
         ({"min_ngram": 5, "max_ngram": 4}, "--min_ngram=5 is above --max_ngram=4"),
         ({"min_ngram": 2}, "--min_ngram=2 means nothing without subwords; give --max_ngram=6"),
@@ -214,8 +213,6 @@ def test_what_may_change_in_a_workdir():
 @pytest.mark.parametrize(
     ("given", "name", "former"),
     [
-        ({"task": "recommend", "model": "gmf"}, "temperature", 0.15),
-        ({"task": "recommend", "model": "gmf"}, "cosine", False),
         ({"task": "recommend", "cosine": False}, "temperature", 0.15),
         ({"max_ngram": 0}, "min_ngram", 5),
         ({"max_ngram": 0}, "ngram_buckets", 7),
@@ -226,7 +223,7 @@ def test_what_may_change_in_a_workdir():
 def test_a_stored_value_without_an_effect_is_not_compared(given, name, former):
     values = flag_values.defaults(given) | given | {"workdir": "run"}
     checks.check_fixed(values | {name: former}, flag_values.from_names(values))
-    others = {"model": "mf", "cosine": True, "max_ngram": 6, "tokenizer": "unicode"}
+    others = {"cosine": True, "max_ngram": 6, "tokenizer": "unicode"}
     values |= {key: others[key] for key in given.keys() & others.keys()}
     with pytest.raises(UsageError, match=f"^--{name}=.* was made with"):
         checks.check_fixed(values | {name: former}, flag_values.from_names(values))
@@ -265,17 +262,14 @@ def test_a_number_that_is_too_large(name, most):
             check(with_task(name) | {name: value})
 
 
-RECOMMEND = {"task": "recommend", "model": "mlp", "loss": "bpr", "optimizer": "lazy_adam"}
+RECOMMEND = {"task": "recommend", "loss": "bpr", "optimizer": "lazy_adam"}
 ADAPTIVE = {"loss": "adaptive_softmax"}
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (RECOMMEND | {"layers": "64,0"}, "--layers=64,0: give at least 1"),
-        (RECOMMEND | {"layers": "1000001"}, "--layers=1000001: give at most 1000000"),
-        (RECOMMEND | {"layers": " , "}, "--layers= , : give numbers such as 64,32"),
-        (RECOMMEND | {"layers": "1," * 101}, ".*: give at most 100 numbers"),
+        (RECOMMEND | {"top": " , "}, "--top= , : give numbers such as 20"),
         (RECOMMEND | {"top": "10,x"}, "--top=10,x: 'x' is no whole number; give one"),
         (RECOMMEND | {"top": "1_0"}, "--top=1_0: '1_0' is no whole number; give one"),
         (RECOMMEND | {"top": str(2**31)}, "--top=2147483648: give at most 2147483647"),
@@ -294,7 +288,7 @@ def test_numbers_in_a_text_are_bounded(values, message):
 
 def test_numbers_in_a_text():
     for values in (
-        RECOMMEND | {"layers": "1, 1000000,", "min_rating": "-2.5"},
+        RECOMMEND | {"top": "1, 1000000,", "min_rating": "-2.5"},
         ADAPTIVE | {"cutoffs": "10,20"},
         ADAPTIVE | {"cutoffs": ""},
     ):

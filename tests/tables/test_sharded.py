@@ -8,12 +8,10 @@ from app.tables import sharded
 from app.tables.base import Slot
 from app.tables.device import DeviceTable
 from app.tables.initial import Constant, Uniform
-from app.tables.sharding_plan import ShardingPlan
 from tests.integration.commands import fresh
 
 ROWS, COLUMNS = 11, 3
 VALUES = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
-RULES = ["mod", "block"]
 
 
 def by_hand(shape):
@@ -24,45 +22,30 @@ def drawn(shape):
     return tf.random.stateless_normal(shape, [3, 5])
 
 
-def make(rule="mod", parts=3, initial=by_hand, rows=ROWS, **options):
-    return sharded.make(rows, COLUMNS, initial, ["CPU:0"] * parts, rule, **options)
+def make(parts=3, initial=by_hand, rows=ROWS, **options):
+    return sharded.make(rows, COLUMNS, initial, ["CPU:0"] * parts, **options)
 
 
 def all_rows(table):
     return table.gather(tf.range(table.rows)).numpy()
 
 
-@pytest.fixture(params=RULES)
-def table(request):
-    return make(request.param, slots={"accumulator": Slot(1, 0.5)})
+@pytest.fixture
+def table():
+    return make(slots={"accumulator": Slot(1, 0.5)})
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("rows", [1, 2, 5, 12, 100])
-def test_every_row_is_in_one_shard(rule, rows):
-    for shards in (1, 3, 4):
-        plan = ShardingPlan(rows, shards, rule)
-        parts = [plan.ids(shard, np.arange(plan.size(shard))) for shard in range(shards)]
-        assert sorted(np.concatenate(parts)) == list(range(rows))
-        for shard, ids in enumerate(parts):
-            of, place = plan.locate(ids)
-            assert (of == shard).all() and (place == np.arange(len(ids))).all()
-        assert max(len(ids) for ids in parts) == -(-rows // shards)
-
-
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("wrong", [-1, ROWS, ROWS + 1, 1000])
-def test_an_id_out_of_range_is_refused_on_a_cpu(rule, wrong):
+def test_an_id_out_of_range_is_refused_on_a_cpu(wrong):
     with pytest.raises(tf.errors.InvalidArgumentError):
-        make(rule).gather(tf.constant([1, wrong]))
+        make().gather(tf.constant([1, wrong]))
 
 
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("initial", [Uniform(0.5, 3), Constant(0.25), tf.zeros, by_hand, drawn])
-def test_it_starts_as_a_table_on_one_device(rule, initial):
+def test_it_starts_as_a_table_on_one_device(initial):
     for dtype in (tf.float32, tf.bfloat16):
         expected = DeviceTable(ROWS, COLUMNS, initial, dtype)
-        found = make(rule, initial=initial, dtype=dtype)
+        found = make(initial=initial, dtype=dtype)
         assert all_rows(found).tobytes() == all_rows(expected).tobytes()
 
 
@@ -85,7 +68,7 @@ def test_a_checkpoint_holds_each_part_once_with_its_slots(table, tmp_path):
     path = tf.train.Checkpoint(table=table).write(str(tmp_path / "saved"))
     shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     assert len([shape for shape in shapes.values() if shape]) == 2 * len(table.parts)
-    other = make(table.plan.rule, initial=tf.zeros, slots={"accumulator": Slot(1, 0.0)})
+    other = make(initial=tf.zeros, slots={"accumulator": Slot(1, 0.0)})
     slot = other.slots["accumulator"]
     tf.train.Checkpoint(table=other).read(path).assert_consumed()
     np.testing.assert_array_equal(all_rows(other), VALUES)
@@ -109,16 +92,15 @@ def test_two_devices_hold_their_own_rows_and_train_as_one():
     ended = fresh("tests.tables.two_shards")
     assert ended.code == 0, ended.err
     expected = {"devices": ["CPU:0", "CPU:1"], "differ": 0, "steps": ["CPU:0", "CPU:1"]}
-    assert json.loads(ended.out) == {"mod": expected, "block": expected}
+    assert json.loads(ended.out) == expected
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
-def test_more_numbers_than_int32_counts(rule):
+def test_more_numbers_than_int32_counts():
     """4.3 GB of them; a part has 2^30 and the table 2^31."""
     rows, columns = 2**21 + 3, 1024
     initial = Uniform(0.5, 1)
-    table = sharded.make(rows, columns, initial, ["CPU:0"] * 2, rule, dtype=tf.bfloat16)
+    table = sharded.make(rows, columns, initial, ["CPU:0"] * 2, dtype=tf.bfloat16)
     assert rows * columns > 2**31 and table.bytes() > 2**32
     ids = tf.constant([0, 1, 2**20, rows // 2, rows - 2, rows - 1], tf.int64)
     expected = tf.cast(tf.cast(initial.rows(ids, columns), tf.bfloat16), tf.float32)

@@ -1,6 +1,6 @@
 """Trains a table dealt over two logical CPU devices: python -m tests.tables.two_shards
 
-Prints, as JSON by rule, the devices of the parts, how many of the numbers differ from those of a
+Prints, as JSON, the devices of the parts, how many of the numbers differ from those of a
 table on one device, and on what devices a step reads and writes rows.
 """
 
@@ -38,20 +38,18 @@ def trained(table) -> tuple[tf.Tensor, set[str]]:
 
 
 def main() -> None:
-    """A table on one device against a table on two, by either rule."""
+    """A table on one device against a table on two."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     slots = lazy_adam().slots
     expected, _ = trained(DeviceTable(ROWS, COLUMNS, INITIAL, slots=slots))
-    found = {}
-    for rule in ("mod", "block"):
-        table = sharded.make(ROWS, COLUMNS, INITIAL, sharded.local_devices(), rule, slots=slots)
-        ended, places = trained(table)
-        found[rule] = {
-            "devices": [part.values.device[-5:] for part in table.parts],
-            "differ": int(tf.math.count_nonzero(ended != expected)),
-            "steps": sorted(place[-5:] for place in places),
-        }
+    table = sharded.make(ROWS, COLUMNS, INITIAL, sharded.local_devices(), slots=slots)
+    ended, places = trained(table)
+    found = {
+        "devices": [part.values.device[-5:] for part in table.parts],
+        "differ": int(tf.math.count_nonzero(ended != expected)),
+        "steps": sorted(place[-5:] for place in places),
+    }
     print(json.dumps(found))
 
 

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from app.assembly import learning, storage
-from app.input import token_cache
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
 from app.optimizers.ftrl import ftrl
@@ -24,7 +23,6 @@ from app.tasks.words import words_job
         ("cell", language_model_job.CELLS),
         ("optimizer", learning.OPTIMIZERS),
         ("table", storage.TABLES),
-        ("cache", {"auto", *token_cache.CACHES}),
     ],
 )
 def test_every_choice_has_a_class(name, classes):

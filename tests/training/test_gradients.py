@@ -97,7 +97,6 @@ def test_collected_gradients_change_rows_as_a_step_in_place_does(make, optimizer
                 model,
                 lambda name, ids_U, tables=tables: tables[name].gather(ids_U),
                 [batch],
-                {name: table.device for name, table in tables.items()},
             )
             loss, examples = both.loss, both.examples
             apply_gradients(tables, optimizer, both, rate, number)

@@ -11,13 +11,11 @@ from app.training.profile_hooks import Profiler
 CALL = 2  # steps
 
 
-def spent(profiler, calls, seconds=lambda call: 0.0, first=0, clock=None):
+def spent(profiler, calls, first=0):
     """Runs calls, and returns what is recorded during each."""
     at, seen = Position(step=first), []
-    for call in profiler.trace(iter(range(calls)), at):
+    for _ in profiler.trace(iter(range(calls)), at):
         seen.append(profiler._stop is not None)
-        if clock is not None:
-            clock.now += seconds(call)
         at.step += CALL
     profiler.close()
     return seen
@@ -31,15 +29,6 @@ def recorder(monkeypatch):
     monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: told.append("stop"))
     monkeypatch.setattr(profile_hooks.time, "sleep", lambda seconds: None)
     return told
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    class Clock:
-        now = 0.0
-
-    monkeypatch.setattr(profile_hooks.time, "perf_counter", lambda: Clock.now)
-    return Clock
 
 
 def at_steps(seen, first=0):
@@ -58,35 +47,15 @@ def at_steps(seen, first=0):
     ],
 )
 def test_windows(tmp_path, recorder, windows, recorded, told):
-    seen = spent(Profiler(windows, 0.0, tmp_path), 10)
+    seen = spent(Profiler(windows, tmp_path), 10)
     assert at_steps(seen) == recorded
     assert recorder == ["start", "stop"] * told
 
 
 def test_a_window_around_the_first_call_of_a_resumed_run_begins_after_it(tmp_path, recorder):
     """The first call is compiled, so that it tells nothing of the others."""
-    seen = spent(Profiler("100,106", 0.0, tmp_path), 5, first=100)
+    seen = spent(Profiler("100,106", tmp_path), 5, first=100)
     assert at_steps(seen, 100) == [102, 104]
-
-
-def test_once_when_calls_become_slow(tmp_path, recorder, clock, caplog):
-    profiler = Profiler("", 3.0, tmp_path)
-    slow = {30: 9.0, 40: 9.0, 41: 9.0, 42: 9.0}
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        seen = spent(
-            profiler, 90, lambda call: slow.get(call, 60.0 if call == 0 else 1.0), 0, clock
-        )
-    # The call that is compiled and a single slow one are no reason; two of three are.
-    assert at_steps(seen) == [CALL * call for call in range(42, 62)]
-    assert recorder == ["start", "stop"]
-    assert caplog.messages == ["step 84: calls take 9 s, usually 1; recording a profile"]
-
-
-def test_slow_calls_within_a_window_are_in_it(tmp_path, recorder, clock):
-    profiler = Profiler("80,90", 3.0, tmp_path)
-    seen = spent(profiler, 60, lambda call: 9.0 if call > 40 else 1.0, 0, clock)
-    assert at_steps(seen)[:5] == [80, 82, 84, 86, 88]
-    assert recorder == ["start", "stop"] * 2
 
 
 def test_a_profile_that_cannot_be_recorded_stops_nothing(tmp_path, monkeypatch, caplog):
@@ -95,7 +64,7 @@ def test_a_profile_that_cannot_be_recorded_stops_nothing(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(tf.profiler.experimental, "start", refuse)
     with caplog.at_level(logging.WARNING, logger="absl"):
-        assert spent(Profiler("2,8", 0.0, tmp_path), 6) == [False] * 6
+        assert spent(Profiler("2,8", tmp_path), 6) == [False] * 6
     assert caplog.messages == [
         "the profile cannot be recorded; the run goes on: Another profiler is running."
     ]

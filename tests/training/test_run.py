@@ -26,7 +26,6 @@ SMALL = {
     "shared_negatives": 8,
     "steps_per_call": 2,
     "cache": "none",
-    "audit": False,  # which traces a step once more
 }
 
 
@@ -126,7 +125,7 @@ def test_a_refused_start_leaves_nothing(tmp_path, task):
         ({"learning_rate": 10**400}, "^--learning_rate=inf: give at most 10000$"),
         ({"fold_case": "yes"}, "^--fold_case='yes': give True or False$"),
         ({"top": 0, "task": "recommend"}, "^--top=0: give at least 1$"),
-        ({"layers": {8, 4}}, r"^--layers=\{8, 4\}: give text$"),
+        ({"top": {8, 4}, "task": "recommend"}, r"^--top=\{8, 4\}: give text$"),
         (
             {"blub": 1, "task": "classify"},
             r"^'blub' is no setting; help\(lexrow.train_classifier\) l",

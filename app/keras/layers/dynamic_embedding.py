@@ -18,7 +18,14 @@ from ...tables import arrays
 from ...tables.dynamic.dynamic import DynamicTable
 from ...tables.dynamic.key_index import LFU, LRU, MAX_COUNT
 from ...tables.dynamic.keys import FILES, SHAPE, STATE, KeyMap, key_bytes
-from ..backend import check_xla, is_dtype_guessed, one_copy, require_tensorflow
+from ..backend import (
+    check_xla,
+    is_dtype_guessed,
+    mirrors_workers,
+    one_copy,
+    require_tensorflow,
+    with_seed_of_chief,
+)
 from ..saving import StoreByPart
 from ..tables.initial_rows import by_id
 from ..tables.table_memory import require_room
@@ -119,7 +126,7 @@ class DynamicEmbedding(keras.layers.Layer):
                 )
         self.capacity = self._count_rows(capacity, max_bytes)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        self._initial = by_id(self.embeddings_initializer, self.name)
+        by_id(self.embeddings_initializer, self.name)  # raises ValueError if it cannot be
         self.supports_jit = False  # keys are looked up by Python, which XLA cannot compile
         self.autocast = False
 
@@ -128,15 +135,23 @@ class DynamicEmbedding(keras.layers.Layer):
 
         Raises:
             ValueError: With all rows in use, the table needs more memory than is free, or a
-                strategy of tf.distribute is in use whose replicas are in several processes.
+                strategy of tf.distribute is in use whose replicas do not train in step, or are in
+                several processes, which cannot exchange strings.
         """
+        if self.key_dtype == "string" and mirrors_workers():
+            raise ValueError(
+                f"{self.name}: MultiWorkerMirroredStrategy cannot exchange keys that are strings; "
+                "give key_dtype='int64', and keys by tf.strings.to_hash_bucket_fast(keys, 2**62)"
+            )
         require_room(self)
         self.key_map = KeyMap(
             self.capacity, self.key_dtype, self.min_count, self.max_age, eviction=self.eviction
         )
         self.key_map.remedy = f"{self.name}: give a greater capacity, or smaller batches"
+        self.embeddings_initializer = with_seed_of_chief(self.embeddings_initializer)
         with one_copy(self.name):
-            table = DynamicTable(self.key_map, self.output_dim, self._initial)
+            initial = by_id(self.embeddings_initializer, self.name)
+            table = DynamicTable(self.key_map, self.output_dim, initial)
         self.embeddings = TableVariable(table, "embeddings")
         self.embeddings.trainable = self.trainable  # as `add_weight` does
         self._keys = KeysInCheckpoint(self)

@@ -40,8 +40,8 @@ The arguments of `OutputLayer` are common to all layers. The following holds for
   error: the result of a target out of range is NaN, and no row changes by it;
   `lexrow.keras.check_inputs` finds it before. XLA does not compile a layer with
   metrics=["accuracy"], which searches all words; Keras says so.
-- Under `tf.distribute.MirroredStrategy` every replica has all tables with table="device"; tables
-  of another kind exist once. Other strategies are not tested.
+- Under `tf.distribute.MirroredStrategy` and `MultiWorkerMirroredStrategy` every replica has all
+  tables with table="device", and every process those of another kind.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from ...tables.disk.table_file import TableFile, journal_path
 from ...tables.initial import Constant, Initial, Unwritten
 from ...tables.joined import StackedTable, stack
 from ...types import HOST
-from ..backend import in_place, named_files, one_copy
+from ..backend import in_place, named_files, one_copy, with_seed_of_chief
 from .initial_rows import StoredRows, by_id, constant_of
 
 _OWNER = "a layer of Keras"  # of a file; it is no id of a run (see `checkpoints.workdir.owner_id`)
@@ -138,7 +138,7 @@ def make_tables(layer: Any, specs: Mapping[str, TableSpec]) -> dict[str, Table]:
 
     Raises:
         ValueError: The file cannot be used, or a strategy of tf.distribute is in use whose replicas
-            are in several processes.
+            do not train in step.
     """
     dtype, tables = tf.as_dtype(layer.variable_dtype), dict[str, Table]()
     with one_copy(f"{layer.name}: table={layer.table!r}"):
@@ -168,8 +168,9 @@ def make_table(layer: Any) -> Table:
 
     Raises:
         ValueError: The file of the table, or of its initial rows, cannot be used, or a strategy of
-            tf.distribute is in use whose replicas are in several processes, or may use the cache.
+            tf.distribute is in use whose replicas do not train in step, or may use the cache.
     """
+    layer.embeddings_initializer = with_seed_of_chief(layer.embeddings_initializer)
     shape, stored = (layer.input_dim, layer.output_dim), layer.embeddings_initializer
     if isinstance(stored, StoredRows):
         stored.check_shape(shape)

@@ -21,8 +21,8 @@ from ...tables.cached import CachedTable
 from ...tables.disk.file import FileTable
 from ...tables.dynamic.keys import key_bytes
 from ...tables.memory import SHARE, Item, totals
-from ...tables.sharded import ShardedTable
-from ..backend import is_ours
+from ...tables.sharded import ShardedTable, local_devices
+from ..backend import is_ours, trains_in_step
 from .table_kinds import has_cache
 from .table_variable import TableVariable
 from .table_warnings import LARGE
@@ -105,7 +105,8 @@ def require_room(
 ) -> None:
     """Check that the tables of a layer fit before they are made.
 
-    Under a strategy of tf.distribute, tables of kind "device" are not checked.
+    Of tables that replicas mirror, one copy is counted. Tables of kind "device" under a strategy
+    whose replicas do not train in step are not checked.
 
     Args:
         needed: The bytes to take in each place; by default those of the table of an embedding.
@@ -116,7 +117,7 @@ def require_room(
         ValueError: A GPU, host memory or the disk has less free.
     """
     kind = getattr(layer, "table", "dynamic")
-    if kind == "device" and tf.distribute.has_strategy():
+    if kind == "device" and not trains_in_step():
         return  # the rows may be on other machines
     path = Path(layer.table_file) if kind == "file" else None
     needed = totals(memory_of(layer)) if needed is None else dict(needed)
@@ -166,7 +167,7 @@ def require_free(
 
 def free_on_gpus() -> list[int]:
     """Return the bytes that TensorFlow may still take of each GPU."""
-    names = [gpu.name.removeprefix("/device:") for gpu in tf.config.list_logical_devices("GPU")]
+    names = [name.rpartition("device:")[2] for name in local_devices() if "GPU" in name]
     taken = [tf.config.experimental.get_memory_info(name)["current"] for name in names]
     return [int(SHARE * gpu_bytes(n)) - used for n, used in zip(names, taken, strict=True)]
 
@@ -199,14 +200,16 @@ def row_state(optimizer: Any, columns: int, dtype: str, path: str) -> tuple[int,
 def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
     """Check that the slots of all tables fit, before one is made.
 
-    Tables of less than 16 MiB together are not checked, nor those under a `tf.distribute` strategy,
-    nor an optimizer of another package, whose configuration need not make it again.
+    Tables of less than 16 MiB together are not checked, nor those of `require_room`, those of which
+    a replica makes the slots, and an optimizer of another package, whose configuration need not
+    make it again.
 
     Raises:
         ValueError: A GPU, host memory or the disk has less free.
     """
     tables = [variable for variable in variables if getattr(variable, "is_table", False)]
-    if not is_ours(type(optimizer)) or tf.distribute.has_strategy():
+    is_replica = tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
+    if not is_ours(type(optimizer)) or is_replica or not trains_in_step():
         return
     # Those of a dynamic table that it has room for.
     rows = [v.table.rows if isinstance(v, TableVariable) else v.shape[0] for v in tables]

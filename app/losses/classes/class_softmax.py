@@ -42,19 +42,11 @@ class Level:
         bounds: Where each segment begins, and where the last one ends, (G + 1,) int.
         columns: The columns of the table, D. A segment of more than 32 MB is split into tiles, and
             read twice, first for the normalizer of its scores.
-        device: The index of the device that holds the table.
         by_frequency: Whether lower rows are needed more often than higher ones.
     """
 
-    def __init__(
-        self,
-        table: str,
-        bounds: np.ndarray,
-        columns: int,
-        device: int = 0,
-        by_frequency: bool = True,
-    ):
-        self.table, self.columns, self._device = table, columns, device
+    def __init__(self, table: str, bounds: np.ndarray, columns: int, by_frequency: bool = True):
+        self.table, self.columns = table, columns
         self.bounds = np.asarray(bounds, np.int64)
         self.segments, self.rows = len(bounds) - 1, int(bounds[-1])
         tile = max(_TILE // columns, 1)
@@ -64,22 +56,9 @@ class Level:
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the spec of the table by its name, all 0 at first."""
-        spec = TableSpec(
-            self.rows,
-            self.columns,
-            Constant(0.0),
-            by_frequency=self._by_frequency,
-            device=self._device,
-        )
+        initial = Constant(0.0)
+        spec = TableSpec(self.rows, self.columns, initial, by_frequency=self._by_frequency)
         return {self.table: spec}
-
-    def split(self, values_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Divide values of rows, such as initial biases, by the table that has each row.
-
-        Args:
-            values_V: A value for each row of the level.
-        """
-        return {self.table: values_V}
 
     def segment_of(self, rows_P: tf.Tensor) -> tf.Tensor:
         """Return the segment of each row, (P,) int32."""
@@ -228,66 +207,6 @@ def _sort_by_segment(
     return pairs, SegmentMembers(pairs.owners_P, starts_G, counts_G), segments_G
 
 
-class ShardedLevel(Level):
-    """A level whose segments are spread over the tables of several devices.
-
-    The table of a device has the rows of its segments, in the order of the level. Parts of
-    different devices share no rows, so the devices work at the same time.
-
-    Args:
-        table: The beginning of the names of the tables; the index of a device follows.
-        devices: The device of each segment, (G,) int32.
-    """
-
-    def __init__(self, table: str, bounds: np.ndarray, columns: int, devices: np.ndarray):
-        super().__init__(table, bounds, columns)
-        sizes_G = np.diff(self.bounds)
-        shift_G = np.zeros(self.segments, np.int64)  # from a row of the level to a row of its shard
-        self._shards: list[tuple[np.ndarray, np.ndarray, Level]] = []
-        for device in range(int(devices.max()) + 1):
-            numbers_N = np.flatnonzero(devices == device)
-            bounds_N = np.concatenate([[0], np.cumsum(sizes_G[numbers_N])])
-            shift_G[numbers_N] = bounds_N[:-1] - self.bounds[numbers_N]
-            rows = np.repeat(-shift_G[numbers_N], sizes_G[numbers_N]) + np.arange(bounds_N[-1])
-            shard = Level(f"{table}{device}", bounds_N, columns, device)
-            self._shards.append((numbers_N, rows.astype(np.int32), shard))
-        self._devices = host_variable(devices, tf.int32)
-        self._shift = host_variable(shift_G, tf.int32)
-
-    def tables(self) -> dict[str, TableSpec]:
-        """Return the spec of each device's table, all 0 at first, by name."""
-        return {name: spec for *_, shard in self._shards for name, spec in shard.tables().items()}
-
-    def split(self, values_V: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the values of each shard's rows, by name of its table; see `Level.split`."""
-        return {shard.table: values_V[rows] for _, rows, shard in self._shards}
-
-    def parts(self, pairs: VectorWordPairs) -> list[Part]:
-        """Return a part for each device, with the pairs whose words it has; see `Level.parts`."""
-        with tf.device(HOST):
-            segment_P = self.segment_of(pairs.targets_P)
-            device_P = tf.gather(self._devices, segment_P)
-            shifted = pairs._replace(targets_P=pairs.targets_P + tf.gather(self._shift, segment_P))
-            indices = [tf.where(device_P == device)[:, 0] for device in range(len(self._shards))]
-        return [
-            part
-            for indices_Q, (*_, shard) in zip(indices, self._shards, strict=True)
-            for part in shard.parts(shifted.select(indices_Q))
-        ]
-
-    def word_segments(
-        self, hidden_ND: tf.Tensor, gather: Gather, above_NG: tf.Tensor
-    ) -> list[WordSegments]:
-        """Return the words of each segment, device by device; see `Level.word_segments`."""
-        return [
-            segments.renumber(functools.partial(tf.gather, rows))
-            for numbers_N, rows, shard in self._shards
-            for segments in shard.word_segments(
-                hidden_ND, gather, tf.gather(above_NG, numbers_N, axis=1)
-            )
-        ]
-
-
 _NAMES = ("output", "classes", "superclasses")  # of the tables, words first
 
 
@@ -304,36 +223,23 @@ class ClassSoftmax(NormalizedLoss):
         words: The number of words, V.
         starts: Where the segments of each level begin, top level first, as
             `losses.classes.classes.partition` returns it. Empty for the full softmax.
-        devices: The device that holds the words of each class, (C,) int32, as
-            `losses.classes.classes.assign_devices` returns it. None for one device.
     """
 
     is_likelihood, lists_pairs = True, True
 
-    def __init__(
-        self,
-        words: int,
-        columns: int,
-        starts: Sequence[np.ndarray] = (),
-        devices: np.ndarray | None = None,
-    ):
+    def __init__(self, words: int, columns: int, starts: Sequence[np.ndarray] = ()):
         top = np.array([0, len(starts[0]) - 1 if len(starts) else words])
         bounds = [*reversed(starts), top]
         self._levels = [
             Level(name, bounds_G, columns) for name, bounds_G in zip(_NAMES, bounds, strict=False)
         ]
-        if devices is not None:
-            self._levels[0] = ShardedLevel(_NAMES[0], bounds[0], columns, devices)
 
     def tables(self) -> dict[str, TableSpec]:
-        """Return the specs of tables with a row for each word, and for each class of each level.
-
-        With several devices there is a table of words for each.
-        """
+        """Return the specs of tables with a row for each word, and for each class of each level."""
         return {name: spec for level in self._levels for name, spec in level.tables().items()}
 
     def loss(self, predictions: Predictions, rows: dict[str, Rows]) -> tuple[Any, list[Part]]:
-        """Return 0, and a part for each level, not yet computed; for words one for each device."""
+        """Return 0, and a part for each level, not yet computed."""
         pairs = VectorWordPairs.from_predictions(predictions, is_sorted=len(self._levels) > 1)
         parts = []
         for level in self._levels:
@@ -351,15 +257,14 @@ class ClassSoftmax(NormalizedLoss):
         share_N = classes.probabilities(counts_V)
         priors: dict[str, np.ndarray] = {}
         for level in self._levels:
-            priors |= level.split(np.log(share_N).astype(np.float32))
+            priors[level.table] = np.log(share_N).astype(np.float32)
             share_N = np.add.reduceat(share_N, level.bounds[:-1])
         return priors
 
     def word_segments(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordSegments]:
         """Return the words of each class; see `NormalizedLoss`.
 
-        The rows of all classes are read at once. The bound of a class is its log-probability. With
-        several devices the ids are not ascending from class to class.
+        The rows of all classes are read at once. The bound of a class is its log-probability.
         """
         hidden_ND = tf.cast(hidden_ND, tf.float32)
         above_NG = tf.zeros_like(hidden_ND[:, :1])

@@ -94,43 +94,6 @@ def expected_rows(counts_V: np.ndarray, starts: Sequence[np.ndarray], targets: i
     return rows + len(p_N)
 
 
-def assign_devices(
-    counts_V: np.ndarray, starts_C: np.ndarray, targets: int, devices: int
-) -> np.ndarray:
-    """Choose a device for each class, so that each device has about the same load in a step.
-
-    Classes are taken by descending expected load, and each goes to the device with the least load
-    so far (Graham 1969, longest processing time first).
-
-    Args:
-        counts_V: Occurrences of the words, descending.
-        starts_C: Where each class begins and the last one ends, in words.
-
-    Returns:
-        The device of each class, (C,) int32.
-    """
-    loads_C = expected_loads(counts_V, starts_C, targets)
-    device_C = np.zeros(len(loads_C), np.int32)
-    totals = np.zeros(devices)
-    for index in np.argsort(-loads_C, kind="stable"):
-        device_C[index] = np.argmin(totals)
-        totals[device_C[index]] += loads_C[index]
-    return device_C
-
-
-def expected_loads(counts_V: np.ndarray, starts_C: np.ndarray, targets: int) -> np.ndarray:
-    """Return how many rows of each class a step touches on average, (C,) float64.
-
-    A step touches all rows of a class or none.
-
-    Args:
-        counts_V: Occurrences of the words, descending.
-        starts_C: Where each class begins and the last one ends, in words.
-    """
-    p_C = np.add.reduceat(probabilities(counts_V), starts_C[:-1])
-    return np.diff(starts_C) * _chance(p_C, targets)
-
-
 def _cheapest(
     p_N: np.ndarray, masses: Sequence[np.ndarray], count: int, targets: int
 ) -> tuple[float, list[np.ndarray]]:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
 from ...input import sequences
 from ...input.blocks import Share, TextFiles
@@ -55,13 +54,12 @@ class Score(NamedTuple):
     words: int
 
 
-def make_batches(text: Text, workdir: Workdir, epochs: int) -> Batches:
+def make_batches(text: Text, epochs: int) -> Batches:
     """Return the function that yields the batches of a run, (S, B, T + 1) int32.
 
     See `types.Batches` and `input.sequences`. Nothing is read before it yields the first batch.
 
     Args:
-        workdir: The workdir of the run, which has the cache of --cache=disk.
         epochs: In how many epochs the text is read; 0 for --plan_only, which keeps no tokens.
 
     Raises:
@@ -74,7 +72,7 @@ def make_batches(text: Text, workdir: Workdir, epochs: int) -> Batches:
         """Return a function from an epoch to the rows of a share of the text, (R, T + 1) int32."""
         tokenize = sequences.make_block_tokenizer(text.files.corpus, text.vocabulary)
         blocks = map_blocks(text.files, progress, tokenize, share)
-        blocks = cache_blocks(blocks, text, epochs, workdir, progress, share)
+        blocks = cache_blocks(blocks, text, epochs, progress)
         return sequences.make_epoch_rows(blocks, share_out, end, settings)
 
     return make_batches_from_rows(rows, progress, 1, settings)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints.workdir import Workdir
-from ...errors import RunError, UsageError
+from ...errors import RunError
 from ...exporting import word2vec
 from ...exporting.product_quantization import import_faiss
 from ...settings import RecommendConfig
@@ -159,7 +159,7 @@ def export_vectors(config: RecommendConfig, workdir: Workdir, path: str) -> str:
     An earlier export in the folder is replaced (see `write_vectors`).
 
     Raises:
-        UsageError: The model has layers, so it has no such vectors, or the folder has other files.
+        UsageError: The folder has other files.
         RunError: There is no checkpoint that can be loaded, or the folder cannot be written.
     """
     recommender, users_UE, items_VE = _vectors(config, workdir)
@@ -180,7 +180,7 @@ def export_faiss(config: RecommendConfig, workdir: Workdir, path: str) -> str:
     """Write a Faiss index of the items, and return a message with its recall.
 
     Raises:
-        UsageError: The model has layers, so it has no vectors, or Faiss is not installed.
+        UsageError: Faiss is not installed.
         RunError: There is no checkpoint that can be loaded, the index misses too many of the best
             items, or the file cannot be written.
     """
@@ -193,7 +193,7 @@ def export_word2vec(config: RecommendConfig, workdir: Workdir, path: str) -> str
     """Write the vectors of items, without biases, in word2vec's format, and return a message.
 
     Raises:
-        UsageError: The model has layers, so it has no such vectors, or a name has white space.
+        UsageError: A name has white space.
         RunError: There is no checkpoint that can be loaded, or the file cannot be written.
     """
     recommender, _, items_VE = _vectors(config, workdir)
@@ -205,16 +205,8 @@ def export_word2vec(config: RecommendConfig, workdir: Workdir, path: str) -> str
 def _vectors(
     config: RecommendConfig, workdir: Workdir
 ) -> tuple[TrainedRecommender, np.ndarray, np.ndarray]:
-    """Load a recommender; return it with the vectors of its users and items, float32.
-
-    Raise UsageError if its scores are not inner products.
-    """
+    """Load a recommender; return it with the vectors of its users and items, float32."""
     recommender = load_recommender(config, workdir)
-    if not recommender.model.scorer.inner:
-        raise UsageError(
-            f"--model={config.model.model} has layers, and no vectors whose inner product is its "
-            f"score; train --model=mf or gmf, or ask `lexrow recommend`"
-        )
     users_UE, items_VE = Ranker(recommender.model, recommender.tables, 1).vectors()
     return recommender, users_UE, items_VE
 

@@ -113,14 +113,14 @@ def solve_rows(
             "--items: this model predicts ratings, and ratings of new users are not known; train "
             "with --loss=sampled_items, in_batch_softmax or bpr"
         )
-    scorer, (kernels, items_VE) = model.scorer, ranker.item_codes()
+    scorer, items_VE = model.scorer, ranker.item_codes()
     columns = scorer.columns[0]
     sample = model.gather("users", tf.range(min(_USERS, model.users)), tables["users"].gather)
     length = tf.reduce_mean(tf.norm(sample, axis=1))
 
     def loss(pairs_N2: tf.Tensor, weights_N: tf.Tensor, rows_MD: tf.Tensor) -> tf.Tensor:
         """Return the weighted sum of -log P of pairs (row, item)."""
-        scores_MV = scorer.score_all(scorer.encode_users(rows_MD, kernels), items_VE, kernels)
+        scores_MV = tf.matmul(scorer.encode_users(rows_MD), items_VE, transpose_b=True)
         log_p_N = tf.gather_nd(tf.nn.log_softmax(scores_MV / model.pair_loss.temperature), pairs_N2)
         if disliked is None:
             return -tf.reduce_sum(weights_N * log_p_N)

@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from ...input.user_item_pairs import KnownItems
+from ...losses.user_item_losses import inner_products
 from ...models.recommender import Recommender
-from ...models.scorers import Kernels
 from ...system.console import show_progress
 from ...tables.arrays import row_slices
 from ...tables.base import Table
@@ -43,14 +43,9 @@ class Ranker:
         self.predicts_ratings = model.pair_loss.predicts_ratings
         self._model, self._tables = model, tables
         self._users = max(1, min(_SCORES // model.items, model.users))
-        kernels = {
-            name: tf.TensorSpec([spec.rows, spec.columns])
-            for name, spec in model.scorer.kernels(model.seed).items()
-        }
         self._best = tf.function(self._rank_block, autograph=False).get_concrete_function(
             tf.TensorSpec([self._users, model.scorer.columns[0]]),
             tf.TensorSpec([model.items, None]),
-            kernels,
             tf.TensorSpec([None, 2], tf.int32),
         )
 
@@ -71,22 +66,20 @@ class Ranker:
             Users (M,), their items (M, k) int32, and the scores (M, k) float32, the mean rating
             included. M differs.
         """
-        kernels, items_VE = self.item_codes()
+        items_VE = self.item_codes()
         for start in range(0, len(users_N), self._users):
             users_M = users_N[start : start + self._users]
             ids = tf.constant(np.pad(users_M, (0, self._users - len(users_M))))
             rows_MD = self._rows("users", ids) if rows_UD is None else tf.gather(rows_UD, ids)
             excluded_N2 = tf.constant(_known_positions(users_M, known))
-            scores_MK, ids_MK = self._best(rows_MD, items_VE, kernels, excluded_N2)
+            scores_MK, ids_MK = self._best(rows_MD, items_VE, excluded_N2)
             scores_MK = scores_MK[: len(users_M)].numpy()
             ids_MK = ids_MK[: len(users_M)].numpy()
             yield users_M, np.where(np.isneginf(scores_MK), -1, ids_MK), scores_MK
 
-    def item_codes(self) -> tuple[Kernels, tf.Tensor]:
-        """Return the weights of the scorer's layers by name, and the codes of all items (V, E)."""
-        kernels = self._kernels()
-        code = self._model.scorer.encode_items
-        return kernels, self._encode_rows("items", self.items, code, kernels)
+    def item_codes(self) -> tf.Tensor:
+        """Return the codes of all items, (V, E) float32."""
+        return self._encode_rows("items", self.items, self._model.scorer.encode_items)
 
     def ratings(self, users_N: np.ndarray, items_N: np.ndarray) -> np.ndarray:
         """Return the score of each pair, (N,) float32, with the mean rating added.
@@ -96,42 +89,40 @@ class Ranker:
             items_N: Ids of items.
         """
         scorer, scores = self._model.scorer, [np.empty(0, np.float32)]
-        kernels = self._kernels()
         for start in range(0, len(users_N), _PAIRS):
             part = slice(start, start + _PAIRS)
-            users = scorer.encode_users(self._rows("users", users_N[part]), kernels)
-            items = scorer.encode_items(self._rows("items", items_N[part]), kernels)
-            scores_N = scorer.score_pairs(users, items, kernels) + self._model.pair_loss.mean
+            users = scorer.encode_users(self._rows("users", users_N[part]))
+            items = scorer.encode_items(self._rows("items", items_N[part]))
+            scores_N = inner_products(users, items) + self._model.pair_loss.mean
             scores.append(scores_N.numpy())
         return np.concatenate(scores)
 
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the vectors of all users (U, E) and of all items (V, E), float32.
 
-        For a model without layers, their inner product plus the mean rating is the score.
+        Their inner product plus the mean rating is the score.
         """
-        model, kernels = self._model, self._kernels()
-        users_UE = self._encode_rows("users", model.users, model.scorer.encode_users, kernels)
-        items_VE = self._encode_rows("items", model.items, model.scorer.encode_items, kernels)
-        return users_UE.numpy(), items_VE.numpy()
+        model = self._model
+        users_UE = self._encode_rows("users", model.users, model.scorer.encode_users)
+        return users_UE.numpy(), self.item_codes().numpy()
 
-    def _rank_block(self, rows_MD, items_VE, kernels, excluded_N2):
+    def _rank_block(self, rows_MD, items_VE, excluded_N2):
         """Return the k best scores of a block of users and their items, (M, k), best first.
 
         The score of an excluded (user of the block, item) is -inf. The mean rating is added.
         """
-        scorer = self._model.scorer
-        scores_MV = scorer.score_all(scorer.encode_users(rows_MD, kernels), items_VE, kernels)
+        users_ME = self._model.scorer.encode_users(rows_MD)
+        scores_MV = tf.matmul(users_ME, items_VE, transpose_b=True)
         least_N = tf.fill(tf.shape(excluded_N2)[:1], -np.inf)
         scores_MV = tf.tensor_scatter_nd_update(scores_MV, excluded_N2, least_N)
         scores_MV = tf.ensure_shape(scores_MV, (self._users, self.items))
         scores_MK, ids_MK = _top(scores_MV, self.k)
         return scores_MK + self._model.pair_loss.mean, ids_MK
 
-    def _encode_rows(self, name: str, count: int, code: Callable, kernels: Kernels) -> tf.Tensor:
+    def _encode_rows(self, name: str, count: int, code: Callable) -> tf.Tensor:
         """Return the first `count` rows of a table, encoded part by part by the function `code`."""
         codes = [
-            code(self._rows(name, tf.range(part.start, part.stop)), kernels)
+            code(self._rows(name, tf.range(part.start, part.stop)))
             for part in row_slices(count, self._tables[name].columns)
         ]
         return tf.concat(codes, axis=0)
@@ -139,13 +130,6 @@ class Ranker:
     def _rows(self, name: str, ids_N: tf.Tensor | np.ndarray) -> tf.Tensor:
         """Return the rows of users or items, (N, D), with those of their features added."""
         return self._model.gather(name, ids_N, self._tables[name].gather)
-
-    def _kernels(self) -> Kernels:
-        """Return the current weights of the scorer's layers by name, read from their tables."""
-        return {
-            name: self._tables[name].gather(tf.range(spec.rows))
-            for name, spec in self._model.scorer.kernels(self._model.seed).items()
-        }
 
 
 def score(

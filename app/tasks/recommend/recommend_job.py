@@ -34,10 +34,9 @@ from .recommend_model import (
 )
 from .spectral_start import SpectralStart, spectral_vectors
 
-# How many scores take about as long as training on a pair, how many take 20 seconds, and how many
-# inner products take as long as a score by layers (64, 32). Measured on two cores: 15 ns, 3 us and
-# 250 ns.
-_OF_PAIR, _OF_WAIT, _OF_LAYERS = 200, 20 * 10**9 // 15, 15
+# How many scores take about as long as training on a pair, and how many take 20 seconds. Measured
+# on two cores: 15 ns and 3 us.
+_OF_PAIR, _OF_WAIT = 200, 20 * 10**9 // 15
 _FEWEST_USERS = 500  # whose mean recall is known to about .01
 
 
@@ -78,7 +77,7 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
     )
     placed = _place_tables(config, model, batches, split, start, workdir)
     wanted, pairs = len(np.unique(heldout.users_N)), len(train.users_N)
-    users = count_ranked_users(settings.score_users, wanted, model.items, pairs, model.scorer.inner)
+    users = count_ranked_users(settings.score_users, wanted, model.items, pairs)
     data = TrainingData(
         batches=batches,
         expected_batches=user_item_pairs.count_batches(pairs, config.input),
@@ -98,8 +97,7 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
             functools.partial(heldout_scores, ranker, split.known, heldout, tops, users, seed),
             lambda scores: -scores["rmse"] if "rmse" in scores else scores[f"ndcg@{tops[-1]}"],
         )
-    finish = functools.partial(_closing, model.scorer.inner)
-    return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=finish)
+    return placing.make_job(config, model, placed, data, evaluator=evaluator, finish=_closing)
 
 
 def _place_tables(
@@ -177,10 +175,8 @@ def evaluate(
     exclusions = recommend_data.describe_left_out(left_out)
     tops = parse_top(config.ratings.top)
     ranker = Ranker(recommender.model, recommender.tables, tops[-1])
-    ranked = count_ranked_users(
-        *(config.ratings.score_users, users, ranker.items, len(recommender.known.items_N)),
-        recommender.model.scorer.inner,
-    )
+    pairs = len(recommender.known.items_N)
+    ranked = count_ranked_users(config.ratings.score_users, users, ranker.items, pairs)
     values = heldout_scores(ranker, recommender.known, scored, tops, ranked, config.run.seed)
     lines = [f"{name:14} {value:.4f}" for name, value in values.items()]
     sampled = f", for {ranked:,} users drawn by --seed" if ranked < users else ""
@@ -201,18 +197,16 @@ def _nothing_to_score(heldout: str, left_out: int) -> UsageError:
     )
 
 
-def count_ranked_users(asked: str, users: int, items: int, pairs: int, inner: bool) -> int:
+def count_ranked_users(asked: str, users: int, items: int, pairs: int) -> int:
     """Return for how many users to rank the items.
 
     Args:
         asked: The value of --score_users.
         users: The number of users with held-out pairs.
         pairs: The number of training pairs.
-        inner: Whether a score is an inner product.
     """
     if asked == "auto":
-        cost = items * (1 if inner else _OF_LAYERS)
-        return min(users, max(_FEWEST_USERS, max(_OF_PAIR * pairs, _OF_WAIT) // cost))
+        return min(users, max(_FEWEST_USERS, max(_OF_PAIR * pairs, _OF_WAIT) // items))
     return users if asked == "all" else min(users, int(asked))
 
 
@@ -257,8 +251,8 @@ def heldout_scores(
     return values
 
 
-def _closing(has_vectors: bool, workdir: Workdir) -> str:
-    """Return the commands to try next, with an export only if the model has vectors."""
+def _closing(workdir: Workdir) -> str:
+    """Return the commands to try next."""
     path = shlex.quote(str(workdir.path))
     lines = (
         "next:",
@@ -266,4 +260,4 @@ def _closing(has_vectors: bool, workdir: Workdir) -> str:
         f"  lexrow evaluate --workdir={path} --heldout=FILE",
         f"  lexrow export --workdir={path} --format=vectors --output=vectors",
     )
-    return "\n".join(lines if has_vectors else lines[:-1])
+    return "\n".join(lines)

@@ -12,13 +12,13 @@ from ...assembly import placing
 from ...assembly.learning import PAIR_LOSSES, PairSpec
 from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
-from ...errors import RunError, UsageError
+from ...errors import RunError
 from ...input.named_features import NO_FEATURES, ByName, SideFeatures, are_lists
 from ...input.user_item_pairs import KnownItems
 from ...losses.user_item_losses import UserItemLoss
 from ...models.recommender import Recommender
 from ...models.row_lists import RowLists
-from ...models.scorers import Gmf, ItemBiased, MatrixFactorization, Mlp, NeuMf, Scorer
+from ...models.scorers import ItemBiased, MatrixFactorization, Scorer
 from ...settings import RecommendConfig
 from ...settings.setting import numbers
 from ...system import devices
@@ -151,16 +151,10 @@ def make_model(
         has_disliked,
     )
     loss = PAIR_LOSSES[config.model.loss](config.model, config.ratings, spec)
-    scorer = _make_scorer(config, loss)
-    if loss.is_softmax and not scorer.inner:
-        raise UsageError(
-            f"--model={config.model.model} scores each pair by its layers, which is too much for "
-            f"--loss={config.model.loss}; give --loss=bpr, or --model=mf or gmf"
-        )
     return Recommender(
         users=len(users.tokens),
         items=len(items.tokens),
-        scorer=scorer,
+        scorer=_make_scorer(config, loss),
         pair_loss=loss,
         seed=config.run.seed,
         row_l2=config.ratings.row_l2,
@@ -175,18 +169,14 @@ def make_model(
 
 
 def _make_scorer(config: RecommendConfig, loss: UserItemLoss) -> Scorer:
-    """Return the scorer of --model.
+    """Return the scorer, which has biases of users and items.
 
-    `mf` has biases of users and items. With a softmax over items it has biases of items only, each
-    times the temperature of the loss, and with --cosine it scores by the cosine of user and item.
-    The loss and --cosine do not change the other scorers.
+    With a softmax over items it has biases of items only, each times the temperature of the loss,
+    and with --cosine it scores by the cosine of user and item.
     """
-    dim, mf = config.model.dim, MatrixFactorization(config.model.dim)
     if loss.is_softmax:
-        mf = ItemBiased(dim, config.ratings.cosine, loss.temperature)
-    mlp = Mlp(dim, tuple(numbers(config.ratings.layers)))
-    scorers = {"mf": mf, "gmf": Gmf(dim), "mlp": mlp, "neumf": NeuMf(Gmf(dim), mlp)}
-    return scorers[config.model.model]
+        return ItemBiased(config.model.dim, config.ratings.cosine, loss.temperature)
+    return MatrixFactorization(config.model.dim)
 
 
 def parse_top(top: str) -> list[int]:

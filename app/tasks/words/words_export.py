@@ -89,9 +89,7 @@ def _input_blocks(
     """
     rows_VD = read_rows(folder, "input")
     count, columns = len(tokens), rows_VD.shape[1]
-    buckets_N = np.arange(rule.buckets)
-    if rule.buckets and len(rows_VD) < count + rule.buckets:
-        buckets_N = SubwordRows(tokens, rule).buckets_N
+    buckets_N = SubwordRows(tokens, rule).buckets_N if rule.buckets else np.zeros(0, np.int32)
     if len(rows_VD) != count + len(buckets_N):
         raise trained_vectors.misfit(path, count, folder, len(rows_VD))
     for part in row_slices(count, columns):

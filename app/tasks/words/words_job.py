@@ -12,9 +12,7 @@ import tensorflow as tf
 from ...assembly import learning, memory_plan, placing
 from ...assembly.learning import OutputSpec
 from ...assembly.memory_plan import free_memory
-from ...checkpoints import checkpoint
 from ...checkpoints.growth import Growth, RowMap
-from ...checkpoints.stored import count_rows
 from ...checkpoints.workdir import Workdir
 from ...evaluation import score_report
 from ...input import device_batches, pipeline, token_cache, token_rows
@@ -59,13 +57,11 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     text = words_data.load_text(config, workdir, finished, team)
     if config.table.is_dynamic:
         return _make_growing_job(config, text, workdir)
-    rule, subwords, tokens = ngram_rule(config.model), None, text.vocabulary.tokens
-    if rule is not None:
-        grown = text.new_ids_V is not None
-        subwords = _make_subwords(tokens, rule, workdir, len(text.new_ids_V if grown else tokens))
+    rule, tokens = ngram_rule(config.model), text.vocabulary.tokens
+    subwords = SubwordRows(tokens, rule) if rule else None
     model = make_model(config, text.vocabulary.counts, subwords)
     epochs = 0 if config.run.plan_only else config.run.epochs
-    how = text, config.model.window, config.run.seed, workdir, epochs
+    how = text, config.model.window, config.run.seed, epochs
     batches = make_batches(*how)
     spec = text_tasks.micro_batch_spec(config.input, 2 * config.model.window)
     placed, lines = placing.place_tables(config, model, batches, spec, workdir), []
@@ -83,26 +79,6 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
         growth=_growth(model, text, rule),
         finish=text_tasks.write_and_score,
     )
-
-
-def _make_subwords(
-    tokens: Sequence[str], rule: NgramRule, workdir: Workdir, stored_words: int
-) -> SubwordRows:
-    """Return the rows of the words of a run.
-
-    Args:
-        rule: The n-grams of a word.
-        workdir: The workdir of the run. If its newest checkpoint is of an earlier version, which
-            made a row for each bucket, the run keeps them all.
-        stored_words: The number of words of that checkpoint.
-
-    Raises:
-        RunError: A checkpoint cannot be read.
-    """
-    stored, _ = checkpoint.find_newest(
-        workdir.checkpoints, lambda folder: count_rows(folder, "input"), is_quiet=True
-    )
-    return SubwordRows(tokens, rule, stored == stored_words + rule.buckets)
 
 
 def _make_watch(
@@ -154,7 +130,7 @@ def _grow_subwords(
     subwords: SubwordRows, tokens: Sequence[str], rule: NgramRule, new_ids_V: np.ndarray
 ) -> RowMap:
     """Return the new ids of the rows of words and of buckets, where more buckets have a row now."""
-    old = SubwordRows([tokens[new_id] for new_id in new_ids_V], rule, subwords.has_all_buckets)
+    old = SubwordRows([tokens[new_id] for new_id in new_ids_V], rule)
     new_rows_N = len(tokens) + np.searchsorted(subwords.buckets_N, old.buckets_N)
     return RowMap(np.concatenate([new_ids_V, new_rows_N]), len(tokens) + len(subwords.buckets_N))
 
@@ -216,7 +192,6 @@ def make_batches(
     text: Text,
     window: int,
     seed: int,
-    workdir: Workdir,
     epochs: int,
     device: str = "",
 ) -> Batches:
@@ -227,7 +202,6 @@ def make_batches(
 
     Args:
         window: The most tokens on each side of a word.
-        workdir: The workdir of the run, which has the cache of --cache=disk.
         epochs: In how many epochs the text is read; 0 for --plan_only, which keeps no tokens.
         device: The device that keeps the token ids and makes the same batches, all micro-batches
             one; by default, tf.data makes them on the host.
@@ -247,7 +221,7 @@ def make_batches(
         found = pipeline.map_blocks(text.files, progress, tokenize, share)
         if device:  # it keeps them itself
             return found
-        return text_tasks.cache_blocks(found, text, epochs, workdir, progress, share)
+        return text_tasks.cache_blocks(found, text, epochs, progress)
 
     def read_blocks() -> Iterator[np.ndarray]:
         """Yield the tokens of each block of the text."""
@@ -275,7 +249,7 @@ def _plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[
         Item("rows of a block", f"{most:,} tokens", place, _BLOCK_BYTES * most),
     ]
     # Counting and one epoch are two uses of the text, so its tokens are kept for even one epoch.
-    is_kept = token_cache.choose(settings.cache, 2, words) == "memory"
+    is_kept = token_cache.keeps(settings.cache, 2, words)
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         f"--table={config.table.table}": config.table.table != "device",

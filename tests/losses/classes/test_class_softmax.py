@@ -12,8 +12,6 @@ from app.losses import inference, softmax
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.classes.classes import (
     RULES,
-    assign_devices,
-    expected_loads,
     expected_rows,
     partition,
 )
@@ -131,48 +129,7 @@ def test_a_vector_that_predicts_nothing_changes_nothing():
     toy.assert_nothing_is_learned(loss, toy.make_tables(loss), WORDS)
 
 
-@pytest.mark.parametrize("levels", [2, 3])
-@pytest.mark.parametrize("devices", [2, 3])
-def test_classes_dealt_over_devices_are_the_same_loss(levels, devices):
-    whole, starts = make_loss(levels, "fewest_rows")
-    device_C = assign_devices(toy.counts(WORDS), starts[-1], 20, devices)
-    dealt = ClassSoftmax(WORDS, DIM, starts, devices=device_C)
-    tables = toy.make_tables(whole)
-    # The same rows in other tables: those of each device's classes, one after the other.
-    rows_of = [
-        np.concatenate(
-            [np.arange(*starts[-1][c : c + 2]) for c in np.flatnonzero(device_C == device)]
-        )
-        for device in range(devices)
-    ]
-    dealt_tables = toy.make_tables(dealt)
-    for name, table in dealt_tables.items():
-        if name in tables:
-            values = tables[name].values.read_value()
-        else:
-            values = tf.gather(tables["output"].values, rows_of[int(name[-1])])
-        table.assign(tf.range(len(values)), values)
-
-    predictions = toy.singly(toy.hidden(), toy.targets(WORDS))
-    total, by_hidden, by_rows, _ = toy.streamed(whole, predictions, tables)
-    found, dealt_hidden, dealt_rows, _ = toy.streamed(dealt, predictions, dealt_tables)
-    np.testing.assert_allclose(found, total, rtol=1e-6)
-    np.testing.assert_allclose(dealt_hidden, by_hidden, atol=1e-6)
-    for device in range(devices):
-        np.testing.assert_allclose(
-            dealt_rows[f"output{device}"], by_rows["output"][rows_of[device]], atol=1e-6
-        )
-    np.testing.assert_allclose(
-        toy.all_log_probabilities(dealt, toy.hidden(), dealt_tables),
-        toy.all_log_probabilities(whole, toy.hidden(), tables),
-        atol=1e-6,
-    )
-    assert {name: spec.device for name, spec in dealt.tables().items() if "output" in name} == {
-        f"output{device}": device for device in range(devices)
-    }
-
-
-# Which words go together: cuts, sizes, and how classes are dealt over devices.
+# Which words go together: cuts and sizes.
 
 
 ZIPF = counts(1000)
@@ -265,22 +222,10 @@ def test_expected_rows_by_hand():
     assert expected_rows(np.array([2, 1, 1]), []) == 3
 
 
-def test_expected_loads_are_those_of_drawn_targets():
+def test_expected_rows_are_those_of_drawn_targets():
     (starts,) = partition(ZIPF, 2, "fewest_rows")
-    random = np.random.default_rng(0)
-    drawn = random.choice(1000, size=(2000, 50), p=ZIPF / ZIPF.sum())
+    drawn = np.random.default_rng(0).choice(1000, size=(2000, 50), p=ZIPF / ZIPF.sum())
     group = np.searchsorted(starts, drawn, side="right") - 1
     touched = np.stack([(group == c).any(axis=1) for c in range(len(starts) - 1)])
-    expected = expected_loads(ZIPF, starts, 50)
-    np.testing.assert_allclose(expected, touched.mean(axis=1) * np.diff(starts), rtol=0.3, atol=1)
-    rows = touched.mean(axis=1) @ np.diff(starts)
-    np.testing.assert_allclose(expected.sum(), rows, rtol=0.02)
-    np.testing.assert_allclose(expected_rows(ZIPF, [starts], 50), rows + len(starts) - 1, rtol=0.02)
-
-
-@pytest.mark.parametrize("devices", [1, 2, 3])
-def test_dealt_loads_are_even(devices):
-    (starts,) = partition(ZIPF, 2, "fewest_rows")
-    device = assign_devices(ZIPF, starts, 400, devices)
-    loads = np.bincount(device, expected_loads(ZIPF, starts, 400), minlength=devices)
-    assert device.dtype == np.int32 and loads.max() < 1.02 * loads.mean()
+    rows = touched.mean(axis=1) @ np.diff(starts) + len(starts) - 1
+    np.testing.assert_allclose(expected_rows(ZIPF, [starts], 50), rows, rtol=0.02)

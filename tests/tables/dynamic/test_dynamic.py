@@ -403,7 +403,7 @@ def contents(table):
     [
         ({"loss": "in_batch_softmax", "optimizer": "lazy_adam"}, 1),
         ({"loss": "sampled_items", "optimizer": "lazy_adam"}, 2),
-        ({"loss": "bpr", "model": "gmf", "optimizer": "rowwise_adagrad"}, 2),
+        ({"loss": "bpr", "optimizer": "rowwise_adagrad"}, 2),
     ],
     ids=["softmax", "samples in parts", "bpr in parts"],
 )

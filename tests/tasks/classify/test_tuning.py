@@ -55,7 +55,7 @@ def make(tmp_path, **values):
     lines = values.pop("lines", None) or texts()
     (tmp_path / "texts.txt").write_text("".join(f"{line}\n" for line in lines))
     names = {"task": "classify", "corpus": str(tmp_path / "texts.txt"), "tune_seconds": 400.0}
-    names |= {"dim": 4, "heldout_share": 0.25, "log_seconds": 0.0, "buckets": 500, "audit": False}
+    names |= {"dim": 4, "heldout_share": 0.25, "log_seconds": 0.0, "buckets": 500}
     return make_config(names | values), Workdir(tmp_path / "run")
 
 

@@ -38,7 +38,7 @@ def config(corpus, workdir, loss="softmax", epochs=3, vocab="", **given):
     given = {"heldout_share": 0.1, **given, "batch_tokens": 80, "row_tokens": 5, "epochs": epochs}
     given |= {"steps_per_call": 1, "block_bytes": 2048, "min_count": 1, "vocab": vocab}
     given |= {"loss": loss, "dim": 6, "hidden": 8, "compute_dtype": "float32", "device": "CPU:0"}
-    given |= {"optimizer": "lazy_adam", "learning_rate": 0.1, "log_seconds": 0.0, "audit": False}
+    given |= {"optimizer": "lazy_adam", "learning_rate": 0.1, "log_seconds": 0.0}
     return from_names(given | {"task": "language_model", "corpus": corpus, "workdir": str(workdir)})
 
 
@@ -125,7 +125,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, corpus, whole):
             os.kill(os.getpid(), signal.SIGTERM)
 
     assert not Run(tmp_path / "run", corpus, ask).train()
-    again = Run(tmp_path / "run", corpus, cache="disk")
+    again = Run(tmp_path / "run", corpus, cache="none")
     assert again.train()
     assert again.state() == whole.state()
     for name in ("step", "epoch", "loss", "words", "heldout_loss"):

@@ -238,7 +238,10 @@ def planted(random, users=400, items=500, tags=40, dim=8):
 
 @pytest.mark.slow
 def test_new_items_are_recommended_better_than_by_popularity(tmp_path):
-    """A fifth of the items have no pair; popularity here knows the held-out ones."""
+    """A fifth of the items have no pair: by their counts of 0, popularity ranks them by chance.
+
+    The other popularity knows the held-out pairs.
+    """
     random = np.random.default_rng(0)
     pairs, tags_of = planted(random)
     is_new = random.random(len(tags_of)) < 0.2
@@ -272,4 +275,4 @@ def test_new_items_are_recommended_better_than_by_popularity(tmp_path):
     by_features = recall(new[np.argsort(-scores, axis=1)])
     by_popularity = recall(np.tile(popular, (len(users), 1)))
     by_chance = recall(np.stack([random.permutation(new) for _ in users]))
-    assert by_features > 1.5 * by_popularity and by_features > 2 * by_chance
+    assert by_features > 1.5 * by_popularity and by_features > 3 * by_chance

@@ -36,7 +36,6 @@ def config_of(folder, text, **values):
         "device": "CPU:0",
         "heldout_share": 0.15,
         "top": "9",
-        "audit": False,
     }
     return flag_values.from_names(usual | values)
 
@@ -70,7 +69,6 @@ def blocks():
         {"loss": "sampled_items", "learning_rate": 0.05, "start": "random"},
         {"loss": "sampled_items", "epochs": 4},
         {"loss": "bpr", "pair_negatives": 2},
-        {"loss": "bpr", "model": "neumf", "layers": "16,8", "learning_rate": 0.05},
     ],
 )
 def test_blocks_are_found(tmp_path, values):
@@ -102,7 +100,6 @@ def test_ratings_of_low_rank_are_found(tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model": "mlp", "loss": "in_batch_softmax"}, "--model=mlp .* give --loss=bpr"),
         ({"loss": "squared_error"}, "--loss=squared_error needs ratings"),
         ({"loss": "bpr", "weighted": True}, "--weighted needs ratings"),
         ({"loss": "bpr", "corpus": "docstrings"}, "--corpus=docstrings"),
@@ -137,11 +134,10 @@ def test_a_bias_is_no_direction(tmp_path):
     np.testing.assert_array_equal(vector_files.read(str(tmp_path / "out")).matrix, items[:, :3])
 
 
-@pytest.mark.parametrize("values", [{"cosine": False}, {"model": "gmf"}])
-def test_a_temperature_without_cosines_is_refused(values):
+def test_a_temperature_without_cosines_is_refused():
     given = {"task": "recommend", "loss": "in_batch_softmax", "temperature": 0.3, "workdir": "run"}
     with pytest.raises(UsageError, match="^--temperature=0.3 divides cosines"):
-        checks.make_config(given | values)
+        checks.make_config(given | {"cosine": False})
     checks.make_config(given)
 
 

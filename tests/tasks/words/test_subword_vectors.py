@@ -1,4 +1,4 @@
-"""Runs with subwords of this version and of earlier ones, which had a row for each bucket."""
+"""Runs with subwords."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,6 @@ def settings(folder, **flags):
             "min_ngram": 2,
             "max_ngram": 3,
             "ngram_buckets": RULE.buckets,
-            "audit": False,
             **flags,
         }
     )
@@ -61,23 +60,10 @@ def make_run(folder, **flags):
     return place
 
 
-@pytest.fixture
-def earlier(monkeypatch):
-    """Make runs as an earlier version did, until the returned function is called."""
-
-    def make_all(tokens, rule, workdir, stored_words):
-        return SubwordRows(tokens, rule, has_all_buckets=True)
-
-    monkeypatch.setattr(words_job, "_make_subwords", make_all)
-    return monkeypatch.undo
-
-
 def by_bucket(place, rows):
     """The rows of the words and of the buckets, by name."""
     tokens = vocabulary.load(str(place.vocabulary)).tokens
-    buckets = range(RULE.buckets)
-    if len(rows) < len(tokens) + RULE.buckets:
-        buckets = np.unique(hash_words(tokens, RULE).buckets_N).tolist()
+    buckets = np.unique(hash_words(tokens, RULE).buckets_N).tolist()
     return dict(zip([*tokens, *buckets], rows.tolist(), strict=True))
 
 
@@ -86,29 +72,8 @@ def newest(place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [{}, {"table": "host"}, {"table": "sharded"}, {"file": True}])
-def test_a_run_of_an_earlier_version_keeps_a_row_for_each_bucket(tmp_path, earlier, flags):
-    if flags.pop("file", False):
-        flags = {"table": "host", "table_file": str(tmp_path / "rows")}
-    place = make_run(tmp_path, **flags)
-    stored = read_rows(newest(place), "input")
-    assert len(stored) == 5 + RULE.buckets
-    earlier()
-    job = words_job.make_job(settings(tmp_path, **flags), place, True)
-    assert job.model.subwords.has_all_buckets
-    Checkpoints(place.checkpoints, job.placed.tables).restore()
-    np.testing.assert_array_equal(job.placed.tables["input"].gather(np.arange(405)), stored)
-    assert len(trained_vectors.load(place.path).ngrams.rows_ND) == RULE.buckets
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_earlier", [True, False])
-def test_rows_of_words_and_buckets_stay_when_the_vocabulary_grows(tmp_path, earlier, is_earlier):
-    if not is_earlier:
-        earlier()
+def test_rows_of_words_and_buckets_stay_when_the_vocabulary_grows(tmp_path):
     place = make_run(tmp_path)
-    if is_earlier:
-        earlier()
     before = {slot: by_bucket(place, read_rows(newest(place), "input", slot)) for slot in ROWS}
     (tmp_path / "text").write_text(f"{NEW} walk\n" * 30)
     config = settings(tmp_path, grow_vocab=True, epochs=2)
@@ -122,7 +87,6 @@ def test_rows_of_words_and_buckets_stay_when_the_vocabulary_grows(tmp_path, earl
         assert set(NEW.split()) <= after.keys() - old.keys()
         assert {name: after[name] for name in old} == old
     assert len(set(map(tuple, after.values()))) == 1  # accumulators
-    assert is_earlier == (len(after) == 7 + RULE.buckets)
 
 
 ROWS = ("", "accumulator")

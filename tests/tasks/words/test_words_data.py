@@ -29,10 +29,10 @@ def of_epoch(batches, epoch, first=0):
     return [batch.numpy() for _, batch in pairs]
 
 
-def make_batches(text, config, place, device=""):
+def make_batches(text, config, device=""):
     epochs = 0 if config.run.plan_only else config.run.epochs
     text = dataclasses.replace(text, files=text.files._replace(settings=config.input))
-    how = config.model.window, config.run.seed, place, epochs
+    how = config.model.window, config.run.seed, epochs
     return words_job.make_batches(text, *how, device)
 
 
@@ -106,8 +106,8 @@ def test_a_device_makes_the_batches_of_the_pipeline(place, sentences, values):
     found = load_text(settings, place, finished=False)
     sizes = [len(block) for block in found.kept.blocks(blocks.ALL)]
     assert settings.input.block_bytes > 1024 or (len(sizes) > 10 and 0 in sizes)
-    by_pipeline = make_batches(found, settings, place)
-    by_device = make_batches(found, settings, place, "CPU:0")
+    by_pipeline = make_batches(found, settings)
+    by_device = make_batches(found, settings, "CPU:0")
     for epochs, first in ((range(2), 0), (range(2, 4), 3), (range(1), 10**6)):
         expected = [(epoch, batch.numpy()) for epoch, batch in by_pipeline(epochs, first)]
         made = [(epoch, batch.numpy()) for epoch, batch in by_device(epochs, first)]
@@ -121,8 +121,8 @@ def test_a_device_reads_the_text_of_a_run_that_goes_on(place, sentences):
     words_data.record(load_text(settings, place, finished=False), place)
     found = load_text(settings, place, finished=False)
     assert found.kept is None
-    expected = of_epoch(make_batches(found, settings, place), 1)
-    made = of_epoch(make_batches(found, settings, place, "CPU:0"), 1)
+    expected = of_epoch(make_batches(found, settings), 1)
+    made = of_epoch(make_batches(found, settings, "CPU:0"), 1)
     np.testing.assert_array_equal(made, expected)
 
 
@@ -140,7 +140,7 @@ def test_the_memory_of_token_ids_is_planned():
     ("values", "reason"),
     [
         ({"device_memory": 0.001}, "they take 0.2 MB, which CPU:0 does not have beside the tables"),
-        ({"cache": "disk"}, "they take 0.2 MB, and --cache=disk does not keep them"),
+        ({"cache": "none"}, "they take 0.2 MB, and --cache=none does not keep them"),
         ({"table": "sharded"}, "--table=sharded"),
         ({"micro_batches": 2}, "--micro_batches=2"),
         ({"strategy": "mirrored"}, "--strategy=mirrored"),
@@ -210,29 +210,14 @@ def test_a_corpus_edited_in_place_is_refused_in_the_middle_of_a_run(place, long_
 
 
 @pytest.mark.slow
-def test_a_corpus_edited_in_place_gets_a_new_cache(place, long_corpus):
-    settings = config(str(long_corpus), cache="disk", block_bytes=1 << 20, batch_tokens=4096)
-    found = load_text(settings, place, finished=False)
-    before = np.concatenate(of_epoch(make_batches(found, settings, place), 0))
-    edit(long_corpus, "a a a a a a\n", "c c c c c c\n")
-    found = load_text(settings, place, finished=False)
-    after = np.concatenate(of_epoch(make_batches(found, settings, place), 0))
-    # The id of `a`, with its complement for the first one of a document.
-    assert np.isin(after, (0, ~0)).sum() < np.isin(before, (0, ~0)).sum()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cache",
-    ["none", *(pytest.param(cache, marks=pytest.mark.slow) for cache in ("memory", "disk"))],
-)
+@pytest.mark.parametrize("cache", ["none", "memory"])
 def test_an_epoch_can_be_entered_anywhere(place, corpus, cache):
     settings = config(corpus, cache=cache, subsample=0.05)
     found = load_text(settings, place, finished=False)
-    plain = make_batches(found, config(corpus, subsample=0.05), place)
+    plain = make_batches(found, config(corpus, subsample=0.05))
     expected = [of_epoch(plain, epoch) for epoch in range(2)]
     assert not np.array_equal(expected[0][0], expected[1][0])
-    batches = make_batches(found, settings, place)
+    batches = make_batches(found, settings)
     for epoch, first in ((0, 3), (0, 0), (1, 0), (1, 2)):
         np.testing.assert_array_equal(of_epoch(batches, epoch, first), expected[epoch][first:])
     several = list(batches(range(2), 1))
@@ -269,10 +254,7 @@ def of_text(rows_NL):
 
 @pytest.mark.parametrize(
     ("micro", "cache"),
-    [
-        pytest.param(*both, marks=pytest.mark.slow)
-        for both in ((3, "memory"), (2, "none"), (2, "disk"))
-    ],
+    [pytest.param(*both, marks=pytest.mark.slow) for both in ((3, "memory"), (2, "none"))],
 )
 def test_micro_batches_share_the_blocks_of_the_text(place, tmp_path, cache, micro):
     """Every row once, whoever reads; each process what another would read of its part."""
@@ -283,33 +265,20 @@ def test_micro_batches_share_the_blocks_of_the_text(place, tmp_path, cache, micr
     one = config(str(path), **options)
     found = load_text(one, place, finished=False)
     whole = np.concatenate([batch.reshape(-1, batch.shape[-1]) for batch in
-                            of_epoch(make_batches(found, one, place), 1)])  # fmt: skip
+                            of_epoch(make_batches(found, one), 1)])  # fmt: skip
     settings = config(str(path), **options, micro_batches=micro, batch_tokens=16 * micro)
     expected = load_text(settings, place, finished=False).batches
-    batches = make_batches(found, settings, place)
+    batches = make_batches(found, settings)
     assert of_epoch(batches, 0)  # as a cache of an epoch before has it
     together = of_epoch(batches, 1)
     assert len(together) == pytest.approx(expected, rel=0.15)
     parts = [rows_of(together, part, micro) for part in range(micro)]
     assert of_text(np.concatenate(parts)) == of_text(whole)
     for part in range(micro):
-        alone = make_batches(found, settings, place)
+        alone = make_batches(found, settings)
         mine = [tokens.numpy() for _, tokens in alone(range(1, 2), 2, range(part, part + 1))]
         assert {tokens.shape[1] for tokens in mine} == {together[0].shape[1] // micro}
         assert of_text(rows_of(mine, 0, 1)) == of_text(rows_of(together[2:], part, micro))
-
-
-@pytest.mark.slow
-def test_the_disk_cache_is_that_of_the_text_and_its_vocabulary(place, corpus):
-    settings = config(corpus, cache="disk")
-    found = load_text(settings, place, finished=False)
-    for _ in range(2):
-        of_epoch(make_batches(found, settings, place), 0)
-        assert len(list(place.cache.glob("*.tokens"))) == 1
-    fewer = vocabulary.Vocabulary(["a"], np.array([150]), 150)
-    other = dataclasses.replace(found, vocabulary=fewer)
-    assert len(of_epoch(make_batches(other, settings, place), 0)) < found.batches
-    assert len(list(place.cache.glob("*.tokens"))) == 2
 
 
 @pytest.mark.slow
