@@ -315,6 +315,7 @@ SELDOM = [
     LABELS | {"optimizer": "lazy_adam", "word_ngrams": 2},
     CLASSIFY | {"loss": "sampled_softmax", "micro_batches": 2},
     CLASSIFY | TREE | {"table_file": "rows"},
+    WORDS | SUBWORDS | {"loss": "softmax"},
 ]
 
 
@@ -347,8 +348,10 @@ class Training:
             name: CacheSize(np.arange(PINNED), int(CACHED * table.rows), 0)
             for name, table in self.tables.items()
         }
-        if config.run.task == "classify":  # its labels are few, and most losses stream them
-            sizes["output"] = CacheSize(np.arange(self.tables["output"].rows), 0, 0)
+        # Labels are few, and most losses stream them. N-grams need all rows, too.
+        every = {"classify": ["output"], "words": self.tables if config.model.has_subwords else []}
+        for name in every.get(config.run.task, []):
+            sizes[name] = CacheSize(np.arange(self.tables[name].rows), 0, 0)
         self.stage = placing.make_staging(sizes, model, self.tables, config, "CPU:0")
         arguments = (
             model,
