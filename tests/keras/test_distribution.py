@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import RowEmbedding
 from app.keras.tables.table_variable import TableVariable
 from app.system import ports
 from tests.keras import table_models, two_workers
@@ -40,14 +39,6 @@ def rows_of(model):
     """The variables of the rows and slots of all tables of a model."""
     variables = [*model.variables, *model.optimizer.variables]
     return [v.table.values for v in variables if isinstance(v, TableVariable)]
-
-
-def test_a_strategy_whose_replicas_do_not_train_in_step():
-    layer = RowEmbedding(9, 2, table="host", name="words")
-    words = "words: table='host' has its rows in each process, and the replicas of CentralStorage"
-    with tf.distribute.experimental.CentralStorageStrategy().scope():
-        with pytest.raises(ValueError, match=words):
-            layer.build()
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def test_bad_arguments():
         DynamicEmbedding(3, max_bytes=9, name="users")
     with (
         tf.distribute.experimental.CentralStorageStrategy(["CPU:0"]).scope(),
-        pytest.raises(ValueError, match="users has its rows once .* CentralStorageStrategy"),
+        pytest.raises(ValueError, match="users has its rows in each .* of CentralStorage"),
     ):
         DynamicEmbedding(3, name="users")(tf.constant([1]))
 

@@ -467,8 +467,9 @@ def test_refusals_of_shared_tables():
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.vectorized_map(table, tf.constant(ids["f0"])))
     gradient = tape.gradient(loss, table.embeddings.value)
-    with pytest.raises(ValueError, match=r"dense.*, or give FeatureEmbedding\(..., table_stacking"):
-        LazyAdam(0.1).apply([gradient], [table.embeddings])
+    for optimizer in (LazyAdam(0.1), keras.optimizers.Adam(0.1)):
+        with pytest.raises(ValueError, match=r"dense.*, or give FeatureEmbedding\(..., table_"):
+            optimizer.apply([gradient], [table.embeddings])
     with pytest.raises(tf.errors.InvalidArgumentError, match="f0: ids must be from 0 to 29"):
         layer({name: own * 0 + 30 for name, own in ids.items()})
     out = {name: np.array([-1, 99]) for name in ids}

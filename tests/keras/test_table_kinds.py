@@ -14,9 +14,12 @@ import tensorflow as tf
 from app.keras import (
     SGD,
     DynamicEmbedding,
+    FeatureConfig,
+    FeatureEmbedding,
     LazyAdam,
     RowEmbedding,
     RowEmbeddingReduce,
+    TableConfig,
     prefetch_rows,
 )
 from app.keras.tables import table_variable
@@ -152,6 +155,34 @@ def test_arithmetic_on_a_table_is_refused_and_numpy_has_its_rows(kind, tmp_path)
     assert "value" not in repr(table)
 
 
+@pytest.mark.parametrize("kind", ["device", "host", "dynamic", "shared"])
+def test_a_look_up_in_a_branch_trains_where_it_is_taken(kind, tmp_path):
+    if kind == "shared":
+        config = [TableConfig(name, 9, 2, combiner=None) for name in ("a", "b")]
+        features = FeatureEmbedding([FeatureConfig("x", each, (None,)) for each in config])
+        features.build()
+        layer = features.tables["a"]
+    else:
+        layer = models.make_layer(kind, tmp_path)
+        layer.build()
+    (table,), optimizer = layer.trainable_variables, SGD(0.1)
+    optimizer.build([table])
+
+    @tf.function(autograph=False)
+    def step(is_taken):
+        with tf.GradientTape() as tape:
+            ids = tf.constant([1, 2, 2], tf.int64)
+            rows = tf.cond(is_taken, lambda: layer(ids), lambda: tf.zeros([3, layer.output_dim]))
+            loss = tf.reduce_sum(rows)
+        optimizer.apply(tape.gradient(loss, [table]), [table])
+
+    ids = tf.constant([1, 2], tf.int64)
+    for is_taken, moved in (True, [0.1, 0.2]), (False, [0.0, 0.0]):
+        before = layer(ids)
+        step(tf.constant(is_taken))
+        np.testing.assert_allclose(tf.reduce_mean(before - layer(ids), axis=1), moved, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["device", "reduce", *models.KINDS, "dynamic"])
 def test_a_vectorized_map_looks_up_and_does_not_train_in_silence(kind, tmp_path):
     if kind == "reduce":
@@ -169,7 +200,9 @@ def test_a_vectorized_map_looks_up_and_does_not_train_in_silence(kind, tmp_path)
         return
     table = layer.trainable_variables
     with pytest.raises(ValueError, match="is dense, as after a look-up in tf.vectorized_map; look"):
-        SGD(0.1).apply(tape.gradient(found, table), table)
+        SGD(0.1).apply(gradient := tape.gradient(found, table), table)
+    with pytest.raises(ValueError, match="which this optimizer does not know; use one of lexrow"):
+        keras.optimizers.Adam().apply(gradient, table)
 
 
 @pytest.mark.parametrize(

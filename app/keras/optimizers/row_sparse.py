@@ -20,7 +20,7 @@ from ...tables.rounding import round_stochastically, round_under_xla
 from ..backend import in_place, owners_in_call, require_tensorflow, row_constraint
 from ..saving import StateByPart
 from ..tables.table_memory import require_room_for_slots
-from ..tables.table_variable import StackedVariable, TableVariable
+from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import (
     LARGE,
     log_missing_prefetch,
@@ -209,15 +209,8 @@ class RowSparse(StateByPart):
         variables = trainable_variables or self._trainable_variables
         pairs = list(zip(grads, variables, strict=False))
         for gradient, variable in pairs:
-            is_dense = isinstance(variable, TableVariable) and isinstance(gradient, tf.Tensor)
-            # A table that shares a variable has a dense gradient where all its rows are read; a
-            # gradient without rows is that of its handle.
-            if is_dense and not (isinstance(variable, StackedVariable) and gradient.shape[0]):
-                raise ValueError(
-                    f"the gradient of {variable.path} is dense, as after a look-up in "
-                    "tf.vectorized_map; look up the rows of all elements before it"
-                    f"{variable.remedy}"
-                )
+            if isinstance(variable, TableVariable):
+                variable.check_gradient(gradient)
         sparse = [v for g, v in pairs if isinstance(g, tf.IndexedSlices)]
         if sparse:
             self._refuse_whole_tables(sparse)

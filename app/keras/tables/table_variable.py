@@ -52,6 +52,8 @@ _Recorded = list[tuple["TableVariable", tf.Tensor]]
 _recorded: contextvars.ContextVar[_Recorded | None] = contextvars.ContextVar("ids", default=None)
 
 
+# The method of Keras' optimizers that reads `overwrite_with_gradient` in each step.
+READS_MARKS = "_overwrite_variables_directly_with_gradients"
 _SAMPLE = 4096  # rows of a histogram in TensorBoard
 # The modules that trace a model to write it as a SavedModel.
 _EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
@@ -184,6 +186,14 @@ class TableVariable(HandleVariable):
         is_scale = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         return not is_scale and not getattr(optimizer, "updates_rows", False)
 
+    def check_gradient(self, gradient: Any) -> None:
+        """Raise ValueError if a gradient of the table is dense, that of a handle without rows."""
+        if isinstance(gradient, tf.Tensor):
+            raise ValueError(
+                f"the gradient of {self.path} is dense, as after a look-up in tf.vectorized_map; "
+                f"look up the rows of all elements before it{self.remedy}"
+            )
+
     def look_up(self, ids: tf.Tensor) -> tf.Tensor:
         """Return the rows of the given ids, with a row-sparse gradient.
 
@@ -225,7 +235,10 @@ class TableVariable(HandleVariable):
                 self._refuse_loop()
                 # Tensors that this function makes: an optimizer asks for their dtypes, and a tape
                 # around a function takes them out of it.
-                shape = tf.constant([self.table.rows, self.table.columns], tf.int64)
+                shape = [self.table.rows, self.table.columns]
+                # TensorFlow makes a shape of int32 for a branch without a look-up.
+                dtype = tf.int32 if self.table.rows < 1 << 31 else tf.int64
+                shape = tf.constant(shape, dtype)
                 return tf.IndexedSlices(upstream_ND, tf.identity(ids_N), shape)
 
             return rows_ND, gradient
@@ -298,7 +311,8 @@ class TableVariable(HandleVariable):
             ValueError: The shape is another one, or the value is a gradient, from an optimizer that
                 is not one of `lexrow.keras`.
         """
-        if isinstance(value, tf.IndexedSlices):
+        # A dense gradient is that of the handle, which has no rows.
+        if isinstance(value, tf.IndexedSlices) or (tf.is_tensor(value) and value.shape[0] == 0):
             raise ValueError(
                 f"{self.path} is a table with its own rows and slots, which this optimizer does "
                 "not know; use one of lexrow.keras, such as LazyAdam, for all variables, or "
@@ -491,7 +505,23 @@ class StackedVariable(TableVariable):
     """
 
     remedy = ", or give FeatureEmbedding(..., table_stacking=None)"
-    overwrite_with_gradient = keras.Variable.overwrite_with_gradient
+
+    @property
+    def overwrite_with_gradient(self) -> Any:
+        """As in Keras; but raise ValueError if an optimizer asks for it with a gradient of no rows.
+
+        Optimizers of Keras would take it for the gradient of the rows.
+        """
+        for frame in callers("keras.src.optimizers."):
+            if frame.f_code.co_name == READS_MARKS:
+                pairs = zip(frame.f_locals["grads"], frame.f_locals["vars"], strict=True)
+                self.check_gradient(next(g for g, variable in pairs if variable is self))
+        return self._overwrite_with_gradient
+
+    def check_gradient(self, gradient: Any) -> None:
+        """Raise ValueError if a gradient is dense and has no rows; all rows may have one."""
+        if gradient is not None and gradient.shape[0] == 0:
+            super().check_gradient(gradient)
 
     @property
     def value(self) -> Any:

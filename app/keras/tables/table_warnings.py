@@ -14,12 +14,10 @@ from ...system.python_functions import callers, graphs_in_trace
 from ...system.xla import under_xla
 from ...tables.cached import CachedTable
 from ..backend import row_constraint
-from .table_variable import TableVariable
+from .table_variable import READS_MARKS, TableVariable
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
 LARGE = 16 << 20
-# The method of Keras' optimizers that reads `overwrite_with_gradient` in each step.
-_READS_MARKS = "_overwrite_variables_directly_with_gradients"
 
 
 class StockOptimizerWarning:
@@ -49,7 +47,7 @@ class StockOptimizerWarning:
 
 def _find_stock_optimizer() -> Any:
     """Return the optimizer whose step is in the call stack; None if it updates rows alone."""
-    frame = next((frame for frame in callers() if frame.f_code.co_name == _READS_MARKS), None)
+    frame = next((frame for frame in callers() if frame.f_code.co_name == READS_MARKS), None)
     if frame is None or getattr(optimizer := frame.f_locals["self"], "updates_rows", False):
         return None
     # The scatter of plain SGD changes rows alone where XLA compiles it.
