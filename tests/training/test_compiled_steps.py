@@ -122,7 +122,7 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values, caplo
             LABELS,
             *(WORDS, WORDS | TREE, WORDS | {"micro_batches": 2}, BPR),
             WORDS | {"model": "cbow", "optimizer": "lazy_adam", "clip_row_norm": 0.1},
-            *(WORDS | {"loss": loss} for loss in ("nce", "sampled_softmax", "softmax")),
+            *(WORDS | {"loss": loss} for loss in ("nce", "sampled_softmax")),
             WORDS | {"table_dtype": "bfloat16", "rounding": "stochastic"},
             *(RECOMMEND | {"loss": loss} for loss in ("sampled_items", "squared_error")),
             *(CLASSIFY, CLASSIFY | {"loss": "sampled_softmax"}, CLASSIFY | TREE),
@@ -161,9 +161,8 @@ def test_a_compiled_call_is_one_loop_over_its_steps(data, tmp_path, values):
     [
         # In each of two branches.
         (WORDS | SUBWORDS, 2, 3),
-        # Blocks of classes, and chunks of the pairs of a block, are as many as a step needs.
-        (WORDS | {"loss": "class_softmax"}, 5, 4),
-        (WORDS | {"loss": "adaptive_softmax"}, 5, 4),
+        # Pairs are sorted by word. All rows are one block here; blocks of more are loops, too.
+        *((WORDS | {"loss": f"{kind}softmax"}, 1, 2) for kind in ("", "class_", "adaptive_")),
     ],
     ids=named,
 )
@@ -316,6 +315,7 @@ SELDOM = [
     LABELS | {"optimizer": "lazy_adam", "word_ngrams": 2},
     CLASSIFY | {"loss": "sampled_softmax", "micro_batches": 2},
     CLASSIFY | TREE | {"table_file": "rows"},
+    WORDS | SUBWORDS | {"loss": "softmax"},
 ]
 
 
@@ -348,8 +348,10 @@ class Training:
             name: CacheSize(np.arange(PINNED), int(CACHED * table.rows), 0)
             for name, table in self.tables.items()
         }
-        if config.run.task == "classify":  # its labels are few, and most losses stream them
-            sizes["output"] = CacheSize(np.arange(self.tables["output"].rows), 0, 0)
+        # Labels are few, and most losses stream them. N-grams need all rows, too.
+        every = {"classify": ["output"], "words": self.tables if config.model.has_subwords else []}
+        for name in every.get(config.run.task, []):
+            sizes[name] = CacheSize(np.arange(self.tables[name].rows), 0, 0)
         self.stage = placing.make_staging(sizes, model, self.tables, config, "CPU:0")
         arguments = (
             model,

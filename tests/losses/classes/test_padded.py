@@ -7,11 +7,12 @@ import pytest
 import tensorflow as tf
 
 from app.losses import inference, stream
-from app.losses.base import Predictions
+from app.losses.base import Predictions, VectorWordPairs
 from app.losses.classes import padded
 from app.losses.classes.adaptive_softmax import AdaptiveSoftmax
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.classes.classes import partition
+from app.losses.classes.padded import PaddedSegments
 from app.tables.row_reads import gather_unique
 from tests.losses import toy
 from tests.losses.toy import DIM
@@ -141,6 +142,29 @@ def test_no_loop_is_over_classes(name, many, sizes, loops, sorts, monkeypatch):
     lowered = run.experimental_get_compiler_ir(predictions.hidden_GND)(stage="hlo")
     found = lowered.count(gpu.LOOP), lowered.count(" sort(")
     assert found == (loops, sorts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("targets", "most"), [(400, 1), (40_000, 40)])
+def test_ten_million_words_take_few_blocks(targets, most):
+    """Each block is an iteration, of so many numbers at most."""
+    words, columns = 10_000_000, 300
+    counts_V = 1_000_000_000 // np.arange(10, 10 + words)
+    bounds = partition(counts_V, 2, "fewest_rows", 0, targets)[-1]
+    chances_P = np.random.default_rng(0).random(targets) * counts_V.sum()
+    targets_P = np.sort(np.searchsorted(np.cumsum(counts_V), chances_P)).astype(np.int32)
+    segment_P = np.searchsorted(bounds, targets_P, side="right") - 1
+    pairs = VectorWordPairs(
+        tf.zeros([targets, columns]), None, tf.constant(targets_P), tf.ones([targets])
+    )
+    segments = PaddedSegments("output", bounds, pairs, tf.constant(segment_P, tf.int32))
+    counts_G, iterations = segments._counts_G.numpy(), 0
+    for shape in segments._shapes():
+        is_in_G = (counts_G > shape.least) & (counts_G <= shape.most)
+        iterations += -(-is_in_G[segments._segment_F].sum() // shape.step)
+        assert shape.tiles * segments._size * columns <= padded._ROWS
+        assert shape.tiles * shape.pairs * max(segments._size, columns) <= padded._SCORES
+    assert np.count_nonzero(counts_G) > 300 and 0 < iterations <= most
 
 
 @pytest.mark.parametrize(
