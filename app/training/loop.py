@@ -100,7 +100,9 @@ class _Loop:
         self._set_micro_batches()
         tensorboard, windows = self.workdir.tensorboard, ""
         if chief:
-            self.metrics = Metrics(self.workdir.metrics, tensorboard, position.step, flags)
+            self.metrics = Metrics(
+                self.workdir.metrics, tensorboard, position.step, flags, not position.unscored
+            )
             batches, done = position.batches, round(position.done * position.batches)
             self.display = Display(settings.epochs * batches, done, job.data.unit)
             windows = settings.profile_steps
