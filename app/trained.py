@@ -522,7 +522,6 @@ def load(
         >>> load("vectors.bin")
         <Words: 6 words, 8 columns>
     """
-    check_there(path)
     path = os.fspath(path)
     if os.path.isdir(path):
         with argument_names():

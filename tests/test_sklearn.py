@@ -128,7 +128,7 @@ def test_weights_of_texts():
     ("texts", "labels", "weights", "message"),
     [
         (None, ["a"], None, "^X is NoneType; give a list of texts"),
-        ("one text", ["a"], None, "X is one string"),
+        ("one text", ["a"], None, "^X is str; give a list of texts"),
         (["one", 2], ["a", "b"], None, r"X\[1\] is int, and not a text"),
         (["one", "two"], ["a"], None, "X has 2 texts, y the shape"),
         (["one", "two"], ["a", "a"], None, "y has 1 class"),

@@ -68,9 +68,7 @@ class TextEstimator(BaseEstimator):
 
 def _as_texts(X: Iterable[str]) -> list[str]:
     """Return texts as a list; raise ValueError for one string, or an item that is no string."""
-    if isinstance(X, str):
-        raise ValueError("X is one string; give a list of texts")
-    if not isinstance(X, Iterable):
+    if isinstance(X, str) or not isinstance(X, Iterable):
         raise ValueError(f"X is {type(X).__name__}; give a list of texts")
     texts = np.asarray(X, object).tolist() if hasattr(X, "__array__") else list(X)
     wrong = next((place for place, text in enumerate(texts) if not isinstance(text, str)), None)

@@ -515,7 +515,7 @@ class StackedVariable(TableVariable):
         for frame in callers("keras.src.optimizers."):
             if frame.f_code.co_name == READS_MARKS:
                 pairs = zip(frame.f_locals["grads"], frame.f_locals["vars"], strict=True)
-                self.check_gradient(next(g for g, variable in pairs if variable is self))
+                self.check_gradient(next((g for g, own in pairs if own is self), None))
         return self._overwrite_with_gradient
 
     def check_gradient(self, gradient: Any) -> None:
