@@ -17,6 +17,7 @@ from app.optimizers.sgd import sgd
 from app.system.xla import CompiledIfPossible
 from app.tables.cached import CacheSize
 from app.tables.device import ON_HOST, DeviceTable
+from app.tables.dynamic.dynamic import DynamicTable
 from app.training import gradients, runner
 from app.training.compiled_steps import Representatives
 from app.training.gradients import RowGradients, StepGradients, add_gradients
@@ -84,15 +85,18 @@ def make(data, folder, values, by_xla):
 
 
 def train(data, folder, values, by_xla):
-    """The result of two calls, and the tables after them."""
+    """The result of two calls, and the tables after them.
+
+    Rows of a dynamic table that were never in use are memory that nobody wrote; they are left out.
+    """
     function, arguments, job = make(data, folder, values, by_xla)
     function(*arguments)
     loss, examples = function(*arguments)
-    tables = {
-        f"{name} {number}": variable.numpy().astype("f")
-        for name, table in job.placed.staging.tables.items()
-        for number, variable in enumerate(table.variables)
-    }
+    tables = {}
+    for name, table in job.placed.staging.tables.items():
+        used = table.row_store.used if isinstance(table, DynamicTable) else None
+        for number, variable in enumerate(table.variables):
+            tables[f"{name} {number}"] = variable.numpy()[:used].astype("f")
     return float(loss), float(examples), tables
 
 
