@@ -485,11 +485,11 @@ def test_the_numbers_of_many_compiled_calls_are_copied_at_once(monkeypatch):
     # The rate of an epoch's end is not known before.
     calls = [(8 * number, 0.5 / (1 + number // 100)) for number in range(130)]
     for number, own in enumerate(calls):
-        expected = ((8 * later, own[1]) for later in range(number, 1000))
-        step, rate = trainer.numbers(expected)
+        later = ((8 * other, own[1]) for other in range(number + 1, 1000))
+        step, rate = trainer.numbers(own, later)
         assert (step.dtype, rate.dtype) == (tf.int64, tf.float32)
         assert (int(step), float(rate)) == own
     assert copied == [64] * 6, "for the calls from 0, 64 and 100"
     trainer._function.is_by_xla = False
-    assert [float(number) for number in trainer.numbers(iter([(3, 0.25)]))] == [3, 0.25]
+    assert [float(number) for number in trainer.numbers((3, 0.25), iter(()))] == [3, 0.25]
     assert len(copied) == 6
