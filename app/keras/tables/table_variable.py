@@ -318,6 +318,10 @@ class TableVariable(HandleVariable):
                 "not know; use one of lexrow.keras, such as LazyAdam, for all variables, or "
                 "for this one by keras.optimizers.MultiOptimizer"
             )
+        return self._replace(value)
+
+    def _replace(self, value: Any) -> Any:
+        """Replace all rows by a value that is no gradient; see `assign`."""
         value = value if hasattr(value, "shape") else np.asarray(value, self._numpy_dtype)
         stored = _stored(self.table)
         fits = value.shape[0] == stored.rows
@@ -407,8 +411,8 @@ class TableVariable(HandleVariable):
         return {_VALUE: tensor_callable.Callable(read, tf.as_dtype(self.dtype), device)}
 
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
-        """Replace the rows by those that tf.train.Checkpoint read."""
-        self.assign(restored_tensors[_VALUE])
+        """Replace the rows by those that tf.train.Checkpoint read, of which there may be none."""
+        self._replace(restored_tensors[_VALUE])
 
 
 def _scatter(name: str) -> Callable[..., Any]:
