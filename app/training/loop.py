@@ -100,7 +100,9 @@ class _Loop:
         self._set_micro_batches()
         tensorboard, windows = self.workdir.tensorboard, ""
         if chief:
-            self.metrics = Metrics(self.workdir.metrics, tensorboard, position.step, flags)
+            self.metrics = Metrics(
+                self.workdir.metrics, tensorboard, position.step, flags, not position.unscored
+            )
             batches, done = position.batches, round(position.done * position.batches)
             self.display = Display(settings.epochs * batches, done, job.data.unit)
             windows = settings.profile_steps
@@ -190,8 +192,8 @@ class _Loop:
     def _run_steps(self, data: Any) -> None:
         """Train on one batch (S steps), keep its loss, and advance the position and the display."""
         job, position = self.job, self.position
-        _, self.rate = next(self._calls())
-        first, rate = self.runner.numbers(self._calls())
+        self.rate = job.learning_rate(position.done / self.settings.epochs)
+        first, rate = self.runner.numbers((position.step, self.rate), self._later_calls())
         located = self.staging.locate(data, tf.constant(position.step, tf.int64))
         self.interval.losses.append(self.runner.run_steps(located, first, rate))
         position.step += job.data.steps_per_batch
@@ -199,13 +201,13 @@ class _Loop:
         position.unscored = False
         self.display.advance()
 
-    def _calls(self) -> Iterator[tuple[int, float]]:
-        """Yield the number of steps before each of the next calls, and its learning rate."""
+    def _later_calls(self) -> Iterator[tuple[int, float]]:
+        """Yield the number of steps before each of the calls after the next, and its rate."""
         position = dataclasses.replace(self.position)
         while True:
-            yield position.step, self.job.learning_rate(position.done / self.settings.epochs)
             position.step += self.job.data.steps_per_batch
             position.batch += 1
+            yield position.step, self.job.learning_rate(position.done / self.settings.epochs)
 
     def _log(self) -> None:
         """Write and show the metrics of the steps since the last call, and begin a new interval.

@@ -159,17 +159,24 @@ class Metrics:
         step: The step that the run resumes from. The constructor removes the lines of later steps
             in metrics.jsonl: a killed run wrote them, and this run makes these steps again.
         settings: Flag name -> value, of all flags of the run, for TensorBoard; empty for none.
+        is_scored: Whether the scores of the step, if there are some, are complete. If not, they are
+            removed, too, as the run computes them again.
 
     Raises:
         RunError: The folder or metrics.jsonl cannot be written.
     """
 
     def __init__(
-        self, jsonl: Path, folder: Path, step: int, settings: Mapping[str, Any] | None = None
+        self,
+        jsonl: Path,
+        folder: Path,
+        step: int,
+        settings: Mapping[str, Any] | None = None,
+        is_scored: bool = True,
     ):
         self._jsonl, self._folder = jsonl, folder
         if jsonl.exists():
-            _truncate(jsonl, step)
+            _truncate(jsonl, step, is_scored)
         with _writing(folder):
             self._events = event_files.begin(folder, jsonl, settings or {})
 
@@ -230,9 +237,10 @@ def _writing(path: Path) -> Iterator[None]:
         raise RunError(f"cannot write {path}: {reason}; {remedy(known)} and run again") from error
 
 
-def _truncate(jsonl: Path, step: int) -> None:
+def _truncate(jsonl: Path, step: int, is_scored: bool = True) -> None:
     """Remove the lines of later steps from metrics.jsonl, and damaged lines with a warning.
 
+    If the step is not scored, remove its scores. Other lines of a step have the loss.
     A half-written last line is removed without a warning. The file is replaced as a whole.
     """
     damaged = 0
@@ -241,7 +249,7 @@ def _truncate(jsonl: Path, step: int) -> None:
             value = parse(line)
             if value is None:
                 damaged += line.endswith(b"\n")  # the last line of a killed run may be half-written
-            elif value["step"] <= step:
+            elif value["step"] < step or (value["step"] == step and (is_scored or "loss" in value)):
                 kept.write(line.rstrip(b"\n") + b"\n")
     if damaged:
         logging.warning("%s: %d damaged line(s) are left out; the run goes on", jsonl, damaged)

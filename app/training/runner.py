@@ -86,22 +86,23 @@ class Runner:
             return batches
         return copy_ahead(batches, self._device, lambda: function.is_by_xla)
 
-    def numbers(self, calls: Iterator[tuple[int, float]]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the numbers of the next call as tensors, `first` and `rate` of `run_steps`.
+    def numbers(
+        self, own: tuple[int, float], later: Iterator[tuple[int, float]]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the numbers of a call as tensors, `first` and `rate` of `run_steps`.
 
         For steps that XLA compiles, those of the calls after it are copied to the device with them:
         a copy to a GPU waits for all calls that were made before.
 
         Args:
-            calls: Yields the numbers of the next call, and then those of further calls as far as
-                they are known.
+            own: The numbers of the call.
+            later: Yields those of the calls after it, as far as they are known.
         """
-        step, rate = own = next(calls)
         function = self._function
         if not (isinstance(function, CompiledIfPossible) and function.is_by_xla):
-            return tf.constant(step, tf.int64), tf.constant(rate, tf.float32)
+            return tf.constant(own[0], tf.int64), tf.constant(own[1], tf.float32)
         if not self._copied or self._copied[0][0] != own:
-            known = [own, *itertools.islice(calls, _TOGETHER - 1)]
+            known = [own, *itertools.islice(later, _TOGETHER - 1)]
             steps, rates = zip(*known, strict=True)
             with tf.device(self._device):
                 columns = tf.constant(steps, tf.int64), tf.constant(rates, tf.float32)

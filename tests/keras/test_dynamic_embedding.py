@@ -204,6 +204,15 @@ def test_a_checkpoint_whose_keys_are_hostile(make, message):
     np.testing.assert_array_equal(layer.get_weights()[0], before[0])
 
 
+def test_a_checkpoint_before_the_first_step_has_no_rows(tmp_path):
+    layers = DynamicEmbedding(2, name="users"), DynamicEmbedding(2, name="users")
+    for layer in layers:
+        layer.build()
+    tf.train.Checkpoint(layers[0]).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(layers[1]).read(str(tmp_path / "checkpoint")).assert_consumed()
+    assert tuple(layers[1].embeddings.shape) == (0, 2)
+
+
 def test_a_checkpoint_writes_no_file_outside_of_its_folder(tmp_path, monkeypatch):
     layer = DynamicEmbedding(2, name="users")
     models.fit(models.make_model(layer, run_eagerly=True))

@@ -99,7 +99,7 @@ def test_weights_and_checkpoints_fit_every_kind(kind, to_device, tmp_path):
 def test_bad_arguments(kind, tmp_path):
     with (
         tf.distribute.experimental.CentralStorageStrategy(["CPU:0"]).scope(),
-        pytest.raises(ValueError, match=f"table='{kind}' has its rows once .* CentralStorage"),
+        pytest.raises(ValueError, match=f"table='{kind}' has its rows in each .* CentralStorage"),
     ):
         models.make_layer(kind, tmp_path)
     with pytest.raises(ValueError, match="lora_rank needs table='device'"):

@@ -108,7 +108,7 @@ class Killed(BaseException):
     """Stands for a signal that no process survives."""
 
 
-def scored(run, during=lambda epoch, check: None):
+def scored(run, during=lambda *_: None):
     """The run with `SCORES`, and what happens while they are computed."""
 
     def scores(check):
@@ -140,6 +140,10 @@ def killed(epoch, check):
         raise Killed
 
 
+def scores_only(epoch, check):
+    """Compute the scores, and do nothing else meanwhile."""
+
+
 def columns(run):
     return [[row.get(name) for name in COLUMNS] for row in run.rows()]
 
@@ -155,20 +159,31 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.parametrize("patience", [0, 9])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, None])
-def test_a_run_that_ends_while_scoring_goes_on_exactly(tmp_path, whole, patience, number):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, 0, -1])
+def test_a_run_that_ends_while_scoring_goes_on_exactly(
+    tmp_path, whole, patience, number, monkeypatch
+):
+    write = loop.Metrics.write
+
+    def write_and_end(metrics, step, values):
+        write(metrics, step, values)
+        if (step, "score" in values) == (10 * epoch, True):
+            raise Killed
+
     for epoch in (2, 4):
-        during = interrupted(number) if number else killed
+        monkeypatch.setattr(loop.Metrics, "write", write if number >= 0 else write_and_end)
+        during = interrupted(number) if number > 0 else killed if number == 0 else scores_only
         run = scored(Run(tmp_path), during)
         if epoch == 4:  # what was not scored is scored first
             run = scored(Run(tmp_path), lambda at, check, act=during: at == 4 and act(at, check))
-        if number:
+        if number > 0:
             assert not run.train(epochs=4, patience=patience)
         else:
             with pytest.raises(Killed):
                 run.train(epochs=4, patience=patience)
         at = newest_position(run.place.checkpoints)
         assert (at.step, at.epoch, at.batch, at.unscored) == (10 * epoch, epoch, 0, True)
+    monkeypatch.setattr(loop.Metrics, "write", write)
     run = scored(Run(tmp_path))
     assert run.train(epochs=4, patience=patience)
     assert run.asked == []  # only the last epoch was left to score

@@ -318,6 +318,10 @@ class TableVariable(HandleVariable):
                 "not know; use one of lexrow.keras, such as LazyAdam, for all variables, or "
                 "for this one by keras.optimizers.MultiOptimizer"
             )
+        return self._replace(value)
+
+    def _replace(self, value: Any) -> Any:
+        """Replace all rows by a value that is no gradient; see `assign`."""
         value = value if hasattr(value, "shape") else np.asarray(value, self._numpy_dtype)
         stored = _stored(self.table)
         fits = value.shape[0] == stored.rows
@@ -407,8 +411,8 @@ class TableVariable(HandleVariable):
         return {_VALUE: tensor_callable.Callable(read, tf.as_dtype(self.dtype), device)}
 
     def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> None:
-        """Replace the rows by those that tf.train.Checkpoint read."""
-        self.assign(restored_tensors[_VALUE])
+        """Replace the rows by those that tf.train.Checkpoint read, of which there may be none."""
+        self._replace(restored_tensors[_VALUE])
 
 
 def _scatter(name: str) -> Callable[..., Any]:
@@ -515,7 +519,7 @@ class StackedVariable(TableVariable):
         for frame in callers("keras.src.optimizers."):
             if frame.f_code.co_name == READS_MARKS:
                 pairs = zip(frame.f_locals["grads"], frame.f_locals["vars"], strict=True)
-                self.check_gradient(next(g for g, variable in pairs if variable is self))
+                self.check_gradient(next((g for g, own in pairs if own is self), None))
         return self._overwrite_with_gradient
 
     def check_gradient(self, gradient: Any) -> None:
