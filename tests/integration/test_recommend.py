@@ -26,7 +26,6 @@ SMALL = (
     "--device=CPU:0",
     "--log_seconds=0",
     "--top=3,5",
-    "--noaudit",
 )
 train = functools.partial(commands.train, small=SMALL)
 
