@@ -221,7 +221,7 @@ GONE = {
     "ps": _SERVERS,
     "data_service": _SERVICE,
     "data_workers": _SERVICE,
-    "audit": "the steps are audited by the tests alone; leave it out",
+    **dict.fromkeys(("audit", "noaudit"), "no run audits its own step now; leave it out"),
     "profile_on_slow": "profiles are of chosen steps only; give --profile_steps=START,STOP",
     "layers": "the neural recommenders are gone; leave it out",
     "shard_rule": "rows are divided into shards in turn; leave it out",
@@ -229,11 +229,13 @@ GONE = {
 }
 # The values with which a run is the same without these flags; by default any.
 _AS_NOW = {"class_devices": "1", "shard_rule": "mod"}
+# Values of --model of earlier versions, of the neural recommenders.
+_GONE_MODELS = ("gmf", "mlp", "neumf")
 
 
 def lacks(name: str, value: str) -> bool:
-    """Return whether a run with a flag of `GONE` and its value did what no run does now."""
-    return value != _AS_NOW.get(name, value)
+    """Return whether no run goes on with a flag and its value, which earlier versions had."""
+    return value != _AS_NOW.get(name, value) or (name == "model" and value in _GONE_MODELS)
 
 
 def meant(name: str, known: Collection[str]) -> str:

@@ -152,6 +152,8 @@ def test_a_flag_that_is_gone_is_left_out_of_a_flagfile_and_refused_if_typed(
     servers = "parameter servers are gone; leave it out, as --strategy=multi_worker needs none$"
     with pytest.raises(UsageError, match=f"^--exchange=step: {servers}"):
         parse("--exchange=step", "--workdir=x")
+    with pytest.raises(UsageError, match="^--noaudit: no run audits its own step now; leave it ou"):
+        parse("--noaudit", "--workdir=x")
     with pytest.raises(UsageError, match="^--data_service=: the tf.data service is gone; leave it"):
         parse(f"--flagfile={path}", "--data_service=", "--workdir=x")
 
@@ -176,7 +178,7 @@ def test_a_workdir_with_a_value_without_an_effect_is_resumed(parse, tmp_path):
 def test_a_run_of_a_model_that_is_gone_is_refused_in_one_line(parse, tmp_path):
     lines = "--task=recommend\n--model=neumf\n--layers=64,32\n--loss=bpr\n"
     (tmp_path / "flags.cfg").write_text(lines)
-    with pytest.raises(UsageError, match="flags.cfg: --model=neumf: "):
+    with pytest.raises(UsageError, match="flags.cfg: --model=neumf: a run of an earlier version"):
         parse(f"--workdir={tmp_path}")
 
 
