@@ -108,7 +108,8 @@ def typed_values(values: Mapping[str, Any], task: str) -> dict[str, Any]:
     known = flag_values.fields()
     unknown = sorted(values.keys() - known.keys())
     if unknown:
-        remedy = meant(unknown[0], known).replace("--", "")
+        remedy = flag_values.GONE.get(unknown[0]) or meant(unknown[0], known)
+        remedy = remedy.replace("--", "")
         remedy = remedy or f"help(lexrow.train_{_FUNCTIONS.get(task, task)}) lists them"
         raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
     return {name: flag_values.typed_value(name, value) for name, value in values.items()}

@@ -130,6 +130,7 @@ def test_a_refused_start_leaves_nothing(tmp_path, task):
             {"blub": 1, "task": "classify"},
             r"^'blub' is no setting; help\(lexrow.train_classifier\) l",
         ),
+        ({"audit": False}, "^'audit' is no setting; the steps are audited by the tests alone"),
         ({"class_weights": {"a": 1}}, "^--class_weights={'a': 1}: give text$"),
         ({"corpus": b"a"}, "^--corpus=b'a': give text or a path$"),
     ],
