@@ -389,7 +389,9 @@ class Items(Result):
         from .tasks.recommend import recommend_job
 
         names: dict[str, str] = {}
-        others = {"score_users": "all", **columns, **({} if top == "" else {"top": top})}
+        others: dict[str, Any] = {"score_users": "all", **columns}
+        if not isinstance(top, str) or top:
+            others["top"] = top
         with contextlib.ExitStack() as stack:
             if isinstance(pairs, str | os.PathLike):
                 value = os.fspath(pairs)

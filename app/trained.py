@@ -76,8 +76,9 @@ def takes_settings(task: str) -> Callable[[Callable], Callable]:
         parameters.append(usual.replace(annotation="str"))
         taken = {one.name for one in parameters} | _OF_COMMANDS
         fields = flag_values.fields_of(flag_values.TASKS[task])
+        defaults = flag_values.defaults({"task": task})
         for name in sorted(fields.keys() - taken, key=lambda name: (name not in _FIRST, name)):
-            kind, default = inspect.Parameter.KEYWORD_ONLY, fields[name].default
+            kind, default = inspect.Parameter.KEYWORD_ONLY, defaults[name]
             parameter = inspect.Parameter(name, kind, default=default)
             number = fields[name].metadata["numbers"]
             more = f" | {number.__name__} | Sequence[{number.__name__}]" if number else ""

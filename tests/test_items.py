@@ -242,7 +242,7 @@ def test_a_new_person_dislikes_items(trained):
 
 
 def test_evaluating(trained):
-    scores = trained.evaluate([(0, 0), (1, 1), (5, 5), ("new", 3)], top=[1, 3])
+    scores = trained.evaluate([(0, 0), (1, 1), (5, 5), ("new", 3)], top=np.array([1, 3]))
     assert scores["pairs"] == 3 and scores["users"] == 3
     assert scores["recall@1"] == 1.0
     assert not list(Path(trained.workdir).glob("scored*"))  # nothing is left there

@@ -132,7 +132,7 @@ def test_settings_that_cannot_be(settings, message):
 @pytest.mark.parametrize(
     ("name", "has", "lacks"),
     [
-        ("train_words", {"window": 5, "dim": 100}, "top"),
+        ("train_words", {"window": 5, "learning_rate": 0.15}, "top"),
         ("train_classifier", {"word_ngrams": 1, "min_count": 1}, "window"),
         ("train_recommender", {"min_rating": ""}, "window"),
         ("train_language_model", {"cell": "gru"}, "window"),

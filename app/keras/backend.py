@@ -26,6 +26,8 @@ _RANDOM = (
     keras.initializers.TruncatedNormal,
     keras.initializers.VarianceScaling,
 )
+# All that draw. A matrix of orthogonal rows is not made without temporary copies.
+_DRAWN = (*_RANDOM, keras.initializers.Orthogonal)
 
 _BY_NORM = (
     keras.constraints.MaxNorm,
@@ -147,7 +149,7 @@ def with_seed_of_chief(initializer: Any) -> Any:
 
     Any other, and one in a strategy within this process, is returned unchanged.
     """
-    if not (mirrors_workers() and isinstance(initializer, _RANDOM)):
+    if not (mirrors_workers() and isinstance(initializer, _DRAWN)):
         return initializer
     # The strategy sends the initial value of a variable of its own to all processes.
     with tf.init_scope():

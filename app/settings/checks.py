@@ -11,7 +11,7 @@ from absl import logging
 from ..errors import NoEffectError, UsageError
 from . import Config, RunConfig, flag_values
 from .config import windows
-from .flag_values import GONE, meant
+from .flag_values import meant
 from .setting import as_text, fault, is_whole_number
 
 # Losses whose gradients are computed and applied block by block.
@@ -107,10 +107,9 @@ def typed_values(values: Mapping[str, Any], task: str) -> dict[str, Any]:
     """
     known = flag_values.fields()
     unknown = sorted(values.keys() - known.keys())
-    if unknown and unknown[0] in GONE:
-        raise UsageError(f"--{unknown[0]}: {GONE[unknown[0]]}")
     if unknown:
-        remedy = meant(unknown[0], known).replace("--", "")
+        remedy = flag_values.GONE.get(unknown[0]) or meant(unknown[0], known)
+        remedy = remedy.replace("--", "")
         remedy = remedy or f"help(lexrow.train_{_FUNCTIONS.get(task, task)}) lists them"
         raise UsageError(f"{unknown[0]!r} is no setting; {remedy}")
     return {name: flag_values.typed_value(name, value) for name, value in values.items()}

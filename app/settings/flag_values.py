@@ -215,13 +215,15 @@ _MEANINGS = {
 
 _SERVERS = "parameter servers are gone; leave it out, as --strategy=multi_worker needs none"
 _SERVICE = "the tf.data service is gone; leave it out, as each process reads its text itself"
+_AUDIT = "the steps are audited by the tests alone; leave it out"
 # Flags of earlier versions, which flagfiles of then have, and what to do without them.
 GONE = {
     "exchange": _SERVERS,
     "ps": _SERVERS,
     "data_service": _SERVICE,
     "data_workers": _SERVICE,
-    **dict.fromkeys(("audit", "noaudit"), "no run audits its own step now; leave it out"),
+    "audit": _AUDIT,
+    "noaudit": _AUDIT,
     "profile_on_slow": "profiles are of chosen steps only; give --profile_steps=START,STOP",
     "layers": "the neural recommenders are gone; leave it out",
     "shard_rule": "rows are divided into shards in turn; leave it out",

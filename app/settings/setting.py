@@ -109,7 +109,7 @@ def typed(field: dataclasses.Field, value: Any) -> bool | int | float | str:
     """Return a value of a Python program as the type in the annotation of its setting.
 
     A float may be given as an integer, names of files as a path, and a text such as "10,20" as 10
-    or [10, 20]. A number, a bool or a text of numpy is as good as one of Python.
+    or [10, 20]. A number, a bool, a text or a list of numpy is as good as one of Python.
 
     Raises:
         ValueError: The value has another type; the message is the remedy.
@@ -119,7 +119,7 @@ def typed(field: dataclasses.Field, value: Any) -> bool | int | float | str:
         value = value.item()
     if is_path and isinstance(value, os.PathLike):
         value = os.fspath(value)
-    is_list = isinstance(value, list | tuple)
+    is_list = isinstance(value, list | tuple | range) or getattr(value, "ndim", 0) == 1
     if kind == "str" and not is_path and (is_list or type(value) in (int, float)):
         value = ",".join(map(str, value if is_list else [value]))
     if isinstance(value, bool) == (kind == "bool") and isinstance(value, _TYPES[kind]):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from app.keras.tables.table_variable import TableVariable
 from app.system import ports
+from tests.integration.commands import SECONDS
 from tests.keras import table_models, two_workers
 from tests.keras.two_replicas import BATCH, CASES, SHARED, make_data
 
@@ -53,10 +54,10 @@ def test_two_processes_train_as_one(tmp_path):
             command = [sys.executable, "-m", "tests.keras.two_workers", str(tables)]
             out, err = (files.enter_context((folder / name).open("w")) for name in ("out", "err"))
             environment = os.environ | {"TF_CONFIG": json.dumps(task)}
-            started.append(
-                subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err)
-            )
-        codes = [process.wait() for process in started]
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err)
+            files.callback(process.kill)  # without the other one, a process waits for ever
+            started.append(process)
+        codes = [process.wait(timeout=SECONDS) for process in started]
     printed = [[(tmp_path / n / f).read_text() for n in ("0", "1")] for f in ("out", "err")]
     assert codes == [0, 0], printed
     first, second = (json.loads(out.splitlines()[-1]) for out in printed[0])

@@ -60,8 +60,9 @@ def train(kind, name, folder):
 def initial_rows():
     """The rows of tables without a seed."""
     with STRATEGY.scope():
-        host, dynamic = RowEmbedding(9, 2, table="host"), DynamicEmbedding(2)
-        return [layer(tf.range(9, dtype=tf.int64)).numpy().tolist() for layer in (host, dynamic)]
+        hosts = [RowEmbedding(9, 2, name, table="host") for name in ("uniform", "orthogonal")]
+        layers = [*hosts, DynamicEmbedding(2)]
+        return [layer(tf.range(9, dtype=tf.int64)).numpy().tolist() for layer in layers]
 
 
 def refusal():

@@ -113,7 +113,6 @@ def test_a_refused_start_leaves_nothing(tmp_path, task):
     ("values", "message"),
     [
         ({"dims": 8}, r"^'dims' is no setting; did you mean dim\?$"),
-        ({"layers": [64]}, "^--layers: the neural recommenders are gone; leave it out$"),
         ({"dim": 0}, "^--dim=0"),
         ({"task": "classify", "window": 3}, "^--window=3: --task=classify has no such flag"),
         ({"epochs": "5"}, "^--epochs='5': give a whole number$"),
@@ -131,6 +130,7 @@ def test_a_refused_start_leaves_nothing(tmp_path, task):
             {"blub": 1, "task": "classify"},
             r"^'blub' is no setting; help\(lexrow.train_classifier\) l",
         ),
+        ({"audit": False}, "^'audit' is no setting; the steps are audited by the tests alone"),
         ({"class_weights": {"a": 1}}, "^--class_weights={'a': 1}: give text$"),
         ({"corpus": b"a"}, "^--corpus=b'a': give text or a path$"),
     ],
