@@ -203,15 +203,16 @@ def why_uncompiled(
             by table: (S, N), or (N,) where the steps of a call do not look up equally many.
         cache_sizes: The sizes of these caches, and of those of all rows.
     """
-    is_host, more = config.table.table == "host", f"more than --hot_rows={config.table.hot_rows}"
+    is_host = config.table.table == "host"
+    some = f"--table=host keeps only some on the device (--hot_rows={config.table.hot_rows})"
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         "--table=sharded has rows on other devices": config.table.table == "sharded",
         "--table=dynamic finds keys by Python": config.table.table == "dynamic",
-        f"--table=host, and --loss={config.model.loss} goes through all rows, {more}": (
+        f"--loss={config.model.loss} goes through all rows, and {some}": (
             is_host and not cache_sizes.keys() >= {*tables}
         ),
-        f"--table=host, and a step looks up more or fewer rows than another, of {more}": (
+        f"steps look up different numbers of rows, and {some}": (
             is_host and any(lookups[n][0].ndim == 1 and cache_sizes[n].unpinned for n in lookups)
         ),
     }

@@ -269,9 +269,9 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     for (name, value), new_value in FORMER.items():
         if texts.get(name) == value:
             texts[name] = new_value
-    for name in flag_values.GONE.keys() & texts.keys():
-        if flag_values.lacks(name, texts[name]):
-            where = f"{path}/flags.cfg: --{name}={texts[name]}"
+    for name, value in texts.items():
+        if flag_values.lacks(name, value):
+            where = f"{path}/flags.cfg: --{name}={value}"
             raise UsageError(f"{where}: a run of an earlier version; choose a new --workdir")
     fields, stored = flag_values.fields_of(flag_values.task_of(texts)), {}
     for name in [name for name in fields if name in texts and name != "workdir"]:

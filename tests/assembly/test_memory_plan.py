@@ -131,8 +131,8 @@ def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch)
 # Why XLA compiles no step of a job on a GPU. This may only become shorter. `tests.keras` has such a
 # list for models of Keras. Beside it there are micro-batches with gradients as large as a table.
 UNCOMPILED = {
-    "--table=host, and --loss=softmax goes through all": FEW_HOT | {"loss": "softmax"},
-    "--table=host, and a step looks up more or fewer rows": FEW_HOT | {"max_ngram": 4},
+    "--loss=softmax goes through all rows, and --table=host keeps": FEW_HOT | {"loss": "softmax"},
+    "steps look up different numbers of rows, and --table=host keeps": FEW_HOT | {"max_ngram": 4},
     "--table=sharded has rows on other devices": {"table": "sharded"},
     "--table=dynamic finds keys by Python": {"table": "dynamic"},
     "--strategy=mirrored": {"strategy": "mirrored"},
