@@ -158,6 +158,7 @@ class Items(Result):
             run: The run of the workdir, if it is open already.
 
         Raises:
+            FileNotFoundError: There is no such folder.
             ValueError: The workdir has none.
             RunError: The workdir has no checkpoint that can be read.
 

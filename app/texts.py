@@ -131,6 +131,7 @@ class Texts(Result):
             run: The run of the workdir, if it is open already.
 
         Raises:
+            FileNotFoundError: There is no such file or folder.
             ValueError: The file is no classifier, or the workdir has none.
             RunError: The workdir has no checkpoint that can be read.
 

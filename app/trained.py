@@ -135,7 +135,12 @@ class Run:
             return flag_values.from_names(read_settings(self.path))
 
     def config_of(self, task: str) -> Any:
-        """Return the settings of the run; raise ValueError if it is not of a task."""
+        """Return the settings of the run.
+
+        Raises:
+            FileNotFoundError: There is no such folder.
+            ValueError: The run is of another task, or there is none.
+        """
         check_there(self.path)
         with argument_names():
             startup.check_task(self.path, read_settings(self.path), task)

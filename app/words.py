@@ -145,6 +145,7 @@ class Words(Result):
                 float32, some thousand at a time.
 
         Raises:
+            FileNotFoundError: There is no such file or folder.
             ValueError: The file cannot be read, the workdir has no run, or there is no such dtype.
             RunError: The workdir has no checkpoint that can be read.
 

@@ -51,6 +51,12 @@ def test_a_long_text_is_scored_as_its_tokens_one_by_one(trained):
     assert trained.log_probability(text) == pytest.approx(total, rel=1e-4)
 
 
+def test_texts_of_many_lengths_bring_no_warning_of_tensorflow(trained, caplog):
+    model = lexrow.load(trained.workdir)
+    assert model.perplexity([" ".join(["a"] * number) for number in (1, 3, 6, 12, 25, 50)]) > 1
+    assert caplog.messages == []
+
+
 def test_perplexity(trained):
     texts = ["a b c", "d e", "", "z"]
     tokens = [4, 3, 1, 2]

@@ -273,6 +273,7 @@ class TextVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEsti
         """Load the vectors, or train them on the texts.
 
         Raises:
+            FileNotFoundError: There is no file or folder of the vectors.
             ValueError: The texts, the parameters or the vectors cannot be used.
             RunError: Training failed.
         """

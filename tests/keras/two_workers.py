@@ -10,6 +10,7 @@ import os
 import pathlib
 import sys
 
+import keras
 import tensorflow as tf
 
 IS_WORKER = "TF_CONFIG" in os.environ
@@ -58,7 +59,8 @@ def train(kind, name, folder):
 
 
 def initial_rows():
-    """The rows of tables without a seed."""
+    """The rows of tables without a seed, which each process draws by itself."""
+    keras.utils.set_random_seed(os.getpid())
     with STRATEGY.scope():
         hosts = [RowEmbedding(9, 2, name, table="host") for name in ("uniform", "orthogonal")]
         layers = [*hosts, DynamicEmbedding(2)]

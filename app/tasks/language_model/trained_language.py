@@ -42,7 +42,7 @@ class TrainedLanguage:
         tables, _ = placing.load_tables(config, self._model, workdir)
         self._gather = gather_from(tables)
         self._split = make_block_tokenizer(config.corpus, words)
-        self._step = tf.function(self._run_cell, autograph=False)
+        self._cell = tf.function(self._run_cell, autograph=False)
         self._predict = tf.function(
             lambda hidden_1H: inference.log_probabilities(
                 self._model.output, hidden_1H, self._gather, len(words.tokens)
@@ -93,6 +93,11 @@ class TrainedLanguage:
             )
             log_p += float(tf.reduce_sum(tf.cast(log_p_N, tf.float64)))
         return log_p, len(ids) - 1
+
+    def _step(self, tokens_1L: tf.Tensor, state_1S: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the same as `_run_cell`; each length of the tokens is traced once."""
+        # TensorFlow warns of a function whose calls trace several lengths one after the other.
+        return self._cell.get_concrete_function(tokens_1L, state_1S)(tokens_1L, state_1S)
 
     def _run_cell(self, tokens_1L: tf.Tensor, state_1S: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the outputs of the cell, each with a 1, (T, H + 1), and the state after them."""
