@@ -243,7 +243,8 @@ def lookup_function(
                 for name, ids in joined.items()
             }
 
-    return lookups
+    # TensorFlow would warn of calls that trace, in a process with several runs.
+    return lambda data_S, first: lookups.get_concrete_function(data_S, first)(data_S, first)
 
 
 def split_steps(

@@ -113,7 +113,8 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
     on_cpu = variables.on_cpu(job, config)
     with tf.device(GPU):
         if lookups:
-            function = lookup_function(job.model, 1, job.placed.micro_batches)
+            lookups_of = lookup_function(job.model, 1, job.placed.micro_batches)
+            function = tf.function(lookups_of, autograph=False)
             return gpu.report(function.get_concrete_function(batch, NUMBERS[0]), on_cpu)
         function = train_function(job.model, tables, job.optimizer, 1, job.placed.micro_batches)
         return gpu.report(function.get_concrete_function(batch, *NUMBERS), on_cpu)

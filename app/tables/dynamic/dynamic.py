@@ -248,7 +248,8 @@ class KeyLocator(InPlace):
         """
         steps = tf.nest.flatten(data)[0].shape[0]
         with tf.device(HOST):  # the batch is there, so nothing waits for a GPU
-            unique = self._unique_ids(data, first)
+            # TensorFlow would warn of calls that trace, in a process with several runs.
+            unique = self._unique_ids.get_concrete_function(data, first)(data, first)
         for name, (ids_U, *_) in unique.items():
             if ids_U.shape[0] > self._dynamic[name].rows:
                 raise RunError(
