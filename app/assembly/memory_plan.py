@@ -180,7 +180,8 @@ def plan_tables(
             items.append(memory.journals(name, spec.rows, parts, config.run.keep_checkpoints))
         if config.run.sync_steps > 1:
             items += memory.last_exchange(name, spec.rows, stored)
-        rows = spec.rows if config.table.table == "device" else 0  # that steps address
+        # Those that the steps address.
+        rows = spec.rows if config.table.table in ("device", "dynamic") else 0
         if name in cache_sizes:
             items += memory.cache(name, parts, spec.rows, cache_sizes[name], device)
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
@@ -208,7 +209,6 @@ def why_uncompiled(
     reasons = {
         f"--strategy={config.run.strategy}": config.run.strategy != "none",
         "--table=sharded has rows on other devices": config.table.table == "sharded",
-        "--table=dynamic finds keys by Python": config.table.table == "dynamic",
         f"--loss={config.model.loss} goes through all rows, and {some}": (
             is_host and not cache_sizes.keys() >= {*tables}
         ),
