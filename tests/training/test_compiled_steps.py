@@ -17,7 +17,7 @@ from app.optimizers.sgd import sgd
 from app.system.xla import CompiledIfPossible
 from app.tables.cached import CacheSize
 from app.tables.device import ON_HOST, DeviceTable
-from app.tables.dynamic.dynamic import DynamicTable
+from app.tables.dynamic.row_store import RowStore
 from app.training import gradients, runner
 from app.training.compiled_steps import Representatives
 from app.training.gradients import RowGradients, StepGradients, add_gradients
@@ -94,7 +94,7 @@ def train(data, folder, values, by_xla):
     loss, examples = function(*arguments)
     tables = {}
     for name, table in job.placed.staging.tables.items():
-        used = table.row_store.used if isinstance(table, DynamicTable) else None
+        used = table.used if isinstance(table, RowStore) else None
         for number, variable in enumerate(table.variables):
             tables[f"{name} {number}"] = variable.numpy()[:used].astype("f")
     return float(loss), float(examples), tables
