@@ -26,7 +26,7 @@ _RANDOM = (
     keras.initializers.TruncatedNormal,
     keras.initializers.VarianceScaling,
 )
-# All that draw. A matrix of orthogonal rows is not made without temporary copies.
+# All initializers that draw. `in_place` has no way to make an orthogonal matrix without copies.
 _DRAWN = (*_RANDOM, keras.initializers.Orthogonal)
 
 _BY_NORM = (
