@@ -110,7 +110,7 @@ def _load_checkpoint(
     is_dynamic, count = read_layout(folder, table)["kind"] == "dynamic", len(names.tokens)
     is_plain = not is_dynamic and lists is None and not config.model.has_subwords
     ids_N, rows_ND = read_ids(folder, table, most=most if is_plain else 0)
-    if table == "items" and config.model.model == "mf":
+    if table == "items":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
     if lists is not None:
         if len(ids_N) and ids_N[-1] >= lists[2]:
