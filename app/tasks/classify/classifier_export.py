@@ -16,7 +16,7 @@ from absl import logging
 from ...assembly.learning import ROW_PER_WORD
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...exporting import fasttext_bin, saved_model, word2vec
+from ...exporting import fasttext_bin, saved_model
 from ...exporting.product_quantization import quantize
 from ...input import labelled_files
 from ...losses.tree.paths import canonical_code
@@ -116,14 +116,6 @@ def _saved_model(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     saved_model.save(make_module, "classify", assets, path)
     needs = " (to load it: import tensorflow_text)" * (config.corpus.tokenizer != "whitespace")
     return f"{path}: {len(trained.labels.tokens):,} labels of texts{needs}"
-
-
-def _word2vec(config: ClassifyConfig, workdir: Workdir, path: str, binary: bool = False) -> str:
-    """Write the vectors of a classifier's words to a file, without n-grams; return a message."""
-    _, tables, words, *_ = load_trained(config, workdir)
-    matrix_VD = tables["input"].gather(tf.range(len(words.tokens))).numpy()
-    word2vec.write(WordVectors(words.tokens, matrix_VD, words.counts), path, binary=binary)
-    return f"{path}: {len(words.tokens):,} words of {matrix_VD.shape[1]} numbers"
 
 
 class FastTextModel(NamedTuple):
@@ -380,8 +372,6 @@ def prune(model: FastTextModel, cutoff: int) -> FastTextModel:
 
 
 EXPORTS: dict[str, Callable[..., str]] = {
-    "word2vec": _word2vec,
-    "word2vec_binary": lambda config, workdir, path: _word2vec(config, workdir, path, binary=True),
     "fasttext": _fasttext,
     "fasttext_quantized": _fasttext_quantized,
     "saved_model": _saved_model,
