@@ -9,6 +9,7 @@ import numpy as np
 from ...text.fasttext import line_features, model_file
 from ...text.fasttext.line_features import CountTree, LineFeatures, mean_rows
 from ...text.fasttext.model_file import Model
+from ...text.reading import grouped
 
 # Bytes of text whose features are gathered at a time, and the most probabilities at a time.
 _TEXT_BYTES, _MAX_PROBABILITIES = 1 << 15, 1 << 22
@@ -35,27 +36,14 @@ def make_scorer(model: Model) -> tuple[list[str], Callable[[list[bytes]], Iterat
 
     def score(texts: list[bytes]) -> Iterator[np.ndarray]:
         """Yield the probabilities of the labels of some texts after the other, (E, C) each."""
-        for batch in _batches(texts, len(names)):
+        most = max(1, _MAX_PROBABILITIES // max(1, len(names)))
+        for batch in grouped(texts, most, _TEXT_BYTES):
             rows_N, owners_N = features.of_lines(batch)
             chances_EC = probabilities(mean_rows(model, rows_N, owners_N, len(batch)))
             has_features_E = np.bincount(owners_N, minlength=len(batch)) > 0
             yield np.where(has_features_E[:, np.newaxis], chances_EC, np.zeros_like(chances_EC))
 
     return names, score
-
-
-def _batches(texts: list[bytes], labels: int) -> Iterator[list[bytes]]:
-    """Yield the texts in lists whose features and probabilities take little memory."""
-    most, size = max(1, _MAX_PROBABILITIES // max(1, labels)), 0
-    batch: list[bytes] = []
-    for text in texts:
-        if batch and (len(batch) == most or size + len(text) > _TEXT_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(text)
-        size += len(text)
-    if batch:
-        yield batch
 
 
 def _probabilities(model: Model) -> Callable[[np.ndarray], np.ndarray]:
