@@ -159,8 +159,8 @@ def _fasttext(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
         UsageError: fastText has no such loss or features, or --output is no regular file.
         RunError: No checkpoint can be read, or a file cannot be written.
     """
-    trained = load_trained(config, workdir)
-    model, words = convert(config, trained)
+    _check(config)
+    model, words = convert(config, load_trained(config, workdir))
     target = fasttext_bin.model_path(path)
     blocks = model.input_blocks(), model.output_blocks()
     fasttext_bin.write_model(target, model.args, model.dictionary, *blocks)
@@ -177,10 +177,9 @@ def convert(config: ClassifyConfig, trained: TrainedClassifier) -> tuple[FastTex
     our tree (see `fasttext_start.make_counts`), not those of the corpus.
 
     Raises:
-        UsageError: fastText has no such loss or features.
+        UsageError: The tree of the labels is too deep for fastText.
     """
     settings = config.labelled
-    _check(config)
     _, tables, words, labels, features = trained
     ids = np.arange(features.rows, dtype=np.int32)
     if features.buckets_N is not None:
@@ -266,6 +265,7 @@ def _fasttext_quantized(
             regular file.
         RunError: No checkpoint can be read, or the file cannot be written.
     """
+    _check(config)
     model, _ = convert(config, load_trained(config, workdir))
     model, inputs = _quantize_inputs(model, cutoff, qout, bytes)
     quantized = quantize(model.output_blocks, len(model.ids_R), _COLUMNS) if qout else None
@@ -310,6 +310,7 @@ def quantize_tables(config: ClassifyConfig, trained: TrainedClassifier, most: in
     Raises:
         UsageError: There is no such file (see `_fasttext_quantized`).
     """
+    _check(config)
     model, matrix = _quantize_inputs(convert(config, trained)[0], 0, False, most)
     table = trained.tables["input"]
     for part in row_slices(table.rows, table.columns):
