@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from absl import logging
+
 from ..errors import DamagedError, RunError, UsageError
 from ..settings import flag_values, flagfiles
 from ..settings.flag_values import BEFORE, FORMER
@@ -194,6 +196,8 @@ class Workdir:
                     f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
                 ) from error
             self._move_grown()  # a kill may have come before this
+            if next((self.path / "cache").glob("*.tokens"), None):  # earlier versions wrote these
+                logging.info("%s/cache is not read any more; you may delete it", self.path)
             # Refuse before anything is trained or changed.
             for path in self._files():
                 if path.exists() and not path.is_file():
