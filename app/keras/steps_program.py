@@ -89,6 +89,14 @@ def _reason_against(model: keras.Model) -> str:
             f"{reason}: on a GPU, a table other than 'device' needs hot_rows, with table='host' or "
             "table='file'"
         )
+    # `prefetch_rows` does not load the rows that such a layer reads. XLA would take NaN for them.
+    tied = [each.name for each in layers if getattr(each, "is_tied_to_cache", False)]
+    if model.compiled and tied and not model.run_eagerly:
+        return (
+            f"needs layers that XLA can compile, not {', '.join(tied)}: tied_to= names a layer "
+            "with hot_rows, whose cache lacks rows that are predicted; leave out tied_to, or give "
+            "that layer table='device'"
+        )
     is_usual = model.steps_per_execution > 1 and by_xla
     if not model.compiled or model.run_eagerly or not (is_usual or any(map(has_cache, layers))):
         return (

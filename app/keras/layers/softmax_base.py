@@ -156,6 +156,11 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         self.supports_masking = True
         self.supports_jit = table_is_compiled(self) and ACCURACY not in self.measured
 
+    @property
+    def is_tied_to_cache(self) -> bool:
+        """Whether its rows are those of an embedding with a cache on the device."""
+        return self._tied is not None and self._tied.has_cache()
+
     def make_loss(self, counts_V: np.ndarray, columns: int) -> NormalizedLoss:
         """Return the loss of the layer.
 

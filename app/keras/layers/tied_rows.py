@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from ..backend import model_of_step
+from ..tables.table_kinds import has_cache
 from .embedding import RowEmbedding
 
 
@@ -75,6 +76,10 @@ class TiedRows:
             )
         if self._find is None:
             self._tie(found[0])
+
+    def has_cache(self) -> bool:
+        """Return whether the embedding is known, and has a cache on the device."""
+        return self._find is not None and has_cache(self._find())
 
     def rows(self) -> Any:
         """Return the variable with the rows.
