@@ -162,8 +162,8 @@ class Language(Result):
             'b c'
         """
         check_count("tokens", tokens)
-        if top_k < 0:
-            raise ValueError(f"top_k={top_k}: give a number of words, or 0 for all")
+        if top_k != 0:
+            check_count("top_k", top_k, " word, or give 0 for all")
         if not temperature >= 0:
             raise ValueError(f"temperature={temperature}: give 0 or more")
         generator, model = np.random.default_rng(seed), self._model
