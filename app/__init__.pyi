@@ -239,7 +239,6 @@ def train_recommender(
     max_age: int = 0,
     micro_batches: int = 0,
     min_rating: str | float | Sequence[float] = "",
-    model: str = "mf",
     momentum: float = 0.9,
     nesterov: bool = False,
     optimizer: str = "lazy_adam",

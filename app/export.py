@@ -84,7 +84,7 @@ def define() -> None:
         "format",
         "word2vec",
         f"The format to write. Words: {', '.join(FORMATS)}. A classifier: fasttext, "
-        f"fasttext_quantized, saved_model, word2vec, {', '.join(SHARED['classify'])}. "
+        f"fasttext_quantized, saved_model, {', '.join(SHARED['classify'])}. "
         f"A recommender: vectors, faiss, word2vec, {', '.join(SHARED['recommend'])}.",
     )
     text = "The file to write; a folder for saved_model, projector and static_embedding."

@@ -82,20 +82,22 @@ def _load_predictor(
         if Path(model).is_dir():
             raise UsageError(f"--model={model} is a folder; give it as --workdir={model}")
         loaded = model_file.load(model, is_supervised=True)
-        return fasttext_prediction.make_predictor(loaded)
-    if not workdir:
+        labels, score = fasttext_prediction.make_scorer(loaded)
+        added = fasttext_prediction.ADDED
+    elif not workdir:
         raise UsageError(
             "--workdir= is empty; name the folder of a classifier, which `lexrow train "
             "--task=classify` trains, or a file of fastText with --model=FILE"
         )
-    run = startup.start_run(workdir, read_settings(workdir), "classify")
-    from .tasks.classify import classify_model
+    else:
+        run = startup.start_run(workdir, read_settings(workdir), "classify")
+        from .tasks.classify import classify_model
 
-    labels, score = classify_model.load_scorer(*run)
+        (labels, score), added = classify_model.load_scorer(*run), 0.0
     return lambda texts, k, threshold: (
         found
         for chances_NC in score(texts)
-        for found in label_metrics.best_labels(chances_NC, labels, k, threshold)
+        for found in label_metrics.best_labels(chances_NC, labels, k, threshold + added)
     )
 
 

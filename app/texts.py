@@ -14,7 +14,6 @@ from .errors import UsageError
 from .settings.classify_config import BETWEEN_LISTED, MOST_WEIGHT
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
-from .text.fasttext.model_file import LABEL_PREFIX
 from .trained import (
     Result,
     Run,
@@ -142,7 +141,8 @@ class Texts(Result):
         check_there(path)
         with argument_names():
             if not os.path.isdir(path):
-                return cls(*_load_fasttext(os.fspath(path)))
+                model = model_file.load(os.fspath(path), is_supervised=True)
+                return cls(*fasttext_prediction.make_scorer(model))
             run = run or Run(path)
             config = run.config_of("classify")
             start_tensorflow()
@@ -239,7 +239,7 @@ class Texts(Result):
         """
         given = as_bytes([texts] if isinstance(texts, str) else texts)
         empty = np.zeros((0, len(self.labels)), np.float32)
-        chances_NC = np.concatenate([empty, *self._score(given)])
+        chances_NC = np.concatenate([empty, *self._score(given)], dtype=np.float32)
         return chances_NC[0] if isinstance(texts, str) else chances_NC
 
     def predict(
@@ -391,25 +391,6 @@ def _calibration_error(chances_N: np.ndarray, right_N: np.ndarray) -> float:
     bins_N = np.minimum((chances_N * _BINS).astype(int), _BINS - 1)
     gaps = np.bincount(bins_N, chances_N - right_N, _BINS)
     return float(np.abs(gaps).sum() / len(chances_N))
-
-
-def _load_fasttext(path: str) -> tuple[list[str], Callable[[list[bytes]], Iterator[np.ndarray]]]:
-    """Return the labels of a classifier of fastText, and its function of texts in UTF-8."""
-    model = model_file.load(path, is_supervised=True)
-    predict = fasttext_prediction.make_predictor(model)
-    names = [label.decode(errors="replace") for label in model.dictionary.labels]
-    labels = [name.removeprefix(LABEL_PREFIX) for name in names]
-    ids = {label: number for number, label in enumerate(labels)}
-
-    def score(texts: list[bytes]) -> Iterator[np.ndarray]:
-        """Yield the probabilities of the labels of each text, (1, C)."""
-        for pairs in predict(texts, len(labels), -1.0):  # also those that are rounded to 0
-            chances_1C = np.zeros((1, len(labels)), np.float32)
-            for label, chance in pairs:
-                chances_1C[0, ids[label]] = chance
-            yield chances_1C
-
-    return labels, score
 
 
 def _write_labelled(

@@ -156,7 +156,7 @@ def test_who_is_missing_is_named_once(caplog):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--workers=100000", "--workers=100000: give at most 1000"),
+        ("--workers=100000", "cluster: --workers=100000: give at most 1000"),
         ("--workers=2", "--workers=2: give the flags of the run to train, as in -- --preset"),
         (
             "--workers=2 --dim=3",

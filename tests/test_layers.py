@@ -20,7 +20,7 @@ LAYERS = (
     {"settings"},
     {"system"},
     {"text", "tables"},
-    {"auditing", "input", "optimizers", "losses"},
+    {"input", "optimizers", "losses"},
     {"models", "checkpoints"},
     {"training", "evaluation", "exporting", "keras"},
     {"distributed", "profiling"},

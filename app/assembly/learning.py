@@ -162,9 +162,9 @@ class PairSpec(NamedTuple):
     has_disliked: bool = False
 
 
-def _temperature(settings: ModelConfig, ratings: RatingsConfig) -> float:
+def _temperature(ratings: RatingsConfig) -> float:
     """Return the temperature of a softmax over items: 1 unless scores are cosines."""
-    return ratings.temperature if ratings.cosine and settings.model == "mf" else 1.0
+    return ratings.temperature if ratings.cosine else 1.0
 
 
 def _sampled_items(settings: ModelConfig, ratings: RatingsConfig, spec: PairSpec) -> UserItemLoss:
@@ -175,7 +175,7 @@ def _sampled_items(settings: ModelConfig, ratings: RatingsConfig, spec: PairSpec
             Unigram(counts_V, settings.samples),
             tf.Variable(np.log(np.maximum(counts_V, 1)).astype(np.float32), trainable=False),
             ratings.user_pairs,
-            _temperature(settings, ratings),
+            _temperature(ratings),
             devices.compute_dtype(settings, spec.device),
             spec.has_disliked,
         )
@@ -188,7 +188,7 @@ def _in_batch_softmax(
     with tf.device(spec.device):  # a variable, as it may be too large for a constant of the graph
         return InBatchSoftmax(
             tf.Variable(log_expected(spec.counts_V, spec.pairs), trainable=False),
-            _temperature(settings, ratings),
+            _temperature(ratings),
             devices.compute_dtype(settings, spec.device),
             spec.has_disliked,
         )

@@ -30,8 +30,6 @@ from ..types import HOST
 # of table takes.
 Maker = Callable[[str, int, TableConfig, str, dict[str, Any]], Table]
 
-DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16, "float16": tf.float16}
-
 
 def make_tables(
     specs: Mapping[str, TableSpec],
@@ -70,7 +68,7 @@ def make_tables(
 
 def dtypes(settings: TableConfig) -> tuple[tf.DType, tf.DType]:
     """Return the dtype of rows, and the dtype of slots of several columns."""
-    return DTYPES[settings.table_dtype], DTYPES[settings.slot_dtype]
+    return tf.as_dtype(settings.table_dtype), tf.as_dtype(settings.slot_dtype)
 
 
 def scoring_tables(tables: Mapping[str, Table]) -> dict[str, Table]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from absl import logging
+
 from ..errors import DamagedError, RunError, UsageError
 from ..settings import flag_values, flagfiles
 from ..settings.flag_values import BEFORE, FORMER
@@ -194,6 +196,8 @@ class Workdir:
                     f"--workdir={self.path}: {error.strerror}; choose a folder that can be written"
                 ) from error
             self._move_grown()  # a kill may have come before this
+            if next((self.path / "cache").glob("*.tokens"), None):  # earlier versions wrote these
+                logging.info("%s/cache is not read any more; you may delete it", self.path)
             # Refuse before anything is trained or changed.
             for path in self._files():
                 if path.exists() and not path.is_file():
@@ -315,26 +319,13 @@ def owner_id(workdir: Workdir, resume: bool = False) -> str:
         DamagedError: The file of the id is damaged, or it is missing and `resume` is true.
         RunError: The file cannot be read or written.
     """
-    content = read_json(workdir.owner, {"owner": str})
+    content = checked_files.read_json(workdir.owner, {"owner": str}, optional=True)
     if content is None:
         if resume:
             raise checked_files.missing(workdir.owner)
         content = {"owner": secrets.token_hex(16)}
         write_json(workdir.owner, content)
     return content["owner"]
-
-
-def read_json(path: Path, shape: Any = dict) -> Any:
-    """Read the value of a JSON file; return None if there is no file.
-
-    Args:
-        shape: The shape that the value must have (see `checked_files.fits`).
-
-    Raises:
-        DamagedError: The file is damaged.
-        RunError: The file cannot be read.
-    """
-    return checked_files.read_json(path, shape, optional=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -125,7 +125,7 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
     except flags.UnrecognizedFlagError as error:
         raise UsageError(_unknown_flag(error.flagname, expanded, takes_names)) from error
     except (flags.Error, LookupError, ValueError) as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(str(error).removeprefix("flag ")) from error  # as other messages begin
     for argument in gone:
         name, _, value = argument.lstrip("-").partition("=")
         if flag_values.lacks(name, value):

@@ -36,7 +36,7 @@ FORMATS: dict[str, Callable[..., object]] = {
 }
 # Those for vectors of a task that also has formats of its own.
 SHARED = {
-    "classify": ("safetensors", "parquet", "static_embedding"),
+    "classify": ("word2vec", "word2vec_binary", "safetensors", "parquet", "static_embedding"),
     "recommend": ("safetensors", "parquet"),
 }
 # The options of one format.

@@ -359,13 +359,9 @@ def _count_features(
     `owners_M` has the text of each id, and `sizes_E` the ids of each text.
     """
     keys_M = owners_M.astype(np.int64) << 32 | ids_M
-    keys_M.sort()
-    is_first_M = np.ones(len(keys_M), bool)
-    is_first_M[1:] = keys_M[1:] != keys_M[:-1]
-    first_F = np.flatnonzero(is_first_M)
-    keys_F = keys_M[first_F]
+    keys_F, counts_F = np.unique(keys_M, return_counts=True)
     owners_F = keys_F >> 32
-    shares_F = np.diff(first_F, append=len(keys_M)) / sizes_E[owners_F]
+    shares_F = counts_F / sizes_E[owners_F]
     ids_F = (keys_F & 0xFFFFFFFF).astype(np.int32)
     return ids_F, shares_F.astype(np.float32), np.bincount(owners_F, minlength=len(sizes_E))
 

@@ -273,7 +273,8 @@ def _column_blocks(files: Files, progress: Progress) -> tf.data.Dataset:
 
     def read_groups(index: int) -> Iterator[tuple[list, ...]]:
         """Yield the groups of the source of this number."""
-        for group in group_rows(read_columns(files, progress, index), files.settings.block_bytes):
+        rows, most = read_columns(files, progress, index), files.settings.block_bytes
+        for group in reading.grouped(rows, _ROWS, most, lambda row: len(row.text)):
             texts, *lists = zip(*group, strict=True)
             flat: list[list] = []
             for column in lists:
@@ -308,19 +309,6 @@ def read_columns(files: Files, progress: Progress, index: int) -> Iterator[Row]:
         if wrong := _wrong_weight(weights, labels, corpus, labelled):
             raise UsageError(f"{where}: {wrong}")
         yield Row(columns.as_text(text, where, corpus.text_column), labels, weights)
-
-
-def group_rows(rows: Iterator[Row], max_characters: int) -> Iterator[list[Row]]:
-    """Yield lists of `_ROWS` rows, or fewer if their texts have `max_characters` or more."""
-    group, size = [], 0
-    for row in rows:
-        group.append(row)
-        size += len(row.text)
-        if len(group) == _ROWS or size >= max_characters:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def _split_labels(cell: str, separator: str) -> list[str]:

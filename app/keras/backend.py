@@ -148,9 +148,17 @@ def with_seed_of_chief(initializer: Any) -> Any:
     """Return a random initializer of Keras with the seed that it has in the first process.
 
     Any other, and one in a strategy within this process, is returned unchanged.
+
+    Raises:
+        ValueError: Its seed is a `SeedGenerator`, which differs between the processes.
     """
     if not (mirrors_workers() and isinstance(initializer, _DRAWN)):
         return initializer
+    if isinstance(initializer.seed, keras.random.SeedGenerator):
+        raise ValueError(
+            f"{type(initializer).__name__}: its seed is a SeedGenerator, whose draws differ "
+            "between the processes of MultiWorkerMirroredStrategy; give a whole number as the seed"
+        )
     # The strategy sends the initial value of a variable of its own to all processes.
     with tf.init_scope():
         seed = tf.Variable(initializer.seed, trainable=False, dtype=tf.int64)

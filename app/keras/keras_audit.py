@@ -11,9 +11,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..auditing import LEAST_BYTES, Findings, Touch, Walk, instead, source_line
 from ..system.console import size_text
 from ..tables.device import named_variables
+from .auditing import LEAST_BYTES, Findings, Touch, Walk, instead, source_line
 from .backend import is_ours, require_tensorflow
 from .step_parts import StepParts, find_parts, parts_of
 from .tables.table_variable import StackedVariable, TableVariable

@@ -18,11 +18,13 @@ from .setting import as_text, fault, is_whole_number
 _STREAMED = (
     *("auto", "softmax", "class_softmax", "hierarchical_softmax", "adaptive_softmax", "one_vs_all"),
 )
+_NEURAL = "the neural recommenders are gone; leave it out"
 # Values that people give who know an earlier version or the names of the flags, and the remedy.
 _NO_CHOICES = {
     ("strategy", "parameter_server"): "parameter servers are gone; give --strategy=multi_worker "
     "for several machines",
     ("cache", "disk"): "token ids are kept in memory only; give --cache=memory",
+    **{("model", name): _NEURAL for name in flag_values.GONE_MODELS},
     ("table", "file"): "a file stores the rows of --table=host; give --table=host and "
     "--table_file=FILE",
 }
@@ -147,7 +149,7 @@ def combine(
             check(config, needs_workdir)
             break
         except NoEffectError as error:
-            # Without its --model or --loss, a flagfile would describe another model.
+            # Without its --loss, a flagfile would describe another model.
             is_choice = error.flag in flag_values.task_of(values).choices
             if error.flag in typed or (is_choice and "task" not in typed):
                 raise
@@ -167,6 +169,8 @@ def check_names(values: Mapping[str, Any]) -> None:
         others = ", ".join(task for task, known in flags_of.items() if name in known)
         remedy = meant(name, flags) or "leave it out"
         given, task = f"--{name}={as_text(values[name])}", values.get("task", "words")
+        if flag_values.lacks(name, values[name]):
+            raise UsageError(f"{given}: {_NEURAL}")
         message = f"{given}: --task={task} has no such flag, only {others}; {remedy}"
         raise NoEffectError(name, message)
 

@@ -13,7 +13,7 @@ from .setting import fixed_setting, is_whole_number, setting
 # Flags that some tasks do not have.
 HELDOUT = frozenset({"heldout", "heldout_share", "patience"})
 PHRASES = frozenset({"phrases", "phrase_score", "phrase_threshold", "phrase_min_count"})
-# Flags of word vectors alone, but for --model.
+# Flags of word vectors alone.
 SKIPGRAM = frozenset(
     {"model", "window", "contexts", "min_ngram", "max_ngram", "ngram_buckets", "score_epochs"}
 )
@@ -347,8 +347,8 @@ class ModelConfig(LossConfig):
 
     model: str = fixed_setting(
         "skipgram",
-        "The model. `skipgram` predicts the context of a word, `cbow` a word from its context. "
-        "`mf` is matrix factorization.",
+        "The model. `skipgram` predicts the context of a word, `cbow` a word from its context.",
+        choices=("skipgram", "cbow"),
     )
     dim: int = fixed_setting(100, "The number of columns of a vector.", bounds=(1, 1_000_000))
     window: int = fixed_setting(
@@ -509,7 +509,7 @@ class Config:
 
     Attributes:
         unused: The flags of these sections that the task does not have.
-        choices: The values of `--model` and `--loss` that the task has, the default first.
+        choices: The values of `--loss` that the task has, the default first.
     """
 
     run: RunConfig = RunConfig()

@@ -232,12 +232,12 @@ GONE = {
 # The values with which a run is the same without these flags; by default any.
 _AS_NOW = {"class_devices": "1", "shard_rule": "mod"}
 # Values of --model of earlier versions, of the neural recommenders.
-_GONE_MODELS = ("gmf", "mlp", "neumf")
+GONE_MODELS = ("gmf", "mlp", "neumf")
 
 
 def lacks(name: str, value: str) -> bool:
     """Return whether no run goes on with a flag and its value, which earlier versions had."""
-    return value != _AS_NOW.get(name, value) or (name == "model" and value in _GONE_MODELS)
+    return value != _AS_NOW.get(name, value) or (name == "model" and value in GONE_MODELS)
 
 
 def meant(name: str, known: Collection[str]) -> str:

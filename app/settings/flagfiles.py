@@ -94,8 +94,8 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
             path = path if equals else next(rest, "")
             is_preset = name in _PRESETS
             flags = _flags_in(str(preset(path)) if is_preset else path.strip(), ())
-            gone += [flag for flag in flags if _name(flag) in GONE]
-            flags = [flag for flag in flags if _name(flag) not in GONE]
+            flags, lost = _split_gone(flags)
+            gone += lost
             expanded = [*flags, *expanded] if is_preset else [*expanded, *flags]
             continue
         expanded.append(argument)
@@ -106,9 +106,21 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     return expanded, without_files, gone
 
 
-def _name(flag: str) -> str:
-    """Return the name of a flag in a line such as `--name=value`, "" if it is none."""
-    return flag.partition("=")[0].lstrip("-") if flag.startswith("-") else ""
+def _split_gone(flags: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the flags that there are, and those that are gone, as `--name=value`.
+
+    The value of a flag may be on the next line.
+    """
+    kept: list[str] = []
+    gone: list[str] = []
+    for before, flag in zip(("", *flags), flags, strict=False):
+        if flag.lstrip("-").partition("=")[0] in GONE and flag.startswith("-"):
+            gone.append(flag)
+        elif gone and before == gone[-1] and "=" not in before and not flag.startswith("-"):
+            gone[-1] += f"={flag}"
+        else:
+            kept.append(flag)
+    return kept, gone
 
 
 def _flags_in(path: str, outer: tuple[Path, ...]) -> list[str]:

@@ -105,11 +105,11 @@ class RecommendConfig(Config):
     vocabulary: VocabularyConfig = VocabularyConfig(min_count=1)
     input: InputConfig = InputConfig(batch_tokens=2048, steps_per_call=2, heldout_share=0.1)
     ratings: RatingsConfig = RatingsConfig()
-    model: ModelConfig = ModelConfig(model="mf", loss="sampled_items", dim=64)
+    model: ModelConfig = ModelConfig(loss="sampled_items", dim=64)
     optimizer: OptimizerConfig = OptimizerConfig(optimizer="lazy_adam")
 
     unused: ClassVar[frozenset[str]] = (
-        SKIPGRAM - {"model"}
+        SKIPGRAM
         | PHRASES
         | {"text_column", "documents", "tokenizer", "fold_case", "drop_punctuation"}
         | {"invalid_utf8", "vocab", "max_vocab_size", "vocab_memory_entries", "grow_vocab"}
@@ -117,7 +117,6 @@ class RecommendConfig(Config):
         | {"cell", "hidden"}
     )
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "model": ("mf",),
         "loss": ("sampled_items", "in_batch_softmax", "bpr", "squared_error"),
     }
 

@@ -32,10 +32,7 @@ class WordsConfig(Config):
     run: RunConfig = RunConfig(task="words")
 
     unused: ClassVar[frozenset[str]] = HELDOUT | {"cell", "hidden"}
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "model": ("skipgram", "cbow"),
-        "loss": ("negative_sampling", *_WORD_LOSSES),
-    }
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {"loss": ("negative_sampling", *_WORD_LOSSES)}
 
     def without_effect(self) -> set[str]:
         """Return the flags that change nothing beside the others, also those of subwords."""

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import re
+import zlib
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -68,7 +69,7 @@ def with_folder(environ: Mapping[str, str], gpu: str) -> dict[str, str]:
     prefix = hashlib.sha256(made_for.encode()).hexdigest()[:12]
     for program in path.glob(f"{prefix}__*.pb"):
         with contextlib.suppress(FileNotFoundError):  # removed by another process
-            if not _is_sealed(program.stat()):
+            if program.stat().st_mtime != _checksum(program):
                 program.unlink()
     quoted = re.sub(r'(["\\])', r"\\\1", str(path))
     added = f'{_FLAG}="{quoted}" {_PREFIX}={prefix} {_DEVICES}'
@@ -78,20 +79,21 @@ def with_folder(environ: Mapping[str, str], gpu: str) -> dict[str, str]:
 def seal(environ: Mapping[str, str]) -> None:
     """Mark the programs that were stored since the result of `with_folder` as whole.
 
-    Their bytes reach the disk, and the number of bytes becomes the time of the last change, in
-    seconds. Where a file is cut off, written or replaced later, the two differ. XLA would end the
-    run for some of these files, and does not see that a number or an instruction is another one.
+    Their bytes reach the disk, and their checksum becomes the time of the last change, in seconds.
+    Where a file is cut off, written or replaced later, or a bit of the disk flips, the two differ.
+    XLA would end the run for some of these files, and does not see that a number or an instruction
+    is another one.
     """
     found = re.search(rf"{_PREFIX}=([0-9a-f]{{12}}) ", environ.get("TF_XLA_FLAGS", ""))
     for path in Path(folder(environ)).glob(f"{found[1]}__*.pb") if found else ():
         with contextlib.suppress(OSError), path.open("rb") as file:
             os.fsync(file.fileno())
-            os.utime(path, (size := path.stat().st_size, size))
+            os.utime(path, (checksum := _checksum(path), checksum))
 
 
-def _is_sealed(status: os.stat_result) -> bool:
-    """Return whether a file is as `seal` left it."""
-    return status.st_mtime == status.st_size
+def _checksum(path: Path) -> int:
+    """Return a checksum of a file of 31 bits, as every file system stores times until 2038."""
+    return zlib.crc32(path.read_bytes()) >> 1
 
 
 def folder(environ: Mapping[str, str]) -> str:

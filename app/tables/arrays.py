@@ -205,20 +205,16 @@ def row_slices(rows: int, columns: int) -> Iterator[slice]:
         yield slice(start, min(start + count, rows))
 
 
-def fits_memory(shape: tuple[int, ...]) -> bool:
-    """Return whether a float32 array takes less than half of the free memory."""
-    return math.prod(shape) * _FLOAT_BYTES < machine.free_bytes() // 2
-
-
 def make_buffer(shape: tuple[int, ...], folder: Path) -> np.ndarray:
     """Return a float32 array to fill, in memory or, if memory is short, in a temporary file.
 
-    Memory is short unless `fits_memory`. The values are arbitrary at first.
+    Memory is short unless the array takes less than half of what is free. The values are
+    arbitrary at first.
 
     Args:
         folder: The folder of the temporary file. The file has no name and ends with the array.
     """
-    if fits_memory(shape):
+    if math.prod(shape) * _FLOAT_BYTES < machine.free_bytes() // 2:
         return np.empty(shape, np.float32)
     with tempfile.TemporaryFile(dir=folder) as file:
         return np.memmap(file, np.float32, "w+", shape=shape)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..checkpoints import workdir as files
 from ..checkpoints.checkpoint import Position, newest_position
 from ..checkpoints.workdir import Workdir
 from ..errors import UsageError
 from ..settings import CorpusConfig, RunConfig
+from ..system.checked_files import COUNT, read_json
 from ..text import corpus
 from ..types import Team
 
@@ -24,7 +24,17 @@ def read(workdir: Workdir, shape: Mapping[str, Any]) -> dict[str, Any]:
         DamagedError: The file is damaged, or missing beside a checkpoint.
         RunError: The file cannot be read.
     """
-    return files.read_json(workdir.corpus, shape) if workdir.has(workdir.corpus) else {}
+    return read_json(workdir.corpus, shape) if workdir.has(workdir.corpus) else {}
+
+
+def count_ngram_rows(workdir: Workdir) -> int | None:
+    """Return the number of buckets that the workdir lists; None if each bucket has a row.
+
+    Raises:
+        DamagedError: The file is damaged, or missing beside a checkpoint.
+        RunError: The file cannot be read.
+    """
+    return read(workdir, {"ngram_rows": (None, COUNT)}).get("ngram_rows")
 
 
 def open_corpus(

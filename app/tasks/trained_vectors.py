@@ -14,7 +14,6 @@ from ..checkpoints.stored import count_rows, read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_settings
 from ..errors import RunError, UsageError
 from ..settings import ClassifyConfig, Config, ModelConfig, RecommendConfig, flag_values
-from ..system.checked_files import COUNT
 from ..text import unicode_rules, vocabulary
 from ..text.subwords import list_rows
 from ..text.vocabulary import Vocabulary
@@ -76,9 +75,7 @@ def load(path: str | Path, most: int = 0) -> WordVectors:
         names, ngrams = _load_names(config, workdir), 0
         if isinstance(config, ClassifyConfig):
             ngrams = config.labelled.buckets if config.labelled.word_ngrams > 1 else 0
-            # The number that a run with fewer rows than buckets records.
-            shape = {"ngram_rows": (None, COUNT)}
-            recorded = recorded_corpus.read(workdir, shape).get("ngram_rows")
+            recorded = recorded_corpus.count_ngram_rows(workdir)
             ngrams = ngrams if recorded is None else recorded
         vectors = checkpoint.read_newest(
             trained, lambda folder: _load_checkpoint(folder, workdir, config, names, ngrams, most)
@@ -110,7 +107,7 @@ def _load_checkpoint(
     is_dynamic, count = read_layout(folder, table)["kind"] == "dynamic", len(names.tokens)
     is_plain = not is_dynamic and lists is None and not config.model.has_subwords
     ids_N, rows_ND = read_ids(folder, table, most=most if is_plain else 0)
-    if table == "items" and config.model.model == "mf":
+    if table == "items":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
     if lists is not None:
         if len(ids_N) and ids_N[-1] >= lists[2]:

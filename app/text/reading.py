@@ -18,10 +18,12 @@ import re
 import types
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ..errors import RunError, UsageError, needs_package
 from ..system.files import BYTE_ORDER_MARK, open_regular
+
+Item = TypeVar("Item")
 
 BLOCK_BYTES = 1 << 20
 
@@ -178,6 +180,22 @@ def block_length(buffer: bytes, documents: str) -> int:
 def last_white_space(text: bytes) -> int:
     """Return the position of the last byte that is white space to every tokenizer, -1 for none."""
     return max(map(text.rfind, _WHITE_SPACE))
+
+
+def grouped(
+    items: Iterable[Item], most: int, size: int, size_of: Callable[[Any], int] = len
+) -> Iterator[list[Item]]:
+    """Yield lists of `most` consecutive items, or fewer if they have a size or more together."""
+    group: list[Item] = []
+    total = 0
+    for item in items:
+        group.append(item)
+        total += size_of(item)
+        if len(group) == most or total >= size:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group
 
 
 def to_valid_utf8(text: bytes, invalid_utf8: str, path: str, offset: int) -> tuple[bytes, int]:

@@ -30,7 +30,7 @@ from ..assembly import strategies
 from ..checkpoints import growth
 from ..checkpoints.checkpoint import Position, is_finished, newest_position
 from ..checkpoints.workdir import Workdir, read_settings
-from ..distributed.cluster_spec import Hosts, parse_tf_config
+from ..distributed.cluster_spec import parse_tf_config
 from ..errors import RunError, StoppedError, UsageError
 from ..settings import Config, RunConfig, checks
 from ..settings.flag_values import by_name, defaults, typed_value
@@ -92,7 +92,7 @@ def train_and_evaluate(
         place.lock() if writes else contextlib.nullcontext(),
         devices.float32_products(config.model.compute_dtype),
     ):
-        report = _train_and_finish(config, place, runner, hosts, is_quiet)
+        report = _train_and_finish(config, place, runner, is_quiet)
     if report is None:
         command = f"lexrow train --workdir={shlex.quote(str(place.path))}"
         again = "start all processes again to continue" if hosts else f"continue with: {command}"
@@ -100,9 +100,7 @@ def train_and_evaluate(
     return report
 
 
-def _train_and_finish(
-    config: Config, place: Workdir, runner: Runner, hosts: Hosts | None, is_quiet: bool
-) -> str | None:
+def _train_and_finish(config: Config, place: Workdir, runner: Runner, is_quiet: bool) -> str | None:
     """Make the job, print the banner, train and score; return the scores as text.
 
     Return None if training was stopped early, "" for --plan_only and in processes that are not the

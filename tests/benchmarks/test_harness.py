@@ -184,7 +184,7 @@ def test_a_missing_matplotlib_is_one_line(monkeypatch):
 
 def test_a_refusal_is_all_that_is_said_and_help_is_of_the_case():
     ended = fresh("tests.benchmarks.words", "--peers=other")
-    assert refusal(ended) == "words: flag --peers=other: value should be one of <gensim>"
+    assert refusal(ended) == "words: --peers=other: value should be one of <gensim>"
     ended = fresh("tests.benchmarks.keras", "--help")
     assert ended.code == 0 and "--hot_share\n" in ended.out and "--window" not in ended.out
 

@@ -7,9 +7,11 @@ import pytest
 from app.checkpoints import workdir
 from app.checkpoints.workdir import Workdir
 from app.errors import DamagedError, UsageError
+from app.system.checked_files import read_json
 
 
-def test_a_folder_is_made_and_held_by_one_job(tmp_path):
+def test_a_folder_is_made_and_held_by_one_job(tmp_path, caplog):
+    caplog.set_level("INFO", "absl")
     place = Workdir(tmp_path / "deep" / "run")
     for _ in range(2):
         with place.lock():
@@ -17,6 +19,11 @@ def test_a_folder_is_made_and_held_by_one_job(tmp_path):
                 pass
             expected = f"--workdir={place.path}: another job is running there; wait for it or"
             assert str(raised.value).startswith(expected)
+    assert not caplog.messages
+    (place.path / "cache").mkdir(parents=True)  # of an earlier version
+    (place.path / "cache" / "1.tokens").touch()
+    with place.lock():
+        assert caplog.messages == [f"{place.path}/cache is not read any more; you may delete it"]
 
 
 def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_changes(tmp_path):
@@ -90,12 +97,11 @@ def test_flags_that_cannot_be_read(tmp_path):
 
 def test_json_and_back(tmp_path):
     path = tmp_path / "a.json"
-    assert workdir.read_json(path) is None
     workdir.write_json(path, {"words": 3})
-    assert workdir.read_json(path) == {"words": 3}
+    assert read_json(path, {"words": int}) == {"words": 3}
     path.write_text("{")
     with pytest.raises(DamagedError, match="^.*a.json is damaged: .*; put back a copy of it"):
-        workdir.read_json(path)
+        read_json(path, dict)
 
 
 def test_a_file_may_lack_until_there_is_a_checkpoint(tmp_path):

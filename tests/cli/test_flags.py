@@ -166,8 +166,12 @@ def test_a_flag_that_is_gone_is_refused_with_a_value_that_changed_the_run(parse,
     (tmp_path / "flags.cfg").write_text("--class_devices=2\n--dim=7\n")
     with pytest.raises(UsageError, match="flags.cfg: --class_devices=2: a run of an earlier ver"):
         parse(f"--workdir={tmp_path}")
-    with pytest.raises(UsageError, match="^--class_devices=2: classes are on one device; leave it"):
-        parse(f"--flagfile={tmp_path}/flags.cfg", "--workdir=x")
+    (tmp_path / "a.cfg").write_text("--layers\n64,32\n--audit\n--dim\n7\n--class_devices\n2\n")
+    for name in ("flags", "a"):
+        with pytest.raises(UsageError, match="^--class_devices=2: classes are on one device; lea"):
+            parse(f"--flagfile={tmp_path}/{name}.cfg", "--workdir=x")
+    (tmp_path / "a.cfg").write_text("--layers\n64,32\n--audit\n--dim\n7\n--shard_rule\nmod\n")
+    assert parse(f"--flagfile={tmp_path}/a.cfg", "--workdir=x").model.dim == 7
 
 
 def test_a_workdir_with_a_value_without_an_effect_is_resumed(parse, tmp_path):
@@ -182,6 +186,24 @@ def test_a_run_of_a_model_that_is_gone_is_refused_in_one_line(parse, tmp_path):
     (tmp_path / "flags.cfg").write_text(lines)
     with pytest.raises(UsageError, match="flags.cfg: --model=neumf: a run of an earlier version"):
         parse(f"--workdir={tmp_path}")
+
+
+def test_the_model_of_a_recommender_is_no_flag_any_more(parse, tmp_path, caplog):
+    caplog.set_level("INFO", "absl")
+    path, where = tmp_path / "flags.cfg", f"--workdir={tmp_path}"
+    path.write_text("--task=recommend\n--model=mf\n--dim=7\n")
+    assert parse(where).model.dim == 7 and not caplog.messages  # a run of then goes on
+    assert parse(f"--flagfile={path}", "--workdir=x").model.dim == 7
+    none = "--model=mf: --task=recommend has no such flag, only words; leave it out"
+    assert caplog.messages == [f"ignored in the flagfile: {none}"]
+    with pytest.raises(UsageError, match=f"^{none}$"):
+        parse("--task=recommend", "--model=mf", "--workdir=x")
+    for model in ("=gmf", "\nmlp", "=neumf"):
+        path.write_text(f"--task=recommend\n--model{model}\n")
+        for given in ((f"--flagfile={path}",), ("--task=recommend", f"--model={model[1:]}")):
+            gone = f"^--model={model[1:]}: the neural recommenders are gone; leave it out$"
+            with pytest.raises(UsageError, match=gone):
+                parse(*given, "--workdir=x")
 
 
 def test_damaged_flags_of_a_workdir(parse, stored, tmp_path):

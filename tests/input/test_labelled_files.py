@@ -11,7 +11,7 @@ from app.input import labelled_files
 from app.input.labelled_files import Files
 from app.settings import flag_values
 from app.text import columns
-from app.text.reading import Progress
+from app.text.reading import Progress, grouped
 
 LINES = "__label__a one two\n\n  __label__b __label__a\ttwo two three\n__label__b\nsix __label__c\n"
 
@@ -132,7 +132,7 @@ def test_a_cell_that_is_too_long(tmp_path, monkeypatch):
 
 def test_long_cells_are_read_a_few_at_a_time():
     rows = [labelled_files.Row("x" * size, ["a"], []) for size in (1, 2, 9, 1, 10, 1)]
-    found = list(labelled_files.group_rows(iter(rows), 10))
+    found = list(grouped(rows, 4096, 10, lambda row: len(row.text)))
     assert [[len(row.text) for row in group] for group in found] == [[1, 2, 9], [1, 10], [1]]
 
 

@@ -72,7 +72,8 @@ def test_fasttext_predicts_as_we_do(tmp_path, labelled, loss, ngrams):
 
 def served(folder, texts):
     """The answers of a SavedModel."""
-    found = tf.saved_model.load(str(folder)).classify(tf.constant(texts))
+    model = tf.saved_model.load(str(folder))  # which has the variables of its functions
+    found = model.classify(tf.constant(texts))
     answers = zip(found["labels"].numpy().astype(str), found["probabilities"].numpy(), strict=True)
     return [dict(zip(labels, chances, strict=True)) for labels, chances in answers]
 
@@ -85,7 +86,7 @@ def test_what_fasttext_cannot_have(tmp_path, labelled):
     message = "--word_ngrams=2) are hashed from ids, and fastText hashes words; train a new"
     assert message in refused(tmp_path, *command, f"--workdir={workdir}")
     resumed = train(workdir, labelled, "--epochs=2", "--fasttext_features", "--word_ngrams=2")
-    assert "--fasttext_features=True: --workdir=" in refused(tmp_path, *resumed)
+    assert "--fasttext_features=true: --workdir=" in refused(tmp_path, *resumed)
     assert not (tmp_path / "m.bin").exists()
     other = tmp_path / "other"
     done(tmp_path, *train(other, labelled, "--loss=class_softmax", "--classes=2", "--epochs=1"))

@@ -30,7 +30,7 @@ ALWAYS_SAVE = ("--checkpoint_minutes=0", "--keep_checkpoints=2")
 TASKS = {
     "words": (*SMALL, "--epochs=6"),
     "classify": ("--batch_tokens=128", "--word_ngrams=2", "--buckets=500", "--epochs=3"),
-    "recommend": ("--model=mf", "--batch_tokens=64", "--optimizer=lazy_adam", "--epochs=6"),
+    "recommend": ("--batch_tokens=64", "--optimizer=lazy_adam", "--epochs=6"),
 }
 ADAMW = ("--optimizer=lazy_adamw", "--correct_skipped", "--schedule=cosine", "--warmup=0.1")
 ADAMW += ("--clip_row_norm=1", "--clip_global_norm=3", "--readers=1", "--tokenizer=unicode")

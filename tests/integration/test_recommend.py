@@ -15,7 +15,6 @@ from tests.integration.commands import ROOT, done, export, logged, refused, run
 
 SMALL = (
     "--task=recommend",
-    "--model=mf",
     "--dim=6",
     "--batch_tokens=64",
     "--steps_per_call=2",

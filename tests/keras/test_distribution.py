@@ -5,10 +5,12 @@ import pathlib
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.keras import backend
 from app.keras.tables.table_variable import TableVariable
 from app.system import ports
 from tests.integration.commands import SECONDS
@@ -23,6 +25,13 @@ def test_the_replicas_have_rows_in_common():
     for start in range(0, len(x), BATCH):
         left, right = (set(half.ravel()) for half in x[start : start + BATCH].reshape(2, -1))
         assert left & right and left - right and right - left
+
+
+def test_a_seed_that_differs_between_processes_is_refused(monkeypatch):
+    monkeypatch.setattr(backend, "mirrors_workers", lambda: True)
+    drawn = keras.initializers.RandomUniform(seed=keras.random.SeedGenerator(1))
+    with pytest.raises(ValueError, match="^RandomUniform: its seed is a SeedGenerator, .*; give a"):
+        backend.with_seed_of_chief(drawn)
 
 
 def test_a_model_under_a_strategy_trains_as_one_without(tmp_path):

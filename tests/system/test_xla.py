@@ -200,13 +200,17 @@ def test_programs_that_changed_since_they_were_stored_are_removed(tmp_path):
     folder = Path(program_cache.folder(made))
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder.parent, folder)] == [0o700] * 2
     mine, other = re.search(r"prefix=(\w+)", made["TF_XLA_FLAGS"])[1], "0" * 12
-    names = [f"{mine}__{name}.pb" for name in ("whole", "cut", "written", "foreign")]
+    names = [f"{mine}__{name}.pb" for name in ("whole", "cut", "written", "foreign", "flipped")]
     for name in [*names, f"{other}__1.pb"]:
         (folder / name).write_bytes(name.encode())
     program_cache.seal(made)
     os.truncate(folder / names[1], 5)
     (folder / names[2]).write_bytes(bytes(len(names[2])))
     os.replace(folder / f"{other}__1.pb", folder / names[3])
+    sealed, content = (folder / names[4]).stat().st_mtime, bytearray(names[4].encode())
+    content[3] ^= 16  # by the disk, which leaves the time
+    (folder / names[4]).write_bytes(content)
+    os.utime(folder / names[4], (sealed, sealed))
     for name in (f"{mine}__late.pb", f"{mine}__1.pb.tmp", f"{other}__2.pb"):
         (folder / name).write_bytes(b"text")
     assert program_cache.with_folder(environ, GPU) == made

@@ -23,6 +23,7 @@ from app.tasks.words import words_job
         ("cell", language_model_job.CELLS),
         ("optimizer", learning.OPTIMIZERS),
         ("table", storage.TABLES),
+        ("model", words_job.MODELS),
     ],
 )
 def test_every_choice_has_a_class(name, classes):
@@ -32,7 +33,6 @@ def test_every_choice_has_a_class(name, classes):
 @pytest.mark.parametrize(
     ("name", "task", "classes"),
     [
-        ("model", "words", words_job.MODELS),
         ("loss", "words", learning.LOSSES),
         ("loss", "classify", learning.LOSSES),
     ],

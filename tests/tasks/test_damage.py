@@ -40,10 +40,10 @@ RUNS = {
     "growing words": (TEXT, {"table": "dynamic", "table_gb": 1e-4}),
     "words in a file": (TEXT, {"table": "host"}),
     "classify": (LABELLED, {"task": "classify", "word_ngrams": 2}),
-    "recommend": (PAIRS, {"task": "recommend", "model": "mf", "loss": "bpr"}),
+    "recommend": (PAIRS, {"task": "recommend", "loss": "bpr"}),
     "growing recommend": (
         PAIRS,
-        {"task": "recommend", "model": "mf", "loss": "bpr", "table": "dynamic", "table_gb": 1e-4},
+        {"task": "recommend", "loss": "bpr", "table": "dynamic", "table_gb": 1e-4},
     ),
 }
 

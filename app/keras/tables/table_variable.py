@@ -85,12 +85,12 @@ class _Handle(BaseResourceVariable):
         return super()._read_variable_op()
 
     def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
-        """Raise ValueError, as every read does."""
-        self._read_variable_op()
+        """Return some rows, of a read of all of them."""
+        return tf.gather(self._read_variable_op(), indices, name=name)
 
     def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
-        """Raise ValueError, as every read does."""
-        self._read_variable_op()
+        """Return some rows or numbers, of a read of all of them."""
+        return tf.gather_nd(self._read_variable_op(), indices, name=name)
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
         """Raise ValueError: every operation on the value would see no rows."""
@@ -476,14 +476,6 @@ class _WholeHandle(_Handle):
         _refused, ("scatter_nd_add", "scatter_nd_sub", "scatter_nd_update")
     )
     scatter_nd_max, scatter_nd_min = map(_refused, ("scatter_nd_max", "scatter_nd_min"))
-
-    def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
-        """Return some rows, of a read of all of them."""
-        return tf.gather(self._read_variable_op(), indices, name=name)
-
-    def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
-        """Return some rows or numbers, of a read of all of them."""
-        return tf.gather_nd(self._read_variable_op(), indices, name=name)
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
         """Return all rows, (V, D), with a dense gradient."""

@@ -16,7 +16,7 @@ from absl import logging
 from ...assembly.learning import ROW_PER_WORD
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...exporting import fasttext_bin, saved_model, word2vec
+from ...exporting import fasttext_bin, saved_model
 from ...exporting.product_quantization import quantize
 from ...input import labelled_files
 from ...losses.tree.paths import canonical_code
@@ -118,14 +118,6 @@ def _saved_model(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     return f"{path}: {len(trained.labels.tokens):,} labels of texts{needs}"
 
 
-def _word2vec(config: ClassifyConfig, workdir: Workdir, path: str, binary: bool = False) -> str:
-    """Write the vectors of a classifier's words to a file, without n-grams; return a message."""
-    _, tables, words, *_ = load_trained(config, workdir)
-    matrix_VD = tables["input"].gather(tf.range(len(words.tokens))).numpy()
-    word2vec.write(WordVectors(words.tokens, matrix_VD, words.counts), path, binary=binary)
-    return f"{path}: {len(words.tokens):,} words of {matrix_VD.shape[1]} numbers"
-
-
 class FastTextModel(NamedTuple):
     """A trained classifier in the terms of fastText.
 
@@ -167,8 +159,8 @@ def _fasttext(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
         UsageError: fastText has no such loss or features, or --output is no regular file.
         RunError: No checkpoint can be read, or a file cannot be written.
     """
-    trained = load_trained(config, workdir)
-    model, words = convert(config, trained)
+    _check(config)
+    model, words = convert(config, load_trained(config, workdir))
     target = fasttext_bin.model_path(path)
     blocks = model.input_blocks(), model.output_blocks()
     fasttext_bin.write_model(target, model.args, model.dictionary, *blocks)
@@ -185,10 +177,9 @@ def convert(config: ClassifyConfig, trained: TrainedClassifier) -> tuple[FastTex
     our tree (see `fasttext_start.make_counts`), not those of the corpus.
 
     Raises:
-        UsageError: fastText has no such loss or features.
+        UsageError: The tree of the labels is too deep for fastText.
     """
     settings = config.labelled
-    _check(config)
     _, tables, words, labels, features = trained
     ids = np.arange(features.rows, dtype=np.int32)
     if features.buckets_N is not None:
@@ -274,6 +265,7 @@ def _fasttext_quantized(
             regular file.
         RunError: No checkpoint can be read, or the file cannot be written.
     """
+    _check(config)
     model, _ = convert(config, load_trained(config, workdir))
     model, inputs = _quantize_inputs(model, cutoff, qout, bytes)
     quantized = quantize(model.output_blocks, len(model.ids_R), _COLUMNS) if qout else None
@@ -318,6 +310,7 @@ def quantize_tables(config: ClassifyConfig, trained: TrainedClassifier, most: in
     Raises:
         UsageError: There is no such file (see `_fasttext_quantized`).
     """
+    _check(config)
     model, matrix = _quantize_inputs(convert(config, trained)[0], 0, False, most)
     table = trained.tables["input"]
     for part in row_slices(table.rows, table.columns):
@@ -380,8 +373,6 @@ def prune(model: FastTextModel, cutoff: int) -> FastTextModel:
 
 
 EXPORTS: dict[str, Callable[..., str]] = {
-    "word2vec": _word2vec,
-    "word2vec_binary": lambda config, workdir, path: _word2vec(config, workdir, path, binary=True),
     "fasttext": _fasttext,
     "fasttext_quantized": _fasttext_quantized,
     "saved_model": _saved_model,

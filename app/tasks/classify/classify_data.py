@@ -24,7 +24,7 @@ from ...input.features import (
 )
 from ...settings import ClassifyConfig, LabelledConfig
 from ...settings.classify_config import BETWEEN_LISTED
-from ...system.checked_files import COUNT, damaged
+from ...system.checked_files import damaged
 from ...system.files import replacing
 from ...tables.arrays import read_npz
 from ...text import columns, corpus, vocabulary
@@ -329,7 +329,7 @@ def load_features(settings: LabelledConfig, words: Vocabulary, workdir: Workdir)
         DamagedError: A file is missing or damaged.
         RunError: A file cannot be read.
     """
-    count = count_ngram_rows(workdir)
+    count = recorded_corpus.count_ngram_rows(workdir)
     if count is None:
         return make_features(settings, words)
     (buckets_N,) = read_npz(workdir.ngrams, [_ARRAY])
@@ -339,16 +339,6 @@ def load_features(settings: LabelledConfig, words: Vocabulary, workdir: Workdir)
     if buckets_N[-1] >= settings.buckets:
         raise damaged(workdir.ngrams, f"it has the bucket {buckets_N[-1]} of {settings.buckets}")
     return make_features(settings, words, buckets_N)
-
-
-def count_ngram_rows(workdir: Workdir) -> int | None:
-    """Return the number of buckets that the workdir lists; None if each bucket has a row.
-
-    Raises:
-        DamagedError: The file is damaged, or missing beside a checkpoint.
-        RunError: The file cannot be read.
-    """
-    return recorded_corpus.read(workdir, {"ngram_rows": (None, COUNT)}).get("ngram_rows")
 
 
 def _load_or_count_names(

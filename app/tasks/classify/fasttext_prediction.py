@@ -9,65 +9,41 @@ import numpy as np
 from ...text.fasttext import line_features, model_file
 from ...text.fasttext.line_features import CountTree, LineFeatures, mean_rows
 from ...text.fasttext.model_file import Model
+from ...text.reading import grouped
 
 # Bytes of text whose features are gathered at a time, and the most probabilities at a time.
 _TEXT_BYTES, _MAX_PROBABILITIES = 1 << 15, 1 << 22
 # The table of src/loss.cc from which fastText takes a sigmoid: SIGMOID_TABLE_SIZE, MAX_SIGMOID.
 _TABLE_SIZE, _LARGEST_SCORE = 512, 8
 # fastText adds this to a probability before its logarithm, and so to what it prints (std_log).
-_ADDED = 1e-5
+ADDED = 1e-5
 
 
-def make_predictor(
-    model: Model,
-) -> Callable[[list[bytes], int, float], Iterator[list[tuple[str, float]]]]:
-    """Return a function that predicts the labels of texts with a classifier of fastText.
+def make_scorer(model: Model) -> tuple[list[str], Callable[[list[bytes]], Iterator[np.ndarray]]]:
+    """Return the labels of a classifier of fastText, and what computes their probabilities.
+
+    Args:
+        model: The classifier.
 
     Returns:
-        Function (texts, k, threshold). For each text, in UTF-8, it yields the k most probable
-        labels of at least a probability, with these, the most probable first. Labels are named
-        without `__label__`. Probabilities are those of fastText's `predict-prob`, so they are
-        rounded as there: one can exceed 1 by 0.00001, and those of `-loss ova` have steps of up to
-        0.008. A text without a known feature has no label.
+        The labels without their prefix, and a function from texts in UTF-8 to the probabilities
+        (E, C) of some texts after the other, as fastText prints them; 0 for a text without
+        features. Of these, fastText predicts those of at least a threshold plus `ADDED`.
     """
     features, probabilities = LineFeatures(model), _probabilities(model)
-    prefix = model_file.LABEL_PREFIX
     names = [label.decode(errors="replace") for label in model.dictionary.labels]
-    names = [name.removeprefix(prefix) for name in names]
-    is_tree = model_file.LOSSES[model.args.loss] == "hierarchical_softmax"
+    names = [name.removeprefix(model_file.LABEL_PREFIX) for name in names]
 
-    def predict(texts: list[bytes], k: int, threshold: float) -> Iterator[list[tuple[str, float]]]:
-        """Yield for each text its k most probable labels of at least `threshold`, best first."""
-        # In a tree, fastText compares the sums of logarithms.
-        least = threshold + _ADDED if is_tree else threshold
-        for batch in _batches(texts, len(names)):
+    def score(texts: list[bytes]) -> Iterator[np.ndarray]:
+        """Yield the probabilities of the labels of some texts after the other, (E, C) each."""
+        most = max(1, _MAX_PROBABILITIES // max(1, len(names)))
+        for batch in grouped(texts, most, _TEXT_BYTES):
             rows_N, owners_N = features.of_lines(batch)
             chances_EC = probabilities(mean_rows(model, rows_N, owners_N, len(batch)))
-            added = 0.0 if is_tree else _ADDED
             has_features_E = np.bincount(owners_N, minlength=len(batch)) > 0
-            for chances_C, has_features in zip(chances_EC, has_features_E, strict=True):
-                order_K = np.argsort(-chances_C, kind="stable")[:k] if has_features else ()
-                yield [
-                    (names[label], float(chances_C[label] + added))
-                    for label in order_K
-                    if chances_C[label] >= least
-                ]
+            yield np.where(has_features_E[:, np.newaxis], chances_EC, np.zeros_like(chances_EC))
 
-    return predict
-
-
-def _batches(texts: list[bytes], labels: int) -> Iterator[list[bytes]]:
-    """Yield the texts in lists whose features and probabilities take little memory."""
-    most, size = max(1, _MAX_PROBABILITIES // max(1, labels)), 0
-    batch: list[bytes] = []
-    for text in texts:
-        if batch and (len(batch) == most or size + len(text) > _TEXT_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(text)
-        size += len(text)
-    if batch:
-        yield batch
+    return names, score
 
 
 def _probabilities(model: Model) -> Callable[[np.ndarray], np.ndarray]:
@@ -79,7 +55,7 @@ def _probabilities(model: Model) -> Callable[[np.ndarray], np.ndarray]:
         levels = tree.levels()
         return lambda hidden_ED: _tree_probabilities(tree, levels, hidden_ED @ output_CD.T)
     normalize = _softmax if loss == "softmax" else _table_sigmoid
-    return lambda hidden_ED: normalize(hidden_ED @ output_CD.T)
+    return lambda hidden_ED: normalize(hidden_ED @ output_CD.T) + np.float32(ADDED)
 
 
 def _softmax(scores_EC: np.ndarray) -> np.ndarray:
@@ -111,6 +87,6 @@ def _tree_probabilities(
         scores_EL = scores_EC[:, parents_L - tree.leaves].astype(np.float64)
         turns_EL = np.where(tree.is_right[nodes_L], scores_EL, -scores_EL)
         with np.errstate(over="ignore"):
-            logs_EL = np.log(1 / (1 + np.exp(-turns_EL)) + _ADDED)
+            logs_EL = np.log(1 / (1 + np.exp(-turns_EL)) + ADDED)
         logs_EN[:, nodes_L] = logs_EN[:, parents_L] + logs_EL
     return np.exp(logs_EN[:, : tree.leaves])

@@ -13,6 +13,7 @@ from absl import logging
 from ...errors import UsageError
 from ...input.user_item_pairs import KnownItems
 from ...models.recommender import Recommender
+from ...optimizers.adam import lazy_adam
 from ...tables.base import Table
 from ...text.vocabulary import Vocabulary, close_names, whole
 from .ranking_metrics import Ranker
@@ -164,15 +165,14 @@ def _minimize(
     loss: Callable[[tf.Tensor], tf.Tensor], rows_MD: tf.Tensor, length: tf.Tensor
 ) -> np.ndarray:
     """Return the rows after the steps of Adam; the rate is a share of the length of a row."""
-    first_MD, second_MD = tf.zeros_like(rows_MD), tf.zeros_like(rows_MD)
+    adam = lazy_adam(_BETA_1, _BETA_2, _TINY)
+    state = {name: tf.zeros_like(rows_MD) for name in adam.slots}
     for step in range(1, _STEPS + 1):
         with tf.GradientTape() as tape:
             tape.watch(rows_MD)
             value = loss(rows_MD)
         gradient_MD = tf.convert_to_tensor(tape.gradient(value, rows_MD))
-        first_MD += (1 - _BETA_1) * (gradient_MD - first_MD)
-        second_MD += (1 - _BETA_2) * (gradient_MD**2 - second_MD)
-        bias = np.sqrt(1 - _BETA_2**step) / (1 - _BETA_1**step)
-        rate = length * (_RATE * bias * (1 - (step - 1) / _STEPS))
-        rows_MD -= rate * first_MD / (tf.sqrt(second_MD) + _TINY)
+        rate = length * (_RATE * (1 - (step - 1) / _STEPS))
+        change_MD, state = adam.rule(rows_MD, gradient_MD, state, rate, tf.constant(step))
+        rows_MD += change_MD
     return rows_MD.numpy()

@@ -25,7 +25,7 @@ from ...input.named_features import (
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import Split, split_pairs
 from ...settings import CorpusConfig, RatingsConfig, RecommendConfig
-from ...system.checked_files import damaged
+from ...system.checked_files import damaged, read_json
 from ...system.files import replacing
 from ...tables import memory
 from ...tables.arrays import read_npz
@@ -261,7 +261,7 @@ def read_added(workdir: Workdir) -> dict[str, ByName]:
         DamagedError: The file is damaged.
         RunError: The file cannot be read.
     """
-    return files.read_json(workdir.added, _ADDED) or {kind: {} for kind in _ADDED}
+    return read_json(workdir.added, _ADDED, optional=True) or {kind: {} for kind in _ADDED}
 
 
 def with_added(

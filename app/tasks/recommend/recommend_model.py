@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from ...assembly import placing
 from ...assembly.learning import PAIR_LOSSES, PairSpec
-from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError
 from ...input.named_features import NO_FEATURES, ByName, SideFeatures, are_lists
@@ -22,7 +21,7 @@ from ...models.scorers import ItemBiased, MatrixFactorization, Scorer
 from ...settings import RecommendConfig
 from ...settings.setting import numbers
 from ...system import devices
-from ...system.checked_files import damaged, missing
+from ...system.checked_files import damaged, missing, read_json
 from ...tables.arrays import read_npz
 from ...tables.base import Table
 from ...text.vocabulary import Vocabulary, load_names
@@ -76,7 +75,7 @@ def load_recommender(config: RecommendConfig, workdir: Workdir) -> TrainedRecomm
             raise damaged(f"{workdir.features}", f"it does not fit {workdir.path}/*.tsv")
     added = recommend_data.read_added(workdir)
     parts = _with_added(users, items, known, features, added, workdir)
-    mean = files.read_json(workdir.corpus, CORPUS_SHAPE)["mean"]
+    mean = read_json(workdir.corpus, CORPUS_SHAPE)["mean"]
     model = make_model(config, *parts[:2], mean, parts[-1])
     tables, _ = placing.load_tables(config, model, workdir)
     return TrainedRecommender(model, tables, *parts)

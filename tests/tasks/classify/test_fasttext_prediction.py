@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from app.tasks.classify import fasttext_prediction
+from app.tasks.classify import fasttext_prediction, label_metrics
 from app.text.fasttext import model_file
 from tests import fasttext_peer
 
@@ -36,13 +36,19 @@ def path(request, tmp_path):
     return fasttext_peer.train(tmp_path, "supervised", **dict(request.param))
 
 
+def predict(model, texts, k, threshold):
+    """The labels of each text with their probabilities, as `lexrow predict` finds them."""
+    labels, score = fasttext_prediction.make_scorer(model)
+    least = threshold + fasttext_prediction.ADDED
+    for chances_EC in score([text.encode() for text in texts]):
+        yield from label_metrics.best_labels(chances_EC, labels, k, least)
+
+
 @pytest.mark.slow
 def test_probabilities_are_those_of_fasttext(path):
     texts, peer = make_texts(), fasttext_peer.load(path)
     model = model_file.load(path, is_supervised=True)
-    found = fasttext_prediction.make_predictor(model)(
-        [text.encode() for text in texts], fasttext_peer.LABELS, 0.0
-    )
+    found = predict(model, texts, fasttext_peer.LABELS, 0.0)
     distances = []
     for text, labels in zip(texts, found, strict=True):
         expected = fasttext_peer.predict(peer, text)
@@ -64,10 +70,9 @@ def test_the_best_labels_above_a_threshold(tmp_path):
     for loss in ("softmax", "ova", "hs"):
         path = fasttext_peer.train(tmp_path, "supervised", loss=loss, lr=0.5, epoch=20)
         peer, model = fasttext_peer.load(path), model_file.load(path, is_supervised=True)
-        predict, texts = fasttext_prediction.make_predictor(model), make_texts(50)
-        given = [text.encode() for text in texts]
+        texts = make_texts(50)
         for k, threshold in ((1, 0.0), (3, 0.05), (5, 0.9)):
-            for text, labels in zip(texts, predict(given, k, threshold), strict=True):
+            for text, labels in zip(texts, predict(model, texts, k, threshold), strict=True):
                 expected = fasttext_peer.predict(peer, text, k, threshold)
                 # Labels of equal probability are in any order.
                 found = [chance for _, chance in labels]

@@ -26,7 +26,6 @@ def config_of(folder, text, **values):
         "task": "recommend",
         "corpus": str(folder / "pairs.txt"),
         "workdir": str(folder / "run"),
-        "model": "mf",
         "dim": 8,
         "batch_tokens": 128,
         "steps_per_call": 2,

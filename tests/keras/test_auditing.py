@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app import auditing
 from app.assembly.learning import OPTIMIZERS
-from app.auditing import Finding, Findings, instead, source_line
+from app.keras import auditing
+from app.keras.auditing import Finding, Findings, instead, source_line
 from app.optimizers.adagrad import adagrad
 from app.settings import OptimizerConfig
 from app.system.graphs import executed, number, shape_of
@@ -414,7 +414,7 @@ def test_an_explanation_tells_the_way_by_row():
         operation = next(o for o in graph.get_operations() if o.type.startswith(kind))
         assert remedy in instead(operation)
         cause = source_line(auditing.Touch("v", operation, operation.name).frames)
-        assert "tests/test_auditing.py:" in cause
+        assert "tests/keras/test_auditing.py:" in cause
 
 
 def traced(function, *specs):

@@ -19,9 +19,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from .system.console import aligned, size_text
-from .system.graphs import CALLS, VIEWS, called_graphs, executed, number, shape_of
-from .system.loops import creation_stack
+from ..system.console import aligned, size_text
+from ..system.graphs import CALLS, VIEWS, called_graphs, executed, number, shape_of
+from ..system.loops import creation_stack
 
 # Two cores move 30 GB/s, so a pass over fewer bytes takes less time than a step on rows, 1 ms.
 LEAST_BYTES = 16 << 20
