@@ -3,7 +3,7 @@
 PYTHON ?= python3
 WORKDIR ?= data/runs/words
 CASE ?= words
-CASES := words subwords classify recommend sparse keras softmax tables scaling
+CASES := words subwords classify recommend sparse keras softmax language tables scaling
 ARGS ?=
 WORKERS ?= 2
 

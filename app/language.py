@@ -14,6 +14,7 @@ from .trained import (
     Run,
     argument_names,
     check_count,
+    check_limit,
     column_of,
     export,
     load_run,
@@ -162,8 +163,7 @@ class Language(Result):
             'b c'
         """
         check_count("tokens", tokens)
-        if top_k < 0:
-            raise ValueError(f"top_k={top_k}: give a number of words, or 0 for all")
+        check_limit("top_k", top_k)
         if not temperature >= 0:
             raise ValueError(f"temperature={temperature}: give 0 or more")
         generator, model = np.random.default_rng(seed), self._model

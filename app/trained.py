@@ -588,6 +588,12 @@ def check_count(name: str, count: Any, what: str = "") -> None:
         raise ValueError(f"{name}={count}: ask for at least one{what}")
 
 
+def check_limit(name: str, count: Any) -> None:
+    """Raise an error, as `check_count` does, if an argument is no number of words or 0, for all."""
+    if count != 0:
+        check_count(name, count, " word, or give 0 for all")
+
+
 def _line(item: Any, is_tokens: bool, name: str) -> str:
     """Return a text as a line, or its tokens with `_` for blanks in them; else raise ValueError."""
     if not is_tokens and isinstance(item, str):

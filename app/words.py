@@ -25,6 +25,7 @@ from .trained import (
     argument_names,
     as_bytes,
     check_count,
+    check_limit,
     check_there,
     export,
     load_run,
@@ -154,8 +155,7 @@ class Words(Result):
             >>> Words.load("vectors.bin")
             <Words: 5 words, 3 columns>
         """
-        if limit < 0:
-            raise ValueError(f"limit={limit}: give a number of words, or 0 for all")
+        check_limit("limit", limit)
         dtype = getattr(dtype, "__name__", dtype)  # np.float16 is a class
         if dtype not in ("float32", "float16"):
             raise ValueError(f"dtype={dtype!r}: give float32 or float16")
@@ -264,8 +264,7 @@ class Words(Result):
             'queen'
         """
         check_count("topn", topn, " word")
-        if restrict_to < 0:
-            raise ValueError(f"restrict_to={restrict_to}: give a number of words, or 0 for all")
+        check_limit("restrict_to", restrict_to)
         if isinstance(negative, numbers.Number):
             raise ValueError(f"negative={negative}: give words; topn is how many are returned")
         added, subtracted = _listed(positive), _listed(negative)

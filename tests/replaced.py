@@ -43,6 +43,7 @@ SMALLER = {
     "sparse": "--rows=1000 --dim=8 --steps=3 --vocabularies=500 --peers=keras",
     "keras": "--sides=device --peers=keras --users=100 --items=50 --dim=4 --batch=8 --steps=3",
     "softmax": "--vocabularies=20,50 --targets=8 --dim=4 --steps=1 --losses=class_softmax",
+    "language": "--vocabularies=50 --fitted= --peers= --losses=softmax --dim=4 --row_tokens=5",
     "tables": "--dim=4 --epochs=1 --sides=device,host --hot_shares=10 --optimizers=lazy_adam",
     "scaling": "--corpus=corpus.txt --epochs=1 --dim=4 --workers=",
 }

@@ -88,8 +88,10 @@ def test_loading_and_bad_questions(trained):
     assert again.log_probability("a b c") == pytest.approx(trained.log_probability("a b c"))
     with pytest.raises(ValueError, match="temperature=-1"):
         trained.generate(temperature=-1)
-    with pytest.raises(ValueError, match="top_k=-1: give a number of words, or 0 for all"):
+    with pytest.raises(ValueError, match="top_k=-1: ask for at least one word, or give 0 for all"):
         trained.generate(top_k=-1)
+    with pytest.raises(TypeError, match=r"^top_k is float; give a whole number$"):
+        trained.generate(top_k=2.5)
     with pytest.raises(ValueError, match="tokens=-1: ask for at least one"):
         trained.generate(tokens=-1)
     with pytest.raises(ValueError, match="texts has no text"):

@@ -96,6 +96,7 @@ def test_nearest_words_equal_a_product_of_unit_vectors(royal):
         (("king", np.int64(5)), ValueError, "negative=5: give words; topn is how many"),
         (("king", 2.5), ValueError, "negative=2.5: give words; topn is how many"),
         (("king", (), 1, -1), ValueError, "restrict_to=-1"),
+        (("king", (), 1, 2.5), TypeError, "restrict_to is float; give a whole number"),
         (("kings",), KeyError, "did you mean 'king'"),
     ],
 )
@@ -344,7 +345,10 @@ def test_a_part_stays_one_and_gives_nothing_of_the_whole(royal, trained, tmp_pat
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"limit": -1}, "^limit=-1: give"), ({"dtype": "int8"}, "^dtype='int8': give float32")],
+    [
+        ({"limit": -1}, "^limit=-1: ask for at least one word"),
+        ({"dtype": "int8"}, "^dtype='int8': give float32"),
+    ],
 )
 def test_parts_that_cannot_be_loaded(trained, options, message):
     with pytest.raises(ValueError, match=message):

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..system.python_functions import custom_gradient
-from ..system.xla import uniform_integers
+from ..system.xla import under_xla, uniform_integers
 from ..tables.row_reads import sum_rows, take
 from ..types import HOST, Rows
 from .negative_sampling import logistic
@@ -177,11 +177,14 @@ class InBatchSoftmax(UserItemLoss):
         The unique items are padded to B, so that shapes are static. Under XLA they are already.
         """
         count, ids_U = batch.users_BE.shape[0], batch.items.ids_U
-        last = self.initial_biases_V.shape[0] - 1
         missing = count - tf.size(ids_U)
         items_UE = batch.encode(batch.items.values_UD)
-        expected_U = tf.gather(self.initial_biases_V, tf.minimum(ids_U, last))
-        expected_U = tf.where(ids_U <= last, expected_U, math.inf)
+        if under_xla():  # the padding has the largest int32 as its id
+            last = self.initial_biases_V.shape[0] - 1
+            expected_U = tf.gather(self.initial_biases_V, tf.minimum(ids_U, last))
+            expected_U = tf.where(ids_U <= last, expected_U, math.inf)
+        else:
+            expected_U = tf.gather(self.initial_biases_V, ids_U)
         return in_batch_softmax(
             batch.users_BE / self.temperature,
             tf.ensure_shape(tf.pad(items_UE, [[0, missing], [0, 0]]), (count, items_UE.shape[1])),

@@ -198,6 +198,13 @@ def test_sides_of_softmax_train(side):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("side", ["sampled_softmax", "fit class_softmax", "keras"])
+def test_sides_of_language_train(side):
+    figures = measured("language", side=side, words=50, dim=4, streams=4, row_tokens=5)
+    assert figures["tokens_per_s"] > 0 and figures["table_bytes"] > 2 * 50 * 4 * 4
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["device", "device_jit", "host_cache", "file", "dynamic", "keras"])
 def test_sides_of_keras_train(tmp_path, side):
     sizes = {"users": 40, "items": 30, "dim": 4, "batch": 8, "hot_share": 10}

@@ -57,8 +57,7 @@ OFTEN = [
     (WORDS | {"micro_batches": 2}, set(), 19),
     (LANGUAGE, set(), 14),
     (CLASSIFY, set(), 10),
-    # Two of them mark the padded items of a compiled step.
-    (RECOMMEND, set(), 9),
+    (RECOMMEND, set(), 7),
 ]
 SELDOM = [
     (WORDS | {"model": "cbow"}, set()),
