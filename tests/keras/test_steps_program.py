@@ -288,7 +288,7 @@ REFUSED = {
     "sharded": "the shapes of shards are dynamic",
     "dynamic": "Python looks keys up",
     "output layer on the host": "it has no hot_rows",
-    "output layer tied to hot_rows": "prefetch_rows knows no samples, and no words of a class",
+    "output layer tied to hot_rows": "prefetch_rows does not load the rows that it reads",
 }
 
 

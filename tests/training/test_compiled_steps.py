@@ -94,9 +94,9 @@ def train(data, folder, values, by_xla):
     loss, examples = function(*arguments)
     tables = {}
     for name, table in job.placed.staging.tables.items():
-        used = table.used if isinstance(table, RowStore) else None
+        used = slice(table.used) if isinstance(table, RowStore) else ...
         for number, variable in enumerate(table.variables):
-            tables[f"{name} {number}"] = variable.numpy()[:used].astype("f")
+            tables[f"{name} {number}"] = np.asarray(variable)[used].astype("f")
     return float(loss), float(examples), tables
 
 
