@@ -14,7 +14,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ..errors import RunError, UsageError
 
@@ -54,6 +54,20 @@ def system_error(message: str) -> OSError:
     known = {os.strerror(number): number for number in errno.errorcode}
     named = max((text for text in known if text in line), key=len, default="")
     return OSError(known.get(named), named or line.rpartition("; ")[2])
+
+
+def check_path(path: Any, name: str = "path") -> str:
+    """Return the path that a program gives as an argument, as text.
+
+    Raises:
+        TypeError: It is no path.
+        ValueError: It is empty.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{name} is {type(path).__name__}; give the path of a file or folder")
+    if not os.fspath(path):
+        raise ValueError(f"{name} is empty; give the path of a file or folder")
+    return os.fspath(path)
 
 
 def opener(path: str | Path, plain: Callable = open) -> Callable:
