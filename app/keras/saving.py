@@ -249,7 +249,7 @@ def _require_room(file: Any, variable: TableVariable) -> None:
         raise OSError(
             errno.ENOMEM,
             f"{variable.path}: Keras builds this file in memory, where its rows take "
-            f"{apart(size, free, size_text)} and {apart(free, size, size_text)} are free; save it "
+            f"{apart(size, free)} and {apart(free, size)} are free; save it "
             "by lexrow.keras.save_model, or by model.save(..., zipped=False)",
         )
 

@@ -195,14 +195,14 @@ def test_it_prints_a_line_for_each_table_and_place(tmp_path):
     model = keras.Sequential([make_layer("hot", tmp_path), make_layer("file", tmp_path, name="f")])
     model.compile(RowwiseAdagrad())
     assert [" ".join(line.split()) for line in str(memory_plan(model)).splitlines()] == [
-        "words 2,000 x 8 float32 host memory 0.1 MB",
-        "words: optimizer 2,000 rows host memory 0.0 MB",
-        "words: cached rows 300 rows host memory 0.0 MB",
-        "words: cache maps 2,000 ids host memory 0.0 MB",
-        "f 2,000 x 8 float32 disk 0.1 MB",
-        "f: optimizer 2,000 rows disk 0.0 MB",
-        "total host memory 0.1 MB",
-        "total disk 0.1 MB",
+        "words 2,000 x 8 float32 host memory 64.00 kB",
+        "words: optimizer 2,000 rows host memory 8.00 kB",
+        "words: cached rows 300 rows host memory 10.80 kB",
+        "words: cache maps 2,000 ids host memory 23.20 kB",
+        "f 2,000 x 8 float32 disk 64.00 kB",
+        "f: optimizer 2,000 rows disk 8.00 kB",
+        "total host memory 106.00 kB",
+        "total disk 72.00 kB",
     ]
     assert str(memory_plan(keras.layers.Dense(1))) == "no table"
 
