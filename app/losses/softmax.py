@@ -16,10 +16,11 @@ import tensorflow as tf
 
 from ..system.loops import combine
 from ..system.python_functions import custom_gradient
+from ..system.xla import under_xla
 
 # The most scores in memory at once: 32 MB. With fewer there are more matrix products; more do not
 # fit the processor's caches.
-_SCORES = 8 << 20
+SCORES = 8 << 20
 _SCALARS = tf.TensorSpec([None], tf.float32)
 
 
@@ -179,6 +180,9 @@ def _loss_and_error(scores_MU: tf.Tensor, labels: Labels) -> tuple[tf.Tensor, tf
     else:
         share_MU = tf.exp(scores_MU - normalizer_M[:, tf.newaxis])
     loss_M = tf.where(labels.first, normalizer_M, tf.zeros_like(normalizer_M)) - score_M
+    if under_xla():  # which would add one number after the other, in a kernel of its own
+        positions_M = tf.where(inside_M, positions_M, -1)
+        return loss_M, share_MU - tf.one_hot(positions_M, rows, dtype=tf.float32)
     # The loss reads the shares before they are changed, so the change needs no copy of them.
     with tf.control_dependencies([loss_M]):
         error_MU = tf.tensor_scatter_nd_sub(share_MU, indices_M2, tf.cast(inside_M, tf.float32))
@@ -218,7 +222,7 @@ def _in_chunks(
     sums: Callable[[], Sequence[tf.Tensor]] = tuple,
     joined: tf.TensorSpec = _SCALARS,
 ) -> Sequence[tf.Tensor]:
-    """Return the results of `compute` for chunks of vectors whose scores fit `_SCORES`.
+    """Return the results of `compute` for chunks of vectors whose scores fit `SCORES`.
 
     Args:
         compute: Function from a chunk, as a function that takes its values, to its results.
@@ -227,9 +231,9 @@ def _in_chunks(
     """
     size: int | tf.Tensor
     if rows_UD.shape[0] is not None:
-        size = max(_SCORES // max(rows_UD.shape[0], 1), 1)
+        size = max(SCORES // max(rows_UD.shape[0], 1), 1)
     else:
-        size = tf.maximum(_SCORES // tf.maximum(tf.shape(rows_UD)[0], 1), 1)
+        size = tf.maximum(SCORES // tf.maximum(tf.shape(rows_UD)[0], 1), 1)
 
     def whole() -> Sequence[tf.Tensor]:
         return compute(lambda values: values)
