@@ -19,7 +19,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 from absl import logging as absl_logging
 
@@ -395,6 +395,9 @@ def load_run(kind: type, run: Run, options: Mapping[str, Any] | None = None) -> 
     return kind.load(run.path, run, **options or {})  # type: ignore[attr-defined]
 
 
+R = TypeVar("R", bound="Result")
+
+
 class Result:
     """A trained model: the run that made it, and its pictures."""
 
@@ -409,6 +412,27 @@ class Result:
                 kind = type(self).__name__
                 raise AttributeError(f"{kind} has no attribute {name!r}; use {self._OURS[name]}")
             return object.__getattribute__(self, name)  # raises the error
+
+    @classmethod
+    def load(cls: type[R], path: str | os.PathLike[str], run: Run | None = None) -> R:
+        """Load the model of a workdir.
+
+        Args:
+            path: The workdir.
+            run: The run of the workdir, if it is open already.
+
+        Raises:
+            FileNotFoundError: There is no such folder.
+            ValueError: The workdir has no such model.
+            RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> Items.load(items.workdir)
+            <Items: 12 items, 24 users>
+        """
+        check_there(path)
+        with argument_names():
+            return cls(run or Run(path))  # type: ignore[call-arg]
 
     @property
     def workdir(self) -> str | None:
