@@ -103,6 +103,9 @@ def test_nearest_words_equal_a_product_of_unit_vectors(royal):
 def test_bad_queries(royal, arguments, error, message):
     with pytest.raises(error, match=message):
         royal.most_similar(*arguments)
+    if "restrict_to" in message:
+        with pytest.raises(error, match=message):
+            royal.evaluate([], restrict_to=arguments[-1])
 
 
 @pytest.mark.parametrize(
