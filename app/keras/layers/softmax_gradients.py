@@ -94,11 +94,24 @@ def exact(
             # TensorFlow orders uses of a variable, but not a loop that reads a file and the update
             # that writes it: the losses would be those of some new rows.
             with tf.control_dependencies([losses_N]):
-                return _gradients(loss, tables, hidden_ND, targets_N, upstream_N)
+                weights_N = _after(losses_N, upstream_N)
+                return _gradients(loss, tables, hidden_ND, targets_N, weights_N)
 
         return losses_N, backward
 
     return forward(hidden_ND, *_watched(tables))
+
+
+def _after(first: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Return values, which XLA computes after others; of another NaN, NaN.
+
+    XLA orders nothing by itself: it copies a table that one loop reads and another one writes. Of
+    its own operations, it removes a barrier before it decides that.
+
+    Args:
+        first: A float32 tensor of a shape that fits.
+    """
+    return tf.where(tf.math.is_nan(first), first, values) if under_xla() else values
 
 
 def of_lookups(
@@ -186,7 +199,7 @@ def _gradients(
         if part.table in streamed:
             # The rows are read once more where their gradient is applied.
             _, by_part, _ = stream.differentiate(_of_vectors(part), gather, lambda *_: None)
-            found[part.table].append(part)
+            found[part.table].append((part, by_part))
         else:
             _, by_part, by_rows = stream.differentiate(part, gather)
             found[part.table].append(by_rows)
@@ -203,7 +216,7 @@ def _gradients(
         gradient
         for name, source in tables.items()
         for gradient in (
-            [_streamed(source, found[name][0], gather)]
+            [_streamed(source, *found[name][0], gather)]
             if name in streamed
             # Under XLA the ids of rows to read repeat the first.
             else _slices(source, found[name], not (under_xla() and name in rows))
@@ -235,8 +248,12 @@ def _can_stream(source: Source) -> bool:
     return reason is None
 
 
-def _streamed(source: Source, part: Part, gather: Gather) -> Streamed:
-    """Return the gradient of a table that has a part of the loss and no other."""
+def _streamed(source: Source, part: Part, by_hidden: tf.Tensor, gather: Gather) -> Streamed:
+    """Return the gradient of a table that has a part of the loss and no other.
+
+    Args:
+        by_hidden: The gradient of the part by its vectors, which is computed before rows change.
+    """
     constant = part._replace(
         loss=lambda labels, hidden_MD, rows_UD: part.loss(
             labels, tf.stop_gradient(hidden_MD), rows_UD
@@ -245,7 +262,12 @@ def _streamed(source: Source, part: Part, gather: Gather) -> Streamed:
 
     def visit(update: RowUpdate) -> None:
         """Give the gradients of each block of rows to a function that may write them."""
-        stream.differentiate(constant, gather, lambda _, *block: update(*block))
+        first = tf.cast(tf.reshape(by_hidden, [-1])[:1], tf.float32)
+        stream.differentiate(
+            constant,
+            gather,
+            lambda _, ids_U, rows_UD, by_rows: update(ids_U, rows_UD, _after(first, by_rows)),
+        )
 
     def read() -> Merged:
         """Return the whole gradient."""
