@@ -25,17 +25,21 @@ from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other 
 
 from ..losses.base import gather_from
 from ..system.python_functions import table_errors
+from ..system.xla import CompiledIfPossible, under_xla
 from ..tables import sharded
 from ..tables.base import Table
 from ..tables.device import ON_HOST
 from ..tables.row_reads import unique
+from ..training.compiled_steps import Representatives
 from ..training.gradients import (
     Lookups,
     RowGradients,
     StepGradients,
+    UniqueRows,
     add_gradients,
     compute_gradients,
     make_lookups,
+    unique_rows_of_any,
 )
 from ..training.job import Job
 from ..training.runner import Runner
@@ -67,6 +71,7 @@ class Replicas(Runner):
         self._exchanged: list[tf.Tensor] = []
         self._sync_steps, self._is_half = sync_steps, sync_dtype == "bfloat16"
         self._synchronizer: Synchronizer | None = None
+        self._by_xla = self.exchange.is_gpu
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -96,6 +101,9 @@ class Replicas(Runner):
             self._synchronizer = Synchronizer(self.strategy, local, self._sync_steps)
             return
         self._function = _train_function(self, job, tables, seed)
+        if self._by_xla:
+            by_xla = _train_function_by_xla(self, job, tables, seed)
+            self._function = CompiledIfPossible(by_xla, self._function, "the steps of replicas")
 
     def micro_batches(self, job: Job) -> range:
         """Return the indices of the micro-batches of a step that this process reads: here all."""
@@ -120,6 +128,11 @@ class Replicas(Runner):
         """See `Runner`; forget the copies of the tables, too."""
         super().close()
         self._synchronizer = None
+
+    @property
+    def is_program(self) -> bool:
+        """See `Runner`; a call has programs in several devices."""
+        return False
 
     @property
     def is_synchronized(self) -> bool:
@@ -220,6 +233,75 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
     return train
 
 
+def _train_function_by_xla(
+    runner: Replicas, job: Job, tables: Mapping[str, Table], seed: int
+) -> Any:
+    """Return the same as `_train_function`, of which XLA compiles all but the exchange.
+
+    A step of a replica is two programs: one computes the gradients of its micro-batches, and the
+    other adds those of all replicas and updates the rows. Their sizes have to be known before, so
+    a vector has room for every id of the micro-batches, repeated ids included.
+    """
+    strategy, exchange, held = runner.strategy, runner.exchange, runner.micro_batches(job)
+    each = job.placed.micro_batches // exchange.replicas
+    model, gather = job.model, gather_from(tables)
+    keys = exchange.keys(job.data.steps_per_batch)
+    unique_rows = []
+    for device in strategy.extended.worker_devices:
+        with tf.device(device):
+            unique_rows.append(Representatives())
+            unique_rows[-1].prepare(tables)
+
+    def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
+        """Train the steps of a call in one replica; see `_train_function`."""
+        mine = range(replica_number() * each, (replica_number() + 1) * each)
+        of_device = unique_rows[replica_number() % len(unique_rows)]
+        like: list[StepGradients] = []
+
+        @tf.function(autograph=False, jit_compile=True)
+        def differentiate(data: Any, number: tf.Tensor, flags_F: tf.Tensor) -> tf.Tensor:
+            """Return the packed gradients of a step, from its data and the steps before it."""
+            data_1 = tf.nest.map_structure(lambda each: _as_integers(each)[tf.newaxis], data)
+            (batches,) = split_steps(data_1, number, seed, job.placed.micro_batches, mine, held)
+            gradients = compute_gradients(model, gather, batches, unique_rows=of_device)
+            like[:] = [gradients]
+            return pack(gradients, flags_F, _size_of(gradients))
+
+        @tf.function(autograph=False, jit_compile=True)
+        def update(vectors: tf.Tensor, rate: tf.Tensor, number: tf.Tensor) -> Sequence[tf.Tensor]:
+            """Apply the gradients of all replicas; return their loss, examples and flags."""
+            merged, sums_F = unpack(vectors, exchange.replicas, like[0], -1, of_device)
+            apply_gradients(tables, job.optimizer, merged, rate, number)
+            return merged.loss, merged.examples, sums_F
+
+        made = []
+        for index, key in enumerate(keys):
+            data = tf.nest.map_structure(lambda of_S: _as_bits(of_S[index]), data_S)
+            vector = differentiate(data, first + index, flags_F)
+            size = vector.shape[0]
+            vectors = tf.ensure_shape(exchange.gather(vector, key), [size * exchange.replicas])
+            made.append(update(vectors, rate, first + index + 1))
+        return Made(*made[0], tf.constant(float(size)))
+
+    @tf.function(autograph=False)
+    def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
+        """Run `replica` in each replica; return the fields of `Made` as per-replica values."""
+        return strategy.run(replica, args=(data_S, first, rate, flags_F))
+
+    return train
+
+
+def _as_bits(data: tf.Tensor) -> tf.Tensor:
+    """Return data of the host for a program; int32 as uint32, which is copied to a GPU before."""
+    with tf.device(HOST):
+        return tf.bitcast(data, tf.uint32) if data.dtype == tf.int32 else data
+
+
+def _as_integers(data: tf.Tensor) -> tf.Tensor:
+    """Return in a program what `_as_bits` was given."""
+    return tf.bitcast(data, tf.int32) if data.dtype == tf.uint32 else data
+
+
 def _lookup_size(tables: Mapping[str, Table], lookups: Sequence[Lookups]) -> tf.Tensor:
     """Return the length of the packed vector of a step; rows that batches share count once.
 
@@ -265,7 +347,11 @@ def pack(gradients: StepGradients, flags_F: tf.Tensor, size: tf.Tensor) -> tf.Te
 
 
 def unpack(
-    vectors: tf.Tensor, count: int, like: StepGradients, size: tf.Tensor
+    vectors: tf.Tensor,
+    count: int,
+    like: StepGradients,
+    size: tf.Tensor | int,
+    unique_rows: UniqueRows = unique_rows_of_any,
 ) -> tuple[StepGradients, tf.Tensor]:
     """Return the sum of the gradients in several packed vectors, and the sums (F,) of their flags.
 
@@ -274,16 +360,19 @@ def unpack(
         count: The number of vectors.
         like: The gradients in one of them; gives the tables, their columns and the dtype of ids.
         size: The length of each vector.
+        unique_rows: Finds the unique rows of all vectors.
     """
     vectors_RN = tf.reshape(vectors, [count, size])
     parts, flags = zip(*(_unpack_one(vectors_RN[r], like) for r in range(count)), strict=True)
-    return add_gradients(parts), tf.add_n(flags)
+    return add_gradients(parts, unique_rows), tf.add_n(flags)
 
 
 def _unpack_one(vector_N: tf.Tensor, like: StepGradients) -> tuple[StepGradients, tf.Tensor]:
     """Return the gradients and flags in a vector."""
     tables = _tables_of(like)
     sizes = tf.unstack(tf.bitcast(vector_N[: len(tables)], tf.int32), num=len(tables))
+    if under_xla():  # sizes are known, and have to be
+        sizes = [rows.ids_U.shape[0] for rows in tables]
     lengths = [len(tables), 2, FLAGS]
     for rows, count in zip(tables, sizes, strict=True):
         lengths += [count, count * rows.values_UD.shape[1]]

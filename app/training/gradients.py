@@ -15,6 +15,7 @@ from ..losses import stream
 from ..losses.base import Gather
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
+from ..system.xla import under_xla
 from ..tables.row_reads import join_partitions, split_partitions, unique, without_padding
 from ..types import HOST, PHASES, Batch, Rows, UniqueIds
 
@@ -300,5 +301,15 @@ def _add_rows(name: str, parts: Sequence[RowGradients], unique_rows: UniqueRows)
     with tf.device(HOST):
         ids_N = tf.concat([part.ids_U for part in parts], axis=0)
         ((ids_U, inverse_N),) = unique_rows([(name, ids_N)])
-    values_ND = tf.concat([part.values_UD for part in parts], axis=0)
-    return RowGradients(ids_U, tf.math.unsorted_segment_sum(values_ND, inverse_N, tf.size(ids_U)))
+    if not (under_xla() or tf.config.list_logical_devices("GPU")):
+        values_ND = tf.concat([part.values_UD for part in parts], axis=0)
+        return RowGradients(
+            ids_U, tf.math.unsorted_segment_sum(values_ND, inverse_N, tf.size(ids_U))
+        )
+    # A GPU adds the values of a row in any order. So the parts, which have no row twice, are added
+    # one by one: all replicas have to make the same sums, bit for bit.
+    sums_UD = tf.zeros([tf.size(ids_U), parts[0].values_UD.shape[1]])
+    sizes = [tf.size(part.ids_U) for part in parts]
+    for part, inverse_M in zip(parts, tf.split(inverse_N, sizes), strict=True):
+        sums_UD = tf.tensor_scatter_nd_add(sums_UD, inverse_M[:, tf.newaxis], part.values_UD)
+    return RowGradients(ids_U, sums_UD)
