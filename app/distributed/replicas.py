@@ -16,6 +16,7 @@ With --sync_steps above 1 each replica trains some steps alone instead; see `loc
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +26,7 @@ from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other 
 
 from ..losses.base import gather_from
 from ..system.python_functions import table_errors
-from ..system.xla import CompiledIfPossible, under_xla
+from ..system.xla import CompiledIfPossible, to_uint32, under_xla
 from ..tables import sharded
 from ..tables.base import Table
 from ..tables.device import ON_HOST
@@ -43,7 +44,7 @@ from ..training.gradients import (
 )
 from ..training.job import Job
 from ..training.runner import Runner
-from ..training.step import apply_gradients, split_steps
+from ..training.step import apply_gradients, one_step, split_steps
 from ..types import HOST
 from .exchange import FLAGS, Exchange, Made, key_of_size, replica_number
 from .local_steps import LocalSteps, Synchronizer
@@ -96,7 +97,7 @@ class Replicas(Runner):
         self._unit, self._step_units = job.data.unit, job.data.epoch_size / max(1, steps)
         if self._sync_steps > 1 and self.replicas > 1:
             devices = self.strategy.extended.worker_devices
-            local = LocalSteps(job, tables, self.exchange, len(devices), self._is_half)
+            local = LocalSteps(job, tables, self.exchange, devices, self._is_half, self._by_xla)
             self._function = local.train_function(self.strategy, self.micro_batches(job), seed)
             self._synchronizer = Synchronizer(self.strategy, local, self._sync_steps)
             return
@@ -261,8 +262,7 @@ def _train_function_by_xla(
         @tf.function(autograph=False, jit_compile=True)
         def differentiate(data: Any, number: tf.Tensor, flags_F: tf.Tensor) -> tf.Tensor:
             """Return the packed gradients of a step, from its data and the steps before it."""
-            data_1 = tf.nest.map_structure(lambda each: _as_integers(each)[tf.newaxis], data)
-            (batches,) = split_steps(data_1, number, seed, job.placed.micro_batches, mine, held)
+            batches = one_step(data, number, seed, job.placed.micro_batches, mine, held)
             gradients = compute_gradients(model, gather, batches, unique_rows=of_device)
             like[:] = [gradients]
             return pack(gradients, flags_F, _size_of(gradients))
@@ -274,9 +274,10 @@ def _train_function_by_xla(
             apply_gradients(tables, job.optimizer, merged, rate, number)
             return merged.loss, merged.examples, sums_F
 
+        data_S = tf.nest.map_structure(to_uint32, data_S)
         made = []
         for index, key in enumerate(keys):
-            data = tf.nest.map_structure(lambda of_S: _as_bits(of_S[index]), data_S)
+            data = tf.nest.map_structure(operator.itemgetter(index), data_S)
             vector = differentiate(data, first + index, flags_F)
             size = vector.shape[0]
             vectors = tf.ensure_shape(exchange.gather(vector, key), [size * exchange.replicas])
@@ -289,17 +290,6 @@ def _train_function_by_xla(
         return strategy.run(replica, args=(data_S, first, rate, flags_F))
 
     return train
-
-
-def _as_bits(data: tf.Tensor) -> tf.Tensor:
-    """Return data of the host for a program; int32 as uint32, which is copied to a GPU before."""
-    with tf.device(HOST):
-        return tf.bitcast(data, tf.uint32) if data.dtype == tf.int32 else data
-
-
-def _as_integers(data: tf.Tensor) -> tf.Tensor:
-    """Return in a program what `_as_bits` was given."""
-    return tf.bitcast(data, tf.int32) if data.dtype == tf.uint32 else data
 
 
 def _lookup_size(tables: Mapping[str, Table], lookups: Sequence[Lookups]) -> tf.Tensor:
