@@ -63,11 +63,7 @@ def main(_: Sequence[str]) -> None:
         return
     if values.restrict and values.sif:
         raise UsageError("--sif and --restrict: the shares of words need all counts; leave out one")
-    vectors = flags.vectors()
-    if count := values.restrict:
-        counts = None if vectors.counts is None else vectors.counts[:count]
-        tokens, matrix = vectors.tokens[:count], vectors.matrix[:count]
-        vectors = vectors._replace(tokens=tokens, matrix=matrix, counts=counts)
+    vectors = flags.vectors().first(values.restrict)
     if values.format == "saved_model":
         startup.start_tensorflow()
     FORMATS[values.format](vectors, values.output, flag_values.from_names(stored).corpus, **options)
@@ -85,7 +81,7 @@ def define() -> None:
         "word2vec",
         f"The format to write. Words: {', '.join(FORMATS)}. A classifier: fasttext, "
         f"fasttext_quantized, saved_model, {', '.join(SHARED['classify'])}. "
-        f"A recommender: vectors, faiss, word2vec, {', '.join(SHARED['recommend'])}.",
+        f"A recommender: vectors, faiss, {', '.join(SHARED['recommend'])}.",
     )
     text = "The file to write; a folder for saved_model, projector and static_embedding."
     flags.define("output", "", text, path=True)

@@ -15,6 +15,7 @@ from .trained import (
     argument_names,
     check_count,
     check_limit,
+    check_there,
     column_of,
     export,
     load_run,
@@ -91,6 +92,7 @@ class Language(Result):
             >>> len(Language.load(model.workdir)) == len(model)
             True
         """
+        check_there(path)
         with argument_names():
             return cls(run or Run(path))
 

@@ -37,7 +37,7 @@ FORMATS: dict[str, Callable[..., object]] = {
 # Those for vectors of a task that also has formats of its own.
 SHARED = {
     "classify": ("word2vec", "word2vec_binary", "safetensors", "parquet", "static_embedding"),
-    "recommend": ("safetensors", "parquet"),
+    "recommend": ("word2vec", "safetensors", "parquet"),
 }
 # The options of one format.
 OPTIONS = {

@@ -51,15 +51,15 @@ def lazy_adam(
     ) -> tuple[tf.Tensor, State]:
         """Return the change by lazy Adam, weight decay included, and the new slots."""
         new, touched_U1 = {}, touched(gradients_UD)
-        steps_U1 = tf.ones_like(touched_U1, tf.float32)  # since the row was last touched
+        steps_U1: tf.Tensor | float = 1.0  # since the row was last touched
         if correct_skipped:
             now = tf.cast(step % _INTEGERS, tf.float32)
-            steps_U1 += tf.math.floormod(now - state["last_step"] - 1.0, float(_INTEGERS))
+            steps_U1 = tf.math.floormod(now - state["last_step"] - 1.0, float(_INTEGERS)) + 1.0
             new["last_step"] = tf.where(touched_U1, now, state["last_step"])
 
         # An idle row is multiplied by 1 and moved by 0, in (U, 1) numbers instead of (U, D).
-        decay_1_U1 = tf.where(touched_U1, tf.pow(beta_1, steps_U1), 1.0)
-        decay_2_U1 = tf.where(touched_U1, tf.pow(beta_2, steps_U1), 1.0)
+        decay_1_U1 = tf.where(touched_U1, beta_1**steps_U1, 1.0)
+        decay_2_U1 = tf.where(touched_U1, beta_2**steps_U1, 1.0)
         momentum_UD = decay_1_U1 * state["momentum"] + (1 - beta_1) * gradients_UD
         velocity_UD = decay_2_U1 * state["velocity"] + (1 - beta_2) * tf.square(gradients_UD)
         new |= {"momentum": momentum_UD, "velocity": velocity_UD}

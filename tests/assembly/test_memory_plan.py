@@ -192,7 +192,7 @@ def test_no_step_of_tables_far_too_large_is_traced(limit, monkeypatch):
     limit(OTHERS)
     monkeypatch.setattr(memory_plan, "step_bytes", lambda *_: pytest.fail("traced"))
     monkeypatch.setattr(memory_plan, "_smaller", lambda _: [{"table": "host"}])
-    with pytest.raises(UsageError, match="^the run does not fit: host has 10.0 MB free"):
+    with pytest.raises(UsageError, match="^the run does not fit: host has 10.00 MB free"):
         decide(config())
 
 
@@ -219,7 +219,7 @@ def test_as_many_rows_are_hot_as_fit_the_device(limit):
                 decide(more, "GPU:0")
     assert sizes[0] == WORDS > sizes[1] > sizes[2]
     assert found.cache_sizes["input"].pinned_N.tolist() == list(range(sizes[2]))
-    with pytest.raises(UsageError, match=r"GPU:0 has 0.0 MB free.* input: "):
+    with pytest.raises(UsageError, match=r"GPU:0 has 1.00 kB free.* input: "):
         limit(1e9, 1000)
         decide(config(table="host"), "GPU:0")
 

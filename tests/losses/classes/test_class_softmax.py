@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.losses import inference, softmax
+from app.losses import inference, softmax, stream
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.classes.classes import (
     RULES,
@@ -82,6 +82,31 @@ def test_gradients_equal_dense_autodiff(levels, rule, tile, scores, monkeypatch)
         cut = starts[-1]
         groups = set(np.searchsorted(cut, targets_N.numpy(), side="right") - 1)
         assert len(touched["output"]) == sum(cut[g + 1] - cut[g] for g in groups)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_classes_of_many_sizes_are_computed_in_float32(dtype):
+    """In a graph, where the size of a class is not known; oneDNN would prepare each anew."""
+    loss, starts = make_loss(2, "fewest_rows")
+    tables, targets_N = toy.make_tables(loss), toy.targets(WORDS)
+    hidden_ND = tf.cast(toy.hidden(), dtype)
+    values = {name: table.values.read_value() for name, table in tables.items()}
+    rounded_ND = tf.cast(hidden_ND, tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch((rounded_ND, values))
+        log_NV = dense_log_probability(starts, values, rounded_ND)
+        expected = -tf.reduce_sum(tf.gather(log_NV, targets_N, batch_dims=1))
+    dense = tape.gradient(expected, values["output"])
+
+    @tf.function(autograph=False)
+    def words():
+        part, _ = loss.loss(toy.singly(hidden_ND, targets_N), {})[1]
+        return stream.differentiate(part, toy.gather_from(tables))
+
+    _, by_hidden, (ids_U, by_rows_UD) = words()
+    assert by_hidden.dtype == dtype
+    by_rows = tf.scatter_nd(ids_U[:, tf.newaxis], by_rows_UD, dense.shape)
+    np.testing.assert_allclose(by_rows, dense, rtol=1e-4, atol=1e-5)
 
 
 def test_many_words_of_a_group_are_as_many_single_predictions():
