@@ -6,10 +6,10 @@ vector. The vectors of all replicas are gathered, merged by row, and applied to 
 result is equal to the result of one device with the same micro-batches. The number of exchanged
 bytes does not depend on V.
 
-XLA does not compile the steps of replicas, as it does those of one GPU. Its program is for one
-device, and of TensorFlow's exchanges it has reductions alone: CollectiveGatherV2, which the rows of
-different ids need, has no kernel there. Reductions of padded rows would send as many bytes for each
-replica, and in programs for CPUs they add nothing, so no test without two GPUs could hold them.
+On GPUs, XLA compiles a step of a replica to two programs, one on each side of the exchange, which
+it cannot compile: CollectiveGatherV2 has no kernel there. Programs have fixed sizes, so a vector
+has room for repeated ids, too; of skip-gram that is 1.8 times the bytes. Between processes, which a
+slower network may connect, steps are not compiled, and no more is sent than is needed.
 
 With --sync_steps above 1 each replica trains some steps alone instead; see `local_steps`.
 """
@@ -72,7 +72,6 @@ class Replicas(Runner):
         self._exchanged: list[tf.Tensor] = []
         self._sync_steps, self._is_half = sync_steps, sync_dtype == "bfloat16"
         self._synchronizer: Synchronizer | None = None
-        self._by_xla = self.exchange.is_gpu
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -97,12 +96,13 @@ class Replicas(Runner):
         self._unit, self._step_units = job.data.unit, job.data.epoch_size / max(1, steps)
         if self._sync_steps > 1 and self.replicas > 1:
             devices = self.strategy.extended.worker_devices
-            local = LocalSteps(job, tables, self.exchange, devices, self._is_half, self._by_xla)
+            local = LocalSteps(job, tables, self.exchange, devices, self._is_half)
             self._function = local.train_function(self.strategy, self.micro_batches(job), seed)
             self._synchronizer = Synchronizer(self.strategy, local, self._sync_steps)
             return
         self._function = _train_function(self, job, tables, seed)
-        if self._by_xla:
+        is_one_process = self.replicas == len(self.strategy.extended.worker_devices)
+        if self.exchange.is_gpu and is_one_process:
             by_xla = _train_function_by_xla(self, job, tables, seed)
             self._function = CompiledIfPossible(by_xla, self._function, "the steps of replicas")
 
@@ -237,15 +237,9 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
 def _train_function_by_xla(
     runner: Replicas, job: Job, tables: Mapping[str, Table], seed: int
 ) -> Any:
-    """Return the same as `_train_function`, of which XLA compiles all but the exchange.
-
-    A step of a replica is two programs: one computes the gradients of its micro-batches, and the
-    other adds those of all replicas and updates the rows. Their sizes have to be known before, so
-    a vector has room for every id of the micro-batches, repeated ids included.
-    """
-    strategy, exchange, held = runner.strategy, runner.exchange, runner.micro_batches(job)
+    """Return the same as `_train_function`, of which XLA compiles all but the exchange."""
+    strategy, exchange = runner.strategy, runner.exchange
     each = job.placed.micro_batches // exchange.replicas
-    model, gather = job.model, gather_from(tables)
     keys = exchange.keys(job.data.steps_per_batch)
     unique_rows = []
     for device in strategy.extended.worker_devices:
@@ -256,24 +250,16 @@ def _train_function_by_xla(
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
         """Train the steps of a call in one replica; see `_train_function`."""
         mine = range(replica_number() * each, (replica_number() + 1) * each)
-        of_device = unique_rows[replica_number() % len(unique_rows)]
-        like: list[StepGradients] = []
-
-        @tf.function(autograph=False, jit_compile=True)
-        def differentiate(data: Any, number: tf.Tensor, flags_F: tf.Tensor) -> tf.Tensor:
-            """Return the packed gradients of a step, from its data and the steps before it."""
-            batches = one_step(data, number, seed, job.placed.micro_batches, mine, held)
-            gradients = compute_gradients(model, gather, batches, unique_rows=of_device)
-            like[:] = [gradients]
-            return pack(gradients, flags_F, _size_of(gradients))
-
-        @tf.function(autograph=False, jit_compile=True)
-        def update(vectors: tf.Tensor, rate: tf.Tensor, number: tf.Tensor) -> Sequence[tf.Tensor]:
-            """Apply the gradients of all replicas; return their loss, examples and flags."""
-            merged, sums_F = unpack(vectors, exchange.replicas, like[0], -1, of_device)
-            apply_gradients(tables, job.optimizer, merged, rate, number)
-            return merged.loss, merged.examples, sums_F
-
+        differentiate, update = step_programs(
+            *(
+                job,
+                tables,
+                seed,
+                mine,
+                exchange.replicas,
+                unique_rows[replica_number() % len(unique_rows)],
+            )
+        )
         data_S = tf.nest.map_structure(to_uint32, data_S)
         made = []
         for index, key in enumerate(keys):
@@ -281,7 +267,7 @@ def _train_function_by_xla(
             vector = differentiate(data, first + index, flags_F)
             size = vector.shape[0]
             vectors = tf.ensure_shape(exchange.gather(vector, key), [size * exchange.replicas])
-            made.append(update(vectors, rate, first + index + 1))
+            made.append(update(vectors, first + index + 1, rate))
         return Made(*made[0], tf.constant(float(size)))
 
     @tf.function(autograph=False)
@@ -290,6 +276,47 @@ def _train_function_by_xla(
         return strategy.run(replica, args=(data_S, first, rate, flags_F))
 
     return train
+
+
+def step_programs(
+    job: Job,
+    tables: Mapping[str, Table],
+    seed: int,
+    mine: range,
+    replicas: int,
+    unique_rows: UniqueRows,
+) -> tuple[Any, Any]:
+    """Return the two programs of a step of a replica, on each side of the exchange.
+
+    Args:
+        mine: The indices of the micro-batches of the replica.
+        unique_rows: Finds the unique rows in the device of the replica.
+
+    Returns:
+        Two functions that XLA compiles. The first takes the data of a step, the number of steps
+        before it and the flags, and returns the packed gradients. The second takes those of all
+        replicas, the number of the step and the learning rate. It updates the rows, and returns the
+        loss, the examples and the sums of the flags. The first must be traced before it.
+    """
+    micro_batches, gather = job.placed.micro_batches, gather_from(tables)
+    like: list[StepGradients] = []
+
+    @tf.function(autograph=False, jit_compile=True)
+    def differentiate(data: Any, number: tf.Tensor, flags_F: tf.Tensor) -> tf.Tensor:
+        """Return the packed gradients of a step."""
+        batches = one_step(data, number, seed, micro_batches, mine)
+        gradients = compute_gradients(job.model, gather, batches, unique_rows=unique_rows)
+        like[:] = [gradients]
+        return pack(gradients, flags_F, _size_of(gradients))
+
+    @tf.function(autograph=False, jit_compile=True)
+    def update(vectors: tf.Tensor, number: tf.Tensor, rate: tf.Tensor) -> Sequence[tf.Tensor]:
+        """Apply the gradients of all replicas."""
+        merged, sums_F = unpack(vectors, replicas, like[0], -1, unique_rows)
+        apply_gradients(tables, job.optimizer, merged, rate, number)
+        return merged.loss, merged.examples, sums_F
+
+    return differentiate, update
 
 
 def _lookup_size(tables: Mapping[str, Table], lookups: Sequence[Lookups]) -> tf.Tensor:

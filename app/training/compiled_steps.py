@@ -23,7 +23,6 @@ from ..types import Batch
 from .gradients import RowGradients
 
 
-@tf.autograph.experimental.do_not_convert  # as `tf.vectorized_map` does in a replica
 def loop_over_steps(
     model: Model,
     make_step: Callable[[Any, list[Batch], tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
