@@ -1,8 +1,8 @@
 """Trains small models, one after the other: python -m tests.integration.replicas RUN…
 
-A RUN is CASE,STRATEGY,EPOCHS,WORKDIR; a STRATEGY that ends with +gpu has steps that XLA compiles, as
-on GPUs. A workdir that is there is gone on with. The data lie in the
-folder of the workdirs, see `write_data`.
+A RUN is CASE,STRATEGY,EPOCHS,WORKDIR; a STRATEGY that ends with +gpu has steps that XLA compiles,
+as on GPUs. A workdir that is there is gone on with. The data lie in the folder of the workdirs, see
+`write_data`.
 On two logical CPU devices; with a TF_CONFIG, as one process of several, with one.
 """
 
