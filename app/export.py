@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import flags as absl_flags
 
+from . import exporting
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import flags, startup
 from .errors import UsageError
@@ -44,30 +45,17 @@ def main(_: Sequence[str]) -> None:
         from .tasks import all_tasks
 
         formats = all_tasks.EXPORTS.get(task, {})
-    known = dict.fromkeys((*formats, *SHARED.get(task, FORMATS)))
-    if values.format not in known:
-        raise UsageError(
-            f"--format={values.format}: no format of --task={task}; choose from {', '.join(known)}"
-        )
-    own = OPTIONS.get(values.format, ())
-    options = {name: values[name].value for name in own}
-    others = {name for names in OPTIONS.values() for name in names} - {*own}
-    if values.format in formats:
-        others.add("restrict")
-    for name in sorted(others):
-        if values[name].present:
-            raise UsageError(f"--{name} means nothing to --format={values.format}; leave it out")
+    names = {name for names in OPTIONS.values() for name in names}
+    names |= {"restrict"} if values.format in formats else set()
+    exporting.check(values.format, task, formats, {name for name in names if values[name].present})
+    options = {name: values[name].value for name in OPTIONS.get(values.format, ())}
     if values.format in formats:
         run = startup.start_run(values.workdir, stored)
         print(formats[values.format](*run, values.output, **options))
         return
     if values.restrict and values.sif:
         raise UsageError("--sif and --restrict: the shares of words need all counts; leave out one")
-    vectors = flags.vectors()
-    if count := values.restrict:
-        counts = None if vectors.counts is None else vectors.counts[:count]
-        tokens, matrix = vectors.tokens[:count], vectors.matrix[:count]
-        vectors = vectors._replace(tokens=tokens, matrix=matrix, counts=counts)
+    vectors = flags.vectors().first(values.restrict)
     if values.format == "saved_model":
         startup.start_tensorflow()
     FORMATS[values.format](vectors, values.output, flag_values.from_names(stored).corpus, **options)
@@ -85,7 +73,7 @@ def define() -> None:
         "word2vec",
         f"The format to write. Words: {', '.join(FORMATS)}. A classifier: fasttext, "
         f"fasttext_quantized, saved_model, {', '.join(SHARED['classify'])}. "
-        f"A recommender: vectors, faiss, word2vec, {', '.join(SHARED['recommend'])}.",
+        f"A recommender: vectors, faiss, {', '.join(SHARED['recommend'])}.",
     )
     text = "The file to write; a folder for saved_model, projector and static_embedding."
     flags.define("output", "", text, path=True)

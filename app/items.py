@@ -99,17 +99,15 @@ def train_recommender(
     run.settings("recommend", settings)  # refuses a wrong one before anything is read
     with run.undoing():
         for kind, features in written.items():
-            with run.writing(f"{kind}s.jsonl") as file:
+            with run.writing(f"{kind}s.jsonl", f"{kind}_features") as file:
                 _write_features(file, features, f"{kind}_features", kind)
         if isinstance(pairs, str | os.PathLike):
             value, _ = run.corpus(pairs, "pairs", "(user, item)")
         else:
-            with run.writing("pairs.csv") as file:
+            with run.writing("pairs.csv", "pairs") as file:
                 settings = {**settings, **_write_pairs(file, pairs, settings)}
             value = os.fspath(run.path / "pairs.csv")
-        own = [f"{kind}_features" for kind in written]
-        with argument_names({f"{name}={settings[name]}": name for name in own}):
-            run.train("recommend", value, settings, verbose, "pairs")
+        run.train("recommend", value, settings, verbose, "pairs")
     return Items.load(run.path, run)
 
 
@@ -149,26 +147,6 @@ class Items(Result):
         vars(self).pop("_vectors", None)
         self._rankers: dict[int, Ranker] = {}
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Items:
-        """Load the recommender of a workdir.
-
-        Args:
-            path: The workdir.
-            run: The run of the workdir, if it is open already.
-
-        Raises:
-            FileNotFoundError: There is no such folder.
-            ValueError: The workdir has none.
-            RunError: The workdir has no checkpoint that can be read.
-
-        Example:
-            >>> Items.load(items.workdir)
-            <Items: 12 items, 24 users>
-        """
-        with argument_names():
-            return cls(run or Run(path))
-
     def __len__(self) -> int:
         """Return the number of items."""
         return len(self.items)
@@ -180,7 +158,8 @@ class Items(Result):
         """Write the model or its vectors to a file or folder.
 
         Args:
-            format: `vectors`, `faiss`, `word2vec`, `safetensors` or `parquet`.
+            format: `vectors`, `faiss`, `word2vec`, `safetensors` or `parquet`. The last three have
+                `item_vectors` without the bias.
             options: Of `lexrow export` for the format.
 
         Raises:
@@ -332,14 +311,15 @@ class Items(Result):
 
         run = self._run if os.access(self._run.path, os.W_OK) else copy.copy(self._run)
         with tempfile.TemporaryDirectory() as folder:
-            path, name = os.path.join(folder, "features.jsonl"), "features"
+            path = os.path.join(folder, "features.jsonl")
+            names = {path: "features"}
             if isinstance(features, str | os.PathLike):
-                path = name = os.fspath(features)
+                path = os.fspath(features)
             else:
                 with writing(Path(path)) as file:
                     _write_features(file, features, "features", kind)
             config = run.config_of("recommend")
-            with argument_names({f"add_{kind}s={path}": name}):
+            with argument_names(names, {f"add_{kind}s": "features"}):
                 added = recommend_data.add(config.ratings, run.workdir, {kind: path})
                 self._set(extend(self._trained, config, added, run.workdir))
         self._run = run
@@ -402,7 +382,7 @@ class Items(Result):
                     written = _write_pairs(file, pairs, columns)
                 others |= {f"{one}_column": "" for one in _COLUMNS} | written
                 value = os.fspath(path)
-                names = {f"pairs={value}": "pairs", value: "pairs"}
+                names = {value: "pairs"}
             stack.enter_context(argument_names(names, {"heldout": "pairs"}))
             config = self._run.config_with(**others)
             return recommend_job.evaluate(config, self._run.workdir, value, self._trained)[1]

@@ -138,10 +138,10 @@ class Texts(Result):
             >>> Texts.load(texts.workdir)
             <Texts: 3 labels>
         """
-        check_there(path)
+        path = check_there(path)
         with argument_names():
             if not os.path.isdir(path):
-                model = model_file.load(os.fspath(path), is_supervised=True)
+                model = model_file.load(path, is_supervised=True)
                 return cls(*fasttext_prediction.make_scorer(model))
             run = run or Run(path)
             config = run.config_of("classify")
@@ -202,13 +202,12 @@ class Texts(Result):
             raise ValueError(f"seconds={seconds}: give a time to search, such as 300")
         if bytes is not None and bytes <= 0:
             raise ValueError(f"bytes={bytes}: give a size of the file, such as 2_000_000")
-        if given := sorted(settings.keys() & {"tune_seconds", "tune_bytes"}):
+        if given := sorted(settings.keys() & _OF_TUNING.keys()):
             raise ValueError(f"{given[0]}: give seconds and bytes instead")
         run = Run(workdir)
         settings = {**settings, "tune_seconds": seconds, "tune_bytes": bytes or 0}
-        with argument_names(_OF_TUNING):
-            run.settings("classify", settings)  # refuses a wrong one before anything is written
         with argument_names(_OF_TUNING), run.undoing():
+            run.settings("classify", settings)  # refuses a wrong one before anything is written
             if heldout is not None:
                 is_given = labels is not None
                 settings["heldout"] = _write_heldout(run, heldout, weights) if is_given else heldout
@@ -414,7 +413,7 @@ def _write_labelled(
             "labels is a matrix of numbers; give the label of each text, or a list of its labels"
         )
     path, missing, count = run.path / file_name, object(), -1
-    with run.writing(path.name) as file:
+    with run.writing(file_name, path.stem) as file:
         rows = csv.writer(file)
         rows.writerow(columns)
         for count, row in enumerate(itertools.zip_longest(*columns.values(), fillvalue=missing)):

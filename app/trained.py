@@ -19,20 +19,21 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 from absl import logging as absl_logging
 
+from . import exporting
 from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
 from .errors import RunError, StoppedError, UsageError, missing_package
-from .exporting import FORMATS, OPTIONS, SHARED
+from .exporting import FORMATS
 from .settings import Config, flag_values, flagfiles
 from .settings.checks import combine, typed_values
 from .settings.setting import fault, parse
 from .system import console, signals
-from .system.files import replacing
+from .system.files import check_path, replacing
 from .tasks import trained_vectors
 from .text.columns import list_columns
 from .text.corpus import MissingError, check_files
@@ -54,12 +55,7 @@ _PREFIX = "lexrow-"
 _LONGEST_PATH = 1 << 16  # characters, of all paths with the commas between them
 _FLAG = re.compile(r"(`[^`]*`)|--([a-z][a-z0-9_]*)")  # in a message, but not in its commands
 # By task, the class of what a program gets.
-_KINDS = {
-    "words": "Words",
-    "classify": "Texts",
-    "recommend": "Items",
-    "language_model": "Language",
-}
+_KINDS = {"words": "Words", "classify": "Texts", "recommend": "Items", "language_model": "Language"}
 
 
 def takes_settings(task: str) -> Callable[[Callable], Callable]:
@@ -97,9 +93,9 @@ class Run:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None):
-        if path and os.path.isfile(path):
+        if path is not None and os.path.isfile(check_path(path, "workdir")):
             raise NotADirectoryError(f"workdir={os.fspath(path)} is a file; name a folder")
-        self.path = Path(path or tempfile.mkdtemp(prefix=_PREFIX))
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX) if path is None else path)
         self._written: dict[Path, _Written] = {}  # see `undoing`
         self._deletion: weakref.finalize | None = None
         if path is None:
@@ -138,10 +134,8 @@ class Run:
         """Return the settings of the run.
 
         Raises:
-            FileNotFoundError: There is no such folder.
             ValueError: The run is of another task, or there is none.
         """
-        check_there(self.path)
         with argument_names():
             startup.check_task(self.path, read_settings(self.path), task)
         return self.config
@@ -194,14 +188,18 @@ class Run:
             )
         path = self.path / _TEXTS
         is_tokens = not isinstance(first, str)
-        with self.writing(_TEXTS) as file:
+        with self.writing(_TEXTS, argument) as file:
             for place, item in enumerate(given_items(items)):
                 file.write(_line(item, is_tokens, f"{argument}[{place}]"))
         return os.fspath(path), is_tokens
 
     @contextlib.contextmanager
-    def writing(self, name: str) -> Iterator[TextIO]:
+    def writing(self, name: str, argument: str) -> Iterator[TextIO]:
         """Yield a new file of the workdir, as `writing` does; no other run may be there.
+
+        Args:
+            name: The name of the file.
+            argument: The name of the argument that it has, for messages.
 
         Raises:
             ValueError: Another run is being trained in the workdir, or it cannot be written.
@@ -215,7 +213,7 @@ class Run:
                 elif path.exists():
                     earlier = self.path / f"{name}.{secrets.token_hex(4)}.earlier"
                     shutil.copy2(path, earlier)
-            self._written[path] = _Written(_identity(path), earlier)
+            self._written[path] = _Written(_identity(path), earlier, argument)
 
     @contextlib.contextmanager
     def undoing(self) -> Iterator[None]:
@@ -237,14 +235,14 @@ class Run:
                     self._put_back()
             raise
         finally:
-            for _, earlier in self._written.values():
+            for _, earlier, _ in self._written.values():
                 if earlier:
                     earlier.unlink(missing_ok=True)
             self._written = outer
 
     def _put_back(self) -> None:
         """Put the earlier files back, but where another run has written its own since."""
-        for path, (identity, earlier) in self._written.items():
+        for path, (identity, earlier, _) in self._written.items():
             if _identity(path) == identity:
                 path.unlink(missing_ok=True)
                 if earlier:
@@ -299,10 +297,8 @@ class Run:
             KeyboardInterrupt: Ctrl-C stopped it, and what was trained is kept.
         """
         config = self.settings(task, settings, corpus)
-        names = {f"{argument}={corpus}": argument, corpus: argument}
-        is_own = Path(corpus).parent == self.path
-        flags = {"corpus": argument}
-        with argument_names(names if is_own else {}, flags), console.progress(verbose):
+        names = {str(path): written.argument for path, written in self._written.items()}
+        with argument_names(names, {"corpus": argument}), console.progress(verbose):
             check_files(corpus)  # before the seconds that TensorFlow takes to start
             start_tensorflow()
             from .system import devices
@@ -342,10 +338,11 @@ def train_on_text(
 
 
 class _Written(NamedTuple):
-    """A file that a program's texts were written to: which it is, and a copy of the one before."""
+    """A file of what a program gave: which it is, a copy of the one before, and the argument."""
 
     identity: tuple[int, int] | None
     earlier: Path | None
+    argument: str
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -394,6 +391,9 @@ def load_run(kind: type, run: Run, options: Mapping[str, Any] | None = None) -> 
     return kind.load(run.path, run, **options or {})  # type: ignore[attr-defined]
 
 
+R = TypeVar("R", bound="Result")
+
+
 class Result:
     """A trained model: the run that made it, and its pictures."""
 
@@ -408,6 +408,27 @@ class Result:
                 kind = type(self).__name__
                 raise AttributeError(f"{kind} has no attribute {name!r}; use {self._OURS[name]}")
             return object.__getattribute__(self, name)  # raises the error
+
+    @classmethod
+    def load(cls: type[R], path: str | os.PathLike[str], run: Run | None = None) -> R:
+        """Load the model of a workdir.
+
+        Args:
+            path: The workdir.
+            run: The run of the workdir, if it is open already.
+
+        Raises:
+            FileNotFoundError: There is no such folder.
+            ValueError: The workdir has no such model.
+            RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> Items.load(items.workdir)
+            <Items: 12 items, 24 users>
+        """
+        check_there(path)
+        with argument_names():
+            return cls(run or Run(path))  # type: ignore[call-arg]
 
     @property
     def workdir(self) -> str | None:
@@ -502,11 +523,7 @@ def table_rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 
 
 def load(
-    path: str | os.PathLike[str],
-    *,
-    limit: int = 0,
-    dtype: str = "float32",
-    tokenizer: str = "",
+    path: str | os.PathLike[str], *, limit: int = 0, dtype: str = "float32", tokenizer: str = ""
 ) -> Any:
     """Load what a workdir or a file of vectors holds.
 
@@ -528,7 +545,7 @@ def load(
         >>> load("vectors.bin")
         <Words: 6 words, 8 columns>
     """
-    path = os.fspath(path)
+    path = check_path(path)
     if os.path.isdir(path):
         with argument_names():
             kind = read_settings(path).get("task", "words")
@@ -542,10 +559,12 @@ def load(
     return getattr(importlib.import_module(__package__), _KINDS[kind]).load(path, **given)
 
 
-def check_there(path: str | os.PathLike[str]) -> None:
-    """Raise FileNotFoundError if there is neither a file nor a folder of this name."""
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"{os.fspath(path)}: no such file or folder; check the path")
+def check_there(path: str | os.PathLike[str]) -> str:
+    """Return a path as text; raise FileNotFoundError if neither a file nor a folder is there."""
+    name = check_path(path)
+    if not os.path.exists(name):
+        raise FileNotFoundError(f"{name}: no such file or folder; check the path")
+    return name
 
 
 def column_of(values: Any, name: str) -> Iterable[Any]:
@@ -631,7 +650,7 @@ def export(
         RunError: The file cannot be written.
     """
     formats: Mapping[str, Callable[..., str]] = {}
-    config, names = Config(), {"output=": "path="}
+    config, flags, path = Config(), {"output": "path"}, check_path(path)
     if run is not None or format == "saved_model":
         start_tensorflow()
     if run is not None:
@@ -639,24 +658,41 @@ def export(
 
         config = run.config
         formats = all_tasks.EXPORTS.get(config.run.task, {})
-        with argument_names(names):
-            run.workdir.check_output(os.fspath(path))
-    known = dict.fromkeys((*formats, *SHARED.get(config.run.task, FORMATS)))
-    if format not in known:
-        raise ValueError(f"format={format!r}: no such format here; choose from {', '.join(known)}")
-    for name in options.keys() - {*OPTIONS.get(format, ())}:
-        raise ValueError(f"{name} means nothing to format={format!r}; leave it out")
+        with argument_names(flags=flags):
+            run.workdir.check_output(path)
+    with argument_names():
+        exporting.check(format, config.run.task, formats, options.keys())
     if format in formats and limit:
         raise ValueError(
             f"format={format!r} writes all words of {run and run.path}, and limit={limit} "
             "left some out; load them without limit"
         )
-    with argument_names(names):
+    with argument_names(flags=flags):
         if format in formats:
-            formats[format](config, run.workdir, os.fspath(path), **options)
+            formats[format](config, run.workdir, path, **options)
         else:
             found = vectors or trained_vectors.load(run.path)
-            FORMATS[format](found, os.fspath(path), config.corpus, **options)
+            FORMATS[format](found, path, config.corpus, **options)
+
+
+def _in_memory(text: str, name: str, argument: str) -> str:
+    """Return a message with an argument for a file that has it, and with the places of its items.
+
+    Args:
+        text: The message.
+        name: The path of the file, as `Run.writing` has it, or another text.
+        argument: The name of the argument.
+    """
+    suffix = os.path.splitext(name)[1]
+
+    def of_item(found: re.Match[str]) -> str:
+        """Return the argument, or the item of it that a line has; CSV has a header."""
+        if not found[1]:
+            return argument
+        item = int(found[1]) - 1 - (suffix == ".csv")
+        return f"{argument}, row {found[1]}" if suffix == ".jsonl" else f"{argument}[{item}]"
+
+    return re.sub(rf"(?:\b\w+=)?{re.escape(name)}(?:, line (\d+))?", of_item, text)
 
 
 def _argument(found: re.Match[str], flags: Mapping[str, str]) -> str:
@@ -680,7 +716,8 @@ def argument_names(
     That a package is missing gets its remedy.
 
     Args:
-        names: Further texts to replace in the message, after `--` is removed from flags.
+        names: Further texts to replace in the message, after `--` is removed from flags, such as
+            the paths of files that have arguments of a program.
         flags: The arguments of flags of other names.
     """
 
@@ -688,7 +725,7 @@ def argument_names(
         """Return a message with the names of arguments."""
         text = re.sub(_FLAG, lambda found: _argument(found, flags or {}), text)
         for name, argument in (names or {}).items():
-            text = text.replace(name, argument)
+            text = _in_memory(text, name, argument)
         return text
 
     def rename(record: logging.LogRecord) -> bool:

@@ -148,6 +148,12 @@ class WordVectors(NamedTuple):
     ngrams: NgramVectors | None = None
     form: str = ""
 
+    def first(self, count: int) -> WordVectors:
+        """Return the first words only, so many of them; all if the count is 0."""
+        part = slice(count or None)
+        counts = None if self.counts is None else self.counts[part]
+        return self._replace(tokens=self.tokens[part], matrix=self.matrix[part], counts=counts)
+
 
 # The first byte of a message of a team: that of a part, or of an error of this class.
 _PART = b"p"

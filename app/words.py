@@ -161,33 +161,29 @@ class Words(Result):
             raise ValueError(f"dtype={dtype!r}: give float32 or float16")
         if tokenizer not in ("", "whitespace", "unicode"):
             raise ValueError(f"tokenizer={tokenizer!r}: give whitespace or unicode")
-        check_there(path)
+        path = check_there(path)
         is_run = os.path.isdir(path)
         if tokenizer and is_run:
             raise ValueError(f"tokenizer={tokenizer!r}: a workdir has its own; leave it out")
         with argument_names():
             from .tasks import trained_vectors
 
-            if is_run and trained_vectors.needs_tensorflow(os.fspath(path)):
-                start_tensorflow()
             most = limit + 1 if limit else 0  # one more shows whether words are left out
             if is_run:
+                if trained_vectors.needs_tensorflow(path):
+                    start_tensorflow()
                 run = run or Run(path)
                 if run.config.run.task == "recommend":
                     raise UsageError(f"{path}: a recommender, which has no words; name another run")
-                found = trained_vectors.load(os.fspath(path), most)
+                found = trained_vectors.load(path, most)
             else:
-                found = vector_files.read(os.fspath(path), most, dtype)
+                run, found = None, vector_files.read(path, most, dtype)
             is_part = 0 < limit < len(found.tokens)
-            part = slice(limit or None)
-            counts = None if found.counts is None else found.counts[part]
-            # A copy, so that the memory of the others is free.
-            with np.errstate(over="ignore"):
-                matrix = found.matrix[part].astype(dtype, copy=is_part)
-            found = found._replace(tokens=found.tokens[part], matrix=matrix, counts=counts)
+            found = found.first(limit)
+            with np.errstate(over="ignore"):  # a copy, so that the memory of the others is free
+                found = found._replace(matrix=found.matrix.astype(dtype, copy=is_part))
             if is_run and dtype == "float16":
-                vector_files.check_finite(os.fspath(path), found.tokens, matrix)
-            run = run if is_run else None
+                vector_files.check_finite(path, found.tokens, found.matrix)
             return cls(found, run, tokenizer or "whitespace", limit, is_part)
 
     def __len__(self) -> int:
@@ -337,6 +333,7 @@ class Words(Result):
             >>> words.evaluate([], pairs=["pairs.tsv"])["pairs.tsv"].value
             1.0
         """
+        check_limit("restrict_to", restrict_to)
         with argument_names():
             names = [benchmarks] if isinstance(benchmarks, str) else benchmarks
             scores = score_report.run(

@@ -46,6 +46,21 @@ def test_recommending(trained):
     assert trained.recommend([], k=2) == []
 
 
+def test_each_format_has_the_vectors_that_cosines_are_of(trained, tmp_path):
+    tensors = pytest.importorskip("safetensors.numpy")
+    for name in ("word2vec", "safetensors", "parquet"):
+        trained.export(tmp_path / name, name)
+    expected = trained.item_vectors[:, :-1]  # without the bias
+    np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, rtol=1e-6)
+    written = [
+        lexrow.load(tmp_path / "word2vec").vectors,
+        tensors.load_file(tmp_path / "safetensors")["vectors"],
+        np.stack(pd.read_parquet(tmp_path / "parquet")["vector"]),
+    ]
+    for found in written:
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
 def test_candidates_have_the_scores_of_the_ranking(trained):
     scores = dict(trained.recommend(1, k=12))
     found = trained.recommend(1, k=3, candidates=[1, 2, 4, 5, 0])
@@ -191,7 +206,7 @@ def test_what_is_added_beside_a_folder_that_cannot_be_written(described, tmp_pat
         ({}, "^features has no row"),
         (7, "^features is int; give a table, a mapping"),
         (pd.DataFrame({"a": [1]}), "^features: no column names the items among a; name one"),
-        ({"": ["odd"]}, "the item has no name"),
+        ({"": ["odd"]}, "^features, row 1: the item has no name"),
         ({"x": {"features": {"a": 1}}}, "features is {'a': 1}; give text, a number"),
     ],
 )
@@ -209,6 +224,8 @@ def test_features_that_training_cannot_use(trained):
         lexrow.train_recommender(PAIRS, item_features={"x": ["odd"], 1: None}, **FAST)
     with pytest.raises(ValueError, match="^item_features: no column names the items among a; name"):
         lexrow.train_recommender(PAIRS, item_features=pd.DataFrame({"a": [1]}), **FAST)
+    with pytest.raises(ValueError, match="^item_features, row 2: x is {}; give text, a number"):
+        lexrow.train_recommender(PAIRS, item_features={1: [], "x": {"x": {}}}, **FAST)
     with pytest.raises(ValueError, match="the features have the columns features, item"):
         lexrow.train_recommender(PAIRS, item_features=GENRES, text_features="t", **FAST)
     with pytest.raises(ValueError, match="text_features=t means nothing without item_features"):
@@ -275,7 +292,8 @@ def test_evaluating_pairs_after_training_on_ratings(tmp_path):
         ([(1, None)], "a value is missing"),
         ([(1, pd.NA)], "a value is missing"),
         (np.eye(8), r"^pairs\[0\] is array\(\[1\., .*; give one of a user and an item$"),
-        ([("", 1)], "^pairs, line 2: the name of a user is empty"),
+        ([("", 1)], r"^pairs\[0\]: the name of a user is empty"),
+        ([(1, 2, 5), (1, 3, "good")], r"^pairs\[1\]: 'good' is not a rating; correct"),
     ],
 )
 def test_bad_pairs(pairs, message):
@@ -340,7 +358,7 @@ def test_exports(trained, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "vectors/items.npy"), trained.item_vectors)
     trained.export(tmp_path / "items.safetensors", "safetensors")
     assert (tmp_path / "items.safetensors").exists()
-    with pytest.raises(ValueError, match="format='fasttext': no such format here"):
+    with pytest.raises(ValueError, match="^format=fasttext: no format of task=recommend; "):
         trained.export(tmp_path / "model", "fasttext")
     with pytest.raises(ValueError, match="pairs.csv belongs to the run"):
         trained.export(Path(trained.workdir) / "pairs.csv", "safetensors")

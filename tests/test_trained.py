@@ -219,7 +219,7 @@ def test_files_that_are_refused_are_put_back(tmp_path):
     for error, kept in ((ValueError, "first\n"), (RunError, "second\n")):
         with pytest.raises(error), run.undoing():
             run.corpus(["second"])
-            with run.undoing(), run.writing("other.txt"):
+            with run.undoing(), run.writing("other.txt", "other"):
                 pass
             raise error
         assert path.read_text() == kept
@@ -285,6 +285,17 @@ def test_stored_settings_that_are_wrong(tmp_path):
     for use in (lexrow.load, Run.config.fget, lambda path: Run(path).settings("words", {})):
         with pytest.raises(ValueError, match=message):
             use(Run(tmp_path) if use is Run.config.fget else tmp_path)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"run", ["run"], ""])
+def test_what_is_no_path(path):
+    kinds = lexrow.Words, lexrow.Texts, lexrow.Items, lexrow.Language
+    for load in (lexrow.load, *(kind.load for kind in kinds)):
+        with pytest.raises((TypeError, ValueError), match="^path is .*; give the path of a file"):
+            load(path)
+    if path is not None:  # a temporary folder
+        with pytest.raises((TypeError, ValueError), match="^workdir is .*; give the path of a"):
+            lexrow.train_words(iter_that_fails(), workdir=path)
 
 
 def test_a_workdir_that_is_a_file():

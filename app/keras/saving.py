@@ -20,7 +20,7 @@ from keras.src.saving.saving_lib import H5IOStore, safe_get_h5_dataset
 
 from ..errors import RunError, UsageError
 from ..system.console import apart, size_text
-from ..system.files import replacing
+from ..system.files import check_path, replacing
 from ..system.machine import free_bytes
 from ..tables.dynamic.dynamic import DynamicTable
 from .step_parts import parts_of
@@ -62,7 +62,7 @@ def save_model(model: keras.Model, filepath: str | os.PathLike) -> None:
         ValueError: The name ends in something else, or names a folder.
         OSError: The file cannot be written, such as on a full disk. An earlier file is unchanged.
     """
-    path = Path(filepath)
+    path = Path(check_path(filepath, "filepath"))
     if not path.name.endswith((_MODEL, _WEIGHTS)):
         raise ValueError(f"filepath={path}: give a name that ends in {_MODEL} or {_WEIGHTS}")
     try:
@@ -112,7 +112,8 @@ def load_model(
         safe_mode: As for `keras.saving.load_model`.
         table_folder: The folder of the new files; by default that of the model.
     """
-    with new_files_in(Path(filepath).parent if table_folder is None else Path(table_folder)):
+    folder = Path(check_path(filepath, "filepath")).parent
+    with new_files_in(folder if table_folder is None else Path(table_folder)):
         return keras.saving.load_model(filepath, custom_objects, compile, safe_mode)
 
 
@@ -248,7 +249,7 @@ def _require_room(file: Any, variable: TableVariable) -> None:
         raise OSError(
             errno.ENOMEM,
             f"{variable.path}: Keras builds this file in memory, where its rows take "
-            f"{apart(size, free, size_text)} and {apart(free, size, size_text)} are free; save it "
+            f"{apart(size, free)} and {apart(free, size)} are free; save it "
             "by lexrow.keras.save_model, or by model.save(..., zipped=False)",
         )
 

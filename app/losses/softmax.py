@@ -16,10 +16,11 @@ import tensorflow as tf
 
 from ..system.loops import combine
 from ..system.python_functions import custom_gradient
+from ..system.xla import under_xla
 
 # The most scores in memory at once: 32 MB. With fewer there are more matrix products; more do not
 # fit the processor's caches.
-_SCORES = 8 << 20
+SCORES = 8 << 20
 # Rows of at most so many columns are narrow: their time goes into passes over scores and rows, not
 # into products. So these are in float32, without casts, and there are fewer passes over rows: four
 # times as many scores in memory at once, and tiles of twice the size.
@@ -78,9 +79,10 @@ def summed_loss(labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor) -> tf.
         # oneDNN prepares products of bfloat16 anew for the size of each class: 1,580 of a step took
         # 315 ms, and 7 ms in float32.
         is_class = is_whole and rows_UD.shape[0] is None
-        is_float32 = is_class or (is_whole and _is_narrow(rows_UD))
+        is_block = is_whole and not is_class and not under_xla()
+        is_float32 = is_class or (is_block and _is_narrow(rows_UD))
         vectors_MD = tf.cast(hidden_MD, tf.float32) if is_float32 else hidden_MD
-        by_shares = is_whole and not is_class and vectors_MD.dtype == tf.float32
+        by_shares = is_block and vectors_MD.dtype == tf.float32
         value, by_rows, by_hidden = _in_chunks(
             vectors_MD,
             rows_UD,
@@ -223,7 +225,7 @@ def _loss_and_error(
     if normalizer_M is not None:
         share_MU = tf.exp(scores_MU - normalizer_M[:, tf.newaxis])
         loss_M = less_score(normalizer_M)
-    elif scores_MU.shape[1] is None:
+    elif scores_MU.shape[1] is None or under_xla():  # which joins these operations to one
         share_MU, normalizer_M = _plain_softmax(scores_MU)
         loss_M = less_score(normalizer_M)
     else:
@@ -236,6 +238,9 @@ def _loss_and_error(
         )
     if by_shares:
         return loss_M, share_MU
+    if under_xla():  # which would add one number after the other, in a kernel of its own
+        positions_M = tf.where(inside_M, positions_M, -1)
+        return loss_M, share_MU - tf.one_hot(positions_M, rows, dtype=tf.float32)
     return loss_M, tf.tensor_scatter_nd_sub(share_MU, indices_M2, tf.cast(inside_M, tf.float32))
 
 
@@ -281,7 +286,7 @@ def _in_chunks(
     sums: Callable[[], Sequence[tf.Tensor]] = tuple,
     joined: tf.TensorSpec = _SCALARS,
 ) -> Sequence[tf.Tensor]:
-    """Return the results of `compute` for chunks of vectors whose scores fit `_SCORES`.
+    """Return the results of `compute` for chunks of vectors whose scores fit `SCORES`.
 
     Of narrow rows there are four times as many scores. Chunks of a block are of about equal size.
 
@@ -290,7 +295,7 @@ def _in_chunks(
         sums: Returns zeros for the first results, which are added over the chunks.
         joined: The shape and the dtype of the last result, which is joined.
     """
-    most = 4 * _SCORES if _is_narrow(rows_UD) else _SCORES
+    most = 4 * SCORES if _is_narrow(rows_UD) else SCORES
     size: int | tf.Tensor
     if rows_UD.shape[0] is not None:
         size = max(most // max(rows_UD.shape[0], 1), 1)

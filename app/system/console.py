@@ -69,9 +69,9 @@ def aligned(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
     return ["  ".join(map(format, row, specs)).rstrip() for row in rows]
 
 
-def apart(count: int, other: int, text: Callable[[int], str]) -> str:
-    """Return a number of bytes as text; in bytes where another, beside it, would read the same."""
-    return f"{count:,} bytes" if text(count) == text(other) else text(count)
+def apart(count: int, other: int) -> str:
+    """Return a size as text (see `size_text`); in bytes where another would read the same."""
+    return f"{count:,} bytes" if size_text(count) == size_text(other) else size_text(count)
 
 
 def size_text(count: int) -> str:

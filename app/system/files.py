@@ -6,6 +6,7 @@ import bz2
 import contextlib
 import errno
 import gzip
+import hashlib
 import lzma
 import os
 import re
@@ -14,7 +15,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from ..errors import RunError, UsageError
 
@@ -22,6 +23,7 @@ _OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors write at the start of a file
 # The longest line of a list that a user gives, in bytes: more than any real line has.
 LONGEST_LINE = 1 << 20
+_HASHED_BYTES = 1 << 20  # at a time
 _REMEDIES = {
     errno.ENOSPC: "free the disk",
     errno.EDQUOT: "free the disk",
@@ -54,6 +56,28 @@ def system_error(message: str) -> OSError:
     known = {os.strerror(number): number for number in errno.errorcode}
     named = max((text for text in known if text in line), key=len, default="")
     return OSError(known.get(named), named or line.rpartition("; ")[2])
+
+
+def check_path(path: Any, name: str = "path") -> str:
+    """Return the path that a program gives as an argument, as text.
+
+    Raises:
+        TypeError: It is no path.
+        ValueError: It is empty.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{name} is {type(path).__name__}; give the path of a file or folder")
+    if not os.fspath(path):
+        raise ValueError(f"{name} is empty; give the path of a file or folder")
+    return os.fspath(path)
+
+
+def hash_file(file: IO[bytes]) -> str:
+    """Return the SHA-256 of the rest of an open file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for block in iter(lambda: file.read(_HASHED_BYTES), b""):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def opener(path: str | Path, plain: Callable = open) -> Callable:

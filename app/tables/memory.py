@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ..errors import UsageError
 from ..system import machine
-from ..system.console import aligned, apart
+from ..system.console import aligned, apart, size_text
 from .base import Slot, TableSpec
 from .cached import CacheSize
 
@@ -149,25 +149,20 @@ def refusal(items: Sequence[Item], free: Mapping[str, int], remedies: Sequence[s
     """
     place, planned = min(too_much(items, free).items())
     limits = machine.process_limits()[:1] if place == HOST else []
-    within = "".join(f" (ulimit {flag} is {shown(most)})" for flag, most, _ in limits)
+    within = "".join(f" (ulimit {flag} is {size_text(most)})" for flag, most, _ in limits)
     parts = sorted(_items_in(place, items), key=lambda item: -item.bytes)
     largest = ", ".join(
-        f"{f'{item.name} {item.size}'.rstrip()} ({shown(item.bytes)})" for item in parts[:3]
+        f"{f'{item.name} {item.size}'.rstrip()} ({size_text(item.bytes)})" for item in parts[:3]
     )
     return UsageError(
-        f"the run does not fit: {place} has {apart(free[place], planned, shown)} free{within}, and "
-        f"{apart(planned, free[place], shown)} are planned there, of them {largest}; "
+        f"the run does not fit: {place} has {apart(free[place], planned)} free{within}, and "
+        f"{apart(planned, free[place])} are planned there, of them {largest}; "
         f"{'; or '.join(remedies)}"
     )
 
 
 def lines(items: Sequence[Item]) -> list[str]:
     """Return the lines of the plan as a table, an item each, and then the total of each place."""
-    rows = [(item.name, item.size, item.place, shown(item.bytes)) for item in items]
-    rows += [("total", "", place, shown(count)) for place, count in totals(items).items()]
+    rows = [(item.name, item.size, item.place, size_text(item.bytes)) for item in items]
+    rows += [("total", "", place, size_text(count)) for place, count in totals(items).items()]
     return [f"  {line}" for line in aligned(rows, "<><>")]
-
-
-def shown(count: int) -> str:
-    """Return a number of bytes as text in MB (1e6) or GB (1e9)."""
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

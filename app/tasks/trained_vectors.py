@@ -37,6 +37,7 @@ def needs_tensorflow(path: str | Path) -> bool:
 
 
 _AT_ONCE = 1 << 12  # items or words whose rows are added at a time
+_LEAST_LENGTH = 1e-6  # of an item that is scaled to length 1, as `tf.math.l2_normalize` has it
 # A file of each kind of folder that `lexrow export` writes.
 _EXPORTS = ("vectors.json", "saved_model.pb", "model.safetensors", "projector_config.pbtxt")
 
@@ -44,7 +45,8 @@ _EXPORTS = ("vectors.json", "saved_model.pb", "model.safetensors", "projector_co
 def load(path: str | Path, most: int = 0) -> WordVectors:
     """Load the vectors of the words of a run, or of its items with --task=recommend.
 
-    They are of the best epoch if --patience kept one, else of the newest checkpoint.
+    They are of the best epoch if --patience kept one, else of the newest checkpoint. Those of items
+    are without biases, and of length 1 with --cosine.
 
     Args:
         path: The workdir of the run.
@@ -80,6 +82,10 @@ def load(path: str | Path, most: int = 0) -> WordVectors:
         vectors = checkpoint.read_newest(
             trained, lambda folder: _load_checkpoint(folder, workdir, config, names, ngrams, most)
         )
+    has_cosines = isinstance(config, RecommendConfig) and config.ratings.cosine
+    if has_cosines and flag_values.has_effect("cosine", flag_values.by_name(config)):
+        lengths_V1 = np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
+        vectors = vectors._replace(matrix=vectors.matrix / np.maximum(lengths_V1, _LEAST_LENGTH))
     return vectors._replace(form=unicode_rules.normal_form(config.corpus))
 
 

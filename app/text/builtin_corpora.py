@@ -25,7 +25,7 @@ from absl import logging
 
 from ..errors import RunError, UsageError
 from ..system.console import show_progress
-from ..system.files import replacing
+from ..system.files import hash_file, replacing
 
 # `stdlib` means the standard library, which is not a package.
 PACKAGES = ("tensorflow", "keras", "numpy", "stdlib")
@@ -203,7 +203,7 @@ def _download(target: IO[bytes], path: str) -> None:
         with urllib.request.urlopen(_URL, timeout=_TIMEOUT_SECONDS) as response:
             total = int(response.headers.get("Content-Length") or 0)
             with show_progress(os.path.basename(path), total, "B") as show:
-                for chunk in _chunks(response):
+                for chunk in iter(lambda: response.read(_CHUNK_BYTES), b""):
                     target.write(chunk)
                     show(target.tell())
     except (OSError, http.client.HTTPException) as error:
@@ -217,18 +217,11 @@ def _download(target: IO[bytes], path: str) -> None:
 
 def _check_content(path: str | Path, remedy: str) -> None:
     """Raise a RunError if a file has not the size and the hash of text8."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        for chunk in _chunks(file):
-            digest.update(chunk)
+        digest = hash_file(file)
     size = os.path.getsize(path)
-    if (size, digest.hexdigest()) != (_SIZE, _SHA256):
+    if (size, digest) != (_SIZE, _SHA256):
         raise RunError(
             f"{_MEMBER} of {_URL} should be {_SIZE:,} bytes of sha256 {_SHA256}, but is {size:,} "
-            f"of {digest.hexdigest()}; {remedy}"
+            f"of {digest}; {remedy}"
         )
-
-
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    """Return an iterator over the rest of an open file, at most a MiB at a time."""
-    return iter(lambda: file.read(_CHUNK_BYTES), b"")

@@ -35,7 +35,7 @@ from ..errors import RunError, StoppedError, UsageError
 from ..settings import Config, RunConfig, checks
 from ..settings.flag_values import by_name, defaults, typed_value
 from ..system import devices, program_cache
-from ..system.console import apart
+from ..system.console import apart, size_text
 from ..system.signals import stoppable
 from ..tables import memory
 from ..tasks import all_tasks
@@ -211,13 +211,12 @@ def banner(config: Config, job: Job, position: Position | None = None, strategy:
     usual = defaults(values) | {"task": "words"}
     changed = [f"--{name}={value}" for name, value in values.items() if value != usual[name]]
     tables = ", ".join(
-        f"{item.name} {item.size} ({memory.shown(item.bytes)})"
+        f"{item.name} {item.size} ({size_text(item.bytes)})"
         for item in job.placed.memory
         if item.name in job.model.tables()
     )
     totals = ", ".join(
-        f"{place} {memory.shown(count)}"
-        for place, count in memory.totals(job.placed.memory).items()
+        f"{place} {size_text(count)}" for place, count in memory.totals(job.placed.memory).items()
     )
     whole = memory.lines(job.placed.memory) if config.run.plan_only else ()
     return "\n".join(
@@ -244,7 +243,7 @@ def _warn_of_journals(job: Job, config: Config) -> None:
             "--table_file=%s: its journals take up to %s if every row changes between checkpoints, "
             "and the disk has %s; if it becomes full, the run ends and goes on from its newest "
             "checkpoint; free the disk, or lower --keep_checkpoints or --checkpoint_minutes",
-            *(path, apart(most, free, memory.shown), apart(free, most, memory.shown)),
+            *(path, apart(most, free), apart(free, most)),
         )
 
 

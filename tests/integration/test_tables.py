@@ -77,7 +77,7 @@ def test_a_run_goes_on_with_another_kind_of_table(tmp_path, corpus):
 
 def test_a_run_that_does_not_fit_is_refused(tmp_path, corpus):
     command = train(tmp_path / "run", corpus, *STAGED, "--device_memory=0.00001")
-    assert "the run does not fit: CPU:0 has 0.0 MB free, and" in refused(tmp_path, *command)
+    assert "the run does not fit: CPU:0 has 10.00 kB free, and" in refused(tmp_path, *command)
 
 
 @pytest.mark.slow

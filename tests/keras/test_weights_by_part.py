@@ -10,7 +10,14 @@ import pytest
 import tensorflow as tf
 from keras.src.saving import saving_lib
 
-from app.keras import DynamicEmbedding, LazyAdam, RowEmbedding, prefetch_rows, save_model
+from app.keras import (
+    DynamicEmbedding,
+    LazyAdam,
+    RowEmbedding,
+    load_model,
+    prefetch_rows,
+    save_model,
+)
 from app.keras import saving as module
 from app.keras.tables.table_variable import TableVariable
 from app.tables import arrays
@@ -204,6 +211,9 @@ def test_a_model_that_is_not_built_is_saved_as_by_keras(tmp_path):
 def test_save_model_refuses_other_names(tmp_path):
     with pytest.raises(ValueError, match=r"filepath=model.h5: give a name that ends in .keras or"):
         save_model(big_model(), "model.h5")
+    for use in (load_model, lambda path: save_model(None, path)):
+        with pytest.raises(TypeError, match="^filepath is NoneType; give the path of a file"):
+            use(None)
     (tmp_path / "model.keras").mkdir()
     with pytest.raises(ValueError, match="is a folder or a device; give the name of a file"):
         save_model(big_model(), tmp_path / "model.keras")

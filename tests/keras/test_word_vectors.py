@@ -82,6 +82,8 @@ def test_bad_vectors_and_vocabularies(path, tmp_path):
         load_vectors(layer, path, "the")
     with pytest.raises(ValueError, match="words: .*none.vec: No such file"):
         load_vectors(layer, tmp_path / "none.vec", WORDS)
+    with pytest.raises(TypeError, match="path is NoneType; give the path"):
+        load_vectors(layer, None, WORDS)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(ValueError, match=r"words: .*vectors.bin.*; copy or download the file"):
         load_vectors(layer, path, WORDS)

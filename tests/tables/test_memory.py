@@ -61,7 +61,7 @@ def test_a_refusal_tells_sizes_and_what_would_help():
     free = {HOST: 899}
     assert str(memory.refusal(ITEMS, free, ["--a=1", "--b=2"])) == (
         "the run does not fit: host has 899 bytes free, and 900 bytes are planned there, of them "
-        "input 10 x 2 (0.0 MB), output 5 x 2 (0.0 MB); --a=1; or --b=2"
+        "input 10 x 2 (0.60 kB), output 5 x 2 (0.30 kB); --a=1; or --b=2"
     )
     assert "hot 3 rows" in str(memory.refusal(ITEMS, {"GPU:0": 1}, []))
 
@@ -71,7 +71,7 @@ def test_the_plan_as_lines():
         [Item("input", "10 x 2", HOST, 80), Item("slot", "10 x 1", HOST, 4 * 10**9)]
     )
     assert [line.split() for line in lines] == [
-        ["input", "10", "x", "2", "host", "0.0", "MB"],
+        ["input", "10", "x", "2", "host", "0.08", "kB"],
         ["slot", "10", "x", "1", "host", "4.00", "GB"],
         ["total", "host", "4.00", "GB"],
     ]

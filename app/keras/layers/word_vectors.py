@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import UsageError
+from ...system.files import check_path
 from ...tables.base import Table
 from ...tables.device import VariableRows
 from ...text import vector_files
@@ -47,7 +48,8 @@ def load_vectors(layer: RowEmbedding, path: str | Path, vocabulary: Sequence[str
             already.
     """
     if not isinstance(layer, RowEmbedding):
-        raise ValueError(f"{layer.name} is a {type(layer).__name__}; give a RowEmbedding")
+        name = getattr(layer, "name", "layer")
+        raise ValueError(f"{name} is a {type(layer).__name__}; give a RowEmbedding")
     ids = _ids_by_word(layer, vocabulary)
     if not layer.built:
         layer.build()
@@ -56,7 +58,7 @@ def load_vectors(layer: RowEmbedding, path: str | Path, vocabulary: Sequence[str
     loaded_V = np.zeros(len(ids), bool)
     part: dict[int, bytes] = {}
     try:
-        for word, row in vector_files.rows(path):
+        for word, row in vector_files.rows(check_path(path)):
             if len(row) != 4 * layer.output_dim:
                 raise UsageError(
                     f"{path} has vectors of {len(row) // 4} numbers, where the rows have "

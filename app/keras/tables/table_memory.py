@@ -161,7 +161,7 @@ def require_free(
         if count > free:
             raise ValueError(
                 f"{taker} takes {size_text(count)} ({count:,} bytes) of {where}, where "
-                f"{apart(free, count, size_text)} are free; {remedy}"
+                f"{apart(free, count)} are free; {remedy}"
             )
 
 

@@ -75,12 +75,15 @@ class Level:
             pairs: Pairs whose targets are rows of this level, under XLA in ascending order if there
                 are several segments. There a pair of another target is left out.
         """
-        if under_xla():
+        if under_xla() and not self._is_block(pairs):
             padded = PaddedSegments(
                 self.table, self.bounds, pairs, self.segment_of(pairs.targets_P)
             )
             return [Part(self.table, pairs.hidden_ND, None, softmax.summed_loss, padded=padded)]
         members, segments_G = None, tf.zeros(1, tf.int32)
+        if under_xla():
+            is_row_P = (pairs.targets_P >= 0) & (pairs.targets_P < self.rows)
+            pairs = pairs._replace(weights_P=tf.where(is_row_P, pairs.weights_P, 0.0))
         if self.segments > 1:
             pairs, members, segments_G = _sort_by_segment(pairs, self.segment_of(pairs.targets_P))
         elif pairs.owners_P is not None:
@@ -116,6 +119,12 @@ class Level:
                 measure=softmax.log_sum_exp,
             )
         return [part]
+
+    def _is_block(self, pairs: VectorWordPairs) -> bool:
+        """Return whether all vectors are scored with all rows at once, in static sizes."""
+        count = pairs.targets_P.shape[0]
+        is_whole = self.segments == 1 and self._tile is None and pairs.owners_P is None
+        return is_whole and count is not None and count * self.rows <= softmax.SCORES
 
     def _span(self, segment: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the first row of a segment, and the row after its last, int32 scalars."""

@@ -8,7 +8,6 @@ and no new features, which take longer than to train on few texts.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ from ...settings.checks import check
 from ...settings.classify_config import TUNABLE
 from ...system import checked_files
 from ...system.console import log_progress
-from ...system.files import replacing
+from ...system.files import hash_file, replacing
 from ...system.signals import asked_to_stop
 from ...tables.device import DeviceTable
 from ...text import corpus, reading
@@ -42,7 +41,7 @@ _NEW_LOSS = 0.25  # the share of these that change the loss, too
 _MOST_TRIES = 100
 _SMALL = {"epochs": 1, "dim": 8}  # after trials that could not end
 _SURE_SHARE = 0.05  # of a trial, from which its time is known
-_LONGEST_LINE = _HASHED_BYTES = 1 << 20
+_LONGEST_LINE = 1 << 20
 _FILES = ("corpus", "heldout", "pretrained_vectors", "initial_model")
 _HEADER = {
     **dict.fromkeys(_FILES, (str, None)),
@@ -443,14 +442,11 @@ def _hash_file(name: str, path: str) -> str:
     """Return a hash of the bytes of the file that a setting names; "" without a path."""
     if not path:
         return ""
-    digest = hashlib.sha256()
     try:
         with reading.open_source(path) as file:
-            while block := file.read(_HASHED_BYTES):
-                digest.update(block)
+            return hash_file(file)
     except RunError as error:
         raise UsageError(f"--{name}: {error}") from error
-    return digest.hexdigest()
 
 
 def _read(workdir: Workdir) -> list[Any]:

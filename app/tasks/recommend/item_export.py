@@ -15,12 +15,10 @@ import numpy as np
 
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError
-from ...exporting import word2vec
 from ...exporting.product_quantization import import_faiss
 from ...settings import RecommendConfig
 from ...system.files import replacing, replacing_folder
 from ...tables.arrays import row_slices
-from ...types import WordVectors
 from .ranking_metrics import Ranker
 from .recommend_model import TrainedRecommender, load_recommender
 
@@ -189,19 +187,6 @@ def export_faiss(config: RecommendConfig, workdir: Workdir, path: str) -> str:
     return f"{path}: {len(items_VE):,} items, in the order of items.tsv of the run; {about}"
 
 
-def export_word2vec(config: RecommendConfig, workdir: Workdir, path: str) -> str:
-    """Write the vectors of items, without biases, in word2vec's format, and return a message.
-
-    Raises:
-        UsageError: A name has white space.
-        RunError: There is no checkpoint that can be loaded, or the file cannot be written.
-    """
-    recommender, _, items_VE = _vectors(config, workdir)
-    items_VD = items_VE[:, : config.model.dim]  # a bias, which comes after, is no direction
-    word2vec.write(WordVectors(recommender.items.tokens, items_VD, recommender.items.counts), path)
-    return f"{path}: {len(items_VD):,} items"
-
-
 def _vectors(
     config: RecommendConfig, workdir: Workdir
 ) -> tuple[TrainedRecommender, np.ndarray, np.ndarray]:
@@ -214,5 +199,4 @@ def _vectors(
 EXPORTS: dict[str, Callable[[RecommendConfig, Workdir, str], str]] = {
     "vectors": export_vectors,
     "faiss": export_faiss,
-    "word2vec": export_word2vec,
 }

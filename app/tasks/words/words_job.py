@@ -23,6 +23,7 @@ from ...models.skipgram import SkipGram
 from ...models.word_model import WordModel
 from ...settings import Config
 from ...system import devices
+from ...system.console import size_text
 from ...tables import memory
 from ...tables.base import Table
 from ...tables.dynamic.keys import STRING, KeyMap
@@ -188,13 +189,7 @@ def make_model(
         )
 
 
-def make_batches(
-    text: Text,
-    window: int,
-    seed: int,
-    epochs: int,
-    device: str = "",
-) -> Batches:
+def make_batches(text: Text, window: int, seed: int, epochs: int, device: str = "") -> Batches:
     """Return the function that yields the batches of a run, (S, B, L) int32 (see `types.Batches`).
 
     Usually the tokens were kept while words were counted, and the text is not read again. Nothing
@@ -242,7 +237,7 @@ def _plan_input(words: int, config: Config, placed: PlacedTables) -> tuple[list[
     Returns:
         The memory that this takes, nothing if the ids stay on the host; and a line for the banner.
     """
-    settings, place, size = config.input, placed.device, memory.shown(4 * words)
+    settings, place, size = config.input, placed.device, size_text(4 * words)
     most = min(words, settings.block_bytes // 2)  # tokens of a block, each with a space
     items = [
         Item("token ids", f"{words:,}", place, 4 * words),

@@ -71,7 +71,7 @@ def test_log_probabilities_equal_the_dense_construction(levels, rule, tile):
 @every_shape
 @pytest.mark.parametrize(("scores", "narrow"), [(10, DIM), (8 << 20, 0)])
 def test_gradients_equal_dense_autodiff(levels, rule, tile, scores, narrow, monkeypatch):
-    monkeypatch.setattr(softmax, "_SCORES", scores)  # vectors some at a time
+    monkeypatch.setattr(softmax, "SCORES", scores)  # vectors some at a time
     monkeypatch.setattr(softmax, "NARROW", narrow)
     loss, starts = make_loss(levels, rule, tile)
     tables, targets_N = toy.make_tables(loss), toy.targets(WORDS)

@@ -11,9 +11,8 @@ from app.checkpoints.workdir import Workdir, write_flags
 from app.errors import UsageError
 from app.settings import checks, flag_values
 from app.tasks import trained_vectors
-from app.tasks.recommend import item_export, recommend_data, recommend_job, recommend_model
+from app.tasks.recommend import recommend_data, recommend_job, recommend_model
 from app.tasks.recommend.ranking_metrics import Ranker
-from app.text import vector_files
 from app.training import loop
 from app.training.run import check_flags
 
@@ -129,8 +128,6 @@ def test_a_bias_is_no_direction(tmp_path):
     found = recommend_model.load_recommender(config, workdir)
     items = found.tables["items"].gather(tf.range(ITEMS)).numpy()
     np.testing.assert_array_equal(rows.matrix, items[:, :3])
-    item_export.export_word2vec(config, workdir, str(tmp_path / "out"))
-    np.testing.assert_array_equal(vector_files.read(str(tmp_path / "out")).matrix, items[:, :3])
 
 
 def test_a_temperature_without_cosines_is_refused():

@@ -133,14 +133,17 @@ def test_the_memory_of_token_ids_is_planned():
     settings = from_names({"device_memory": 0.001, "block_bytes": 1024})
     items, line = words_job._plan_input(20_000, settings, PLACED)
     assert [(item.place, item.bytes) for item in items] == [("CPU:0", 80_000), ("CPU:0", 512 * 26)]
-    assert line == "token ids: 0.1 MB on CPU:0, which makes the batches"
+    assert line == "token ids: 80.00 kB on CPU:0, which makes the batches"
 
 
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"device_memory": 0.001}, "they take 0.2 MB, which CPU:0 does not have beside the tables"),
-        ({"cache": "none"}, "they take 0.2 MB, and --cache=none does not keep them"),
+        (
+            {"device_memory": 0.001},
+            "they take 200.00 kB, which CPU:0 does not have beside",
+        ),
+        ({"cache": "none"}, "they take 200.00 kB, and --cache=none does not keep them"),
         ({"table": "sharded"}, "--table=sharded"),
         ({"micro_batches": 2}, "--micro_batches=2"),
         ({"strategy": "mirrored"}, "--strategy=mirrored"),
