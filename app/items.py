@@ -25,7 +25,6 @@ from .trained import (
     Run,
     argument_names,
     check_count,
-    check_there,
     export,
     given_items,
     is_missing,
@@ -147,27 +146,6 @@ class Items(Result):
         self._user_ids = {name: number for number, name in enumerate(self.users)}
         vars(self).pop("_vectors", None)
         self._rankers: dict[int, Ranker] = {}
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Items:
-        """Load the recommender of a workdir.
-
-        Args:
-            path: The workdir.
-            run: The run of the workdir, if it is open already.
-
-        Raises:
-            FileNotFoundError: There is no such folder.
-            ValueError: The workdir has none.
-            RunError: The workdir has no checkpoint that can be read.
-
-        Example:
-            >>> Items.load(items.workdir)
-            <Items: 12 items, 24 users>
-        """
-        check_there(path)
-        with argument_names():
-            return cls(run or Run(path))
 
     def __len__(self) -> int:
         """Return the number of items."""

@@ -12,10 +12,8 @@ import numpy as np
 from .trained import (
     Result,
     Run,
-    argument_names,
     check_count,
     check_limit,
-    check_there,
     column_of,
     export,
     load_run,
@@ -74,27 +72,6 @@ class Language(Result):
 
         self._run, self._model = run, TrainedLanguage(config, run.workdir)
         self.tokens = self._model.tokens
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], run: Run | None = None) -> Language:
-        """Load the language model of a workdir.
-
-        Args:
-            path: The workdir.
-            run: The run of the workdir, if it is open already.
-
-        Raises:
-            FileNotFoundError: There is no such folder.
-            ValueError: The workdir has none.
-            RunError: The workdir has no checkpoint that can be read.
-
-        Example:
-            >>> len(Language.load(model.workdir)) == len(model)
-            True
-        """
-        check_there(path)
-        with argument_names():
-            return cls(run or Run(path))
 
     def __len__(self) -> int:
         """Return the number of words."""

@@ -19,15 +19,16 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 from absl import logging as absl_logging
 
+from . import exporting
 from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
 from .errors import RunError, StoppedError, UsageError, missing_package
-from .exporting import FORMATS, OPTIONS, SHARED
+from .exporting import FORMATS
 from .settings import Config, flag_values, flagfiles
 from .settings.checks import combine, typed_values
 from .settings.setting import fault, parse
@@ -54,12 +55,7 @@ _PREFIX = "lexrow-"
 _LONGEST_PATH = 1 << 16  # characters, of all paths with the commas between them
 _FLAG = re.compile(r"(`[^`]*`)|--([a-z][a-z0-9_]*)")  # in a message, but not in its commands
 # By task, the class of what a program gets.
-_KINDS = {
-    "words": "Words",
-    "classify": "Texts",
-    "recommend": "Items",
-    "language_model": "Language",
-}
+_KINDS = {"words": "Words", "classify": "Texts", "recommend": "Items", "language_model": "Language"}
 
 
 def takes_settings(task: str) -> Callable[[Callable], Callable]:
@@ -395,6 +391,9 @@ def load_run(kind: type, run: Run, options: Mapping[str, Any] | None = None) -> 
     return kind.load(run.path, run, **options or {})  # type: ignore[attr-defined]
 
 
+R = TypeVar("R", bound="Result")
+
+
 class Result:
     """A trained model: the run that made it, and its pictures."""
 
@@ -409,6 +408,27 @@ class Result:
                 kind = type(self).__name__
                 raise AttributeError(f"{kind} has no attribute {name!r}; use {self._OURS[name]}")
             return object.__getattribute__(self, name)  # raises the error
+
+    @classmethod
+    def load(cls: type[R], path: str | os.PathLike[str], run: Run | None = None) -> R:
+        """Load the model of a workdir.
+
+        Args:
+            path: The workdir.
+            run: The run of the workdir, if it is open already.
+
+        Raises:
+            FileNotFoundError: There is no such folder.
+            ValueError: The workdir has no such model.
+            RunError: The workdir has no checkpoint that can be read.
+
+        Example:
+            >>> Items.load(items.workdir)
+            <Items: 12 items, 24 users>
+        """
+        check_there(path)
+        with argument_names():
+            return cls(run or Run(path))  # type: ignore[call-arg]
 
     @property
     def workdir(self) -> str | None:
@@ -503,11 +523,7 @@ def table_rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 
 
 def load(
-    path: str | os.PathLike[str],
-    *,
-    limit: int = 0,
-    dtype: str = "float32",
-    tokenizer: str = "",
+    path: str | os.PathLike[str], *, limit: int = 0, dtype: str = "float32", tokenizer: str = ""
 ) -> Any:
     """Load what a workdir or a file of vectors holds.
 
@@ -644,11 +660,8 @@ def export(
         formats = all_tasks.EXPORTS.get(config.run.task, {})
         with argument_names(flags=flags):
             run.workdir.check_output(path)
-    known = dict.fromkeys((*formats, *SHARED.get(config.run.task, FORMATS)))
-    if format not in known:
-        raise ValueError(f"format={format!r}: no such format here; choose from {', '.join(known)}")
-    for name in options.keys() - {*OPTIONS.get(format, ())}:
-        raise ValueError(f"{name} means nothing to format={format!r}; leave it out")
+    with argument_names():
+        exporting.check(format, config.run.task, formats, options.keys())
     if format in formats and limit:
         raise ValueError(
             f"format={format!r} writes all words of {run and run.path}, and limit={limit} "

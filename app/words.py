@@ -333,6 +333,7 @@ class Words(Result):
             >>> words.evaluate([], pairs=["pairs.tsv"])["pairs.tsv"].value
             1.0
         """
+        check_limit("restrict_to", restrict_to)
         with argument_names():
             names = [benchmarks] if isinstance(benchmarks, str) else benchmarks
             scores = score_report.run(

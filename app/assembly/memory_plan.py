@@ -11,13 +11,14 @@ import shutil
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ..errors import UsageError
-from ..models.base import Model, Preparable
+from ..models.base import Model, Outcome, Preparable
 from ..optimizers.base import Optimizer
 from ..settings import Config, OptimizerConfig, TableConfig, VocabularyConfig
 from ..settings.flag_values import by_name, from_names
@@ -34,7 +35,7 @@ from ..training.compiled_steps import Representatives
 from ..training.gradients import unique_rows_of_any
 from ..training.step import lookup_function, train_step
 from ..types import HOST as CPU
-from ..types import Batch
+from ..types import Batch, Rows
 from .learning import make_optimizer
 from .storage import dtypes
 
@@ -95,32 +96,23 @@ def plan(
     """
     program = Item("program, graph and text", "", memory.HOST, machine.resident_bytes() + _RUN)
     free, micro_batches = free_memory(config.table, [device]), config.input.micro_batches or 1
+    calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+    # Gradients that are added: of micro-batches, or of replicas, which are two at least.
+    parts = max(micro_batches, 1 + (config.run.strategy != "none" and config.run.sync_steps == 1))
     specs = {
         name: dataclasses.replace(spec, rows=rows.get(name, spec.rows))
         for name, spec in model.tables().items()
     }
+    lookups = functools.cache(
+        lambda: first_lookups(model, batches(), config.run.seed, device, calls, micro_batches)
+    )
 
     @functools.cache  # the trace of a step can take minutes
     def beside_tables(optimizer: OptimizerConfig, is_compiled: bool) -> tuple[list[Item], str]:
-        """Return the memory of everything but tables; trace a step with the optimizer for it.
-
-        Return also why XLA has no form of the step; empty if it has, or is not to compile it.
-        """
-        traced, reason = (model, make_optimizer(optimizer), micro_batch), ""
-        if is_compiled:
-            try:
-                count = micro_batches * step_bytes(*traced, device, micro_batches)
-            except tf.errors.UnimplementedError as error:
-                reason = error.message
-        if not is_compiled or reason:  # micro-batches run side by side
-            count = max(_OVERLAP, micro_batches) * step_bytes(*traced)
+        """Return the memory of everything but tables, and why XLA has no form of the step."""
+        traced, by_xla = (model, make_optimizer(optimizer), micro_batch), is_compiled and device
+        count, reason = _count_step(*traced, by_xla or "", parts)
         return [*others, Item("activations of a step", "", device, count), program], reason
-
-    @functools.cache
-    def lookups() -> Mapping[str, list[np.ndarray]]:
-        """Read the first batches; return the ids that each call looks up, by table."""
-        calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-        return first_lookups(model, batches(), config.run.seed, device, calls, micro_batches)
 
     def plan_with(config: Config) -> Plan:
         """Return the plan with these settings, fitting or not; `auto` is all hot rows that fit."""
@@ -141,6 +133,16 @@ def plan(
         remedies = _remedies(config, lambda other: not too_much(plan_with(other).items, free))
         raise memory.refusal(chosen.items, free, remedies)
     return chosen
+
+
+def _count_step(
+    model: Model, optimizer: Optimizer, data: Any, device: str, parts: int
+) -> tuple[int, str]:
+    """Return the bytes of a step (see `step_bytes`), and why XLA has no form of it, if so."""
+    try:
+        return step_bytes(model, optimizer, data, device, parts), ""
+    except tf.errors.UnimplementedError as error:
+        return step_bytes(model, optimizer, data, "", parts), error.message
 
 
 def plan_tables(
@@ -355,14 +357,16 @@ def step_bytes(
 ) -> int:
     """Trace a training step and return about how many bytes of tensors it holds at its peak.
 
-    The tables themselves are not counted. The step has one micro-batch, or two if there are more,
-    as some rows are then updated in another way. It is traced with tables of one row each on the
-    CPU and not run; a trace can take minutes. A size that the graph does not know is taken to be
-    the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at most the rows of its
-    table. A second one of the same tensor is that of the next lookup.
+    The tables themselves are not counted. A micro-batch is traced with tables of one row each on
+    the CPU and not run; a trace can take minutes. A size that the graph does not know is taken to
+    be the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at most the rows of
+    its table. A second one of the same tensor is that of the next lookup. Micro-batches, and two
+    steps, run side by side. Several micro-batches also have the gradients of a streamed loss, which
+    are counted if it goes through all rows of a table.
 
     A step that XLA compiles has padding for any batch, and its distributions and lists of rows are
-    in the memory of the device. They are counted, too.
+    in the memory of the device. They are counted, too. Two of its micro-batches are traced, as some
+    rows are then updated in another way.
 
     Args:
         data: The data of one step, without a dimension of steps, as a nest of tensor specs.
@@ -372,6 +376,21 @@ def step_bytes(
     Raises:
         tf.errors.UnimplementedError: XLA has no form of the step.
     """
+    peak, streamed = _trace_step(model, optimizer, data, device, min(micro_batches, 2))
+    if device:
+        return micro_batches * peak
+    whole = sum(_gradient_bytes(spec, optimizer, micro_batches) for spec in streamed)
+    return max(_OVERLAP, micro_batches) * peak + (whole if micro_batches > 1 else 0)
+
+
+def _trace_step(
+    model: Model, optimizer: Optimizer, data: Any, device: str, micro_batches: int
+) -> tuple[int, list[TableSpec]]:
+    """Trace a step for `step_bytes`, with one micro-batch unless XLA compiles it.
+
+    Returns:
+        Its bytes, and the tables of which a streamed loss goes through all rows.
+    """
     specs = model.tables()  # not within the trace, where initial values would become constants
     with tf.device(CPU):  # one row is enough: the step is traced, not run
         tables = {  # made here, as a traced function must not create variables
@@ -379,9 +398,17 @@ def step_bytes(
             for name, spec in specs.items()
         }
     unique: list[int] = []
+    streamed: list[TableSpec] = []
     unique_rows = Representatives() if device else unique_rows_of_any
     if isinstance(unique_rows, Representatives):
         unique_rows.prepare(tables)
+
+    def loss(batch: Batch, rows: dict[str, Rows]) -> Outcome:
+        """Return the outcome of a batch; add the tables that it goes through to `streamed`."""
+        outcome = Outcome(*model.loss(batch, rows))
+        whole = [part for part in outcome.parts if part.tiles and part.members is None]
+        streamed.extend(specs[part.table] for part in whole)
+        return outcome
 
     @tf.function(autograph=False, jit_compile=True if device else None)
     def one(data: Any) -> tf.Tensor:
@@ -393,13 +420,24 @@ def step_bytes(
             ids = max(part.shape.num_elements() or 0 for part in tf.nest.flatten(lookup))
             unique.append(min(math.ceil(_UNIQUE * ids), specs[name].rows))
         number, rate = tf.constant(1, tf.int64), tf.constant(0.1)
-        batches = [batch] * min(micro_batches, 2)
-        return train_step(model, tables, optimizer, batches, rate, number, unique_rows)[0]
+        batches = [batch] * (micro_batches if device else 1)
+        known: Any = SimpleNamespace(lookups=model.lookups, loss=loss)
+        return train_step(known, tables, optimizer, batches, rate, number, unique_rows)[0]
 
     with tf.device(device):
         graph = one.get_concrete_function(data).graph
     kept = sum(_bytes(variable, [0]) for variable in graph.variables) if device else 0
-    return kept + peak_bytes(graph, sorted(unique, reverse=True) or [0])
+    return kept + peak_bytes(graph, sorted(unique, reverse=True) or [0]), streamed
+
+
+def _gradient_bytes(spec: TableSpec, optimizer: Optimizer, parts: int) -> int:
+    """Return the bytes of the gradients of all rows of a streamed loss, as each part has them.
+
+    These are in blocks, joined, and side by side; then come their sum, and the rows with their
+    slots. Measured with SGD and two and three parts: 7.5 and 11 times the bytes of the rows.
+    """
+    row = memory.row_bytes(memory.row_parts("", spec, optimizer.slots, (tf.float32, tf.float32)))
+    return spec.rows * (4 * spec.columns * (3 * parts + 1) + row)
 
 
 def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:

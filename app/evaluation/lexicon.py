@@ -74,15 +74,13 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
         restrict: The number of most frequent words to use; 0 uses all.
 
     Raises:
-        UsageError: There is no such case, or the limit is negative.
+        UsageError: There is no such case.
     """
     if case not in _CASES:
         raise UsageError(f"--case={case}: no such comparison; choose one of {', '.join(_CASES)}")
-    if restrict < 0:
-        raise UsageError(f"--restrict={restrict}: give a number of words, or 0 for all")
     available = len(vectors.tokens)
     considered = min(restrict or available, available)
-    words, matrix = vectors.tokens[:considered], vectors.matrix[:considered]
+    words, matrix, *_ = vectors.first(restrict)
     # Squares of large float32 numbers overflow float32.
     norms = np.sqrt(np.einsum("vd,vd->v", matrix, matrix, dtype=np.float64))
     usable = np.isfinite(norms) & (norms > 0)

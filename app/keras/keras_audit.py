@@ -39,6 +39,12 @@ _SPARSE = (
     "RNN: inside, the gradient of a look-up is dense"
 )
 _SUMMED = "the rows of the batch wherever the table is used; one use of the whole makes it dense"
+# About tables without a variable of their own.
+_STACKED = (
+    "share a variable with other tables, so an operation on all of them is not found; "
+    "table_stacking=None shows it"
+)
+_ELSEWHERE = "are not in a variable of the model; a step reads and writes only rows of its batch"
 # Operations made in these files of Keras have a known cause.
 _KERAS = pathlib.PurePath(keras.__file__).parent
 _CONSTRAINTS = str(_KERAS / "src/constraints/constraints.py")
@@ -97,23 +103,10 @@ def audit(
     require_tensorflow()
     function, parts = _trace(model, data)
     variables = _variables(parts, function)
-    walk = Walk(function, variables, least_bytes)
+    walk, causes = Walk(function, variables, least_bytes), Causes(parts)
     tables = walk.by_row()
     tables |= {name for name in variables if any(is_slot(name, table) for table in tables)}
-    causes = Causes(parts)
-    findings = walk.findings(tables, causes.explain)
-    notes = [
-        f"the rows of {_label(layer)} "
-        + (
-            "share a variable with other tables, so an operation on all of them is not found; "
-            "table_stacking=None shows it"
-            if isinstance(variable, StackedVariable)
-            else "are not in a variable of the model; a step reads and writes only the rows of its "
-            "batch"
-        )
-        for layer, variable in causes.owners.values()
-        if isinstance(variable, TableVariable)
-    ]
+    findings, notes = walk.findings(tables, causes.explain), causes.notes()
     largest = max(map(variable_bytes, variables.values()), default=0)
     if largest < least_bytes and not notes:  # notes are of tables outside of variables
         notes.append(
@@ -236,6 +229,15 @@ class Causes:
         self._layers, self._optimizers = parts.layers, parts.optimizers
         # Outer layers come first, so that a variable belongs to the innermost.
         self.owners = {v.path: (layer, v) for layer in self._layers for v in layer.variables}
+
+    def notes(self) -> list[str]:
+        """Return a note on each table whose rows are not in a variable of its own."""
+        return [
+            f"the rows of {_label(layer)} "
+            + (_STACKED if isinstance(variable, StackedVariable) else _ELSEWHERE)
+            for layer, variable in self.owners.values()
+            if isinstance(variable, TableVariable)
+        ]
 
     def explain(self, touch: Touch) -> tuple[str, str]:
         """Return the layer, optimizer or line that made an operation, and what to use instead."""

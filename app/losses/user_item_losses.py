@@ -364,13 +364,12 @@ def sampled_items_softmax(
         value = tf.reduce_sum(values_B)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            slope_B = upstream * weights_B * factor_B
-            slope_M = tf.math.unsorted_segment_sum(slope_B, user_positions_B, count + missing)
+            slope_B1 = (upstream * weights_B * factor_B)[:, tf.newaxis]
+            slope_M1 = tf.math.unsorted_segment_sum(slope_B1, user_positions_B, count + missing)
             # The factors of rows and of columns are multiplied into the small matrices.
-            slope_M1 = slope_M[:, tf.newaxis] / sums_M1
+            slope_M1 /= sums_M1
             by_user_ME = slope_M1 * _product(powers_MK, weights_K1 * samples_KE, dtype)
             by_sample_KE = weights_K1 * _product(powers_MK, slope_M1 * users_ME, dtype, True)
-            slope_B1 = slope_B[:, tf.newaxis]
             by_item_NE = tf.concat([-slope_B1 * users_BE, by_sample_KE], axis=0)
             return (
                 by_user_ME[:count] - sum_rows(slope_B1 * items_BE, user_positions_B, count),

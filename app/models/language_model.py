@@ -14,6 +14,7 @@ from ..input.token_rows import decode
 from ..losses.base import NormalizedLoss, Predictions
 from ..system.loops import write_arrays
 from ..system.python_functions import custom_gradient
+from ..system.xla import under_xla
 from ..tables.base import TableSpec
 from ..tables.initial import Constant, LastColumn, Uniform
 from ..tables.row_reads import take
@@ -305,7 +306,7 @@ def run_cell(
             inner_BG = tf.matmul(tf.cast(state_BS[:, :units], recurrent_HG.dtype), recurrent_HG)
             inner_BG = tf.cast(inner_BG, tf.float32) + bias_G
             next_BS = cell.next_state(inputs_TBG[index], inner_BG, state_BS)
-            return index, next_BS, (state_BS, inner_BG)
+            return next_BS, (state_BS, inner_BG)
 
         sizes = state_BS.shape[1], columns
         last_BS, states_TBS, inner_TBG = _loop(steps, step, state_BS, sizes)
@@ -335,9 +336,8 @@ def _run_back(
     units, dtype = recurrent_HG.shape[0], recurrent_HG.dtype
     others_H = [[0, 0], [0, kept[2].shape[2] - units]]  # the state begins with the output
 
-    def step(index: tf.Tensor, by_next_BS: tf.Tensor):
+    def step(place: tf.Tensor, by_next_BS: tf.Tensor):
         """Return the gradient by the state; those by the products are kept."""
-        place = steps - 1 - index
         by_next_BS += tf.pad(by_outputs_TBH[place], others_H)
         given = [values[place] for values in kept]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -346,36 +346,55 @@ def _run_back(
         by_input_BG, by_inner_BG, by_state_BS = tape.gradient(next_BS, given, by_next_BS)
         by_output_BH = tf.matmul(tf.cast(by_inner_BG, dtype), recurrent_HG, transpose_b=True)
         by_state_BS += tf.pad(tf.cast(by_output_BH, tf.float32), others_H)
-        return place, by_state_BS, (by_input_BG, by_inner_BG)
+        return by_state_BS, (by_input_BG, by_inner_BG)
 
-    by_first_BS, by_inputs_TBG, by_inner_TBG = _loop(steps, step, by_last_BS, [columns] * 2)
+    by_first_BS, by_inputs_TBG, by_inner_TBG = _loop(
+        steps, step, by_last_BS, [columns] * 2, is_backward=True
+    )
     by_inner_NG = tf.reshape(by_inner_TBG, (-1, columns))
     outputs_NH = tf.cast(tf.reshape(kept[2][:, :, :units], (-1, units)), dtype)  # before each step
     by_recurrent_HG = tf.matmul(outputs_NH, tf.cast(by_inner_NG, dtype), transpose_a=True)
     return by_inputs_TBG, by_first_BS, by_recurrent_HG, tf.reduce_sum(by_inner_NG, axis=0)
 
 
+# A GPU takes longer to start the operations of a step of a cell than to compute it. So a program of
+# XLA makes up to this many steps in an iteration, without a kernel to count and to store each.
+_AT_ONCE = 8
+
+
 def _loop(
-    steps: int, body: Callable, state_BS: tf.Tensor, sizes: Sequence[int]
+    steps: int,
+    body: Callable,
+    state_BS: tf.Tensor,
+    sizes: Sequence[int],
+    is_backward: bool = False,
 ) -> Sequence[tf.Tensor]:
     """Return the last state, and what `body` returns for each step, stacked.
 
     Args:
-        body: From the number of a step and the state to where the results are written, the next
-            state, and the results.
+        body: From the number of a step and the state to the next state and the results.
         sizes: The columns of each result; a result has a row for each of the state.
+        is_backward: Whether the last step is made first.
     """
-    shapes = [(state_BS.shape[0], size) for size in sizes]
-    arrays = [tf.TensorArray(tf.float32, steps, element_shape=shape) for shape in shapes]
+    most = _AT_ONCE if under_xla() else 1
+    together = max(count for count in range(1, most + 1) if steps % count == 0)
+    blocks = steps // together
+    shapes = [(together, state_BS.shape[0], size) for size in sizes]
+    arrays = [tf.TensorArray(tf.float32, blocks, element_shape=shape) for shape in shapes]
 
     def write(index: tf.Tensor, state_BS: tf.Tensor, arrays: Sequence[tf.TensorArray]):
-        """Make one step."""
-        place, state_BS, values = body(index, state_BS)
-        return index + 1, state_BS, write_arrays(arrays, place, values)
+        """Make the steps of a block."""
+        block, results = blocks - 1 - index if is_backward else index, {}
+        for place in reversed(range(together)) if is_backward else range(together):
+            state_BS, results[place] = body(block * together + place, state_BS)
+        parts = zip(*(results[place] for place in range(together)), strict=True)
+        return index + 1, state_BS, write_arrays(arrays, block, [*map(tf.stack, parts)])
 
     # maximum_iterations is left out: on a GPU it becomes a part of the condition on the device, and
     # every iteration waits for it.
     _, state_BS, arrays = tf.while_loop(
-        lambda index, *_: index < steps, write, (0, state_BS, arrays)
+        lambda index, *_: index < blocks, write, (0, state_BS, arrays)
     )
-    return state_BS, *(array.stack() for array in arrays)
+    return state_BS, *(
+        tf.reshape(array.stack(), [steps, *array.element_shape[1:]]) for array in arrays
+    )

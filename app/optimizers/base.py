@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from ..system.xla import under_xla
 from ..tables.base import Ids, Slot, Table
 
 State = dict[str, tf.Tensor]
@@ -48,6 +49,8 @@ class Optimizer:
 
 def touched(gradients_UD: tf.Tensor) -> tf.Tensor:
     """Return for each row whether its gradient has a number that is not 0, (U, 1) bool."""
+    if under_xla():  # which would have as many zeros in memory to compare with
+        return tf.reduce_sum(tf.abs(gradients_UD), axis=1, keepdims=True) != 0.0
     return tf.reduce_any(tf.not_equal(gradients_UD, 0.0), axis=1, keepdims=True)
 
 

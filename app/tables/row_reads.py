@@ -145,7 +145,7 @@ def join_partitions(ids: tf.Tensor | UniqueIds | list[tf.Tensor]) -> tf.Tensor |
     """Return the ids of all partitions as one partition; ids without partitions as they are."""
     with tf.device(HOST):
         if isinstance(ids, UniqueIds):
-            return ids._replace(counts_P=tf.reduce_sum(ids.counts_P, keepdims=True))
+            return ids._replace(counts_P=tf.expand_dims(tf.add_n(tf.unstack(ids.counts_P)), 0))
         if isinstance(ids, list):
             return tf.concat([tf.reshape(partition, [-1]) for partition in ids], axis=0)
         return ids

@@ -14,6 +14,7 @@ from app.checkpoints.checkpoint import Position
 from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
+from app.losses.classes.class_softmax import ClassSoftmax
 from app.models.row_lists import SubwordRows
 from app.optimizers.adagrad import rowwise_adagrad
 from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
@@ -32,7 +33,7 @@ from app.tables.prefetch import Prefetcher
 from app.tasks.words import words_job
 from app.training.step import train_step
 from app.types import NgramRule
-from tests.reference.batches import WINDOW, make_model, make_tokens
+from tests.reference.batches import MODELS, WINDOW, make_model, make_tokens
 
 WORDS, DIM, STEPS = 30_000, 50, 2
 COUNTS = np.arange(WORDS, 0, -1)
@@ -115,6 +116,26 @@ def test_a_compiled_step_has_room_for_the_ngrams_of_any_batch():
     assert plain < by_xla
 
 
+@pytest.mark.parametrize("strategy", ["none", "mirrored"])
+def test_gradients_of_a_streamed_loss_are_in_memory_if_they_are_added(monkeypatch, strategy):
+    monkeypatch.setattr(memory_plan, "free_memory", lambda *_: {})
+    words = 20 * WORDS
+    model = MODELS["cbow"][0](words, DIM, WINDOW, ClassSoftmax(words, DIM), seed=1)
+
+    def activations(micro_batches, sync_steps=1):
+        settings = dataclasses.replace(
+            config(optimizer="sgd"),
+            input=InputConfig(steps_per_call=STEPS, micro_batches=micro_batches),
+            run=RunConfig(strategy=strategy, sync_steps=sync_steps),
+        )
+        plan = memory_plan.plan(model, batches, TOKENS, settings, "CPU:0")
+        (found,) = (item.bytes for item in plan.items if "activations" in item.name)
+        return found / (4 * words * DIM)  # in tables
+
+    assert activations(0, sync_steps=4) < 1 and (activations(0) < 1) == (strategy == "none")
+    assert [round(activations(count)) for count in (2, 3)] == [8, 11]
+
+
 def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch):
     def without_xla(*arguments):
         if under_xla():
@@ -168,9 +189,8 @@ def test_steps_that_cannot_be_compiled_are_known_before_the_first(
     monkeypatch.setattr(memory_plan, "step_bytes", lambda *given: 1 if "GPU:0" in given else 10)
     plan = decide(settings, "GPU:0")
     assert plan.uncompiled.startswith(reason) and bool(plan.uncompiled) == bool(reason)
-    # A step that is not compiled overlaps the next one.
     activations = [item.bytes for item in plan.items if "activations" in item.name]
-    assert activations == [20 if reason else 1]
+    assert activations == [10 if reason else 1]
     assert any("unique rows" in item.name for item in plan.items) == (not reason)
 
 

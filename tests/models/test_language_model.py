@@ -155,7 +155,7 @@ def test_initial_values():
     assert not output_VH[:, :-1].any()
 
 
-CELL_STEPS, ROWS, INPUTS, CELL_UNITS = 5, 3, 4, 6
+CELL_STEPS, ROWS, INPUTS, CELL_UNITS = 10, 3, 4, 6
 KERAS_CELLS = {"gru": (gru, keras.layers.GRU), "lstm": (lstm, keras.layers.LSTM)}
 
 

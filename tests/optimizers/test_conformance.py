@@ -13,7 +13,7 @@ import tensorflow as tf
 from app import optimizers
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
-from app.optimizers.base import clip_by_global_norm, clip_by_row_norm, update_rows
+from app.optimizers.base import clip_by_global_norm, clip_by_row_norm, touched, update_rows
 from app.optimizers.ftrl import ftrl
 from app.optimizers.sgd import momentum, sgd
 from app.tables.device import DeviceTable
@@ -427,3 +427,13 @@ def test_gradients_of_zeros_and_of_no_rows(function):
 def test_what_is_not_finite_is_not_hidden(function, value):
     found = clipped(function, 1.0, {"a": [[value, 1.0]]})
     assert not np.isfinite(found["a"]).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_row_is_touched_by_any_number_but_zeros(way):
+    run = WAYS[way](touched)
+    gradients_UD = tf.constant([[0.0, -0.0], [0.0, np.nan], [np.inf, 0.0], [-1e-30, 0.0]])
+    assert run(gradients_UD).numpy().ravel().tolist() == [False, True, True, True]
+    if way == "xla":  # on a GPU, zeros that are compared with would be copied
+        lowered = run.experimental_get_compiler_ir(gradients_UD)(stage="hlo")
+        assert "f32[4,2]{1,0} broadcast(" not in lowered

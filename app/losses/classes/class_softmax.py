@@ -32,7 +32,7 @@ from ..softmax import Labels
 from . import classes
 from .padded import PaddedSegments
 
-_TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB
+_TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB, 64 MB if they are narrow
 
 
 class Level:
@@ -40,8 +40,8 @@ class Level:
 
     Args:
         bounds: Where each segment begins, and where the last one ends, (G + 1,) int.
-        columns: The columns of the table, D. A segment of more than 32 MB is split into tiles, and
-            read twice, first for the normalizer of its scores.
+        columns: The columns of the table, D. A segment of more than 32 MB, or 64 MB if it is narrow
+            (see `softmax`), is split into tiles, and read twice, first for the normalizer.
         by_frequency: Whether lower rows are needed more often than higher ones.
     """
 
@@ -49,7 +49,7 @@ class Level:
         self.table, self.columns = table, columns
         self.bounds = np.asarray(bounds, np.int64)
         self.segments, self.rows = len(bounds) - 1, int(bounds[-1])
-        tile = max(_TILE // columns, 1)
+        tile = max(_TILE // columns, 1) * (2 if columns <= softmax.NARROW else 1)
         self._by_frequency = by_frequency
         self._tile = tile if np.diff(self.bounds).max() > tile else None
         self._bounds = host_variable(self.bounds, tf.int32)
@@ -75,12 +75,15 @@ class Level:
             pairs: Pairs whose targets are rows of this level, under XLA in ascending order if there
                 are several segments. There a pair of another target is left out.
         """
-        if under_xla():
+        if under_xla() and not self._is_block(pairs):
             padded = PaddedSegments(
                 self.table, self.bounds, pairs, self.segment_of(pairs.targets_P)
             )
             return [Part(self.table, pairs.hidden_ND, None, softmax.summed_loss, padded=padded)]
         members, segments_G = None, tf.zeros(1, tf.int32)
+        if under_xla():
+            is_row_P = (pairs.targets_P >= 0) & (pairs.targets_P < self.rows)
+            pairs = pairs._replace(weights_P=tf.where(is_row_P, pairs.weights_P, 0.0))
         if self.segments > 1:
             pairs, members, segments_G = _sort_by_segment(pairs, self.segment_of(pairs.targets_P))
         elif pairs.owners_P is not None:
@@ -116,6 +119,12 @@ class Level:
                 measure=softmax.log_sum_exp,
             )
         return [part]
+
+    def _is_block(self, pairs: VectorWordPairs) -> bool:
+        """Return whether all vectors are scored with all rows at once, in static sizes."""
+        count = pairs.targets_P.shape[0]
+        is_whole = self.segments == 1 and self._tile is None and pairs.owners_P is None
+        return is_whole and count is not None and count * self.rows <= softmax.SCORES
 
     def _span(self, segment: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the first row of a segment, and the row after its last, int32 scalars."""

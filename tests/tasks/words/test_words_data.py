@@ -139,7 +139,10 @@ def test_the_memory_of_token_ids_is_planned():
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"device_memory": 0.001}, "they take 200.00 kB, which CPU:0 does not have beside the tables"),
+        (
+            {"device_memory": 0.001},
+            "they take 200.00 kB, which CPU:0 does not have beside",
+        ),
         ({"cache": "none"}, "they take 200.00 kB, and --cache=none does not keep them"),
         ({"table": "sharded"}, "--table=sharded"),
         ({"micro_batches": 2}, "--micro_batches=2"),
