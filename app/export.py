@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import flags as absl_flags
 
+from . import exporting
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import flags, startup
 from .errors import UsageError
@@ -44,19 +45,10 @@ def main(_: Sequence[str]) -> None:
         from .tasks import all_tasks
 
         formats = all_tasks.EXPORTS.get(task, {})
-    known = dict.fromkeys((*formats, *SHARED.get(task, FORMATS)))
-    if values.format not in known:
-        raise UsageError(
-            f"--format={values.format}: no format of --task={task}; choose from {', '.join(known)}"
-        )
-    own = OPTIONS.get(values.format, ())
-    options = {name: values[name].value for name in own}
-    others = {name for names in OPTIONS.values() for name in names} - {*own}
-    if values.format in formats:
-        others.add("restrict")
-    for name in sorted(others):
-        if values[name].present:
-            raise UsageError(f"--{name} means nothing to --format={values.format}; leave it out")
+    names = {name for names in OPTIONS.values() for name in names}
+    names |= {"restrict"} if values.format in formats else set()
+    exporting.check(values.format, task, formats, {name for name in names if values[name].present})
+    options = {name: values[name].value for name in OPTIONS.get(values.format, ())}
     if values.format in formats:
         run = startup.start_run(values.workdir, stored)
         print(formats[values.format](*run, values.output, **options))

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 from absl import logging as absl_logging
 
+from . import exporting
 from .checkpoints.checkpoint import newest_position
 from .checkpoints.workdir import Workdir, read_settings
 from .cli import startup
 from .errors import RunError, StoppedError, UsageError, missing_package
-from .exporting import FORMATS, OPTIONS, SHARED
+from .exporting import FORMATS
 from .settings import Config, flag_values, flagfiles
 from .settings.checks import combine, typed_values
 from .settings.setting import fault, parse
@@ -54,12 +55,7 @@ _PREFIX = "lexrow-"
 _LONGEST_PATH = 1 << 16  # characters, of all paths with the commas between them
 _FLAG = re.compile(r"(`[^`]*`)|--([a-z][a-z0-9_]*)")  # in a message, but not in its commands
 # By task, the class of what a program gets.
-_KINDS = {
-    "words": "Words",
-    "classify": "Texts",
-    "recommend": "Items",
-    "language_model": "Language",
-}
+_KINDS = {"words": "Words", "classify": "Texts", "recommend": "Items", "language_model": "Language"}
 
 
 def takes_settings(task: str) -> Callable[[Callable], Callable]:
@@ -527,11 +523,7 @@ def table_rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 
 
 def load(
-    path: str | os.PathLike[str],
-    *,
-    limit: int = 0,
-    dtype: str = "float32",
-    tokenizer: str = "",
+    path: str | os.PathLike[str], *, limit: int = 0, dtype: str = "float32", tokenizer: str = ""
 ) -> Any:
     """Load what a workdir or a file of vectors holds.
 
@@ -668,11 +660,8 @@ def export(
         formats = all_tasks.EXPORTS.get(config.run.task, {})
         with argument_names(flags=flags):
             run.workdir.check_output(path)
-    known = dict.fromkeys((*formats, *SHARED.get(config.run.task, FORMATS)))
-    if format not in known:
-        raise ValueError(f"format={format!r}: no such format here; choose from {', '.join(known)}")
-    for name in options.keys() - {*OPTIONS.get(format, ())}:
-        raise ValueError(f"{name} means nothing to format={format!r}; leave it out")
+    with argument_names():
+        exporting.check(format, config.run.task, formats, options.keys())
     if format in formats and limit:
         raise ValueError(
             f"format={format!r} writes all words of {run and run.path}, and limit={limit} "

@@ -188,7 +188,7 @@ def test_files_are_loaded_as_they_were_written(trained, tmp_path):
         again = lexrow.load(tmp_path / name)
         assert again.tokens == trained.tokens
         np.testing.assert_allclose(again.vectors, trained.vectors, rtol=1e-5)
-    with pytest.raises(ValueError, match="format='pdf': no such format here; choose from"):
+    with pytest.raises(ValueError, match="^format=pdf: no format of task=words; choose from"):
         trained.export(tmp_path / "v.pdf", "pdf")
 
 

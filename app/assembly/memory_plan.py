@@ -97,6 +97,8 @@ def plan(
     program = Item("program, graph and text", "", memory.HOST, machine.resident_bytes() + _RUN)
     free, micro_batches = free_memory(config.table, [device]), config.input.micro_batches or 1
     calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
+    # Gradients that are added: of micro-batches, or of replicas, which are two at least.
+    parts = max(micro_batches, 1 + (config.run.strategy != "none" and config.run.sync_steps == 1))
     specs = {
         name: dataclasses.replace(spec, rows=rows.get(name, spec.rows))
         for name, spec in model.tables().items()
@@ -109,7 +111,7 @@ def plan(
     def beside_tables(optimizer: OptimizerConfig, is_compiled: bool) -> tuple[list[Item], str]:
         """Return the memory of everything but tables, and why XLA has no form of the step."""
         traced, by_xla = (model, make_optimizer(optimizer), micro_batch), is_compiled and device
-        count, reason = _count_step(*traced, by_xla or "", _gradients_of_step(config))
+        count, reason = _count_step(*traced, by_xla or "", parts)
         return [*others, Item("activations of a step", "", device, count), program], reason
 
     def plan_with(config: Config) -> Plan:
@@ -131,12 +133,6 @@ def plan(
         remedies = _remedies(config, lambda other: not too_much(plan_with(other).items, free))
         raise memory.refusal(chosen.items, free, remedies)
     return chosen
-
-
-def _gradients_of_step(config: Config) -> int:
-    """Return how many gradients of a loss a step adds: those of micro-batches, or of replicas."""
-    is_exchanged = config.run.strategy != "none" and config.run.sync_steps == 1
-    return max(config.input.micro_batches, 2 if is_exchanged else 1)
 
 
 def _count_step(

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Set
 
+from ..errors import UsageError
 from ..settings import CorpusConfig
 from ..types import WordVectors
 from . import array_files, fasttext_bin, projector, static_embedding, word2vec
@@ -45,3 +46,18 @@ OPTIONS = {
     "static_embedding": ("sif",),
     "fasttext_quantized": ("cutoff", "qout", "bytes"),
 }
+
+
+def check(format: str, task: str, own: Collection[str], options: Set[str]) -> None:
+    """Raise UsageError if a task has no such format, or the format has no such option.
+
+    Args:
+        own: The formats that the task alone has.
+        options: The names of the options that are given.
+    """
+    known = dict.fromkeys((*own, *SHARED.get(task, FORMATS)))
+    if format not in known:
+        choices = ", ".join(known)
+        raise UsageError(f"--format={format}: no format of --task={task}; choose from {choices}")
+    for name in sorted(options - {*OPTIONS.get(format, ())}):
+        raise UsageError(f"--{name} means nothing to --format={format}; leave it out")

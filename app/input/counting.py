@@ -339,11 +339,7 @@ def look_up_counts(
 # Phrases.
 
 
-def find_phrases(
-    files: TextFiles,
-    vocabulary: VocabularyConfig,
-    team: Team = ALONE,
-) -> Phrases:
+def find_phrases(files: TextFiles, vocabulary: VocabularyConfig, team: Team = ALONE) -> Phrases:
     """Read the files once for each pass of --phrases, and return the phrases of each pass.
 
     A pass counts the tokens that the passes before it have made, so phrases get longer. The last
@@ -370,10 +366,7 @@ def find_phrases(
 
 
 def count_pairs(
-    files: TextFiles,
-    memory_entries: int,
-    phrases: Phrases = (),
-    team: Team = ALONE,
+    files: TextFiles, memory_entries: int, phrases: Phrases = (), team: Team = ALONE
 ) -> PairCounts:
     """Read the files, and return the counts of tokens and of pairs of adjacent tokens.
 

@@ -24,13 +24,7 @@ from ..text import columns, reading
 from ..text.fasttext.model_file import LINE_END
 from ..text.reading import Progress
 from ..text.tokenize import drop_long_tokens, make_splitter, warn_about_long_tokens
-from .blocks import (
-    TextFiles,
-    interleave_sources,
-    map_in_order,
-    raise_read_errors,
-    share_dataset,
-)
+from .blocks import TextFiles, interleave_sources, map_in_order, raise_read_errors, share_dataset
 from .features import Examples, list_starts
 
 _ROWS = 4096  # rows of a file that are tokenized at a time

@@ -52,6 +52,9 @@ _GUESSES = (
     "tf__serving_default",  # as autograph names it
 )
 
+# The methods of Keras' models that take a batch apart, to train on it, evaluate or build the model.
+_STEPS = ("train_step", "test_step", "_symbolic_build")
+
 
 def by_name(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
     """Return the arguments of a constructor by name, for the constructor of its base class.
@@ -92,6 +95,16 @@ def model_of_step() -> Any:
     """
     steps = (frame for frame in callers("keras.") if frame.f_code.co_name == "train_step")
     return next((frame.f_locals["self"] for frame in steps), None)
+
+
+def lacks_y() -> bool:
+    """Return whether a step of Keras runs or is traced now whose loss needs a y that is None."""
+    for frame in callers("keras."):
+        if frame.f_code.co_name in _STEPS and frame.f_locals.get("y", frame) is None:
+            model = frame.f_locals["self"]
+            is_usual = type(model).compute_loss is keras.Model.compute_loss
+            return is_usual and getattr(model, "_compile_loss", None) is not None
+    return False
 
 
 def is_ours(kind: type) -> bool:

@@ -132,7 +132,7 @@ class JoinedTable:
         """Return the rows of all tables, one table after the other."""
         if self._whole is not None:
             places = [t.ids_in_whole(own) for t, own in zip(self._tables, ids, strict=True)]
-            return self._whole.gather(_concat(places))
+            return self._whole.gather(concat_ids(places))
         rows = [table.gather(ids_U) for table, ids_U in zip(self._tables, ids, strict=True)]
         if len(rows) > _READ_AGAIN:
             rows = xla.optimization_barrier(*rows)
@@ -142,7 +142,7 @@ class JoinedTable:
         """Replace the rows of all tables."""
         if self._whole is not None:
             places = [t.ids_to_write(own) for t, own in zip(self._tables, ids, strict=True)]
-            self._whole.assign(_concat(places), rows_ND)
+            self._whole.assign(concat_ids(places), rows_ND)
             return
         # Otherwise XLA computes the rows of each table apart, and copies tables for that.
         (rows_ND,) = xla.optimization_barrier(rows_ND)
@@ -151,7 +151,7 @@ class JoinedTable:
             table.assign(ids_U, rows_UD)
 
 
-def _concat(ids: Sequence[tf.Tensor]) -> tf.Tensor:
+def concat_ids(ids: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return ids of one table one after the other, as int64 if they have several dtypes."""
     if len({each.dtype for each in ids}) > 1:
         ids = [tf.cast(each, tf.int64) for each in ids]

@@ -107,12 +107,7 @@ def local_devices() -> list[str]:
 
 
 def make(
-    rows: int,
-    columns: int,
-    initial: Initial,
-    devices: Sequence[str],
-    seed: int = 0,
-    **options: Any,
+    rows: int, columns: int, initial: Initial, devices: Sequence[str], seed: int = 0, **options: Any
 ) -> ShardedTable:
     """Make a table with one shard on each device.
 

@@ -105,10 +105,7 @@ def make_batches_from_rows(
 
 
 def cache_blocks(
-    blocks: tf.data.Dataset,
-    text: Text,
-    epochs: int,
-    progress: Progress,
+    blocks: tf.data.Dataset, text: Text, epochs: int, progress: Progress
 ) -> tf.data.Dataset:
     """Return the blocks of tokens, which --cache keeps in memory between epochs or not.
 

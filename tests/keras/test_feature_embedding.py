@@ -22,8 +22,10 @@ from app.keras import (
     audit,
     prefetch_rows,
 )
+from app.keras.steps_program import _one_program as one_program
 from app.keras.tables import table_kinds, table_variable
 from app.tables.joined import StackedTable
+from tests.reference.gpu import LOOP
 
 BATCH, LENGTH, WORDS, USERS, COLUMNS = 6, 4, 40, 30, 5
 RANDOM = np.random.default_rng(1)
@@ -506,8 +508,59 @@ def test_xla_updates_the_tables_of_one_width_together():
     lowered, optimized = program(stage="hlo"), program(stage="optimized_hlo")
     # Numbers of rows; for each width a sum, and the rows and both moments of all its tables.
     assert lowered.count(" scatter(") == 1 + 2 * (1 + 3) and " sort(" not in lowered
+    # For each width the rows of all its tables, to look them up and once more to update them.
+    assert lowered.count(" gather(") == 1 + 2 * (1 + 3)
     for rows in (30 + 31 + 32, 33 + 34):
         assert not re.findall(rf"f32\[{rows},.*? (?:copy|transpose)\(", optimized)
+
+
+def steps_of_features(count, combiner, optimizer, shares_table=False):
+    """What XLA makes of a call of two steps of a model with so many features of one width."""
+    table = TableConfig("shared", 50, 4, combiner=combiner)
+    features = {
+        f"f{n}": FeatureConfig(
+            f"f{n}",
+            table if shares_table else TableConfig(f"t{n}", 30 + n, 4, combiner=combiner),
+            (None, 3),
+        )
+        for n in range(count)
+    }
+    inputs = {name: keras.Input((3,), dtype="int32", name=name) for name in features}
+    vectors = FeatureEmbedding(features)(inputs).values()
+    model = keras.Model(inputs, keras.layers.Dense(1)(sum(vectors)))
+    model.compile(optimizer, "mse")
+    model.optimizer.build(model.trainable_variables)
+    size = [2, 16] if combiner else [2, 16, 3]
+    data = {name: tf.zeros([2, 16, 3], tf.int32) for name in features}, tf.zeros([*size, 1])
+    return one_program(model.train_step).experimental_get_compiler_ir(data)
+
+
+@pytest.mark.parametrize(
+    ("combiner", "optimizer", "shares_table"),
+    [
+        (None, SGD, False),
+        *(
+            pytest.param(combiner, LazyAdam, shares_table, marks=pytest.mark.slow)
+            for combiner, shares_table in ((None, False), ("mean", False), ("sum", True))
+        ),
+    ],
+)
+def test_a_step_of_26_features_reads_and_writes_as_one_of_one_feature(
+    combiner, optimizer, shares_table
+):
+    counts = []
+    for features in (1, 26):
+        program = steps_of_features(features, combiner, optimizer(0.1), shares_table)
+        lowered = program(stage="hlo")
+        counts.append([lowered.count(f" {each}(") for each in ("gather", "scatter", "while")])
+        assert " sort(" not in lowered and lowered.count(LOOP) == 1
+    assert counts[0] == counts[1]
+    if optimizer is SGD:  # to compile it takes longer than all the rest
+        return
+    rows = 50 if shares_table else sum(range(30, 30 + features))
+    optimized = program(stage="optimized_hlo")
+    assert f"f32[{rows},4]" in optimized
+    assert not re.findall(rf"f32\[{rows},4\]\S* (?:copy|transpose)\(", optimized)
 
 
 def test_xla_updates_a_table_with_a_constraint_apart():

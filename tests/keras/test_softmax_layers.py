@@ -631,6 +631,35 @@ def test_what_compares_the_output_with_classes_is_refused_by_name(to_classes, gi
             run([x, y], y, **options)
 
 
+@pytest.mark.parametrize("name", ["softmax", *(n for n in SELDOM if "softmax" not in n.values)])
+@pytest.mark.parametrize("run", ["fit", "evaluate", "train_on_batch", "test_on_batch"])
+def test_batches_without_y_are_refused_with_what_to_give(name, run):
+    model, _, _ = make_model(name, SGD(0.1), run_eagerly=run == "evaluate")
+    x, y = planted()
+    with pytest.raises(ValueError, match=r"out: the batches have no y, .*fit\(\[x, y\], y\)"):
+        getattr(model, run)([x, y])
+    model.predict([x, y], verbose=0)  # needs none
+
+
+@every
+@pytest.mark.parametrize("targets", [(), (None,)])
+def test_missing_targets_are_named(name, targets):
+    with pytest.raises(ValueError, match=r"the targets are missing; .*fit\(\[x, y\], y\)"):
+        LAYERS[name]()(vectors(), *targets)
+
+
+def test_a_loss_of_ones_own_needs_no_y():
+    class OwnLoss(keras.Model):
+        def compute_loss(self, x=None, y=None, y_pred=None, *_, **options):
+            return tf.reduce_mean(y_pred)
+
+    model, _, _ = make_model("softmax", SGD(0.1))
+    own = OwnLoss(model.inputs, model.outputs)
+    own.compile(SGD(0.1), loss=output_as_loss, run_eagerly=True)
+    x, y = planted()
+    assert own.train_on_batch([x, y]) > 0
+
+
 # A large table is updated block by block.
 
 
@@ -946,6 +975,27 @@ def test_the_cache_of_a_tied_embedding_changes_no_number(far_host):
         model.fit(prefetch_rows(batches, model), epochs=2, shuffle=False, verbose=0)
         states.append(state(model))
     assert states[0] == states[1]
+
+
+@pytest.mark.usefixtures("far_host")
+@pytest.mark.parametrize(
+    "name",
+    ["samples", *(pytest.param(n, marks=pytest.mark.slow) for n in LAYERS if n != "samples")],
+)
+@pytest.mark.parametrize("options", [{"hot_rows": 9}, {}])
+@pytest.mark.parametrize("call", ["__call__", "log_probability", "top_k"])
+def test_xla_reads_no_rows_that_are_not_on_the_device(name, options, call):
+    if ties := LAYERS[name](metrics=["perplexity"])._can_be_tied:
+        words_of = RowEmbedding(WORDS, DIM, name="words", table="host", **options)
+        layer = LAYERS[name](name="out", tied_to=words_of)
+        match = "XLA cannot compile look-ups in tied_to='words', which has table='host'"
+        match += " and hot_rows=9;" if options else "; leave out jit_compile"
+    if not ties or not options:
+        layer, match = LAYERS[name](name="out", table="host"), "out: XLA cannot compile look-ups"
+    layer.build((None, DIM))
+    run = tf.function(getattr(layer, call), autograph=False, jit_compile=True)
+    with pytest.raises(ValueError, match=match):
+        run(vectors(), 3 if call == "top_k" else words())
 
 
 def test_a_pipeline_that_calls_the_model_for_its_ids_reads_no_output_rows():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import math
 import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -11,7 +14,7 @@ import tensorflow as tf
 
 from ...tables.cached import CachedTable, is_cached_only
 from ...tables.id_checks import check_ids, require
-from ...tables.joined import StackedTable
+from ...tables.joined import StackedTable, concat_ids
 from ..backend import (
     by_name,
     by_row,
@@ -29,8 +32,11 @@ from ..tables.table_kinds import (
     with_new_file,
 )
 from ..tables.table_memory import require_room
-from ..tables.table_variable import StackedVariable, TableVariable
+from ..tables.table_variable import StackedVariable, TableVariable, look_up_together
 from ..tables.table_warnings import StockOptimizerWarning
+
+# Rows that were read with those of other features.
+_given: contextvars.ContextVar[tf.Tensor | None] = contextvars.ContextVar("given", default=None)
 
 _MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
 
@@ -219,10 +225,12 @@ class RowEmbedding(RowsByPart, keras.layers.Embedding):
             table = self._embeddings.table
             on_cache = is_cached_only() and isinstance(table, CachedTable)
             check_xla(self, table.device, self._embeddings.value.device, on_cache=on_cache)
-            rows = self._embeddings.look_up(ids)
         else:
             check_xla(self, in_replica(self._embeddings.value).device)
+        if (rows_ND := _given.get()) is None:
             rows = _read(self._embeddings, ids)
+        else:
+            rows = tf.reshape(rows_ND, tf.concat([tf.shape(ids), [self.output_dim]], axis=0))
         if self.lora_enabled:
             factors = _read(self.lora_embeddings_a, ids)
             scale = self.lora_alpha / self.lora_rank
@@ -250,8 +258,36 @@ class RowEmbedding(RowsByPart, keras.layers.Embedding):
 keras.saving.get_custom_objects()["RowEmbedding"] = RowEmbedding
 
 
+@contextlib.contextmanager
+def rows_given(rows_ND: tf.Tensor | None) -> Iterator[None]:
+    """Let a layer that is called in the block take rows that were read before, if not None."""
+    token = _given.set(rows_ND)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def read_together(layers: Sequence[RowEmbedding], ids: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """Return the rows (N, D) of each layer, read by one operation, with row-sparse gradients.
+
+    Args:
+        layers: The same layer several times, or some whose tables are in one variable.
+        ids: The ids (N,) for each, integers.
+    """
+    if layers[0]._stacked is not None:
+        return look_up_together([layer._embeddings for layer in layers], ids)
+    rows_ND = _read(layers[0]._embeddings, concat_ids(ids))
+    return tf.split(rows_ND, [tf.size(own) for own in ids])
+
+
 def _read(variable: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """Return the rows of the ids in the dtype of the variable, with a row-sparse gradient."""
+    """Return the rows of the ids, with a row-sparse gradient, in the dtype of a variable of Keras.
+
+    Those of a `TableVariable` are float32.
+    """
+    if isinstance(variable, TableVariable):
+        return variable.look_up(ids)
     # The value is as stored: `autocast` is off in keras.layers.Embedding. tf.gather would read a
     # whole variable of tf.distribute; its part in this replica is gathered.
     return tf.gather(in_replica(variable.value), ids)

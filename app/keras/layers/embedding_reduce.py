@@ -103,17 +103,26 @@ class RowEmbeddingReduce(RowEmbedding):
         if self.mask_zero:
             weights_N = tf.where(ids_N == 0, 0.0, weights_N)
         segments = tf.reduce_prod(shape)
+
+        def total(values_N: tf.Tensor) -> tf.Tensor:
+            """Return the sums of numbers or rows of the ids of each segment."""
+            if not under_xla() or _form(inputs) != "dense":
+                return tf.math.unsorted_segment_sum(values_N, segments_N, segments)
+            # A reduction, where each sum of segments is a scatter, and its gradient a gather.
+            length = tf.size(ids_N, tf.int64) // tf.maximum(segments, 1)
+            values = tf.reshape(values_N, [segments, length, *values_N.shape[1:]])
+            return tf.reduce_sum(values, axis=1)
+
         if under_xla():  # which has no product with a sparse matrix, and would sort the ids
             rows_ND = tf.cast(self._look_up(ids_N), tf.float32) * weights_N[:, tf.newaxis]
-            sums_BD = tf.math.unsorted_segment_sum(rows_ND, segments_N, segments)
+            sums_BD = total(rows_ND)
         else:
             ids_U, inverse_N = rows_to_read(ids_N)
             rows_UD = tf.cast(self._look_up(ids_U), tf.float32)
             sums_BD = _weighted_sums(rows_UD, inverse_N, segments_N, weights_N, segments)
         if self.combiner != "sum":
             by = weights_N if self.combiner == "mean" else weights_N**2
-            norm_B = tf.math.unsorted_segment_sum(by, segments_N, segments)
-            norm_B = norm_B if self.combiner == "mean" else tf.sqrt(norm_B)
+            norm_B = total(by) if self.combiner == "mean" else tf.sqrt(total(by))
             sums_BD = tf.math.divide_no_nan(sums_BD, norm_B[:, tf.newaxis])
         vectors = tf.reshape(sums_BD, tf.concat([shape, [self.output_dim]], axis=0))
         return tf.cast(vectors, self.compute_dtype)

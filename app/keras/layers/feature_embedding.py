@@ -11,11 +11,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...system.xla import under_xla
 from ...tables.joined import StackedTable
 from ...tables.memory import totals
 from ..tables.table_kinds import alike_tables, stack_tables, with_new_file
 from ..tables.table_memory import memory_of, require_room
-from .embedding import RowEmbedding
+from ..tables.table_variable import current_export, is_recording
+from .embedding import RowEmbedding, read_together, rows_given, to_integers
 from .embedding_reduce import RowEmbeddingReduce
 
 # The values of keras_rs that leave the choice to the layer and to the optimizer of the model.
@@ -246,29 +248,26 @@ class FeatureEmbedding(keras.layers.Layer):
             ValueError: The structure is another one, the shape of a feature is not its
                 `input_shape`, or weights are given where there is no combiner.
         """
-
-        def look_up(feature: FeatureConfig, ids: Any, own_weights: Any) -> Any:
-            """Return the vectors of one feature; raise ValueError for weights without combiner."""
+        features, ids, own_weights = self._flat(inputs, weights)
+        parts = zip(features, ids, own_weights, self._read_together(features, ids), strict=True)
+        vectors = []
+        for feature, own_ids, own, rows_ND in parts:
             table = self.tables[feature.table.name]
-            if own_weights is None:
-                return table(ids)
-            if feature.table.combiner is None:
+            if own is not None and feature.table.combiner is None:
                 raise ValueError(
                     f"{self.name}: feature {feature.name!r} has weights, and table {table.name!r} "
                     "has no combiner; give it one, or None as the weights"
                 )
-            return table(ids, own_weights)
-
-        return self._map(look_up, inputs, weights)
+            with rows_given(rows_ND):
+                vectors.append(table(own_ids) if own is None else table(own_ids, own))
+        return keras.tree.pack_sequence_as(self._features, vectors)
 
     def compute_output_spec(self, inputs: Any, weights: Any = None) -> Any:
         """Return the shapes and dtypes of the results, as symbolic tensors in their structure."""
-
-        def spec(feature: FeatureConfig, ids: Any, _: Any) -> keras.KerasTensor:
-            """Return the shape and dtype of the result of one feature."""
-            return self.tables[feature.table.name].compute_output_spec(ids)
-
-        return self._map(spec, inputs, weights)
+        features, ids, _ = self._flat(inputs, weights)
+        pairs = zip(features, ids, strict=True)
+        specs = [self.tables[f.table.name].compute_output_spec(own_ids) for f, own_ids in pairs]
+        return keras.tree.pack_sequence_as(self._features, specs)
 
     def compute_output_shape(self, input_shapes: Any) -> Any:
         """Return the shapes of the results, in their structure."""
@@ -342,8 +341,36 @@ class FeatureEmbedding(keras.layers.Layer):
         with tf.init_scope():
             return {name: own for group in alike for name, own in stack_tables(group).items()}
 
-    def _map(self, function: Any, inputs: Any, weights: Any) -> Any:
-        """Return the results of a function of each feature, its ids and its weights or None."""
+    def _read_together(
+        self, features: Sequence[FeatureConfig], ids: Sequence[Any]
+    ) -> list[tf.Tensor | None]:
+        """Return the rows (N, D) of dense ids, those in one variable by one operation, for XLA.
+
+        None stands for rows that the layer of the table reads itself: of other ids, of a feature
+        whose variable has no other one, and wherever XLA does not compile the look-up.
+        """
+        rows: list[tf.Tensor | None] = [None] * len(features)
+        if not under_xla() or is_recording() or current_export():
+            return rows
+        tables = [self.tables[feature.table.name] for feature in features]
+        alike: dict[Any, list[int]] = {}
+        for number, (table, own_ids) in enumerate(zip(tables, ids, strict=True)):
+            if _is_dense(own_ids):
+                alike.setdefault(getattr(table._stacked, "whole", table.name), []).append(number)
+        for numbers in alike.values():
+            if len(numbers) == 1:
+                continue
+            read = [
+                tf.reshape(to_integers(ids[n], tables[n].input_dim, tables[n].name), [-1])
+                for n in numbers
+            ]
+            found = read_together([tables[n] for n in numbers], read)
+            for number, rows_ND in zip(numbers, found, strict=True):
+                rows[number] = rows_ND
+        return rows
+
+    def _flat(self, inputs: Any, weights: Any) -> tuple[list[FeatureConfig], list[Any], list[Any]]:
+        """Return the features, the ids of each, and its weights or None, after checks."""
         features = keras.tree.flatten(self._features)
         for given, kind in ((inputs, "ids"), (weights, "weights")):
             if given is not None:
@@ -362,8 +389,7 @@ class FeatureEmbedding(keras.layers.Layer):
                     "where the first is the batch"
                 )
         own_weights = keras.tree.flatten(weights) if weights is not None else [None] * len(ids)
-        results = map(function, features, ids, own_weights)
-        return keras.tree.pack_sequence_as(self._features, list(results))
+        return features, ids, own_weights
 
     def _check_structure(self, given: Any, kind: str) -> None:
         """Raise ValueError if inputs or weights have another structure than the features."""

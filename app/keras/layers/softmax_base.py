@@ -24,6 +24,7 @@ from ...types import HOST
 from ..backend import (
     check_xla,
     in_replica,
+    lacks_y,
     owners_in_call,
     require_tensorflow,
 )
@@ -45,6 +46,7 @@ from .tied_rows import TiedRows
 PERPLEXITY, ACCURACY, SAMPLED_LOSS = "perplexity", "accuracy", "sampled_loss"
 _OWN_LOSS = "output_as_loss"  # the name by which Keras finds it
 _LOSS_REMEDY = "use compile(loss=lexrow.keras.output_as_loss)"
+_FIT_REMEDY = "as in fit([x, y], y) or evaluate([x, y], y), or in batches ((x, y), y)"
 _METRICS_REMEDY = f"give the layer metrics=[{PERPLEXITY!r}, {ACCURACY!r}] instead"
 # The classes of Keras for functions of a user's own, and for values as they are.
 _PLAIN = (keras.metrics.MeanMetricWrapper, keras.metrics.Mean, keras.metrics.Sum)
@@ -222,9 +224,15 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         """Call the layer as Keras does; first find the embedding that it is tied to.
 
         Raises:
-            ValueError: The embedding is not before this layer in a functional model, so that it
-                would not be trained and saved with it, or another layer there has its name.
+            ValueError: There are no targets, or the embedding is not before this layer in a
+                functional model, so that it would not be trained and saved with it, or another
+                layer there has its name.
         """
+        if kwargs.get("targets", args[1] if len(args) > 1 else None) is None:
+            raise ValueError(
+                f"{self.name}: the targets are missing; call it with hidden vectors and targets, "
+                f"where the targets are an input of the model, {_FIT_REMEDY}"
+            )
         if self._tied is not None:
             self._tied.find(args[0] if args else kwargs.get("hidden"))
         return super().__call__(*args, **kwargs)
@@ -404,8 +412,6 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         """
         if is_recording():  # a pipeline calls the model for the ids of its look-ups
             return tf.zeros_like(targets_N, tf.float32)
-        if self.table != "device":
-            check_xla(self)
         if ACCURACY in self.measured and not training:
             ranks_N1, _ = self._top_ranks(hidden_ND, 1)
             self._measure(ACCURACY, tf.cast(ranks_N1[:, 0] == targets_N, tf.float32))
@@ -520,7 +526,13 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
             self.build(tuple(hidden.shape))
 
     def _sources(self) -> softmax_gradients.Sources:
-        """Return where the rows of each table of the loss are; see `softmax_gradients.Source`."""
+        """Return where the rows of each table of the loss are; see `softmax_gradients.Source`.
+
+        Raises:
+            ValueError: XLA compiles the code, and cannot read some of the tables.
+        """
+        if self.table != "device":
+            check_xla(self)
         sources = {name: softmax_gradients.Source([_rows(v)]) for name, v in self._tables.items()}
         if self._tied is None:
             return sources
@@ -622,8 +634,13 @@ def check_compiled(layer: keras.layers.Layer) -> None:
 
     Raises:
         ValueError: The layer is an output of a compiled model, whose loss or one of whose metrics
-            is a function of Keras.
+            is a function of Keras, or which is trained or evaluated on batches without y.
     """
+    if lacks_y():
+        raise ValueError(
+            f"{layer.name}: the batches have no y, which the loss of Keras needs beside the "
+            f"targets in the inputs; give both, {_FIT_REMEDY}"
+        )
     for model in owners_in_call(keras.Model):
         names = getattr(model, "output_names", None) or []
         if not model.compiled or layer.name not in names:

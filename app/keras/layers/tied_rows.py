@@ -7,8 +7,9 @@ from typing import Any
 
 import keras
 
+from ...system.xla import under_xla
 from ..backend import model_of_step
-from ..tables.table_kinds import has_cache
+from ..tables.table_kinds import has_cache, table_is_compiled
 from .embedding import RowEmbedding
 
 
@@ -85,8 +86,9 @@ class TiedRows:
         """Return the variable with the rows.
 
         Raises:
-            ValueError: The embedding is not known, has LoRA, or is no part of a model that trains
-                the output layer, though it is not frozen.
+            ValueError: The embedding is not known, has LoRA, has a table that XLA cannot read where
+                it compiles the code, or is no part of a model that trains the output layer, though
+                it is not frozen.
         """
         if self._find is None:
             raise ValueError(
@@ -96,6 +98,13 @@ class TiedRows:
         embedding, model = self._find(), model_of_step()
         if embedding.lora_enabled:
             raise ValueError(f"{self._layer}: tied_to={self.name!r} has LoRA; leave out one")
+        if under_xla() and not table_is_compiled(embedding):
+            # Of rows in a cache, XLA would take NaN for those that are not there.
+            cache = f" and hot_rows={embedding.hot_rows}" if self.has_cache() else ""
+            raise ValueError(
+                f"{self._layer}: XLA cannot compile look-ups in tied_to={self.name!r}, which has "
+                f"table={embedding.table!r}{cache}; leave out jit_compile"
+            )
         rows = embedding._embeddings
         # Keras calls a model that is not built to build it, and makes a warning of an error there.
         if model is None or not model.built or not embedding.trainable:

@@ -11,7 +11,7 @@ import contextvars
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -40,7 +40,7 @@ from ...tables.dynamic.keys import STRING
 from ...tables.dynamic.row_store import RowStore
 from ...tables.id_checks import check_ids
 from ...tables.initial import fingerprints
-from ...tables.joined import StackedTable
+from ...tables.joined import JoinedTable, StackedTable
 from ...tables.row_reads import rows_to_read
 from ..backend import one_copy
 from .table_kinds import host_is_near
@@ -230,20 +230,23 @@ class TableVariable(HandleVariable):
                 ids_U, inverse_N = rows_to_read(ids_N)
                 rows_ND = tf.gather(self._readable.gather(ids_U), inverse_N)
 
-            def gradient(upstream_ND: tf.Tensor) -> tf.IndexedSlices:
-                """Return the gradient as slices of the table, repeated ids included."""
-                self._refuse_loop()
-                # Tensors that this function makes: an optimizer asks for their dtypes, and a tape
-                # around a function takes them out of it.
-                shape = [self.table.rows, self.table.columns]
-                # TensorFlow makes a shape of int32 for a branch without a look-up.
-                dtype = tf.int32 if self.table.rows < 1 << 31 else tf.int64
-                shape = tf.constant(shape, dtype)
-                return tf.IndexedSlices(upstream_ND, tf.identity(ids_N), shape)
-
-            return rows_ND, gradient
+            return rows_ND, lambda upstream_ND: self.gradient(upstream_ND, ids_N)
 
         return tf.reshape(gather(self.watched()), shape)
+
+    def gradient(self, upstream_ND: tf.Tensor, ids_N: tf.Tensor) -> tf.IndexedSlices:
+        """Return the gradient of a look-up as slices of the table, repeated ids included.
+
+        Raises:
+            ValueError: The gradient is traced inside a loop.
+        """
+        self._refuse_loop()
+        # Tensors that this function makes: an optimizer asks for their dtypes, and a tape around a
+        # function takes them out of it. TensorFlow makes a shape of int32 for a branch without a
+        # look-up.
+        dtype = tf.int32 if self.table.rows < 1 << 31 else tf.int64
+        shape = tf.constant([self.table.rows, self.table.columns], dtype)
+        return tf.IndexedSlices(upstream_ND, tf.identity(ids_N), shape)
 
     def gather(self, ids_N: tf.Tensor) -> tf.Tensor:
         """Return the rows (N, D) of some ids as `look_up` does, without a gradient."""
@@ -528,6 +531,34 @@ class StackedVariable(TableVariable):
         """Create the TensorFlow variable."""
         super()._initialize_with_initializer(initializer)
         self._value = _WholeHandle(self._value._made, self)
+
+
+def look_up_together(
+    variables: Sequence[TableVariable], ids: Sequence[tf.Tensor]
+) -> Sequence[tf.Tensor]:
+    """Return rows as `TableVariable.look_up` does, read by one operation for several tables.
+
+    Args:
+        variables: Those of `StackedTable`s of one variable, which may repeat.
+        ids: The ids (N,) for each.
+
+    Returns:
+        Rows (N, D) for each, with row-sparse gradients.
+    """
+
+    @custom_gradient
+    def gather(*_: tf.Tensor):
+        """Return the rows; the variables are arguments only for their gradients."""
+        tables = [variable.table for variable in variables]
+        # Without their slots, which differ where the tables have several optimizers.
+        rows_ND = JoinedTable(tables, [{}] * len(tables)).gather(ids)
+
+        def gradients(*upstream: tf.Tensor) -> list[tf.IndexedSlices]:
+            return [v.gradient(*pair) for v, *pair in zip(variables, upstream, ids, strict=True)]
+
+        return tf.split(rows_ND, [tf.size(own) for own in ids]), gradients
+
+    return gather(*(variable.watched() for variable in variables))
 
 
 def is_recording() -> bool:

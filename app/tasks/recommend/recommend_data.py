@@ -15,13 +15,7 @@ from ...checkpoints import workdir as files
 from ...checkpoints.workdir import Workdir
 from ...errors import RunError, UsageError
 from ...input import named_features, ratings
-from ...input.named_features import (
-    NO_FEATURES,
-    ByName,
-    NamedFeatures,
-    SideFeatures,
-    with_names,
-)
+from ...input.named_features import NO_FEATURES, ByName, NamedFeatures, SideFeatures, with_names
 from ...input.ratings import Ratings
 from ...input.user_item_pairs import Split, split_pairs
 from ...settings import CorpusConfig, RatingsConfig, RecommendConfig

@@ -189,13 +189,7 @@ def make_model(
         )
 
 
-def make_batches(
-    text: Text,
-    window: int,
-    seed: int,
-    epochs: int,
-    device: str = "",
-) -> Batches:
+def make_batches(text: Text, window: int, seed: int, epochs: int, device: str = "") -> Batches:
     """Return the function that yields the batches of a run, (S, B, L) int32 (see `types.Batches`).
 
     Usually the tokens were kept while words were counted, and the text is not read again. Nothing
