@@ -183,7 +183,9 @@ class LocalSteps:
 
         if not is_by_xla:
             return make_steps
-        by_xla = steps_by_xla(*step.args, self._unique_rows[replica], seed, micro, mine, held)
+        by_xla = steps_by_xla(
+            job.model, tables, job.optimizer, self._unique_rows[replica], seed, micro, mine, held
+        )
         return lambda data_S, *numbers: by_xla(tf.nest.map_structure(to_uint32, data_S), *numbers)
 
     def exchange(self, most: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:

@@ -268,7 +268,8 @@ def _train_function_by_xla(
             size = vector.shape[0]
             vectors = tf.ensure_shape(exchange.gather(vector, key), [size * exchange.replicas])
             made.append(update(vectors, first + index + 1, rate))
-        return Made(*made[0], tf.constant(float(size)))
+        loss, examples, sums_F = made[0]
+        return Made(loss, examples, sums_F, tf.constant(float(size)))
 
     @tf.function(autograph=False)
     def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
