@@ -101,12 +101,11 @@ def train_recommender(
         for kind, features in written.items():
             with run.writing(f"{kind}s.jsonl", f"{kind}_features") as file:
                 _write_features(file, features, f"{kind}_features", kind)
-        if isinstance(pairs, str | os.PathLike):
-            value, _ = run.corpus(pairs, "pairs", "(user, item)")
-        else:
+        if not isinstance(pairs, str | os.PathLike):
             with run.writing("pairs.csv", "pairs") as file:
-                settings = {**settings, **_write_pairs(file, pairs, settings)}
-            value = os.fspath(run.path / "pairs.csv")
+                settings |= _write_pairs(file, pairs, settings)
+            pairs = run.path / "pairs.csv"
+        value, _ = run.corpus(pairs, "pairs", "(user, item)")
         run.train("recommend", value, settings, verbose, "pairs")
     return Items.load(run.path, run)
 

@@ -181,7 +181,7 @@ def plan_tables(
         if any(item.place == FILE for item in stored):
             items.append(memory.journals(name, spec.rows, parts, config.run.keep_checkpoints))
         if config.run.sync_steps > 1:
-            items += memory.last_exchange(name, spec.rows, stored)
+            items += memory.last_exchange(name, spec.rows, stored, device)
         # Those that the steps address.
         rows = spec.rows if config.table.table in ("device", "dynamic") else 0
         if name in cache_sizes:
@@ -209,7 +209,9 @@ def why_uncompiled(
     is_host = config.table.table == "host"
     some = f"--table=host keeps only some on the device (--hot_rows={config.table.hot_rows})"
     reasons = {
-        f"--strategy={config.run.strategy}": config.run.strategy != "none",
+        "--strategy=multi_worker with --sync_steps=1": (
+            config.run.strategy == "multi_worker" and config.run.sync_steps == 1
+        ),
         "--table=sharded has rows on other devices": config.table.table == "sharded",
         f"--loss={config.model.loss} goes through all rows, and {some}": (
             is_host and not cache_sizes.keys() >= {*tables}

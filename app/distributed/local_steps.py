@@ -18,11 +18,13 @@ from typing import Any
 import tensorflow as tf
 
 from ..system.loops import unroll
+from ..system.xla import CompiledIfPossible, to_uint32
 from ..tables.base import Ids, LocatedIds, Table
 from ..tables.device import VariableRows
+from ..training.compiled_steps import Representatives
 from ..training.job import Job
-from ..training.step import split_steps, train_step
-from ..types import HOST, Batch
+from ..training.step import TrainFunction, split_steps, steps_by_xla, train_step
+from ..types import HOST
 from . import row_changes
 from .exchange import FLAGS, Exchange, Made, replica_number
 from .row_changes import NO_ID, Layout
@@ -46,7 +48,7 @@ class MarkedTable:
     The rows of slots are written with the rows of their table, so they have no marks of their own.
 
     Args:
-        marks_V: A bool variable in host memory with a mark for each row.
+        marks_V: A bool variable with a mark for each row, in host memory or on a GPU.
     """
 
     device = ""  # the device that is current in a trace
@@ -61,7 +63,7 @@ class MarkedTable:
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Mark the ids, then see `Table.assign`."""
         assert not isinstance(ids_U, LocatedIds)
-        with tf.device(HOST):
+        with tf.device(self._marks_V.device):
             tf.raw_ops.ResourceScatterUpdate(
                 resource=self._marks_V.handle,
                 indices=ids_U,
@@ -74,7 +76,7 @@ class LocalSteps:
     """The steps of the replicas of one process, and the exchange of their changes.
 
     Args:
-        replicas: The number of replicas of this process.
+        devices: The devices of the replicas of this process.
         is_half: Whether changes are sent as bfloat16.
     """
 
@@ -83,7 +85,7 @@ class LocalSteps:
         job: Job,
         tables: Mapping[str, Table],
         exchange: Exchange,
-        replicas: int,
+        devices: Sequence[str],
         is_half: bool,
     ):
         self._job, self._tables, self._exchange = job, tables, exchange
@@ -91,14 +93,19 @@ class LocalSteps:
             name: row_changes.make_layout(table, job.optimizer.slots, is_half, exchange.is_gpu)
             for name, table in tables.items()
         }
-        with tf.device(HOST):
-            self._marks = [
-                {
-                    name: tf.Variable(tf.zeros([table.rows], tf.bool), trainable=False)
-                    for name, table in tables.items()
-                }
-                for _ in range(replicas)
-            ]
+        self._unique_rows: list[Representatives] = []  # of each replica, for XLA
+        self._marks = []
+        for device in devices:
+            with tf.device(device if exchange.is_gpu else HOST):
+                self._marks.append(
+                    {
+                        name: tf.Variable(tf.zeros([table.rows], tf.bool), trainable=False)
+                        for name, table in tables.items()
+                    }
+                )
+                if exchange.is_gpu:
+                    self._unique_rows.append(Representatives())
+                    self._unique_rows[-1].prepare(tables)
         self._keys = exchange.keys(2 * (1 + row_changes.operations(self._layouts)))
         self._before: dict[str, dict[str, VariableRows]] = {}
 
@@ -120,12 +127,12 @@ class LocalSteps:
                     copy = tf.Variable(tf.identity(values), trainable=False, name="before")
                 self._before[name][block.slot] = VariableRows(copy)
 
-    def _local_marks(self) -> dict[str, tf.Variable]:
-        """Return the marks of the replica that is traced now."""
-        return self._marks[replica_number() % len(self._marks)]
+    def _replica(self) -> int:
+        """Return the number of the replica that is traced now, among those of this process."""
+        return replica_number() % len(self._marks)
 
     def train_function(self, strategy: tf.distribute.Strategy, held: range, seed: int) -> Any:
-        """Return a `tf.function` that trains S steps in each replica alone.
+        """Return a function that trains S steps in each replica alone, on a GPU as one program.
 
         Its arguments are the data of S steps, the number of steps before them, the learning rate,
         and the flags. It returns `Made` for each replica, with the sums of all replicas.
@@ -133,37 +140,53 @@ class LocalSteps:
         Args:
             held: The indices of the micro-batches that the data has.
         """
-        micro, replicas = self._job.placed.micro_batches, self._exchange.replicas
-        each = micro // replicas
+        replicas = self._exchange.replicas
+        each = self._job.placed.micro_batches // replicas
         (key,) = self._exchange.keys(1)
 
-        def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
+        def replica(
+            is_by_xla: bool, data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor
+        ) -> Made:
             """Train the steps of a call in one replica, on its share of the micro-batches."""
             mine = range(replica_number() * each, (replica_number() + 1) * each)
-            steps = list(split_steps(data_S, first, seed, micro, mine, held))
-            loss, examples = self._train(steps, first, rate)
+            make_steps = self._steps(is_by_xla, seed, mine, held)
+            loss, examples = make_steps(data_S, first, rate)
             # Nothing waits for this vector but the result, so it is sent during the other steps.
             own_N = tf.concat([tf.stack([loss, examples]), flags_F], axis=0)
             gathered = tf.reshape(self._exchange.gather(own_N, key), [replicas, 2 + FLAGS])
             sums_N = tf.reduce_sum(gathered, axis=0)
-            return Made(sums_N[0], sums_N[1], sums_N[2:], tf.constant((2 + FLAGS) / len(steps)))
+            numbers = (2 + FLAGS) / self._job.data.steps_per_batch
+            return Made(sums_N[0], sums_N[1], sums_N[2:], tf.constant(numbers))
 
-        @tf.function(autograph=False)
-        def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
-            """Run `replica` in each replica; return the fields of `Made` as per-replica values."""
-            return strategy.run(replica, args=(data_S, first, rate, flags_F))
+        def made(is_by_xla: bool) -> Any:
+            """Return the function, of which XLA compiles the steps, or not."""
+            run = functools.partial(strategy.run, functools.partial(replica, is_by_xla))
+            return tf.function(lambda *inputs: run(args=inputs), autograph=False)
 
-        return train
+        if not self._exchange.is_gpu:
+            return made(is_by_xla=False)
+        return CompiledIfPossible(made(is_by_xla=True), made(is_by_xla=False), "steps of replicas")
 
-    def _train(
-        self, steps: Sequence[Sequence[Batch]], first: tf.Tensor, rate: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make steps in the replica that is traced now; return loss and examples of the first."""
-        marks = self._local_marks()
+    def _steps(self, is_by_xla: bool, seed: int, mine: range, held: range) -> TrainFunction:
+        """Return a function that makes steps in the replica that is traced now."""
+        job, replica = self._job, self._replica()
+        marks, micro = self._marks[replica], job.placed.micro_batches
         tables = {name: MarkedTable(table, marks[name]) for name, table in self._tables.items()}
-        model, optimizer = self._job.model, self._job.optimizer
-        calls = [(batches, rate, first + index + 1) for index, batches in enumerate(steps)]
-        return unroll(functools.partial(train_step, model, tables, optimizer), calls)[0]
+        step = functools.partial(train_step, job.model, tables, job.optimizer)
+
+        def make_steps(
+            data_S: Any, first: tf.Tensor, rate: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            """Make S steps; return the loss and examples of the first."""
+            steps = split_steps(data_S, first, seed, micro, mine, held)
+            return unroll(step, [(each, rate, first + n + 1) for n, each in enumerate(steps)])[0]
+
+        if not is_by_xla:
+            return make_steps
+        by_xla = steps_by_xla(
+            job.model, tables, job.optimizer, self._unique_rows[replica], seed, micro, mine, held
+        )
+        return lambda data_S, *numbers: by_xla(tf.nest.map_structure(to_uint32, data_S), *numbers)
 
     def exchange(self, most: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
         """Exchange the changes of all marked rows in the replica that is traced now.
@@ -207,14 +230,15 @@ class LocalSteps:
         replicas, specs = self._exchange.replicas, self._job.model.tables()
         ids = {}
         with tf.device(HOST):
-            for name, marks_V in self._local_marks().items():
+            for name, marks_V in self._marks[self._replica()].items():
                 rows = self._tables[name].rows
                 of_frequent = most if specs[name].by_frequency else 0
                 rows = tf.where(rows > most, of_frequent, rows)
-                marked_V = tf.identity(marks_V)
+                with tf.device(marks_V.device):
+                    marked_V = tf.identity(marks_V)
                 ids_U = tf.cast(tf.reshape(tf.where(marked_V[:rows]), [-1]), tf.int32)
                 ids[name] = tf.dynamic_partition(ids_U, ids_U // BLOCK_ROWS % replicas, replicas)
-                with tf.control_dependencies([ids_U]):
+                with tf.control_dependencies([ids_U]), tf.device(marks_V.device):
                     marks_V.assign(tf.concat([tf.zeros([rows], tf.bool), marked_V[rows:]], axis=0))
         return ids
 

@@ -6,16 +6,17 @@ vector. The vectors of all replicas are gathered, merged by row, and applied to 
 result is equal to the result of one device with the same micro-batches. The number of exchanged
 bytes does not depend on V.
 
-XLA does not compile the steps of replicas, as it does those of one GPU. Its program is for one
-device, and of TensorFlow's exchanges it has reductions alone: CollectiveGatherV2, which the rows of
-different ids need, has no kernel there. Reductions of padded rows would send as many bytes for each
-replica, and in programs for CPUs they add nothing, so no test without two GPUs could hold them.
+On GPUs, XLA compiles a step of a replica to two programs, one on each side of the exchange, which
+it cannot compile: CollectiveGatherV2 has no kernel there. Programs have fixed sizes, so a vector
+has room for repeated ids, too; of skip-gram that is 1.8 times the bytes. Between processes, which a
+slower network may connect, steps are not compiled, and no more is sent than is needed.
 
 With --sync_steps above 1 each replica trains some steps alone instead; see `local_steps`.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -25,21 +26,25 @@ from tensorflow.python.distribute.numpy_dataset import SingleDevice  # no other 
 
 from ..losses.base import gather_from
 from ..system.python_functions import table_errors
+from ..system.xla import CompiledIfPossible, to_uint32, under_xla
 from ..tables import sharded
 from ..tables.base import Table
 from ..tables.device import ON_HOST
 from ..tables.row_reads import unique
+from ..training.compiled_steps import Representatives
 from ..training.gradients import (
     Lookups,
     RowGradients,
     StepGradients,
+    UniqueRows,
     add_gradients,
     compute_gradients,
     make_lookups,
+    unique_rows_of_any,
 )
 from ..training.job import Job
 from ..training.runner import Runner
-from ..training.step import apply_gradients, split_steps
+from ..training.step import apply_gradients, one_step, split_steps
 from ..types import HOST
 from .exchange import FLAGS, Exchange, Made, key_of_size, replica_number
 from .local_steps import LocalSteps, Synchronizer
@@ -91,11 +96,15 @@ class Replicas(Runner):
         self._unit, self._step_units = job.data.unit, job.data.epoch_size / max(1, steps)
         if self._sync_steps > 1 and self.replicas > 1:
             devices = self.strategy.extended.worker_devices
-            local = LocalSteps(job, tables, self.exchange, len(devices), self._is_half)
+            local = LocalSteps(job, tables, self.exchange, devices, self._is_half)
             self._function = local.train_function(self.strategy, self.micro_batches(job), seed)
             self._synchronizer = Synchronizer(self.strategy, local, self._sync_steps)
             return
         self._function = _train_function(self, job, tables, seed)
+        is_one_process = self.replicas == len(self.strategy.extended.worker_devices)
+        if self.exchange.is_gpu and is_one_process:
+            by_xla = _train_function_by_xla(self, job, tables, seed)
+            self._function = CompiledIfPossible(by_xla, self._function, "the steps of replicas")
 
     def micro_batches(self, job: Job) -> range:
         """Return the indices of the micro-batches of a step that this process reads: here all."""
@@ -120,6 +129,11 @@ class Replicas(Runner):
         """See `Runner`; forget the copies of the tables, too."""
         super().close()
         self._synchronizer = None
+
+    @property
+    def is_program(self) -> bool:
+        """See `Runner`; a call has programs in several devices."""
+        return False
 
     @property
     def is_synchronized(self) -> bool:
@@ -220,6 +234,92 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
     return train
 
 
+def _train_function_by_xla(
+    runner: Replicas, job: Job, tables: Mapping[str, Table], seed: int
+) -> Any:
+    """Return the same as `_train_function`, of which XLA compiles all but the exchange."""
+    strategy, exchange = runner.strategy, runner.exchange
+    each = job.placed.micro_batches // exchange.replicas
+    keys = exchange.keys(job.data.steps_per_batch)
+    unique_rows = []
+    for device in strategy.extended.worker_devices:
+        with tf.device(device):
+            unique_rows.append(Representatives())
+            unique_rows[-1].prepare(tables)
+
+    def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
+        """Train the steps of a call in one replica; see `_train_function`."""
+        mine = range(replica_number() * each, (replica_number() + 1) * each)
+        differentiate, update = step_programs(
+            *(
+                job,
+                tables,
+                seed,
+                mine,
+                exchange.replicas,
+                unique_rows[replica_number() % len(unique_rows)],
+            )
+        )
+        data_S = tf.nest.map_structure(to_uint32, data_S)
+        made = []
+        for index, key in enumerate(keys):
+            data = tf.nest.map_structure(operator.itemgetter(index), data_S)
+            vector = differentiate(data, first + index, flags_F)
+            size = vector.shape[0]
+            vectors = tf.ensure_shape(exchange.gather(vector, key), [size * exchange.replicas])
+            made.append(update(vectors, first + index + 1, rate))
+        loss, examples, sums_F = made[0]
+        return Made(loss, examples, sums_F, tf.constant(float(size)))
+
+    @tf.function(autograph=False)
+    def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
+        """Run `replica` in each replica; return the fields of `Made` as per-replica values."""
+        return strategy.run(replica, args=(data_S, first, rate, flags_F))
+
+    return train
+
+
+def step_programs(
+    job: Job,
+    tables: Mapping[str, Table],
+    seed: int,
+    mine: range,
+    replicas: int,
+    unique_rows: UniqueRows,
+) -> tuple[Any, Any]:
+    """Return the two programs of a step of a replica, on each side of the exchange.
+
+    Args:
+        mine: The indices of the micro-batches of the replica.
+        unique_rows: Finds the unique rows in the device of the replica.
+
+    Returns:
+        Two functions that XLA compiles. The first takes the data of a step, the number of steps
+        before it and the flags, and returns the packed gradients. The second takes those of all
+        replicas, the number of the step and the learning rate. It updates the rows, and returns the
+        loss, the examples and the sums of the flags. The first must be traced before it.
+    """
+    micro_batches, gather = job.placed.micro_batches, gather_from(tables)
+    like: list[StepGradients] = []
+
+    @tf.function(autograph=False, jit_compile=True)
+    def differentiate(data: Any, number: tf.Tensor, flags_F: tf.Tensor) -> tf.Tensor:
+        """Return the packed gradients of a step."""
+        batches = one_step(data, number, seed, micro_batches, mine)
+        gradients = compute_gradients(job.model, gather, batches, unique_rows=unique_rows)
+        like[:] = [gradients]
+        return pack(gradients, flags_F, _size_of(gradients))
+
+    @tf.function(autograph=False, jit_compile=True)
+    def update(vectors: tf.Tensor, number: tf.Tensor, rate: tf.Tensor) -> Sequence[tf.Tensor]:
+        """Apply the gradients of all replicas."""
+        merged, sums_F = unpack(vectors, replicas, like[0], -1, unique_rows)
+        apply_gradients(tables, job.optimizer, merged, rate, number)
+        return merged.loss, merged.examples, sums_F
+
+    return differentiate, update
+
+
 def _lookup_size(tables: Mapping[str, Table], lookups: Sequence[Lookups]) -> tf.Tensor:
     """Return the length of the packed vector of a step; rows that batches share count once.
 
@@ -265,7 +365,11 @@ def pack(gradients: StepGradients, flags_F: tf.Tensor, size: tf.Tensor) -> tf.Te
 
 
 def unpack(
-    vectors: tf.Tensor, count: int, like: StepGradients, size: tf.Tensor
+    vectors: tf.Tensor,
+    count: int,
+    like: StepGradients,
+    size: tf.Tensor | int,
+    unique_rows: UniqueRows = unique_rows_of_any,
 ) -> tuple[StepGradients, tf.Tensor]:
     """Return the sum of the gradients in several packed vectors, and the sums (F,) of their flags.
 
@@ -274,16 +378,19 @@ def unpack(
         count: The number of vectors.
         like: The gradients in one of them; gives the tables, their columns and the dtype of ids.
         size: The length of each vector.
+        unique_rows: Finds the unique rows of all vectors.
     """
     vectors_RN = tf.reshape(vectors, [count, size])
     parts, flags = zip(*(_unpack_one(vectors_RN[r], like) for r in range(count)), strict=True)
-    return add_gradients(parts), tf.add_n(flags)
+    return add_gradients(parts, unique_rows), tf.add_n(flags)
 
 
 def _unpack_one(vector_N: tf.Tensor, like: StepGradients) -> tuple[StepGradients, tf.Tensor]:
     """Return the gradients and flags in a vector."""
     tables = _tables_of(like)
     sizes = tf.unstack(tf.bitcast(vector_N[: len(tables)], tf.int32), num=len(tables))
+    if under_xla():  # sizes are known, and have to be
+        sizes = [rows.ids_U.shape[0] for rows in tables]
     lengths = [len(tables), 2, FLAGS]
     for rows, count in zip(tables, sizes, strict=True):
         lengths += [count, count * rows.values_UD.shape[1]]

@@ -314,8 +314,9 @@ def _pack_features(
         sizes_K = texts.starts_E[examples_K[first:stop] + 1] - starts_K
         owners_N, index_N = intervals(starts_K, sizes_K)
         ids_N, count = texts.ids_F[index_N], len(index_N)
-        # With counts, NumPy (from 2.3) sorts; without them it hashes, which takes longer.
-        unique_U, _ = np.unique(ids_N, return_counts=True)
+        # One entry represents all of its id. `np.unique` would sort all entries: twice the time.
+        index_V[ids_N] = entry_N = np.arange(count, dtype=np.int32)
+        unique_U = np.sort(ids_N[index_V[ids_N] == entry_N])
         if len(unique_U) < partitions:  # no partition is empty; rows without an entry do not change
             unique_U = np.union1d(unique_U, np.arange(partitions, dtype=np.int32))
         index_V[unique_U] = np.arange(len(unique_U), dtype=np.int32)

@@ -70,11 +70,25 @@ def copy_to_device(tensor: tf.Tensor, device: str) -> tf.Tensor:
     if tensor.backing_device.endswith(device):
         return tensor
     is_int32 = tensor.dtype == tf.int32
-    with tf.device(HOST):
-        tensor = tf.bitcast(tensor, tf.uint32) if is_int32 else tensor
+    bits = to_uint32(tensor)
     with tf.device(device):
-        tensor = tf.identity(tensor)
-        return tf.bitcast(tensor, tf.int32) if is_int32 else tensor
+        copy = tf.identity(bits)
+        return from_uint32(copy) if is_int32 else copy
+
+
+def to_uint32(tensor: tf.Tensor) -> tf.Tensor:
+    """Return the bits of an int32 tensor of the host as uint32; any other tensor as it is.
+
+    In a graph, it is then copied to a device before the program that takes it (see
+    `copy_to_device`), which calls `from_uint32`.
+    """
+    with tf.device(HOST):
+        return tf.bitcast(tensor, tf.uint32) if tensor.dtype == tf.int32 else tensor
+
+
+def from_uint32(tensor: tf.Tensor) -> tf.Tensor:
+    """Return what `to_uint32` was given; no data is uint32 without it."""
+    return tf.bitcast(tensor, tf.int32) if tensor.dtype == tf.uint32 else tensor
 
 
 class CompiledIfPossible:

@@ -71,10 +71,15 @@ def table(parts: Parts, places: Mapping[str, int]) -> list[Item]:
     ]
 
 
-def last_exchange(name: str, rows: int, stored: Sequence[Item]) -> list[Item]:
-    """Return the memory of the copy of a table and its slots that --sync_steps above 1 keeps."""
+def last_exchange(name: str, rows: int, stored: Sequence[Item], device: str) -> list[Item]:
+    """Return the memory of the copy of a table and its slots that --sync_steps above 1 keeps.
+
+    Args:
+        device: The device of the steps.
+    """
     copies = [item._replace(name=f"{item.name}: at the last exchange") for item in stored]
-    return [*copies, Item(f"{name}: marks of changed rows", f"{rows:,} rows", HOST, rows)]
+    place = device if device.startswith("GPU") else HOST
+    return [*copies, Item(f"{name}: marks of changed rows", f"{rows:,} rows", place, rows)]
 
 
 def journals(name: str, rows: int, parts: Parts, kept: int) -> Item:

@@ -75,9 +75,11 @@ def _make_steps(
             lambda tensor_S: tensor_S[index], (steps_S, prepared_S)
         )
         batches, prepared = split(*step), prepared or prepare(step)
-        for part, (data, _) in enumerate(prepared):
-            batches[part] = batches[part]._replace(data=data)
-        known = SimpleNamespace(lookups=lambda batch: prepared[batch.part][1], loss=model.loss)
+        lookups = {}  # by micro-batch, of which a replica has some
+        for place, (data, ids) in enumerate(prepared):
+            batches[place] = batches[place]._replace(data=data)
+            lookups[batches[place].part] = ids
+        known = SimpleNamespace(lookups=lambda batch: lookups[batch.part], loss=model.loss)
         return make_step(known, batches, step[1] + 1)
 
     def body(index: tf.Tensor) -> tuple[tf.Tensor]:

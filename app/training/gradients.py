@@ -15,6 +15,7 @@ from ..losses import stream
 from ..losses.base import Gather
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
+from ..system.xla import under_xla
 from ..tables.row_reads import join_partitions, split_partitions, unique, without_padding
 from ..types import HOST, PHASES, Batch, Rows, UniqueIds
 
@@ -273,11 +274,13 @@ def add_gradients(
     if len(parts) == 1:
         return parts[0]
     with phase("gradient"):
+        sums = _add_by_table([{**part.gradients, **part.state} for part in parts], unique_rows)
+        trained = {name for part in parts for name in part.gradients}
         return StepGradients(
             tf.add_n([part.loss for part in parts]),
             tf.add_n([part.examples for part in parts]),
-            _add_by_table([part.gradients for part in parts], unique_rows),
-            _add_by_table([part.state for part in parts], unique_rows),
+            {name: rows for name, rows in sums.items() if name in trained},
+            {name: rows for name, rows in sums.items() if name not in trained},
             is_streamed=any(part.is_streamed for part in parts),
         )
 
@@ -285,20 +288,39 @@ def add_gradients(
 def _add_by_table(
     parts: Sequence[Mapping[str, RowGradients]], unique_rows: UniqueRows
 ) -> dict[str, RowGradients]:
-    """Return the sum of gradients for each table; a part may lack some of the tables."""
-    names = dict.fromkeys(name for part in parts for name in part)
-    return {
-        name: _add_rows(name, [part[name] for part in parts if name in part], unique_rows)
-        for name in names
-    }
-
-
-def _add_rows(name: str, parts: Sequence[RowGradients], unique_rows: UniqueRows) -> RowGradients:
-    """Return the sum of gradients of one table, with each row once; a single part as it is."""
-    if len(parts) == 1:
-        return parts[0]
+    """Return the sum of gradients for each table, with each row once; a part may lack tables."""
+    sums: dict[str, RowGradients] = {}
+    repeated: dict[str, list[RowGradients]] = {}
+    for name in dict.fromkeys(name for part in parts for name in part):
+        of_table = [part[name] for part in parts if name in part]
+        if len(of_table) == 1:
+            sums[name] = of_table[0]
+        else:
+            repeated[name] = of_table
     with tf.device(HOST):
-        ids_N = tf.concat([part.ids_U for part in parts], axis=0)
-        ((ids_U, inverse_N),) = unique_rows([(name, ids_N)])
-    values_ND = tf.concat([part.values_UD for part in parts], axis=0)
-    return RowGradients(ids_U, tf.math.unsorted_segment_sum(values_ND, inverse_N, tf.size(ids_U)))
+        ids = {
+            name: tf.concat([part.ids_U for part in of_table], axis=0)
+            for name, of_table in repeated.items()
+        }
+        found = unique_rows([*ids.items()])
+    for (name, of_table), (ids_U, inverse_N) in zip(repeated.items(), found, strict=True):
+        sums[name] = RowGradients(ids_U, _add_rows(of_table, inverse_N, tf.size(ids_U)))
+    return sums
+
+
+def _add_rows(parts: Sequence[RowGradients], inverse_N: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Return the sums (U, D) of gradients of one table.
+
+    Args:
+        inverse_N: For each row of all parts its index among the sums, int32.
+    """
+    if not (under_xla() or tf.config.list_logical_devices("GPU")):
+        values_ND = tf.concat([part.values_UD for part in parts], axis=0)
+        return tf.math.unsorted_segment_sum(values_ND, inverse_N, count)
+    # A GPU adds the values of a row in any order. So the parts, which have no row twice, are added
+    # one by one: all replicas have to make the same sums, bit for bit.
+    sums_UD = tf.zeros([count, parts[0].values_UD.shape[1]])
+    sizes = [tf.size(part.ids_U) for part in parts]
+    for part, inverse_M in zip(parts, tf.split(inverse_N, sizes), strict=True):
+        sums_UD = tf.tensor_scatter_nd_add(sums_UD, inverse_M[:, tf.newaxis], part.values_UD)
+    return sums_UD

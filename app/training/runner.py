@@ -71,6 +71,12 @@ class Runner:
         for name in ("_tables", "_function", "_traced"):
             vars(self).pop(name, None)
 
+    @property
+    def is_program(self) -> bool:
+        """Whether a call is one program of XLA, which takes its arguments from its device."""
+        function = getattr(self, "_function", None)
+        return isinstance(function, CompiledIfPossible) and function.is_by_xla
+
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
         """Yield the batches for this process, each with its epoch.
 
@@ -80,11 +86,11 @@ class Runner:
         Args:
             first: The number of batches of the first epoch to skip.
         """
-        batches, function = job.data.batches(epochs, first), self._function
+        batches = job.data.batches(epochs, first)
         is_on_host = job.placed.staging is not None and job.placed.staging.looks_up
-        if is_on_host or not isinstance(function, CompiledIfPossible):
+        if is_on_host or not self.is_program:
             return batches
-        return copy_ahead(batches, self._device, lambda: function.is_by_xla)
+        return copy_ahead(batches, self._device, lambda: self.is_program)
 
     def numbers(
         self, own: tuple[int, float], later: Iterator[tuple[int, float]]
@@ -98,8 +104,7 @@ class Runner:
             own: The numbers of the call.
             later: Yields those of the calls after it, as far as they are known.
         """
-        function = self._function
-        if not (isinstance(function, CompiledIfPossible) and function.is_by_xla):
+        if not self.is_program:
             return tf.constant(own[0], tf.int64), tf.constant(own[1], tf.float32)
         if not self._copied or self._copied[0][0] != own:
             known = [own, *itertools.islice(later, _TOGETHER - 1)]

@@ -15,7 +15,7 @@ from ..losses.base import gather_from
 from ..models.base import Model
 from ..optimizers.base import Optimizer, update_rows
 from ..system.loops import unroll
-from ..system.xla import CompiledIfPossible, under_xla
+from ..system.xla import CompiledIfPossible, from_uint32, under_xla
 from ..tables.base import Table
 from ..tables.cached import NONE
 from ..tables.device import find_elsewhere
@@ -185,15 +185,37 @@ def _compile_by_xla(
         unique_rows.prepare(tables)
         return None
 
+    by_xla = steps_by_xla(model, tables, optimizer, unique_rows, seed, micro_batches)
+    return CompiledIfPossible(by_xla, train, "a call of steps", prepare)
+
+
+def steps_by_xla(
+    model: Model,
+    tables: Mapping[str, Table],
+    optimizer: Optimizer,
+    unique_rows: UniqueRows,
+    seed: int,
+    micro_batches: int,
+    parts: range | None = None,
+    held: range | None = None,
+) -> Any:
+    """Return a `tf.function` that makes S steps, as one program with a loop over them.
+
+    It is called as `TrainFunction`; integers of the data may be uint32 (see `xla.to_uint32`).
+
+    Args:
+        unique_rows: Finds the unique rows of a table.
+        micro_batches: How many micro-batches each step has. For the other numbers see
+            `split_steps`.
+    """
+
     def split(data: Any, number: tf.Tensor) -> list[Batch]:
         """Return the micro-batches of one step."""
-        data_1 = tf.nest.map_structure(lambda tensor: tensor[tf.newaxis], data)
-        (batches,) = split_steps(data_1, number, seed, micro_batches)
-        return batches
+        return one_step(data, number, seed, micro_batches, parts, held)
 
     @tf.function(autograph=False, jit_compile=True)
     def train_by_xla(data_S: Any, first: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make S steps as `train` does, in one program."""
+        """Make S steps, in one program."""
 
         def make_step(
             model: Model, batches: list[Batch], number: tf.Tensor
@@ -203,7 +225,7 @@ def _compile_by_xla(
 
         return loop_over_steps(model, make_step, split, data_S, first)
 
-    return CompiledIfPossible(train_by_xla, train, "a call of steps", prepare)
+    return train_by_xla
 
 
 def lookup_function(
@@ -282,3 +304,16 @@ def split_steps(
                 seeds = tf.constant(seed, tf.int64), (first + index) * micro_batches + part
                 batches.append(Batch(data, tf.stack(seeds), part, rows))
         yield batches
+
+
+def one_step(data: Any, number: tf.Tensor, *args: Any) -> list[Batch]:
+    """Return the micro-batches of one step that XLA compiles; see `split_steps`.
+
+    Args:
+        data: The data of the step, a nest of tensors (N, ...).
+        number: The number of steps before it, an int64 scalar.
+        args: The other arguments of `split_steps`.
+    """
+    data_1 = tf.nest.map_structure(lambda tensor: from_uint32(tensor)[tf.newaxis], data)
+    (batches,) = split_steps(data_1, number, *args)
+    return batches

@@ -83,7 +83,7 @@ def test_all_that_takes_memory_is_in_the_plan(limit):
     assert totals == {"CPU:0": 2 * WORDS * ROW, HOST: OTHERS}
 
 
-@pytest.mark.parametrize(("strategy", "more"), [("none", 4), ("mirrored", 0)])
+@pytest.mark.parametrize(("strategy", "more"), [("none", 4), ("mirrored", 4), ("multi_worker", 0)])
 def test_a_gpu_has_a_number_for_each_row_beside_compiled_steps(limit, strategy, more):
     limit(1e9, 1e9)
     settings = dataclasses.replace(config(), run=RunConfig(seed=1, strategy=strategy))
@@ -155,10 +155,11 @@ UNCOMPILED = {
     "--loss=softmax goes through all rows, and --table=host keeps": FEW_HOT | {"loss": "softmax"},
     "steps look up different numbers of rows, and --table=host keeps": FEW_HOT | {"max_ngram": 4},
     "--table=sharded has rows on other devices": {"table": "sharded"},
-    "--strategy=mirrored": {"strategy": "mirrored"},
+    "--strategy=multi_worker with --sync_steps=1": {"strategy": "multi_worker"},
 }
 # All rows of the third fit. Keys of dynamic tables are found before a call.
 COMPILED = [{}, FEW_HOT, {"table": "host", "loss": "softmax", "max_ngram": 4}, {"table": "dynamic"}]
+COMPILED += [{"strategy": "mirrored"}, {"strategy": "multi_worker", "sync_steps": 2}]
 
 
 def test_no_other_steps_are_not_compiled():

@@ -41,15 +41,17 @@ class Case(NamedTuple):
     dtype: str = "float32"
     rounding: str = "nearest"
     frequent: int = 0  # rows that are exchanged after every step
-    whole: bool = False  # whether all rows are read, merged and written at a time, as on a GPU
+    is_gpu: bool = False  # whether XLA compiles steps, and all rows are merged at a time
 
 
 CASES = {
     **{name: Case(optimizer=name) for name in OPTIMIZERS},
     "four": Case(replicas=4, sync_steps=8, frequent=6),
-    "half": Case(sync_dtype="bfloat16", whole=True),
+    "half": Case(sync_dtype="bfloat16", is_gpu=True),
     "half_adam": Case(optimizer="adam", sync_dtype="bfloat16"),
     "rounded": Case(dtype="bfloat16", rounding="stochastic"),
+    "in_step": Case(replicas=3, sync_steps=1, is_gpu=True),
+    "rounded_in_step": Case(sync_steps=1, is_gpu=True, dtype="bfloat16", rounding="stochastic"),
 }
 
 
@@ -124,7 +126,7 @@ def main() -> None:
         strategy = tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(case.replicas)])
         local_steps.FREQUENT_ROWS = case.frequent
         runner = Replicas(strategy, case.sync_steps, case.sync_dtype)
-        runner.exchange.is_gpu = case.whole
+        runner.exchange.is_gpu = case.is_gpu
         with runner.scope():
             tables = {"rows": make_table(case)}
         runner.open(make_job(case, tables), tables, seed=1)
@@ -136,6 +138,7 @@ def main() -> None:
             ready.append(runner.is_synchronized)
         runner.finish_epoch()
         runner.finish_epoch()  # nothing is left to exchange
+        assert not case.is_gpu or runner._function.is_by_xla
         metrics[name] = {"ready": ready, "losses": losses, **runner.values()}
         for part, variable in variables(tables["rows"]).items():
             for number, copy in enumerate(strategy.experimental_local_results(variable)):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.distributed.exchange import Exchange, key_of_size, round_up
-from app.distributed.replicas import Replicas
+from app.distributed.exchange import FLAGS, Exchange, key_of_size, round_up
+from app.distributed.replicas import Replicas, step_programs
 from app.errors import UsageError
 from app.models.base import Outcome
 from app.optimizers.adagrad import rowwise_adagrad
@@ -15,8 +15,10 @@ from app.settings import checks
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.tables.row_reads import take
+from app.training.compiled_steps import Representatives
 from app.training.job import Job, PlacedTables, TrainingData
 from app.training.runner import Runner
+from tests.reference import gpu
 
 RATE = tf.constant(0.1)
 
@@ -45,19 +47,22 @@ def strategy():
     return tf.distribute.MirroredStrategy(["CPU:0"])
 
 
+def job_of(tables, rows, steps=1):
+    """A job of two micro-batches."""
+    return Job(
+        model=Rows(rows),
+        placed=PlacedTables(tables, "CPU:0", micro_batches=2),
+        optimizer=rowwise_adagrad(),
+        learning_rate=lambda done: 0.1,
+        data=TrainingData(lambda epochs, first: iter(()), 1, steps, 1),
+    )
+
+
 def made(runner, ids_SN, rows):
     """The runner after a call, that call, and the table."""
-    model, optimizer = Rows(rows), rowwise_adagrad()
     with runner.scope(), tf.device("CPU:0"):
-        tables = {"rows": DeviceTable(rows, 2, tf.ones, slots=optimizer.slots)}
-    job = Job(
-        model=model,
-        placed=PlacedTables(tables, "CPU:0", micro_batches=2),
-        optimizer=optimizer,
-        learning_rate=lambda done: 0.1,
-        data=TrainingData(lambda epochs, first: iter(()), 1, len(ids_SN), 1),
-    )
-    runner.open(job, tables, seed=1)
+        tables = {"rows": DeviceTable(rows, 2, tf.ones, slots=rowwise_adagrad().slots)}
+    runner.open(job_of(tables, rows, len(ids_SN)), tables, seed=1)
     call = runner.run_steps(tf.constant(ids_SN), tf.constant(0, tf.int64), RATE)
     return runner, call, tables["rows"]
 
@@ -73,6 +78,33 @@ def test_a_replica_alone_does_what_one_device_does(strategy):
     np.testing.assert_array_equal(table.values, copies.values)
     assert list(map(float, one)) == list(map(float, other[:2])) == [12.0, 6.0]
     assert not here.values()
+
+
+def test_xla_compiles_all_of_a_step_but_the_exchange(strategy):
+    runner = Replicas(strategy)
+    runner.exchange.is_gpu = True
+    inputs = tf.constant(IDS_SN), tf.constant(0, tf.int64), RATE
+    (_, one, table), (_, other, copies) = (made(each, IDS_SN, 10) for each in (Runner(), runner))
+    np.testing.assert_allclose(table.values, copies.values, rtol=1e-6)
+    assert list(map(float, one)) == list(map(float, other[:2]))
+    traced = runner._function.get_concrete_function(*inputs, runner.flags_F())
+    calls = [op for op in traced.graph.get_operations() if "_XlaMustCompile" in op.node_def.attr]
+    names = [op.node_def.attr["f"].func.name for op in calls]
+    # Two programs for both steps, by turns.
+    assert runner._function.is_by_xla and names == [*dict.fromkeys(names)] * 2 and len(names) == 4
+
+
+def test_the_programs_of_a_step_have_no_loop_over_ids():
+    tables = {"rows": DeviceTable(10, 2, tf.ones, slots=rowwise_adagrad().slots)}
+    unique_rows = Representatives()
+    unique_rows.prepare(tables)
+    programs = step_programs(job_of(tables, 10), tables, 1, range(2), 3, unique_rows)
+    step, flags_F = tf.constant(1, tf.int64), tf.zeros([FLAGS])
+    first = tf.constant(IDS_SN[0]), step, flags_F
+    second = tf.tile(programs[0](*first), [3]), step, RATE
+    for program, inputs in zip(programs, (first, second), strict=True):
+        hlo = program.experimental_get_compiler_ir(*inputs)(stage="hlo")
+        assert " scatter(" in hlo and gpu.LOOP not in hlo and " sort(" not in hlo
 
 
 @pytest.mark.slow

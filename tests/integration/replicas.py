@@ -1,7 +1,8 @@
 """Trains small models, one after the other: python -m tests.integration.replicas RUN…
 
-A RUN is CASE,STRATEGY,EPOCHS,WORKDIR; a workdir that is there is gone on with. The data lie in the
-folder of the workdirs, see `write_data`.
+A RUN is CASE,STRATEGY,EPOCHS,WORKDIR; a STRATEGY that ends with +gpu has steps that XLA compiles,
+as on GPUs. A workdir that is there is gone on with. The data lie in the folder of the workdirs, see
+`write_data`.
 On two logical CPU devices; with a TF_CONFIG, as one process of several, with one.
 """
 
@@ -21,6 +22,7 @@ from app.checkpoints import checkpoint
 from app.checkpoints.checkpoint import is_finished
 from app.checkpoints.workdir import Workdir
 from app.distributed.cluster_spec import parse_tf_config
+from app.distributed.replicas import Replicas
 from app.settings import Config, checks, flag_values
 from app.system import devices, ports
 from app.tasks import all_tasks
@@ -63,16 +65,22 @@ def main() -> None:
     logical = [tf.config.LogicalDeviceConfiguration()] * (1 if cluster else 2)
     tf.config.set_logical_device_configuration(cpu, logical)
     for run in sys.argv[1:]:
-        config = made(*run.split(","))
-        strategy = config.run.strategy
+        case, strategy, epochs, workdir = run.split(",")
+        config = made(case, strategy.removesuffix("+gpu"), epochs, workdir)
         if not runners:
             devices.use_machine(config.run)
         if strategy not in runners:
-            runners[strategy] = strategies.make_runner(config, parse_tf_config(strategy, cluster))
+            hosts = parse_tf_config(config.run.strategy, cluster)
+            runner = runners[strategy] = strategies.make_runner(config, hosts)
+            if isinstance(runner, Replicas):
+                runner.exchange.is_gpu = strategy.endswith("+gpu")
         train(config, runners[strategy])
     runners[strategy].wait_for_chief(Workdir(config.run.workdir))
-    # A start would take seconds longer; see `app.input.blocks.without_autograph`.
-    assert not [name for name in sys.modules if name.startswith("__autograph_generated")]
+    # A start would take seconds longer; see `app.input.blocks.without_autograph`. For XLA,
+    # `tf.vectorized_map` converts a function of its own.
+    assert "+gpu" in str(sys.argv) or not [
+        name for name in sys.modules if name.startswith("__autograph_generated")
+    ]
 
 
 def made(case: str, strategy: str, epochs: str, workdir: str) -> Config:
@@ -102,7 +110,10 @@ def train(config: Config, runner: Runner) -> None:
     with runner.scope():
         job = all_tasks.JOBS[config.run.task](config, workdir, finished, runner.team)
         check_flags(job, config.run)
+    runner.close = lambda: None  # so that the last of its functions is there
     assert loop.train(job, config.run, workdir, runner, flag_values.by_name(config))
+    if isinstance(runner, Replicas) and runner.exchange.is_gpu:
+        assert runner._function.is_by_xla
 
 
 def write_data(folder: pathlib.Path) -> None:

@@ -32,7 +32,7 @@ from ..softmax import Labels
 from . import classes
 from .padded import PaddedSegments
 
-_TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB
+_TILE = 8 << 20  # the most numbers of rows in memory at once: 32 MB, 64 MB if they are narrow
 
 
 class Level:
@@ -40,8 +40,8 @@ class Level:
 
     Args:
         bounds: Where each segment begins, and where the last one ends, (G + 1,) int.
-        columns: The columns of the table, D. A segment of more than 32 MB is split into tiles, and
-            read twice, first for the normalizer of its scores.
+        columns: The columns of the table, D. A segment of more than 32 MB, or 64 MB if it is narrow
+            (see `softmax`), is split into tiles, and read twice, first for the normalizer.
         by_frequency: Whether lower rows are needed more often than higher ones.
     """
 
@@ -49,7 +49,7 @@ class Level:
         self.table, self.columns = table, columns
         self.bounds = np.asarray(bounds, np.int64)
         self.segments, self.rows = len(bounds) - 1, int(bounds[-1])
-        tile = max(_TILE // columns, 1)
+        tile = max(_TILE // columns, 1) * (2 if columns <= softmax.NARROW else 1)
         self._by_frequency = by_frequency
         self._tile = tile if np.diff(self.bounds).max() > tile else None
         self._bounds = host_variable(self.bounds, tf.int32)

@@ -69,9 +69,10 @@ def test_log_probabilities_equal_the_dense_construction(levels, rule, tile):
 
 
 @every_shape
-@pytest.mark.parametrize("scores", [10, 8 << 20])
-def test_gradients_equal_dense_autodiff(levels, rule, tile, scores, monkeypatch):
+@pytest.mark.parametrize(("scores", "narrow"), [(10, DIM), (8 << 20, 0)])
+def test_gradients_equal_dense_autodiff(levels, rule, tile, scores, narrow, monkeypatch):
     monkeypatch.setattr(softmax, "SCORES", scores)  # vectors some at a time
+    monkeypatch.setattr(softmax, "NARROW", narrow)
     loss, starts = make_loss(levels, rule, tile)
     tables, targets_N = toy.make_tables(loss), toy.targets(WORDS)
     weights_N = tf.constant(np.random.default_rng(3).random(len(targets_N)), tf.float32)
@@ -84,10 +85,13 @@ def test_gradients_equal_dense_autodiff(levels, rule, tile, scores, monkeypatch)
         assert len(touched["output"]) == sum(cut[g + 1] - cut[g] for g in groups)
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_classes_of_many_sizes_are_computed_in_float32(dtype):
+@pytest.mark.parametrize(
+    ("levels", "narrow", "dtype"), [(2, 0, tf.float32), (2, 0, tf.bfloat16), (1, DIM, tf.bfloat16)]
+)
+def test_classes_and_narrow_rows_are_computed_in_float32(levels, narrow, dtype, monkeypatch):
     """In a graph, where the size of a class is not known; oneDNN would prepare each anew."""
-    loss, starts = make_loss(2, "fewest_rows")
+    monkeypatch.setattr(softmax, "NARROW", narrow)
+    loss, starts = make_loss(levels, "fewest_rows")
     tables, targets_N = toy.make_tables(loss), toy.targets(WORDS)
     hidden_ND = tf.cast(toy.hidden(), dtype)
     values = {name: table.values.read_value() for name, table in tables.items()}
@@ -100,13 +104,27 @@ def test_classes_of_many_sizes_are_computed_in_float32(dtype):
 
     @tf.function(autograph=False)
     def words():
-        part, _ = loss.loss(toy.singly(hidden_ND, targets_N), {})[1]
+        part, *_ = loss.loss(toy.singly(hidden_ND, targets_N), {})[1]
         return stream.differentiate(part, toy.gather_from(tables))
 
     _, by_hidden, (ids_U, by_rows_UD) = words()
     assert by_hidden.dtype == dtype
     by_rows = tf.scatter_nd(ids_U[:, tf.newaxis], by_rows_UD, dense.shape)
     np.testing.assert_allclose(by_rows, dense, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("narrow", [0, DIM])
+def test_a_target_of_no_share_has_its_loss(narrow, monkeypatch):
+    """Its share is 0 in float32, so that the loss is computed from the scores of all words."""
+    monkeypatch.setattr(softmax, "NARROW", narrow)
+    loss, starts = make_loss(1, None)
+    predictions = toy.singly(300 * toy.hidden(), toy.targets(WORDS))
+    dense = functools.partial(dense_log_probability, starts)
+    toy.assert_dense(loss, toy.make_tables(loss), predictions, dense, tolerance=1e-3)
+    found_N = inference.log_probability(
+        loss, 300 * toy.hidden(), toy.targets(WORDS), toy.gather_from(toy.make_tables(loss))
+    )
+    assert np.min(found_N) < -200
 
 
 def test_many_words_of_a_group_are_as_many_single_predictions():
