@@ -216,7 +216,7 @@ def _gradients(
         gradient
         for name, source in tables.items()
         for gradient in (
-            [_streamed(source, *found[name][0], gather)]
+            [_streamed(source, *found[name][0], gather=gather)]
             if name in streamed
             # Under XLA the ids of rows to read repeat the first.
             else _slices(source, found[name], not (under_xla() and name in rows))
@@ -248,7 +248,7 @@ def _can_stream(source: Source) -> bool:
     return reason is None
 
 
-def _streamed(source: Source, part: Part, by_hidden: tf.Tensor, gather: Gather) -> Streamed:
+def _streamed(source: Source, part: Part, by_hidden: tf.Tensor, *, gather: Gather) -> Streamed:
     """Return the gradient of a table that has a part of the loss and no other.
 
     Args:
