@@ -32,6 +32,7 @@ def trained(tmp_path_factory) -> Items:
 def test_examples(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     examples.run(module, {"items": trained})
+    examples.run(Items.load, {"Items": Items, "items": trained})
 
 
 def test_recommending(trained):

@@ -141,7 +141,7 @@ def test_the_memory_of_token_ids_is_planned():
     [
         (
             {"device_memory": 0.001},
-            "they take 200.00 kB, which CPU:0 does not have beside",
+            "they take 200.00 kB, which CPU:0 does not have beside the tables",
         ),
         ({"cache": "none"}, "they take 200.00 kB, and --cache=none does not keep them"),
         ({"table": "sharded"}, "--table=sharded"),
