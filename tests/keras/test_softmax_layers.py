@@ -1,6 +1,7 @@
 """Output layers: probabilities, gradients, masks, ids in any order, and what they refuse."""
 
 import copy
+import functools
 import json
 import os
 import re
@@ -741,7 +742,8 @@ def trained(model, steps=2):
             pytest.param(*each, marks=pytest.mark.slow)
             for each in (
                 ("classes of classes", "file", RowwiseAdagrad),
-                ("classes", "host", LazyAdam),
+                # Gradients of 1e-10 differ in their last bits between a graph and eager mode.
+                ("classes", "host", functools.partial(LazyAdam, epsilon=1e-3)),
                 ("adaptive", "sharded", SGD),
                 ("tree", "device", LazyAdam),
             )
