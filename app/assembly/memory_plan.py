@@ -110,8 +110,8 @@ def plan(
     @functools.cache  # the trace of a step can take minutes
     def beside_tables(optimizer: OptimizerConfig, is_compiled: bool) -> tuple[list[Item], str]:
         """Return the memory of everything but tables, and why XLA has no form of the step."""
-        traced, by_xla = (model, make_optimizer(optimizer), micro_batch), is_compiled and device
-        count, reason = _count_step(*traced, by_xla or "", parts)
+        traced = model, make_optimizer(optimizer), micro_batch
+        count, reason = _count_step(*traced, device if is_compiled else "", parts)
         return [*others, Item("activations of a step", "", device, count), program], reason
 
     def plan_with(config: Config) -> Plan:

@@ -21,7 +21,7 @@ from ..system.loops import unroll
 from ..system.xla import CompiledIfPossible, to_uint32
 from ..tables.base import Ids, LocatedIds, Table
 from ..tables.device import VariableRows
-from ..training.compiled_steps import Representatives
+from ..training.gradients import UniqueRows
 from ..training.job import Job
 from ..training.step import TrainFunction, split_steps, steps_by_xla, train_step
 from ..types import HOST
@@ -77,6 +77,7 @@ class LocalSteps:
 
     Args:
         devices: The devices of the replicas of this process.
+        unique_rows: For each of them, what finds the unique rows in a program; empty without XLA.
         is_half: Whether changes are sent as bfloat16.
     """
 
@@ -86,6 +87,7 @@ class LocalSteps:
         tables: Mapping[str, Table],
         exchange: Exchange,
         devices: Sequence[str],
+        unique_rows: Sequence[UniqueRows],
         is_half: bool,
     ):
         self._job, self._tables, self._exchange = job, tables, exchange
@@ -93,7 +95,7 @@ class LocalSteps:
             name: row_changes.make_layout(table, job.optimizer.slots, is_half, exchange.is_gpu)
             for name, table in tables.items()
         }
-        self._unique_rows: list[Representatives] = []  # of each replica, for XLA
+        self._unique_rows = unique_rows
         self._marks = []
         for device in devices:
             with tf.device(device if exchange.is_gpu else HOST):
@@ -103,9 +105,6 @@ class LocalSteps:
                         for name, table in tables.items()
                     }
                 )
-                if exchange.is_gpu:
-                    self._unique_rows.append(Representatives())
-                    self._unique_rows[-1].prepare(tables)
         self._keys = exchange.keys(2 * (1 + row_changes.operations(self._layouts)))
         self._before: dict[str, dict[str, VariableRows]] = {}
 

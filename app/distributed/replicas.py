@@ -96,7 +96,8 @@ class Replicas(Runner):
         self._unit, self._step_units = job.data.unit, job.data.epoch_size / max(1, steps)
         if self._sync_steps > 1 and self.replicas > 1:
             devices = self.strategy.extended.worker_devices
-            local = LocalSteps(job, tables, self.exchange, devices, self._is_half)
+            unique_rows = self.unique_rows(tables) if self.exchange.is_gpu else []
+            local = LocalSteps(job, tables, self.exchange, devices, unique_rows, self._is_half)
             self._function = local.train_function(self.strategy, self.micro_batches(job), seed)
             self._synchronizer = Synchronizer(self.strategy, local, self._sync_steps)
             return
@@ -105,6 +106,15 @@ class Replicas(Runner):
         if self.exchange.is_gpu and is_one_process:
             by_xla = _train_function_by_xla(self, job, tables, seed)
             self._function = CompiledIfPossible(by_xla, self._function, "the steps of replicas")
+
+    def unique_rows(self, tables: Mapping[str, Table]) -> list[Representatives]:
+        """Return what finds the unique rows in programs of XLA, for each replica of the process."""
+        made = []
+        for device in self.strategy.extended.worker_devices:
+            with tf.device(device):
+                made.append(Representatives())
+                made[-1].prepare(tables)
+        return made
 
     def micro_batches(self, job: Job) -> range:
         """Return the indices of the micro-batches of a step that this process reads: here all."""
@@ -220,7 +230,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
                 sizes = exchange.largest([_lookup_size(tables, one) for one in lookups], next(keys))
             size = sizes[index]
             vectors = exchange.gather(pack(gradients, flags_F, size), key_of_size(next(keys), size))
-            merged, sums_F = unpack(vectors, exchange.replicas, gradients, size)
+            merged, sums_F = unpack(vectors, exchange.replicas, gradients)
             apply_gradients(tables, job.optimizer, merged, rate, first + index + 1)
             made.append(Made(merged.loss, merged.examples, sums_F, tf.cast(size, tf.float32)))
         return made[0]._replace(numbers=tf.add_n([step.numbers for step in made]) / len(made))
@@ -240,26 +250,14 @@ def _train_function_by_xla(
     """Return the same as `_train_function`, of which XLA compiles all but the exchange."""
     strategy, exchange = runner.strategy, runner.exchange
     each = job.placed.micro_batches // exchange.replicas
-    keys = exchange.keys(job.data.steps_per_batch)
-    unique_rows = []
-    for device in strategy.extended.worker_devices:
-        with tf.device(device):
-            unique_rows.append(Representatives())
-            unique_rows[-1].prepare(tables)
+    keys, unique_rows = exchange.keys(job.data.steps_per_batch), runner.unique_rows(tables)
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
         """Train the steps of a call in one replica; see `_train_function`."""
         mine = range(replica_number() * each, (replica_number() + 1) * each)
-        differentiate, update = step_programs(
-            *(
-                job,
-                tables,
-                seed,
-                mine,
-                exchange.replicas,
-                unique_rows[replica_number() % len(unique_rows)],
-            )
-        )
+        of_device = unique_rows[replica_number() % len(unique_rows)]
+        made_for = job, tables, seed, mine, exchange.replicas, of_device
+        differentiate, update = step_programs(*made_for)
         data_S = tf.nest.map_structure(to_uint32, data_S)
         made = []
         for index, key in enumerate(keys):
@@ -313,7 +311,7 @@ def step_programs(
     @tf.function(autograph=False, jit_compile=True)
     def update(vectors: tf.Tensor, number: tf.Tensor, rate: tf.Tensor) -> Sequence[tf.Tensor]:
         """Apply the gradients of all replicas."""
-        merged, sums_F = unpack(vectors, replicas, like[0], -1, unique_rows)
+        merged, sums_F = unpack(vectors, replicas, like[0], unique_rows)
         apply_gradients(tables, job.optimizer, merged, rate, number)
         return merged.loss, merged.examples, sums_F
 
@@ -368,19 +366,17 @@ def unpack(
     vectors: tf.Tensor,
     count: int,
     like: StepGradients,
-    size: tf.Tensor | int,
     unique_rows: UniqueRows = unique_rows_of_any,
 ) -> tuple[StepGradients, tf.Tensor]:
     """Return the sum of the gradients in several packed vectors, and the sums (F,) of their flags.
 
     Args:
-        vectors: The vectors of all replicas, one after the other.
+        vectors: The vectors of all replicas, of one length, one after the other.
         count: The number of vectors.
         like: The gradients in one of them; gives the tables, their columns and the dtype of ids.
-        size: The length of each vector.
         unique_rows: Finds the unique rows of all vectors.
     """
-    vectors_RN = tf.reshape(vectors, [count, size])
+    vectors_RN = tf.reshape(vectors, [count, -1])
     parts, flags = zip(*(_unpack_one(vectors_RN[r], like) for r in range(count)), strict=True)
     return add_gradients(parts, unique_rows), tf.add_n(flags)
 

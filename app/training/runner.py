@@ -74,8 +74,7 @@ class Runner:
     @property
     def is_program(self) -> bool:
         """Whether a call is one program of XLA, which takes its arguments from its device."""
-        function = getattr(self, "_function", None)
-        return isinstance(function, CompiledIfPossible) and function.is_by_xla
+        return isinstance(self._function, CompiledIfPossible) and self._function.is_by_xla
 
     def batches(self, job: Job, epochs: range, first: int) -> Iterator[tuple[int, Any]]:
         """Yield the batches for this process, each with its epoch.

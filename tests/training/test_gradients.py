@@ -185,7 +185,7 @@ def test_vectors_of_several_replicas_hold_the_sum_of_what_they_found():
         size = tf.constant(30)  # more than either of them needs
         both = zip(replicas, flags, strict=True)
         vectors = [pack(one, tf.constant(flag), size) for one, flag in both]
-        return unpack(tf.concat(vectors, axis=0), 2, replicas[0], size)
+        return unpack(tf.concat(vectors, axis=0), 2, replicas[0])
 
     found, sums = exchanged()
     assert (float(found.loss), float(found.examples)) == (2.0, 4.0)
