@@ -346,7 +346,8 @@ def test_fit_learns_a_planted_problem_and_the_mask_is_left_out(name):
     losses = model([x, y]).numpy()
     real = x != 0
     assert (losses[~real] == 0).all()
-    assert loss == pytest.approx(losses[real].mean(), rel=1e-5)
+    # A loss is the difference of two float32 numbers, of which some differ in a graph.
+    assert loss == pytest.approx(losses[real].mean(), rel=1e-5, abs=1e-6)
     assert loss < most
     ids, _ = layer.top_k(predictor(x), 1)
     assert (ids[real][:, 0] == y[real]).mean() > right
