@@ -23,8 +23,9 @@ from ...losses.tree.paths import canonical_code
 from ...settings import ClassifyConfig
 from ...tables.arrays import row_slices
 from ...tables.base import Table
-from ...text.fasttext import line_features, model_file
+from ...text.fasttext import model_file
 from ...text.fasttext.model_file import CENTROIDS, LINE_END, Args, Dictionary, QuantizedMatrix
+from ...text.subwords import hash_strings
 from ...text.vocabulary import Vocabulary
 from ...types import WordVectors
 from . import fasttext_start
@@ -80,7 +81,7 @@ class _Classifier(tf.Module):
         hashes_M = ids_M
         if self._features.needs_hashes:
             ids_M = tf.where(ids_M < 0, tf.constant(self._features.words, tf.int64), ids_M)
-            hashes_M = line_features.hash_strings(words_M)
+            hashes_M = hash_strings(words_M)
         known_M = tf.where(ids_M >= 0)[:, 0]
         features = self._features.extract(
             tf.cast(tf.gather(ids_M, known_M), tf.int32),
