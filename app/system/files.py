@@ -80,13 +80,13 @@ def hash_file(file: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def opener(path: str | Path, plain: Callable = open) -> Callable:
-    """Return `gzip.open`, `bz2.open` or `lzma.open` for a name in .gz, .bz2 or .xz, else `plain`.
+def opener(path: str | Path) -> Callable:
+    """Return `gzip.open`, `bz2.open` or `lzma.open` for a name in .gz, .bz2 or .xz, else `open`.
 
     Args:
         path: The file. It is not opened, and letter case is ignored.
     """
-    return _OPENERS.get(os.path.splitext(path)[1].lower(), plain)
+    return _OPENERS.get(os.path.splitext(path)[1].lower(), open)
 
 
 def open_regular(path: str | Path) -> BinaryIO:
