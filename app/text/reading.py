@@ -18,6 +18,7 @@ import re
 import types
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ..errors import RunError, UsageError, needs_package
@@ -247,7 +248,7 @@ def open_source(path: str) -> Iterator[BinaryIO]:
         raise RunError(f"cannot read {path}: {error.strerror}; check the file") from error
 
 
-def damaged(path: str, error: Exception, kind: type[Exception] = UsageError) -> Exception:
+def damaged(path: str | Path, error: Exception, kind: type[Exception] = UsageError) -> Exception:
     """Return the error for a file that an error of a library shows as damaged."""
     reason = " ".join(str(error).split())
     return kind(f"{path} is truncated or corrupt ({reason}); fetch or write it again")
