@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +24,7 @@ class ShardedTable(tf.Module):
     A run trains on a cache of the rows of some steps, on one device (see `cached`).
 
     Args:
-        parts: The shards with their slots. A checkpoint has this name in the keys of the variables.
+        parts: The shards with their slots.
     """
 
     def __init__(self, parts: Sequence[DeviceTable]):
@@ -91,7 +92,7 @@ class ShardedTable(tf.Module):
         return all(shard.is_finite() for shard in self.parts)
 
     def layout(self) -> Layout:
-        """Return how a checkpoint holds this table: as one variable for each shard."""
+        """Return how a checkpoint holds this table: in one folder for each shard."""
         return {"kind": "sharded", "shards": len(self.parts), "rule": "mod"}
 
     def _split(
@@ -104,6 +105,20 @@ class ShardedTable(tf.Module):
                 rows_MD = tf.gather(rows_UD, positions_M)
             with tf.device(shard.device):
                 yield shard, rows_M, rows_MD
+
+    def snapshot(self, folder: Path) -> None:
+        """Write the rows and slots of all shards; see `Checkpointable.snapshot`."""
+        for number, shard in enumerate(self.parts):
+            (folder / str(number)).mkdir()
+            shard.snapshot(folder / str(number))
+
+    def commit(self, folders: Sequence[Path]) -> None:
+        """Do nothing: a snapshot is complete in itself."""
+
+    def restore(self, folder: Path) -> None:
+        """Read the files that `snapshot` wrote."""
+        for number, shard in enumerate(self.parts):
+            shard.restore(folder / str(number))
 
     def _gather_slots(self) -> None:
         """Replace `slots` by sharded tables, one for each slot that all shards have."""
