@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -21,7 +22,7 @@ class ShardedTable(tf.Module):
     out of range is out of range in its shard, too (see `VariableRows`).
 
     Args:
-        parts: The shards with their slots. A checkpoint has this name in the keys of the variables.
+        parts: The shards with their slots.
     """
 
     def __init__(self, parts: Sequence[DeviceTable]):
@@ -79,8 +80,22 @@ class ShardedTable(tf.Module):
         return all(shard.is_finite() for shard in self.parts)
 
     def layout(self) -> Layout:
-        """Return how a checkpoint holds this table: as one variable for each shard."""
+        """Return how a checkpoint holds this table: in one folder for each shard."""
         return {"kind": "sharded", "shards": len(self.parts), "rule": "mod"}
+
+    def snapshot(self, folder: Path) -> None:
+        """Write the rows and slots of all shards; see `Checkpointable.snapshot`."""
+        for number, shard in enumerate(self.parts):
+            (folder / str(number)).mkdir()
+            shard.snapshot(folder / str(number))
+
+    def commit(self, folders: Sequence[Path]) -> None:
+        """Do nothing: a snapshot is complete in itself."""
+
+    def restore(self, folder: Path) -> None:
+        """Read the files that `snapshot` wrote."""
+        for number, shard in enumerate(self.parts):
+            shard.restore(folder / str(number))
 
     def _gather_slots(self) -> None:
         """Replace `slots` by sharded tables, one for each slot that all shards have."""
