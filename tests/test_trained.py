@@ -453,8 +453,8 @@ DAMAGES = {
     "no flags": lambda folder: os.remove(folder / "flags.cfg"),
     "no words": lambda folder: os.remove(folder / "vocab.tsv"),
     "no checkpoint": lambda folder: shutil.rmtree(folder / "checkpoints"),
-    "checkpoint": lambda folder: flip(next(folder.glob("checkpoints/*/tables.data*"))),
-    "index": lambda folder: flip(next(folder.glob("checkpoints/*/tables.index"))),
+    "checkpoint": lambda folder: flip(next(folder.glob("checkpoints/*/input/values"))),
+    "manifest": lambda folder: flip(next(folder.glob("checkpoints/*/input/values.json"))),
 }
 
 

@@ -41,7 +41,7 @@ def place_tables(
     With --plan_only no table is made.
 
     Args:
-        batches: The batches of the job. Some of the first epoch are read to plan --table=host.
+        batches: The batches of the job. Some of the first epoch are read to plan caches.
         micro_batch: The nest of tensor specs of one micro-batch of one step.
         workdir: The workdir of the run, for --table_file.
         others: Other memory of the task.
@@ -91,15 +91,15 @@ def make_staging(
     """Return the stage that brings rows of the tables to the steps.
 
     Args:
-        cache_sizes: The sizes of the device caches of --table=host, by table.
+        cache_sizes: The sizes of the device caches of the tables that have some.
 
     Returns:
-        `KeyLocator` for dynamic tables, `Prefetcher` for --table=host, otherwise `InPlace`.
+        `KeyLocator` for dynamic tables, `Prefetcher` for cached ones, otherwise `InPlace`.
     """
     seed, micro_batches = config.run.seed, config.input.micro_batches or 1
     if any(isinstance(table, DynamicTable) for table in tables.values()):
         return KeyLocator(tables, lookup_function(model, seed, micro_batches, padding=0))
-    if config.table.table != "host":
+    if not config.table.is_cached:
         return InPlace(tables)
     steps_per_batch = config.input.steps_per_call
     return Prefetcher(

@@ -1,8 +1,8 @@
 """The rows of a table in a checkpoint, read without making the table.
 
-A checkpoint holds tables that are variables as TensorFlow saves them, and any other table in a
-folder of its own (see `tables.base.Checkpointable`). The file `tables.json` has the layout of each
-table. Rows of variables are read without TensorFlow.
+Each table has a folder there (see `tables.base.Checkpointable`), and the file `tables.json` has the
+layout of each. TensorFlow is imported only for the rows of a dynamic table, of a file, and of an
+earlier version, which let TensorFlow save all tables that are variables.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import RunError
-from ..system.checked_files import read_json
-from ..tables import arrays
-from .variables_file import Variables
+from ..system.checked_files import damaged, read_json
+from ..tables import row_files
 
 if TYPE_CHECKING:
     from ..tables.base import Layout
 
-VALUE = ".ATTRIBUTES/VARIABLE_VALUE"  # the end of the key of every variable
-
 LAYOUTS = "tables.json"
+EARLIER = "tables.index"  # the file that TensorFlow wrote for earlier versions
 _KEYS = "keys"  # `tables.dynamic.dynamic.KEYS`, the folder of the keys of a dynamic table
 _DEFAULT: Layout = {"kind": "device"}  # of a table in a checkpoint that is older than layouts
 _SHAPES = (  # the shapes in JSON of all kinds of layout
@@ -82,18 +80,15 @@ def read_rows(folder: Path, name: str, slot: str = "", most: int = 0) -> np.ndar
 
         section = f"{name}.{slot}" if slot else name
         return file.read_rows(Path(layout["path"]), folder / name, section)[: most or None]
-    variables, keys = _open_variables(folder, name, slot, layout)
-    rows = sum(variables.shapes[key][0] for key in keys)
-    wanted = min(rows, most or rows)
-    rows_VD = arrays.make_buffer((wanted, variables.shapes[keys[0]][1]), folder.parent)
-    for shard, key in enumerate(keys):
-        for first, part_ND in variables.parts(key):
-            ids_N = shard + (first + np.arange(len(part_ND))) * len(keys)
-            count = np.searchsorted(ids_N, wanted)
-            rows_VD[ids_N[:count]] = part_ND[:count]
-            if count < len(ids_N):
-                break
-    return rows_VD
+    if is_earlier(folder, name):
+        parts = [read_earlier(folder, key) for key in _earlier_keys(name, slot, layout)]
+        if any(part is None for part in parts):
+            raise RunError(absence(folder, name, slot))
+        rows_VD = np.empty((sum(map(len, parts)), parts[0].shape[1]), np.float32)
+        for shard, part_ND in enumerate(parts):
+            rows_VD[shard :: len(parts)] = part_ND
+        return rows_VD[: most or None]
+    return row_files.read(_files(folder, name, slot, layout), folder.parent, most)
 
 
 def count_rows(folder: Path, name: str) -> int:
@@ -111,8 +106,9 @@ def count_rows(folder: Path, name: str) -> int:
         from ..tables.disk import file  # it imports TensorFlow
 
         return file.count_rows(Path(layout["path"]), name)
-    variables, keys = _open_variables(folder, name, "", layout)
-    return sum(variables.shapes[key][0] for key in keys)
+    if is_earlier(folder, name):
+        return len(read_rows(folder, name))
+    return sum(row_files.read_manifest(p)["rows"] for p in _files(folder, name, "", layout))
 
 
 def _layout_by_id(folder: Path, name: str) -> Layout:
@@ -126,20 +122,40 @@ def _layout_by_id(folder: Path, name: str) -> Layout:
     return layout
 
 
-def _open_variables(
-    folder: Path, name: str, slot: str, layout: Layout
-) -> tuple[Variables, list[str]]:
-    """Return the variables of a checkpoint, and the keys of those that hold the rows of a table.
-
-    Raise RunError if the checkpoint lacks one of them.
-    """
-    variables, shards, inner = Variables(folder), [""], f"/slots/{slot}" if slot else ""
-    if layout["kind"] == "sharded":
-        shards = [f"/parts/{shard}" for shard in range(layout["shards"])]
-    keys = [f"{name}{shard}{inner}/values/{VALUE}" for shard in shards]
-    if not variables.shapes.keys() >= set(keys):
+def _files(folder: Path, name: str, slot: str, layout: Layout) -> list[Path]:
+    """Return the files of the rows of a table; raise RunError if the checkpoint lacks one."""
+    shards = [str(shard) for shard in range(layout["shards"])] if "shards" in layout else [""]
+    files = [folder / name / shard / (slot or row_files.VALUES) for shard in shards]
+    if not all(map(row_files.exists, files)):
         raise RunError(absence(folder, name, slot))
-    return variables, keys
+    return files
+
+
+def is_earlier(folder: Path, name: str) -> bool:
+    """Return whether TensorFlow saved the rows of a table, for an earlier version."""
+    return (folder / EARLIER).exists() and not (folder / name).is_dir()
+
+
+def read_earlier(folder: Path, key: str) -> np.ndarray | None:
+    """Return a variable that TensorFlow saved for an earlier version; None if there is none.
+
+    Raises:
+        DamagedError: It cannot be read.
+    """
+    import tensorflow as tf
+
+    try:
+        reader = tf.train.load_checkpoint(str((folder / EARLIER).with_suffix("")))
+        key = f"{key}/.ATTRIBUTES/VARIABLE_VALUE"
+        return reader.get_tensor(key) if reader.has_tensor(key) else None
+    except tf.errors.OpError as error:
+        raise damaged(folder / EARLIER, error.message.partition("\n")[0]) from error
+
+
+def _earlier_keys(name: str, slot: str, layout: Layout) -> list[str]:
+    """Return the keys of the variables that held the rows of a table, or of its shards."""
+    shards = [f"/parts/{n}" for n in range(layout["shards"])] if "shards" in layout else [""]
+    return [f"{name}{shard}{f'/slots/{slot}' if slot else ''}/values" for shard in shards]
 
 
 def absence(folder: Path, name: str, slot: str) -> str:
@@ -174,11 +190,12 @@ def read_ids(
     if not is_by_key(folder, name):
         rows_VD = read_rows(folder, name, slot, most)
         return np.arange(len(rows_VD)), rows_VD
-    from ..tables.dynamic import keys, row_store  # they import TensorFlow
+    from ..tables.dynamic import keys  # it imports TensorFlow
 
     ids_N, rows_N, _ = keys.read_keys(folder / name / _KEYS)
     order_N = np.argsort(ids_N)
-    return ids_N[order_N], row_store.read_rows(folder / name)[rows_N[order_N]]
+    rows_ND = row_files.read([folder / name / row_files.VALUES], folder.parent)
+    return ids_N[order_N], rows_ND[rows_N[order_N]]
 
 
 def is_by_key(folder: Path, name: str) -> bool:

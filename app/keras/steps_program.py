@@ -1,4 +1,4 @@
-"""Several steps of `fit` as one program of XLA."""
+"""Several steps of `fit` as one program of XLA, and a step of a replica as two."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ import tensorflow as tf
 from ..tables.cached import cached_rows_only
 from ..types import HOST
 from .backend import is_ours
+from .optimizers.row_accumulation import Merged
+from .optimizers.row_sparse import RowSparse
 from .prefetched_rows import are_cached
-from .tables.table_kinds import has_cache
+from .tables.table_kinds import KINDS, has_cache
+
+_NEEDS_LAYERS = "needs layers that XLA can compile, not "
 
 
 def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None) -> None:
@@ -32,6 +36,10 @@ def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None
     row of a table. A row that only training looks up, as where a model changes ids at random, reads
     as NaN unless it is cached.
 
+    Under `tf.distribute.MirroredStrategy`, a replica runs two programs in each step: one before the
+    exchange of gradients, which XLA cannot compile, and one after it. The model needs an optimizer
+    of `lexrow.keras` and tables on the device, and no `jit_compile`.
+
     Example:
         >>> model.compile(
         ...     lexrow.keras.LazyAdam(0.001), "mse", steps_per_execution=32, jit_compile=True
@@ -40,12 +48,13 @@ def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None
         >>> history = model.fit(dataset, verbose=0)
 
     Args:
-        model: A model that is compiled with `steps_per_execution` and `jit_compile=True`. After
-            another call of its `compile`, `fit` takes the new values.
+        model: A model that is compiled with `steps_per_execution` and `jit_compile=True`, except as
+            above. After another call of its `compile`, `fit` takes the new values.
         inputs: For a model with `hot_rows` and batches of another form: see `prefetch_rows`.
 
     Raises:
-        ValueError: The model is not compiled so, or it is under a strategy of tf.distribute.
+        ValueError: The model is not compiled so, or XLA cannot compile it, or the strategy of
+            tf.distribute is another one.
     """
     reason = _reason_against(model)
     if reason:
@@ -56,7 +65,11 @@ def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None
         if model.train_function is None or force:
             type(model).make_train_function(model, force=True)
             if not _reason_against(model):
-                model.train_function = _train_function(model, model.train_function, inputs)
+                model.train_function = (
+                    _train_function(model, model.train_function, inputs)
+                    if model._distribute_strategy is None
+                    else model._make_function(_step_of_replica(model))
+                )
         return model.train_function
 
     model.make_train_function = make_train_function
@@ -72,16 +85,24 @@ def are_compiled(model: Any) -> bool:
 
 
 def _reason_against(model: keras.Model) -> str:
-    """Return why a model cannot train several steps as one program, empty if it can."""
+    """Return why XLA cannot compile the steps of a model as here, empty if it can."""
     layers = model._flatten_layers()
     by_xla = model.jit_compile  # Keras judged the other layers
+    unusual = (
+        "needs a model compiled with steps_per_execution=2 or more and jit_compile=True, or a "
+        "layer with a cache (hot_rows), which table='host' has beside a GPU"
+    )
+    if not model.compiled or model.run_eagerly:
+        return unusual
+    if model._distribute_strategy is not None:
+        return _reason_against_replicas(model)
     others = [
         each
         for each in layers
         if not (each.supports_jit or has_cache(each) or (by_xla and not is_ours(type(each))))
     ]
-    if model.compiled and others and not model.run_eagerly:
-        reason = f"needs layers that XLA can compile, not {', '.join(e.name for e in others)}"
+    if others:
+        reason = f"{_NEEDS_LAYERS}{_names(others)}"
         tables = [getattr(each, "table", "dynamic") for each in others if is_ours(type(each))]
         if set(tables) <= {"device"}:
             return reason
@@ -90,22 +111,77 @@ def _reason_against(model: keras.Model) -> str:
             "table='file'"
         )
     # `prefetch_rows` does not load the rows that such a layer reads. XLA would take NaN for them.
-    tied = [each.name for each in layers if getattr(each, "is_tied_to_cache", False)]
-    if model.compiled and tied and not model.run_eagerly:
+    if tied := [each for each in layers if getattr(each, "is_tied_to_cache", False)]:
         return (
-            f"needs layers that XLA can compile, not {', '.join(tied)}: tied_to= names a layer "
-            "with hot_rows, whose cache lacks rows that are predicted; leave out tied_to, or give "
-            "that layer table='device'"
+            f"{_NEEDS_LAYERS}{_names(tied)}: tied_to= names a layer with hot_rows, whose cache "
+            "lacks rows that are predicted; leave out tied_to, or give that layer table='device'"
         )
     is_usual = model.steps_per_execution > 1 and by_xla
-    if not model.compiled or model.run_eagerly or not (is_usual or any(map(has_cache, layers))):
+    return "" if is_usual or any(map(has_cache, layers)) else unusual
+
+
+def _reason_against_replicas(model: keras.Model) -> str:
+    """Return why XLA cannot compile the steps of a model under a strategy, empty if it can."""
+    strategy, optimizer = type(model._distribute_strategy), type(model.optimizer)
+    if not issubclass(strategy, tf.distribute.MirroredStrategy):
+        return f"needs tf.distribute.MirroredStrategy, not {strategy.__name__}"
+    if model.jit_compile:
+        return "makes the programs of a strategy; compile the model with jit_compile=False"
+    if not issubclass(optimizer, RowSparse):
         return (
-            "needs a model compiled with steps_per_execution=2 or more and jit_compile=True, or a "
-            "layer with a cache (hot_rows), which table='host' has beside a GPU"
+            "under a strategy needs an optimizer of lexrow.keras, such as LazyAdam, with no other "
+            f"around it, not {optimizer.__name__}"
         )
-    if model._distribute_strategy is not None:
-        return "trains on one device; leave it out under a strategy of tf.distribute"
+    others = [
+        each
+        for each in model._flatten_layers()
+        if not each.supports_jit
+        or (is_ours(type(each)) and getattr(each, "table", "") in KINDS[1:])
+    ]
+    if others:
+        return f"{_NEEDS_LAYERS}{_names(others)}: under a strategy a table must be table='device'"
     return ""
+
+
+def _names(layers: Sequence[keras.layers.Layer]) -> str:
+    """Return the names of layers, for a message."""
+    return ", ".join(layer.name for layer in layers)
+
+
+def _step_of_replica(model: keras.Model) -> Callable[[Any], Any]:
+    """Return a training step of a replica that XLA compiles to two programs.
+
+    The first ends with the gradients. The optimizer exchanges them, for which XLA has no operation,
+    and makes the second, the update.
+    """
+    optimizer: Any = model.optimizer
+    variables: list[Any] = []
+    optimizer.updates_by_xla = True
+
+    @tf.function(autograph=False, jit_compile=True, reduce_retracing=True)
+    def differentiate(data: Any) -> tuple[Any, list[Any]]:
+        """Return the result of a step, which does not update the variables, and the gradients."""
+        calls: list[Any] = []
+        vars(optimizer)["apply"] = lambda *given: calls.append(given)  # in place of the method
+        try:
+            result = model.train_step(data)
+        finally:
+            del vars(optimizer)["apply"]
+        if len(calls) != 1:
+            raise ValueError(
+                f"{model.name}: compile_steps needs a train_step that applies gradients once under "
+                f"a strategy, not {len(calls)} times"
+            )
+        gradients, variables[:] = calls[0]
+        return result, optimizer.merge(gradients, variables)
+
+    def train_step(data: Any) -> Any:
+        """Make a step."""
+        result, gradients = differentiate(data)
+        optimizer.apply([Merged.again(gradient) for gradient in gradients], variables)
+        return result
+
+    return train_step
 
 
 def _train_function(

@@ -471,8 +471,8 @@ class TableConfig:
     table: str = setting(
         "device",
         "Where the rows are stored: in the memory of the device; in that of the machine or in a "
-        "file (`host`), with a cache on the device; over all local devices (`sharded`); or on the "
-        "device, where ids get rows as they are seen, without a vocabulary (`dynamic`).",
+        "file (`host`), or over all local devices (`sharded`), with a cache on the device; or on "
+        "the device, where ids get rows as they are seen, without a vocabulary (`dynamic`).",
         choices=("device", "host", "sharded", "dynamic"),
     )
     table_dtype: str = _number_format("float32", "The number format of the stored rows.")
@@ -507,6 +507,11 @@ class TableConfig:
         "in so many steps, loses its row. 0: never; a full table removes the rows seen least.",
         bounds=(0, 10**9),
     )
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the steps train on a cache of some rows."""
+        return self.table in ("host", "sharded")
 
     @property
     def is_dynamic(self) -> bool:

@@ -47,7 +47,8 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ("optimizer", ("lazy_adam", "lazy_adamw"), "beta_1 beta_2 epsilon correct_skipped"),
     ("optimizer", ("lazy_adamw",), "weight_decay"),
     ("optimizer", ("ftrl",), "l1 l2"),
-    ("table", ("host",), "hot_rows stage_steps table_file"),
+    ("table", ("host", "sharded"), "hot_rows stage_steps"),
+    ("table", ("host",), "table_file"),
     ("table", ("dynamic",), "table_gb max_age"),
 )
 # Flag -> the flag that it needs, and the values of that flag.

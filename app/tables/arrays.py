@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RunError
 from ..system import machine
-from ..system.checked_files import COUNT, damaged, missing, read_bytes, read_json
+from ..system.checked_files import COUNT, damaged, read_bytes, read_json, reading
 
 _BLOCK_BYTES = 1 << 24  # bytes read at a time
 _FLOAT_BYTES = 4
@@ -56,18 +55,13 @@ def read(path: Path, checksum: Sequence[int], row_bytes: int = 1) -> Iterator[by
             were given.
     """
     size = check = 0
-    try:
-        with open(path, "rb") as file:
-            while data := file.read(max(_BLOCK_BYTES // row_bytes, 1) * row_bytes):
-                size, check = size + len(data), zlib.crc32(data, check)
-                if size > checksum[0]:
-                    break
-                if len(data) % row_bytes == 0:
-                    yield data
-    except FileNotFoundError as error:
-        raise missing(path) from error
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}; mend that and run again") from error
+    with reading(path), open(path, "rb") as file:
+        while data := file.read(max(_BLOCK_BYTES // row_bytes, 1) * row_bytes):
+            size, check = size + len(data), zlib.crc32(data, check)
+            if size > checksum[0]:
+                break
+            if len(data) % row_bytes == 0:
+                yield data
     if [size, check] != list(checksum):
         raise damaged(path, f"{size} bytes with check {check:x}, where {checksum} was written")
 

@@ -168,7 +168,7 @@ class Table(Protocol):
 
 @runtime_checkable
 class Checkpointable(Protocol):
-    """A table, or other state of a run, that has more to save than TensorFlow variables.
+    """A table, or other state of a run, that a checkpoint has in a folder of its own.
 
     `Checkpoints.save` calls `snapshot` for a folder of the new checkpoint and, when the whole
     checkpoint is on the disk, `commit`. `restore` is called once, when a run is resumed.

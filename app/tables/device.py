@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context  # the public options are of the whole process
 
+from ..errors import RunError
 from ..system.xla import under_xla
 from ..types import HOST
+from . import row_files
 from .arrays import row_slices
 from .base import Layout, Slot, Table
 from .initial import Constant, Initial, Unwritten, all_rows
@@ -179,14 +182,14 @@ class VariableRows:
 class DeviceTable(RoundedTable, VariableRows):
     """A `tables.base.Table` in the memory of the device that is current when it is made.
 
-    Slots are part of this module, so TensorFlow saves them with it.
-
     Args:
         initial: A function from a shape to float32 values. It is called once, so that no second
             copy of the table stays in memory.
         slots: The optimizer state of each row, by name. It is made here: made within the trace of a
             step, its initial values would take their memory twice.
     """
+
+    grows = False  # whether a snapshot may have fewer rows
 
     def __init__(
         self,
@@ -216,18 +219,67 @@ class DeviceTable(RoundedTable, VariableRows):
 
     def is_finite(self) -> bool:
         """Return whether every number of every row is finite; slots are not read."""
-
-        def is_finite(part: slice) -> bool:
-            """Return whether all rows of a slice of ids are finite."""
-            rows_ND = self.gather(tf.range(part.start, part.stop, dtype=tf.int64))
-            return bool(tf.reduce_all(tf.math.is_finite(rows_ND)))
-
-        with tf.device(self.values.device):
-            return all(map(is_finite, row_slices(self.rows, self.columns)))
+        return all(bool(tf.reduce_all(tf.math.is_finite(part_ND))) for part_ND in self._parts())
 
     def layout(self) -> Layout:
-        """Return how a checkpoint holds this table: as one variable."""
+        """Return how a checkpoint holds this table: by id."""
         return {"kind": "device"}
+
+    def stores(self) -> dict[str, DeviceTable]:
+        """Return this table and its slots, each by the name of its file in a snapshot."""
+        return {row_files.VALUES: self, **self.slots}
+
+    def snapshot(self, folder: Path) -> None:
+        """Write all rows and slots; see `Checkpointable.snapshot`."""
+        for name, store in self.stores().items():
+            row_files.write(
+                folder / name,
+                (tf.cast(part_ND, store.dtype).numpy() for part_ND in store._parts()),
+                rows=store.used,
+                columns=store.columns,
+                dtype=store.dtype.name,
+                writes=int(store.writes.read_value()) if store.is_stochastic else 0,
+            )
+
+    def commit(self, folders: Sequence[Path]) -> None:
+        """Do nothing: a snapshot is complete in itself."""
+
+    def restore(self, folder: Path) -> None:
+        """Read the files that `snapshot` wrote; slots that this table does not have are left out.
+
+        Raises:
+            RunError: The snapshot lacks a slot, or has other numbers of rows or columns.
+        """
+        for name, store in self.stores().items():
+            if not row_files.exists(folder / name):
+                raise RunError(
+                    f"{folder} holds no {name!r}; give the --optimizer that it was made with, or "
+                    "train in a new workdir"
+                )
+            store._read(folder / name)
+
+    def _read(self, path: Path) -> None:
+        """Replace the rows and the count of writes by the content of a file; see `restore`."""
+        manifest = row_files.read_manifest(path)
+        rows, columns = manifest["rows"], manifest["columns"]
+        has_room = rows <= self.rows if self.grows else rows == self.rows
+        if not has_room or columns != self.columns:
+            raise RunError(
+                f"{path} has shape {(rows, columns)}, where {(self.rows, self.columns)} is asked "
+                "for; give the flags and the vocabulary that it was made with, or train in a new "
+                "workdir"
+            )
+        for start, rows_ND in row_files.read_parts(path, manifest):
+            self.assign_exact(np.arange(start, start + len(rows_ND)), rows_ND)
+        if self.is_stochastic:
+            self.writes.assign(manifest["writes"])
+
+    def _parts(self) -> Iterator[tf.Tensor]:
+        """Yield all rows that have values, in parts (N, D) float32 on the device of this table."""
+        for part in row_slices(self.used, self.columns):
+            with tf.device(self.values.device):
+                rows_ND = self.gather(tf.range(part.start, part.stop, dtype=tf.int64))
+            yield rows_ND
 
 
 class InPlace:

@@ -215,7 +215,12 @@ class RoundedTable(tf.Module):
                 seed=self.seed ^ zlib.crc32(name.encode()),
             )
 
+    @property
+    def used(self) -> int:
+        """The number of rows that have values: all, unless a key map gives the rows out."""
+        return self.rows
+
     def bytes(self) -> int:
-        """Return the size in bytes of the rows and of all slots."""
-        own = self.rows * self.columns * self.dtype.size
+        """Return the size in bytes of all rows that have values, and of their slots."""
+        own = self.used * self.columns * self.dtype.size
         return own + sum(slot.bytes() for slot in self.slots.values())

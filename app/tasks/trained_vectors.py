@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints import checkpoint
-from ..checkpoints.stored import count_rows, read_ids, read_layout
+from ..checkpoints.stored import EARLIER, count_rows, read_ids, read_layout
 from ..checkpoints.workdir import Workdir, read_settings
 from ..errors import RunError, UsageError
 from ..settings import ClassifyConfig, Config, ModelConfig, RecommendConfig, flag_values
@@ -22,7 +22,7 @@ from . import recorded_corpus
 
 
 def needs_tensorflow(path: str | Path) -> bool:
-    """Return whether `load` needs TensorFlow: for sums by features, and rows that are no variables.
+    """Return whether `load` needs TensorFlow: for sums by features, and rows stored elsewhere.
 
     Args:
         path: The workdir of the run.
@@ -33,7 +33,8 @@ def needs_tensorflow(path: str | Path) -> bool:
     config = flag_values.from_names(read_settings(path))
     has_features = Workdir(path).features.exists()
     is_stored_elsewhere = config.table.is_dynamic or bool(config.table.table_file)
-    return has_features or is_stored_elsewhere
+    is_earlier = any(Workdir(path).path.glob(f"*/*/{EARLIER}"))
+    return has_features or is_stored_elsewhere or is_earlier
 
 
 _AT_ONCE = 1 << 12  # items or words whose rows are added at a time

@@ -116,7 +116,7 @@ def as_text(cell: Any, where: str, column: str) -> str:
             return cell
         # JSON may have one half of a surrogate pair.
         return cell.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if cell is None:
+    if cell is None or cell != cell:  # NaN
         return ""
     if isinstance(cell, (list, tuple, dict)):
         raise UsageError(
@@ -363,11 +363,14 @@ def missing_column(path: str, flag: str, name: str, names: Sequence[str]) -> Usa
 
 def _find(path: str, names: Sequence[str], columns: Mapping[str, str]) -> list[int]:
     """Return the positions of columns among all names; raise UsageError if one is not there."""
+    places = {name: place for place, name in enumerate(names)}
     for flag, name in columns.items():
-        if name not in names:
+        if name not in places:
             raise missing_column(path, flag, name, names)
-        check_single(path, names, name)
-    return [names.index(name) for name in columns.values()]
+    if len(places) < len(names):
+        for name in columns.values():
+            check_single(path, names, name)
+    return [places[name] for name in columns.values()]
 
 
 # JSON lines.

@@ -20,7 +20,9 @@ from multiprocessing import forkserver
 from typing import NamedTuple
 from unittest import mock
 
-import tensorflow as tf
+import numpy as np
+
+from app.tables import row_files
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECONDS = 600  # after which a command hangs, also on a machine with much other work
@@ -183,13 +185,18 @@ def checkpoint(workdir: pathlib.Path) -> pathlib.Path:
     return workdir / "checkpoints" / f"step-{newest_step(workdir):012d}"
 
 
+def read_tables(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    """All rows and slots that a checkpoint holds, by the names of their files, float32."""
+    paths = [path.with_suffix("") for path in folder.glob("*/**/*.json")]
+    return {str(path.relative_to(folder)): row_files.read([path], folder) for path in paths}
+
+
 def tensors(workdir: pathlib.Path) -> dict[str, bytes]:
-    """Every tensor of the newest checkpoint, slots included, bit for bit."""
-    reader = tf.train.load_checkpoint(str(checkpoint(workdir) / "tables"))
-    names = [name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name]
-    found = {name: reader.get_tensor(name).tobytes() for name in names if "counter" not in name}
-    assert len(found) >= 2
-    return found
+    """Every table of the newest checkpoint, slots included, bit for bit."""
+    folder = checkpoint(workdir)
+    files = [path for path in folder.glob("*/**/*") if path.is_file()]
+    assert len(files) >= 4
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def _main(

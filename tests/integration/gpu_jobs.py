@@ -122,7 +122,7 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
 
 def first_batch(job: Job, config: Config):
     batches = job.data.batches(range(1), 0)
-    if config.table.table == "host":
+    if config.table.is_cached:
         batches = job.placed.staging.prefetch(batches, 0)
     _, batch = next(iter(batches))
     return job.placed.staging.locate(batch, tf.constant(0, tf.int64))

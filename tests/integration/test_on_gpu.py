@@ -5,9 +5,8 @@ The numbers are equal but for the order of sums and the last bits of exp and log
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from tests.integration.commands import checkpoint, done
+from tests.integration.commands import checkpoint, done, read_tables
 
 pytestmark = pytest.mark.gpu
 
@@ -37,12 +36,10 @@ RUNS = {
 
 
 def numbers(workdir) -> dict[str, np.ndarray]:
-    """Every tensor of floating point numbers in the newest checkpoint, as float32."""
-    reader = tf.train.load_checkpoint(str(checkpoint(workdir) / "tables"))
-    dtypes = reader.get_variable_to_dtype_map()
-    names = [name for name, dtype in dtypes.items() if dtype.is_floating]
-    assert names
-    return {name: reader.get_tensor(name).astype(np.float32) for name in names}
+    """All rows and slots in the newest checkpoint, as float32."""
+    found = read_tables(checkpoint(workdir))
+    assert found
+    return found
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -75,7 +75,7 @@ def test_half_written_files_are_swept_and_never_read(tmp_path, trained):
         path.write_text("half")
     newer = workdir / "checkpoints/.step-000000999999.new-0123abcd"
     shutil.copytree(checkpoint(workdir), newer)
-    (newer / "tables.index").write_text("half")
+    (newer / "input/values.json").write_text("half")
     export = workdir / ".vectors.txt.new-0123abcd"  # which app.export may be writing
     export.write_text("half")
     assert "damaged" not in done(tmp_path, "app.train", f"--workdir={workdir}").err

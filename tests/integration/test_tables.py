@@ -23,19 +23,21 @@ from tests.integration.commands import (
 )
 
 STAGED = ("--table=host", "--hot_rows=7", "--stage_steps=5")
+SHARDED = (*STAGED, "--table=sharded")
 MANY = 12_000
 UNITS = {"MB": 1e6, "GB": 1e9}
 HALF = ("--table_dtype=bfloat16", "--slot_dtype=float16", "--optimizer=lazy_adam")
+HALF_SLOTS = ("momentum", "velocity")
 train_dynamic = functools.partial(train, small=(*SMALL, "--table=dynamic", "--table_gb=0.1"))
 
 
-def rows(workdir):
+def rows(workdir, slots=("accumulator",)):
     """All rows and slots of the newest checkpoint, whatever kind its tables are of."""
     found = {}
     for name in ("input", "output"):
         newest = list_checkpoints(workdir / "checkpoints")[0]
         found[name] = read_rows(newest, name)
-        found[f"{name}.accumulator"] = read_rows(newest, name, "accumulator")
+        found |= {f"{name}.{slot}": read_rows(newest, name, slot) for slot in slots}
     return found
 
 
@@ -55,10 +57,12 @@ def test_staged_rows_end_as_those_on_the_device(tmp_path, corpus, trained):
 
 
 @pytest.mark.slow
-def test_staged_rows_of_half_precision_end_as_those_on_the_device(tmp_path, corpus):
-    for name, flags in (("one", ()), ("other", STAGED)):
-        done(tmp_path, *train(tmp_path / name, corpus, *HALF, *flags))
-    assert tensors(tmp_path / "one") == tensors(tmp_path / "other")
+@pytest.mark.parametrize("kind", [STAGED, SHARDED])
+def test_staged_rows_of_half_precision_end_as_those_on_the_device(tmp_path, corpus, kind):
+    for name, flags in (("one", ()), ("other", kind)):
+        command = train(tmp_path / name, corpus, *HALF, *flags)
+        done(tmp_path, *(("tests.integration.on_two_devices", *command) if flags else command))
+    assert_same(*(rows(tmp_path / name, HALF_SLOTS) for name in ("one", "other")))
 
 
 @pytest.mark.slow

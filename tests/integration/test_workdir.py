@@ -72,7 +72,7 @@ def test_a_flag_that_a_finished_run_cannot_have(tmp_path, workdir, flag, message
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, workdir, trained):
     newest = checkpoint(workdir)
-    data = newest / "tables.data-00000-of-00001"
+    data = newest / "input/values"
     data.write_bytes(data.read_bytes()[:-100])
     ended = done(tmp_path, "app.train", f"--workdir={workdir}")
     assert f"{newest} is damaged, trying the one before it: " in ended.err

@@ -2,6 +2,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -98,3 +99,12 @@ def test_two_replicas_train_as_one_device_on_tables_of_their_own_and_on_shared_o
     for name, case in printed["shared"].items():
         assert case["apart"] < (1e-4 if "classes" in name else 1e-5), name
         assert case.get("loaded", True), name
+    # A step is two programs in each replica. Only the exchange is outside, and what clips.
+    for name, case in printed["compiled"].items():
+        assert max(case["apart"], case["uncompiled"]) < (1e-4 if "output" in name else 1e-6), name
+        assert case["programs"] == 4, name
+        matched = re.compile("Resource|MatMul|Unique|Sort|TopK|Segment|While")
+        assert not [op for op in case["outside"] if matched.match(op)], name
+        assert {"ResourceScatterUpdate", "MatMul"} <= set(case["inside"]), name
+        if "output" not in name:  # which sorts its targets by class
+            assert {"Unique", "XlaSort", "TopKV2"}.isdisjoint(case["inside"]), name

@@ -14,6 +14,7 @@ from app.keras import (
     FeatureConfig,
     FeatureEmbedding,
     LazyAdam,
+    LossScaleOptimizer,
     RowEmbedding,
     RowEmbeddingReduce,
     Softmax,
@@ -112,11 +113,60 @@ def test_hot_rows_without_a_cache_are_no_reason_to_compile():
         fit_hot(model, hot_data(np.full_like(HOT_IDS, models.ROWS)))
 
 
-def test_a_strategy_is_refused():
+def test_replicas_train_by_two_programs_a_step_as_without():
+    """With one replica: the number of devices is fixed for the life of a process."""
+    found = []
+    for compiled in (False, True):
+        with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+            model = counted(models.make_model(RowEmbedding(models.ROWS, 3)))
+        if compiled:
+            compile_steps(model)
+        found.append([models.fit(model), *numbers(model)])
+        assert model.by_xla.numpy() == compiled * model.optimizer.iterations.numpy()
+    assert_close(*found)
+
+
+def sharing(layer=None, optimizer="lexrow>LazyAdam", **options):
+    model = keras.Sequential([layer or RowEmbedding(9, 2)])
+    model.compile(optimizer, "mse", **options)
+    return model
+
+
+# What is not compiled under a strategy. This may only become shorter.
+REFUSED_SHARING = {
+    "a program of all replicas": (lambda: sharing(jit_compile=True), "with jit_compile=False"),
+    "an optimizer of Keras": (lambda: sharing(optimizer="adam"), "lexrow.keras, .*, not Adam"),
+    "a loss scale": (
+        lambda: sharing(optimizer=LossScaleOptimizer(LazyAdam())),
+        "not LossScaleOptimizer",
+    ),
+    "a table that replicas share": (
+        lambda: sharing(RowEmbedding(9, 2, table="host", name="words")),
+        "not words: under a strategy a table must be table='device'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_SHARING)
+def test_what_replicas_cannot_compile_is_refused(name):
+    make, message = REFUSED_SHARING[name]
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        model = make_model()
-    with pytest.raises(ValueError, match="compile_steps trains on one device; leave it out under"):
+        model = make()
+    with pytest.raises(ValueError, match=f"compile_steps .*{message}"):
         compile_steps(model)
+
+
+def test_a_strategy_of_another_kind_and_a_step_with_two_updates_are_refused():
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        model = sharing()
+    with pytest.raises(ValueError, match="needs tf.distribute.MirroredStrategy, not OneDevice"):
+        compile_steps(model)
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = sharing()
+    model.train_step = lambda data: {}
+    compile_steps(model)
+    with pytest.raises(ValueError, match="applies gradients once under a strategy, not 0 times"):
+        model.fit(np.zeros([2, 3], np.int32), np.zeros([2, 3, 2]), verbose=0)
 
 
 # Models with a cache on the device, which XLA compiles for batches whose rows are all cached.

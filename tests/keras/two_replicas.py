@@ -3,6 +3,8 @@
 Prints, as JSON by optimizer, how far the two ends are apart, how far the replicas are, and what
 operations of the step give a result as large as a table. By kind of table, how far losses, rows and
 slots are apart where the replicas share the table, and whether what was saved is what was trained.
+Of steps that `compile_steps` has compiled, how far losses, rows and slots are apart, and what
+operations are in the programs of XLA and outside of them.
 """
 
 import contextlib
@@ -17,12 +19,19 @@ import tensorflow as tf
 from app.keras import (
     SGD,
     Adagrad,
+    FeatureConfig,
+    FeatureEmbedding,
     LazyAdam,
     LazyAdamW,
     LossScaleOptimizer,
     RowEmbedding,
+    RowEmbeddingReduce,
     RowwiseAdagrad,
+    TableConfig,
+    compile_steps,
 )
+from app.keras.steps_program import _step_of_replica
+from app.system.graphs import called_graphs
 from tests.keras import softmax_models, table_models
 from tests.keras.graphs import as_large_as
 from tests.keras.softmax_models import WORDS, planted
@@ -63,11 +72,45 @@ def make_data():
     return x, random.normal(size=(4 * BATCH, 1)).astype(np.float32)
 
 
-def trained(make, data, scope):
+def make_tables():
+    """A model with three tables, whose optimizer clips, and with a metric."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((LENGTH,), dtype="int32")
+    bags = RowEmbeddingReduce(ROWS + 1, COLUMNS, name="words")(inputs)
+    configs = [TableConfig(f"table{n}", ROWS + n, COLUMNS) for n in range(2)]
+    features = [FeatureConfig(config.name, config, (None, LENGTH)) for config in configs]
+    vectors = [bags, *FeatureEmbedding(features)([inputs] * 2)]
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(vectors)))
+    model.compile(LazyAdam(0.1, global_clipnorm=100.0), "mse", metrics=["mae"])
+    return model
+
+
+def programs(model, batch, strategy):
+    """The types of operations outside of what XLA compiles in a step, those inside, its parts."""
+    step = _step_of_replica(model)
+    run = tf.function(lambda b: strategy.run(step, (b,)), autograph=False)
+    outside, inside, found = set(), set(), []
+
+    def walk(graph, is_inside):
+        for operation in graph.get_operations():
+            (inside if is_inside else outside).add(operation.type)
+            for called in called_graphs(operation):
+                by_xla = not is_inside and "_XlaMustCompile" in operation.node_def.attr
+                found.extend([called.name] * by_xla)
+                walk(called, is_inside or by_xla)
+
+    walk(run.get_concrete_function(batch).graph, False)
+    return {"outside": sorted(outside), "inside": sorted(inside), "programs": len(found)}
+
+
+def trained(make, data, scope, compiled=False):
     with scope:
         model = make()
+    if compiled:
+        compile_steps(model)
     x, y = data
-    model.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+    history = model.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0).history
+    model.logged = [np.array(values) for values in history.values()]
     return model, [v.numpy() for v in (*model.variables, *model.optimizer.variables)]
 
 
@@ -77,10 +120,17 @@ def apart(found, expected):
     return max(float(np.abs(ours - theirs).max(initial=0)) for ours, theirs in pairs)
 
 
-def compare(make, data, name, batch, rows, strategy):
+def compare(make, data, name, batch, rows, strategy, compiled=False):
     """Of a model and its data: the name of the layer with the table, specs of a batch, its rows."""
-    _, expected = trained(make, data, contextlib.nullcontext())
-    model, found = trained(make, data, strategy.scope())
+    one, expected = trained(make, data, contextlib.nullcontext())
+    model, found = trained(make, data, strategy.scope(), compiled)
+    if compiled:
+        again, same = trained(make, data, strategy.scope())
+        return {
+            "apart": max(apart(found, expected), apart(model.logged, one.logged)),
+            "uncompiled": max(apart(found, same), apart(model.logged, again.logged)),
+            **programs(model, batch, strategy),
+        }
     parts = model.get_layer(name).trainable_variables[0].value.values
     step = tf.function(lambda b: strategy.run(model.train_step, (b,)), autograph=False)
     return {
@@ -163,15 +213,23 @@ def main():
         for name, make in CASES.items()
     }
     x, y = planted()
+    compiled = {
+        name: compare(make, make_data(), "words", batch, ROWS, strategy, compiled=True)
+        for name, make in (
+            ("constraint", lambda: make_model(CASES["rowwise_adagrad"]())),
+            ("three tables", make_tables),
+        )
+    }
     data, ids = ([x, y % WORDS], y % WORDS), tf.TensorSpec([None, 6], tf.int32)
     batch = (ids, ids), ids
+    compiled["output layer"] = compare(make_output, data, "out", batch, WORDS, strategy, True)
     found["class_softmax"] = compare(make_output, data, "out", batch, WORDS, strategy)
     with tempfile.TemporaryDirectory() as folder:
         shared = {
             f"{kind} {name}": share(kind, name, pathlib.Path(folder), strategy)
             for kind, name in SHARED
         }
-    print(json.dumps({"mirrored": found, "shared": shared}))
+    print(json.dumps({"mirrored": found, "shared": shared, "compiled": compiled}))
 
 
 if __name__ == "__main__":

@@ -14,10 +14,9 @@ import tensorflow as tf
 
 from app.errors import DamagedError, UsageError
 from app.keras import ClassSoftmax
-from app.tables import arrays
+from app.tables import arrays, row_files
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import Journal, TableFile, journal_path
-from app.tables.dynamic import row_store
 from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.dynamic.keys import STATE, KeyMap, read_keys
 from app.text import columns, reading, vector_files
@@ -67,7 +66,7 @@ def test_rows_that_are_not_in_the_file(tmp_path):
 
     edit(tmp_path / "values.json", announce)
     with pytest.raises(DamagedError, match=rf"values is damaged: 16 bytes, where {4 * HUGE**2} we"):
-        row_store.read_rows(tmp_path)
+        row_files.read([tmp_path / "values"], tmp_path)
 
 
 def test_a_journal_of_rows_that_are_not_in_the_file(tmp_path):

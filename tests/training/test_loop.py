@@ -194,18 +194,18 @@ def test_a_disk_without_room_for_a_checkpoint_is_found_before_training(tmp_path,
 
 def test_the_room_of_the_first_checkpoint_is_reserved_until_it_is_written(tmp_path, monkeypatch):
     """So no other program can take it. A file without a name is gone after a kill."""
-    events, write = [], tf.train.Checkpoint.write
+    events, write = [], DeviceTable.snapshot
 
     def note(name):
         links = {file: str(file.resolve()) for file in Path("/proc/self/fd").iterdir()}
         held = [f for f, link in links.items() if f"{tmp_path}/" in link and "(deleted)" in link]
         events.append((name, [512 * file.stat().st_blocks >= 2**20 for file in held]))
 
-    def noting_write(saver, path):
+    def noting_write(table, folder):
         note("write")
-        return write(saver, path)
+        write(table, folder)
 
-    monkeypatch.setattr(tf.train.Checkpoint, "write", noting_write)
+    monkeypatch.setattr(DeviceTable, "snapshot", noting_write)
     run = Run(tmp_path, length=1, during=lambda *_: note("train"))
     run.train(checkpoint_minutes=0.0)
     first, *others = events
@@ -225,20 +225,20 @@ def test_a_file_system_that_reserves_no_room_is_no_obstacle(tmp_path, monkeypatc
 
 
 def test_a_checkpoint_that_fails_says_where_the_next_run_begins(tmp_path, monkeypatch):
-    def full(saver, path):
-        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+    def full(table, folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    run, write = Run(tmp_path), tf.train.Checkpoint.write
-    monkeypatch.setattr(tf.train.Checkpoint, "write", full)
+    run, write = Run(tmp_path), DeviceTable.snapshot
+    monkeypatch.setattr(DeviceTable, "snapshot", full)
     start = "on device; free the disk or choose another folder; with this --workdir, a run goes on"
     with pytest.raises(RunError, match=f"{start} from the start, as none is saved yet$"):
         run.train()
-    monkeypatch.setattr(tf.train.Checkpoint, "write", write)
+    monkeypatch.setattr(DeviceTable, "snapshot", write)
     run.train(epochs=1)
-    monkeypatch.setattr(tf.train.Checkpoint, "write", full)
+    monkeypatch.setattr(DeviceTable, "snapshot", full)
     with pytest.raises(RunError, match=f"{start} from step 10$"):
         Run(tmp_path).train(epochs=2)
-    monkeypatch.setattr(tf.train.Checkpoint, "write", write)
+    monkeypatch.setattr(DeviceTable, "snapshot", write)
     assert Run(tmp_path).train(epochs=2)
 
 
@@ -321,7 +321,7 @@ def test_a_run_that_cannot_go_on_changes_nothing(tmp_path):
         placed=PlacedTables({"input": run.table}, "CPU:0"),
         data=dataclasses.replace(run.job.data, record=lambda: recorded.append(run.table)),
     )
-    with pytest.raises(RunError, match="holds table 'input' with shape"):
+    with pytest.raises(RunError, match="input/values has shape"):
         loop.train(run.job, RunConfig(epochs=2), run.place, flags={"epochs": 2})
     assert content() == before and not recorded
     again = Run(tmp_path)

@@ -6,7 +6,6 @@ import signal
 import time
 
 import pytest
-import tensorflow as tf
 
 from app.checkpoints import workdir
 from app.checkpoints.checkpoint import is_finished, newest_position
@@ -29,7 +28,7 @@ def watched(run, scores):
 
 def rows_kept(folder):
     (path,) = folder.iterdir()
-    return tf.train.load_checkpoint(str(path / "tables")), int(path.name[5:])
+    return int(path.name[5:])
 
 
 def test_patience_ends_a_run_and_keeps_its_best_epoch(tmp_path, monkeypatch):
@@ -192,7 +191,7 @@ def test_a_run_that_ends_while_scoring_goes_on_exactly(
     assert not newest_position(run.place.checkpoints).unscored
     if patience:
         kept = [rows_kept(each.place.best) for each in (run, whole[patience])]
-        assert kept[0][1] == kept[1][1] == 40
+        assert kept == [40, 40]
 
 
 def test_other_processes_stop_with_the_chief_that_stops_while_scoring(tmp_path):

@@ -12,6 +12,7 @@ from ...system.xla import under_xla
 from ...tables.dynamic.dynamic import DynamicTable
 from ...tables.dynamic.keys import STRING
 from ...tables.row_reads import sum_rows, unique, unique_by_representative
+from ..backend import one_copy
 from ..tables.table_variable import TableVariable
 from ..tables.table_warnings import variable_name
 
@@ -35,6 +36,13 @@ class Merged(tf.IndexedSlices):
         ids_U, inverse_N = unique(gradient.indices)
         values_UD = sum_rows(_matrix(gradient, variable), inverse_N, tf.size(ids_U))
         return cls(values_UD, ids_U, gradient.dense_shape)
+
+    @classmethod
+    def again(cls, gradient: Any) -> Any:
+        """Return a `Merged` that a `tf.function` made plain as one; any other gradient as it is."""
+        if not isinstance(gradient, tf.IndexedSlices):
+            return gradient
+        return cls(gradient.values, gradient.indices, gradient.dense_shape)
 
     def plain(self) -> tf.IndexedSlices:
         """Return the gradient as `tf.IndexedSlices`, the type that tf.distribute accepts."""
@@ -136,12 +144,12 @@ def merge_together(
     return merged
 
 
-def make_numbers(count: int) -> tf.Variable:
-    """Make a variable of numbers to work with, on the device on which a step is called.
+def make_numbers(count: int, device: str | None) -> tf.Variable:
+    """Make a variable of numbers to work with, by default on the device on which a step is called.
 
     Keras and TensorFlow do not see it, so no checkpoint has it.
     """
-    with tf.init_scope():
+    with tf.init_scope(), tf.device(device), one_copy("a step by XLA"):
         # A function that creates a variable of the usual kind is traced twice. A GPU has no kernels
         # for variables of int32.
         return tf.Variable(

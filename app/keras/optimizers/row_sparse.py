@@ -17,7 +17,7 @@ from ...tables.base import Ids, Table, plain_ids
 from ...tables.device import VariableRows
 from ...tables.joined import JoinedTable, join_slots, kind
 from ...tables.rounding import round_stochastically, round_under_xla
-from ..backend import in_place, owners_in_call, require_tensorflow, row_constraint
+from ..backend import in_place, in_replica, owners_in_call, require_tensorflow, row_constraint
 from ..saving import StateByPart
 from ..tables.table_memory import require_room_for_slots
 from ..tables.table_variable import TableVariable
@@ -88,10 +88,13 @@ class RowSparse(StateByPart):
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
             row of such a table is then updated by the rule, even if its gradient is dense.
         updates_rows: True: no warning that the optimizer writes whole tables.
+        updates_by_xla: Whether XLA compiles the update of each device under a strategy of
+            tf.distribute; set by `compile_steps`.
     """
 
     has_row_state = False
     updates_rows = True
+    updates_by_xla = False
 
     row_rule: Callable[[int, float], Rule]
     row_slots: Callable[[int], dict[str, keras.Variable]]
@@ -253,8 +256,15 @@ class RowSparse(StateByPart):
             for g, v in zip(grads, variables, strict=True)
         ]
         if _is_one_program():
-            return merge_together(grads, variables, self._numbers), below
+            return self.merge(grads, variables), below
         return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below
+
+    def merge(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Return gradients as `Merged.of` does, under XLA, in few operations."""
+        device = None
+        if tf.distribute.has_strategy():  # that of this replica's copies
+            device = in_replica(self.iterations.value).device
+        return merge_together(gradients, variables, lambda rows: self._numbers(rows, device))
 
     def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
         """Clip as Keras does, with the rows of a table in place of the whole."""
@@ -286,6 +296,31 @@ class RowSparse(StateByPart):
                 replica = tf.distribute.get_replica_context()
                 replica.merge_call(self._update_shared, args=(shared, learning_rate))
         super()._backend_update_step([g for g, _ in pairs], [v for _, v in pairs], learning_rate)
+
+    def _distributed_tf_update_step(
+        self, distribution: tf.distribute.Strategy, grads_and_vars: Any, learning_rate: Any
+    ) -> None:
+        """Update the variables on each device as Keras does, or all of them by one program."""
+        if not self.updates_by_xla:
+            super()._distributed_tf_update_step(distribution, grads_and_vars, learning_rate)
+            return
+        gradients, variables = zip(*grads_and_vars, strict=True)
+
+        @tf.function(autograph=False, jit_compile=True)
+        def update(gradients: Sequence[Any], rate: tf.Tensor) -> None:
+            """Update the copies on the device that is current."""
+            pairs = list(zip(self.merge(gradients, variables), variables, strict=True))
+            self._update_together([p for p in pairs if isinstance(p[0], Merged)], rate)
+            for gradient, variable in pairs:
+                if not isinstance(gradient, Merged):
+                    self.update_step(gradient, in_replica(variable), rate)
+
+        distribution.extended.update(  # of any variable, for a call on each device
+            self.iterations.value,
+            lambda _, own, rate: update(own, tf.convert_to_tensor(rate)),
+            (list(gradients), learning_rate),
+            group=False,
+        )
 
     def _shared_table(self, variable: Any) -> Table | None:
         """Return the table of a variable whose rows all replicas share, or None for others."""

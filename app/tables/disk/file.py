@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import RunError
+from ...system.checked_files import COUNT, read_json
 from ...system.python_functions import call_python
-from .. import arrays
+from .. import arrays, row_files
 from ..base import Ids, Layout, LocatedIds, Slot
 from ..id_checks import check_ids
 from ..initial import Initial
@@ -21,6 +23,7 @@ from ..rounding import RoundedTable
 from .sections import Header, Section, read_header
 from .table_file import TableFile, generation_of, list_journals, list_journals_to_undo, records
 
+_WRITES = "writes.json"  # the counts of writes in a snapshot
 _CPU = "CPU:0"  # a file is mapped into host memory, whatever device the steps run on
 
 
@@ -57,8 +60,7 @@ class FileTable(RoundedTable):
             super().__init__(rows, columns, dtype, **options)
         self.path, self.device = file.path, "/device:CPU:0"
         self._file, self._section = file, name
-        # A snapshot is one of all tables of the file (see `Checkpointable`).
-        self.snapshot, self.commit, self.restore = file.snapshot, file.commit, file.restore
+        self.commit = file.commit
         self._number = file.section(name, rows, columns, initial, dtype)
         self.add_slots(slots or {})
 
@@ -115,6 +117,24 @@ class FileTable(RoundedTable):
     def layout(self) -> Layout:
         """Return how a checkpoint holds this table: by the absolute path of its file."""
         return {"kind": "file", "path": str(self.path.absolute())}
+
+    def snapshot(self, folder: Path) -> None:
+        """Keep the rows of all tables of the file as they are; see `Checkpointable.snapshot`."""
+        self._file.snapshot(folder)
+        counts = {name: int(writes) for name, writes in self._counts().items()}
+        (folder / _WRITES).write_text(json.dumps(counts))
+
+    def restore(self, folder: Path) -> None:
+        """Bring the file back to a snapshot; see `TableFile.restore`."""
+        self._file.restore(folder)
+        counts = read_json(folder / _WRITES, {str: COUNT}, optional=True) or {}
+        for name, writes in self._counts().items():
+            writes.assign(counts.get(name, 0))
+
+    def _counts(self) -> dict[str, tf.Variable]:
+        """Return the counts of writes of this table and its slots, if they round stochastically."""
+        tables = {row_files.VALUES: self, **self.slots}
+        return {name: table.writes for name, table in tables.items() if table.is_stochastic}
 
     def _make_slot(self, name: str, **options: Any) -> FileTable:
         """Return a table for a slot in the same file, whose section is `<table>.<name>`."""

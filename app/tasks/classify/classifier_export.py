@@ -23,12 +23,13 @@ from ...losses.tree.paths import canonical_code
 from ...settings import ClassifyConfig
 from ...tables.arrays import row_slices
 from ...tables.base import Table
-from ...text.fasttext import line_features, model_file
+from ...text.fasttext import model_file
 from ...text.fasttext.model_file import CENTROIDS, LINE_END, Args, Dictionary, QuantizedMatrix
+from ...text.subwords import hash_strings
 from ...text.vocabulary import Vocabulary
 from ...types import WordVectors
 from . import fasttext_start
-from .classify_model import TrainedClassifier, load_trained
+from .classify_model import Classifier, load_trained
 
 _TREE = "hierarchical_softmax"
 # fastText's name of each loss of a classifier that it can have.
@@ -50,7 +51,7 @@ class _Classifier(tf.Module):
     """
 
     def __init__(
-        self, trained: TrainedClassifier, config: ClassifyConfig, words_file: str, labels_file: str
+        self, trained: Classifier, config: ClassifyConfig, words_file: str, labels_file: str
     ):
         super().__init__()
         self._split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
@@ -80,7 +81,7 @@ class _Classifier(tf.Module):
         hashes_M = ids_M
         if self._features.needs_hashes:
             ids_M = tf.where(ids_M < 0, tf.constant(self._features.words, tf.int64), ids_M)
-            hashes_M = line_features.hash_strings(words_M)
+            hashes_M = hash_strings(words_M)
         known_M = tf.where(ids_M >= 0)[:, 0]
         features = self._features.extract(
             tf.cast(tf.gather(ids_M, known_M), tf.int32),
@@ -170,7 +171,7 @@ def _fasttext(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     return f"{target}: {model.about()}"
 
 
-def convert(config: ClassifyConfig, trained: TrainedClassifier) -> tuple[FastTextModel, Vocabulary]:
+def convert(config: ClassifyConfig, trained: Classifier) -> tuple[FastTextModel, Vocabulary]:
     """Return a trained classifier as one of fastText, and its words.
 
     Labels get --label_prefix. For the loss `hierarchical_softmax` their counts are those that give
@@ -180,7 +181,8 @@ def convert(config: ClassifyConfig, trained: TrainedClassifier) -> tuple[FastTex
         UsageError: The tree of the labels is too deep for fastText.
     """
     settings = config.labelled
-    _, tables, words, labels, features = trained
+    tables, words, labels = trained.tables, trained.words, trained.labels
+    features = trained.features
     ids = np.arange(features.rows, dtype=np.int32)
     if features.buckets_N is not None:
         ids_B = np.full(features.buckets, -1, np.int32)
@@ -301,7 +303,7 @@ def _quantize_inputs(
     return model, quantize(model.input_blocks, len(model.ids_N), _COLUMNS)
 
 
-def quantize_tables(config: ClassifyConfig, trained: TrainedClassifier, most: int) -> None:
+def quantize_tables(config: ClassifyConfig, trained: Classifier, most: int) -> None:
     """Replace the input rows by those of its quantised file; those that it leaves out become 0.
 
     Args:

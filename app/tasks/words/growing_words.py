@@ -15,10 +15,10 @@ from ...input import pipeline, token_rows
 from ...input.blocks import TextFiles, raise_read_errors
 from ...input.token_rows import PAD
 from ...system.checked_files import COUNT, damaged
-from ...tables import arrays
+from ...tables import arrays, row_files
 from ...tables.base import Layout
 from ...tables.dynamic.keys import KeyMap, read_keys
-from ...tables.dynamic.row_store import RowStore, read_rows
+from ...tables.dynamic.row_store import RowStore
 from ...text import columns, vocabulary
 from ...text.reading import Progress
 from ...text.tokenize import warn_about_long_tokens
@@ -249,7 +249,8 @@ def load(checkpoint: Path) -> WordVectors:
         RunError: A file cannot be read.
     """
     words, rows = _read_words(checkpoint / STREAM_FOLDER)
-    return WordVectors(words.tokens, read_rows(checkpoint / "input")[rows], words.counts)
+    rows_ND = row_files.read([checkpoint / "input" / row_files.VALUES], checkpoint)[rows]
+    return WordVectors(words.tokens, rows_ND, words.counts)
 
 
 def _read_words(folder: Path) -> tuple[Vocabulary, np.ndarray]:

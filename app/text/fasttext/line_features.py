@@ -6,7 +6,7 @@ TensorFlow is imported where it is used: most models are read and used without i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from ...types import NgramRule
 from .. import subwords
 from ..subwords import OFFSET_BASIS, PRIME
 from .model_file import LABEL_PREFIX, LINE_END, Args, Model
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 # Dictionary::addWordNgrams multiplies by this, modulo 2 ** 64.
 HASH_FACTOR = 116_049_371
@@ -74,29 +71,6 @@ def hash_word_ngrams(
         found.append((sums_M[in_text_M] % np.uint64(buckets)).astype(np.int64))
         owners.append(owners_M[:-shift][in_text_M])
     return np.concatenate(found), np.concatenate(owners)
-
-
-def hash_strings(words_M: tf.Tensor) -> tf.Tensor:
-    """Return the hash of each word, (M,) int32; `hashing.hash_words` describes it.
-
-    Args:
-        words_M: Strings in UTF-8.
-    """
-    import tensorflow as tf
-
-    lengths_M = tf.strings.length(words_M)
-    longest = tf.maximum(tf.reduce_max(lengths_M, axis=0) if words_M.shape[0] != 0 else 0, 1)
-    # Bytes are sign-extended to 32 bits; 64 bits hold a product of 32 and 25 bits.
-    bytes_ML = tf.cast(tf.io.decode_raw(words_M, tf.int8, fixed_length=longest), tf.int64)
-    bytes_LM = tf.transpose(tf.bitwise.bitwise_and(bytes_ML, 0xFFFFFFFF))
-
-    def append_byte(hashes_M: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-        """Return the hashes with one more byte, where a word has one at the place."""
-        product_M = tf.bitwise.bitwise_xor(hashes_M, bytes_LM[place]) * PRIME
-        return tf.where(place < lengths_M, tf.bitwise.bitwise_and(product_M, 0xFFFFFFFF), hashes_M)
-
-    first_M = tf.fill(tf.shape(words_M), tf.constant(OFFSET_BASIS, tf.int64))
-    return tf.cast(tf.foldl(append_byte, tf.range(longest), first_M), tf.int32)
 
 
 def make_rule(args: Args) -> NgramRule:
