@@ -8,6 +8,7 @@ from typing import ClassVar
 from ..errors import UsageError
 from .config import (
     PHRASES,
+    RECURRENT,
     SKIPGRAM,
     Config,
     InputConfig,
@@ -117,7 +118,8 @@ class ClassifyConfig(Config):
         SKIPGRAM
         | PHRASES
         | {"documents", "vocab_memory_entries", "row_tokens", "cache"}
-        | {"subsample", "shuffle", "cell", "hidden"}
+        | RECURRENT
+        | {"subsample", "shuffle"}
     )
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "loss": (

@@ -13,6 +13,7 @@ from .setting import fixed_setting, is_whole_number, setting
 # Flags that some tasks do not have.
 HELDOUT = frozenset({"heldout", "heldout_share", "patience"})
 PHRASES = frozenset({"phrases", "phrase_score", "phrase_threshold", "phrase_min_count"})
+RECURRENT = frozenset({"cell", "hidden", "dropout", "tie_weights"})
 # Flags of word vectors alone.
 SKIPGRAM = frozenset(
     {"model", "window", "contexts", "min_ngram", "max_ngram", "ngram_buckets", "score_epochs"}
@@ -375,6 +376,16 @@ class ModelConfig(LossConfig):
     cell: str = fixed_setting("gru", "The recurrent cell.", choices=("gru", "lstm"))
     hidden: int = fixed_setting(
         0, "The number of recurrent units. 0: the same as --dim.", bounds=(0, 1_000_000)
+    )
+    dropout: float = setting(
+        0.0,
+        "The share of the numbers of word vectors and of the cell's outputs that a step of "
+        "training sets to 0; none between the steps of the cell.",
+        bounds=(0, 1),
+        half_open=True,
+    )
+    tie_weights: bool = fixed_setting(
+        False, "Let a word have the same vector as an input and in the output layer."
     )
     compute_dtype: str = fixed_setting(
         "auto",

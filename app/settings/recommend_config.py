@@ -8,6 +8,7 @@ from typing import ClassVar
 from ..errors import NoEffectError, UsageError
 from .config import (
     PHRASES,
+    RECURRENT,
     SKIPGRAM,
     Config,
     InputConfig,
@@ -114,7 +115,7 @@ class RecommendConfig(Config):
         | {"text_column", "documents", "tokenizer", "fold_case", "drop_punctuation"}
         | {"invalid_utf8", "vocab", "max_vocab_size", "vocab_memory_entries", "grow_vocab"}
         | {"subsample", "row_tokens", "shuffle", "cache", "block_bytes", "readers"}
-        | {"cell", "hidden"}
+        | RECURRENT
     )
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "loss": ("sampled_items", "in_batch_softmax", "bpr", "squared_error"),

@@ -10,6 +10,7 @@ from ..errors import NoEffectError, UsageError
 from .config import (
     HELDOUT,
     PHRASES,
+    RECURRENT,
     SKIPGRAM,
     Config,
     InputConfig,
@@ -31,7 +32,7 @@ class WordsConfig(Config):
 
     run: RunConfig = RunConfig(task="words")
 
-    unused: ClassVar[frozenset[str]] = HELDOUT | {"cell", "hidden"}
+    unused: ClassVar[frozenset[str]] = HELDOUT | RECURRENT
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"loss": ("negative_sampling", *_WORD_LOSSES)}
 
     def without_effect(self) -> set[str]:
@@ -113,6 +114,12 @@ class LanguageModelConfig(Config):
             raise UsageError(
                 f"--max_vocab_size={self.vocabulary.max_vocab_size}: a language model has <unk> "
                 "and <eos> among them; give at least 3"
+            )
+        model = self.model
+        if model.tie_weights and model.hidden not in (0, model.dim):
+            raise UsageError(
+                f"--hidden={model.hidden}: --tie_weights needs as many units as --dim={model.dim} "
+                "has columns; leave out one of them"
             )
         if self.table.is_dynamic:
             raise UsageError(

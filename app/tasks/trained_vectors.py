@@ -111,10 +111,12 @@ def _load_checkpoint(
     if isinstance(config, RecommendConfig):
         path, table = workdir.items, "items"
         names, lists = _with_lists(workdir, names)
+    elif config.model.tie_weights:
+        table = "output"
     is_dynamic, count = read_layout(folder, table)["kind"] == "dynamic", len(names.tokens)
     is_plain = not is_dynamic and lists is None and not config.model.has_subwords
     ids_N, rows_ND = read_ids(folder, table, most=most if is_plain else 0)
-    if table == "items":
+    if table != "input":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
     if lists is not None:
         if len(ids_N) and ids_N[-1] >= lists[2]:

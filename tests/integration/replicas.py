@@ -44,7 +44,8 @@ CASES = {
     "language_model": {
         **TEXT,
         "task": "language_model",
-        "hidden": 8,
+        "dropout": 0.2,
+        "tie_weights": True,
         "optimizer": "rowwise_adagrad",
         "learning_rate": 0.1,
     },

@@ -95,6 +95,19 @@ def test_a_number_that_is_too_small(name, least):
             LANGUAGE_MODEL | {"loss": "negative_sampling"},
             "--loss=negative_sampling: not one of auto, class_.* for --task=language_model",
         ),
+        (LANGUAGE_MODEL | {"dropout": 1.0}, "--dropout=1.0: give less than 1"),
+        ({"dropout": 0.5}, "--dropout=0.5: --task=words has no such flag, only language_model"),
+        (
+            LANGUAGE_MODEL | {"tie_weights": True, "hidden": 8},
+            "--hidden=8: --tie_weights needs as many units as --dim=100 has columns; leave out one",
+        ),
+        *(
+            (
+                LANGUAGE_MODEL | {"tie_weights": True, "loss": f"{kind}_softmax"},
+                f"--tie_weights=True means nothing to --loss={kind}_softmax, only to auto, softma",
+            )
+            for kind in ("adaptive", "hierarchical")
+        ),
         (LANGUAGE_MODEL | {"max_vocab_size": 2}, "--max_vocab_size=2: a language model has <unk>"),
         (
             {"task": "classify", "top": "3"},

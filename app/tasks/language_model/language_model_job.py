@@ -130,4 +130,6 @@ def make_model(config: Config, words: Vocabulary) -> LanguageModel:
             seed=config.run.seed,
             dtype=devices.compute_dtype(settings, device),
             micro_batches=config.input.micro_batches or 1,
+            dropout=settings.dropout,
+            is_tied=settings.tie_weights,
         )
