@@ -154,12 +154,12 @@ class Words(Result):
                     raise UsageError(f"{path}: a recommender, which has no words; name another run")
                 found = trained_vectors.load(path, most)
             else:
-                run, found = None, vector_files.read(path, most, dtype)
+                run, found = None, vector_files.read(path, most)
             is_part = 0 < limit < len(found.tokens)
             found = found.first(limit)
             with np.errstate(over="ignore"):  # a copy, so that the memory of the others is free
                 found = found._replace(matrix=found.matrix.astype(dtype, copy=is_part))
-            if is_run and dtype == "float16":
+            if dtype == "float16":
                 vector_files.check_finite(path, found.tokens, found.matrix)
             return cls(found, run, tokenizer or "whitespace", limit, is_part)
 
