@@ -55,10 +55,10 @@ _NEEDS: tuple[tuple[str, Sequence[Any], str], ...] = (
     ("table", ("dynamic",), "table_gb max_age"),
 )
 # Flag -> the flags that it needs, and their values.
-NEEDS: dict[str, dict[str, Sequence[Any]]] = {}
-for _other, _values, _names in _NEEDS:
-    for _name in _names.split():
-        NEEDS.setdefault(_name, {})[_other] = _values
+NEEDS = {
+    name: {other: values for other, values, names in _NEEDS if name in names.split()}
+    for name in " ".join(names for *_, names in _NEEDS).split()
+}
 
 # Values of earlier versions, and those with which their runs can go on.
 FORMER = {("strategy", "parameter_server"): "none", ("cache", "disk"): "auto"}
