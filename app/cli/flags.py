@@ -402,11 +402,9 @@ def _flag(
         lines.append(f"One of: {', '.join(choices)}.")
     shown = ",".join(default) if isinstance(default, list) else as_text(default)
     lines.append(f"Default: {'empty' if shown in ('', 'None') else shown}.")
-    if fields and name in flag_values.NEEDS:
-        other, values = flag_values.NEEDS[name]
-        known = fields[other].metadata["choices"] or values
-        needed = " or ".join(f"--{other}={value}" for value in values if value in known)
-        lines.append(f"Only with {needed}.")
+    for other in flag_values.NEEDS.get(name, ()) if fields else ():
+        values = flag_values.needed(name, other, fields)
+        lines.append(f"Only with {' or '.join(f'--{other}={value}' for value in values)}.")
     indent = " " * 6
     wrapped = [
         textwrap.fill(

@@ -84,7 +84,7 @@ def load(path: str | Path, most: int = 0) -> WordVectors:
             trained, lambda folder: _load_checkpoint(folder, workdir, config, names, ngrams, most)
         )
     has_cosines = isinstance(config, RecommendConfig) and config.ratings.cosine
-    if has_cosines and flag_values.has_effect("cosine", flag_values.by_name(config)):
+    if has_cosines and not flag_values.lacking("cosine", flag_values.by_name(config)):
         lengths_V1 = np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
         vectors = vectors._replace(matrix=vectors.matrix / np.maximum(lengths_V1, _LEAST_LENGTH))
     return vectors._replace(form=unicode_rules.normal_form(config.corpus))

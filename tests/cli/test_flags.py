@@ -50,12 +50,10 @@ def stored(tmp_path, parse):
 
 
 def test_every_setting_is_a_flag(parse):
-    settings = parse(
-        "--workdir=none", "--dim=7", "--subsample=1e-5", "--nofold_case", "--corpus=a,b"
-    )
+    settings = parse("--workdir=none", "--dim=7", "--subsample=1e-5", "--noshuffle", "--corpus=a,b")
     expected = names.defaults({})
     expected |= {"workdir": "none", "dim": 7, "subsample": 1e-5}
-    expected |= {"fold_case": False, "corpus": "a,b"}
+    expected |= {"shuffle": False, "corpus": "a,b"}
     assert names.by_name(settings) == expected
 
 
