@@ -24,7 +24,6 @@ from .checkpoint import (
     Position,
     find_newest,
     list_checkpoints,
-    newest_position,
     read_newest,
     read_position,
     write_position,
@@ -48,10 +47,6 @@ class Checkpoints:
     def __init__(self, folder: Path, tables: Mapping[str, Any], keep: int = 1):
         self._folder, self._tables, self._keep = folder, tables, keep
         self._free_room: Callable[[], object] = lambda: None
-
-    def newest(self) -> Position | None:
-        """Return the position of the newest checkpoint, or None (see `newest_position`)."""
-        return newest_position(self._folder)
 
     def reserve_room(self) -> None:
         """Check that the disk has room for the rows of the next checkpoint.

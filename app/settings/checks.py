@@ -78,8 +78,9 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
     former = {**flag_values.defaults(values), **stored} if stored else values
     for name, field in flag_values.fields_of(type(config)).items():
         is_same = former[name] == values[name] or not field.metadata["fixed"]
-        is_same = is_same or name in config.without_effect()
-        if not is_same and flag_values.has_effect(name, values):
+        # After a search for settings, no text is held out.
+        is_same = is_same or (name == "heldout_share" and values.get("tune_seconds"))
+        if not is_same and not flag_values.lacking(name, values):
             made = f"with {as_text(former[name])}; give that, or"
             if former[name] == "":
                 made = "without it; leave it out, or give"
@@ -188,11 +189,10 @@ def _check_setting(
         raise NoEffectError(name, f"--{name}={value}: {wrong} for --task={values['task']}")
     if wrong:
         raise UsageError(f"--{name}={value}: {wrong}")
-    if not flag_values.has_effect(name, values) and value != flag_values.defaults(values)[name]:
-        other, known = flag_values.NEEDS[name]
-        choices = flag_values.fields_of(task)[other].metadata["choices"] or known
-        possible = ", ".join(as_text(one) for one in known if one in choices)
-        message = f"means nothing to --{other}={values[other]}, only to {possible}"
+    other = flag_values.lacking(name, values)
+    if other and value != flag_values.defaults(values)[name]:
+        possible = ", ".join(flag_values.needed(name, other, flag_values.fields_of(task)))
+        message = f"means nothing to --{other}={as_text(values[other])}, only to {possible}"
         raise NoEffectError(name, f"--{name}={value} {message}; leave it out")
 
 

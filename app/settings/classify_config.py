@@ -161,11 +161,6 @@ class ClassifyConfig(Config):
             )
         self._check_tuning()
 
-    def without_effect(self) -> set[str]:
-        """Return the flags that change nothing: after a search, no text is held out."""
-        is_tuned = self.tuning.tune_seconds > 0
-        return super().without_effect() | ({"heldout_share"} if is_tuned else set())
-
     def _check_tuning(self) -> None:
         """Raise UsageError if the settings cannot be searched as asked."""
         tuning, seconds = self.tuning, f"--tune_seconds={self.tuning.tune_seconds:g}"

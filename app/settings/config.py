@@ -150,11 +150,9 @@ class CorpusConfig:
         "punctuation, between letters and digits, and at scripts without spaces.",
         choices=("whitespace", "unicode"),
     )
-    fold_case: bool = fixed_setting(True, "Fold case (with --tokenizer=unicode).")
-    drop_punctuation: bool = fixed_setting(
-        True, "Drop punctuation tokens (with --tokenizer=unicode)."
-    )
-    drop_numbers: bool = fixed_setting(False, "Drop tokens of digits (with --tokenizer=unicode).")
+    fold_case: bool = fixed_setting(True, "Fold case.")
+    drop_punctuation: bool = fixed_setting(True, "Drop punctuation tokens.")
+    drop_numbers: bool = fixed_setting(False, "Drop tokens of digits.")
     invalid_utf8: str = fixed_setting(
         "replace",
         "What to do with bytes that are not UTF-8: replace them by U+FFFD, or stop.",
@@ -361,9 +359,7 @@ class ModelConfig(LossConfig):
         "pair has the probability of being drawn as its weight, where the loss allows it.",
         choices=("auto", "drawn"),
     )
-    min_ngram: int = fixed_setting(
-        3, "The fewest characters of a subword (with --max_ngram).", bounds=(1, 100)
-    )
+    min_ngram: int = fixed_setting(3, "The fewest characters of a subword.", bounds=(1, 100))
     max_ngram: int = fixed_setting(
         0,
         "The most characters of a subword, such as 6. With subwords, unseen words have vectors. 0: "
@@ -541,10 +537,6 @@ class Config:
 
     def check(self) -> None:
         """Raise UsageError if values that are allowed by themselves do not fit this task."""
-
-    def without_effect(self) -> set[str]:
-        """Return the flags that change nothing beside the others, but for those of `NEEDS`."""
-        return set() if self.corpus.tokenizer == "unicode" else {"fold_case", "drop_punctuation"}
 
     @classmethod
     def learning_rate(cls, values: Mapping[str, Any]) -> float:

@@ -35,11 +35,6 @@ class WordsConfig(Config):
     unused: ClassVar[frozenset[str]] = HELDOUT | RECURRENT
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"loss": ("negative_sampling", *_WORD_LOSSES)}
 
-    def without_effect(self) -> set[str]:
-        """Return the flags that change nothing beside the others, also those of subwords."""
-        unused = super().without_effect()
-        return unused if self.model.max_ngram else unused | {"min_ngram", "ngram_buckets"}
-
     def check(self) -> None:
         """Raise UsageError if values of subwords, phrases or the table do not fit."""
         _check_subwords(self.model)
@@ -53,21 +48,13 @@ class WordsConfig(Config):
 
 
 def _check_subwords(settings: ModelConfig) -> None:
-    """Raise UsageError if no subword has an allowed length, or a setting has no effect."""
+    """Raise UsageError if no subword has an allowed length."""
     shortest, longest = settings.min_ngram, settings.max_ngram
     if settings.has_subwords and shortest > longest:
         raise UsageError(
             f"--min_ngram={shortest} is above --max_ngram={longest}; exchange them, or give "
             "--max_ngram=0 for no subwords"
         )
-    for name in ("min_ngram", "ngram_buckets"):
-        value = getattr(settings, name)
-        if not longest and value not in (0, getattr(ModelConfig, name)):
-            raise NoEffectError(
-                name,
-                f"--{name}={value} means nothing without subwords; give --max_ngram=6, or leave "
-                "it out",
-            )
 
 
 def _check_dynamic(config: Config) -> None:

@@ -53,7 +53,7 @@ OFTEN = [
     (WORDS, set(), 8),
     (WORDS | {"loss": "class_softmax"}, {PAIRS, JOINED}, 27),
     (WORDS | {"table": "host", "table_dtype": "bfloat16"}, set(), 10),
-    (WORDS | {"table": "sharded", "hot_rows": "5"}, set(), 10),
+    (WORDS | {"table": "sharded", "hot_rows": "5"}, set(), 8),
     (WORDS | {"micro_batches": 2}, set(), 19),
     (LANGUAGE, set(), 14),
     (CLASSIFY, set(), 10),
