@@ -133,7 +133,7 @@ def test_a_workdir_of_parameter_servers_is_read_and_they_are_refused(parse, stor
     assert (found.model.dim, found.run.strategy) == (5, "none")
     (tmp_path / "flags.cfg").write_text("--cache=disk\n--dim=5\n")
     assert parse(stored).input.cache == "auto"
-    message = "^--strategy=parameter_server: parameter servers are gone; give --strategy=multi_work"
+    message = "^--strategy=parameter_server: not one of none, mirrored, multi_worker$"
     with pytest.raises(UsageError, match=message):
         parse("--strategy=parameter_server", "--workdir=other")
 
