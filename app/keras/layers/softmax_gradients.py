@@ -103,7 +103,7 @@ def exact(
 
 
 def _after(first: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Return values, which XLA computes after others; of another NaN, NaN.
+    """Return values that are computed after others; under XLA NaN where another is NaN.
 
     XLA orders nothing by itself: it copies a table that one loop reads and another one writes. Of
     its own operations, it removes a barrier before it decides that.
@@ -111,7 +111,10 @@ def _after(first: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     Args:
         first: A float32 tensor of a shape that fits.
     """
-    return tf.where(tf.math.is_nan(first), first, values) if under_xla() else values
+    if under_xla():
+        return tf.where(tf.math.is_nan(first), first, values)
+    with tf.control_dependencies([first]):
+        return tf.identity(values)
 
 
 def of_lookups(
