@@ -122,6 +122,13 @@ class Items(Result):
         user_vectors: (U, E) float32.
     """
 
+    _OURS = {
+        "item_factors": "items.item_vectors",
+        "user_factors": "items.user_vectors",
+        "fit": "lexrow.train_recommender(pairs)",
+        "save": 'lexrow.train_recommender(pairs, workdir="folder"), which stays',
+    }
+
     def __init__(self, run: Run):
         config = run.config_of("recommend")
         start_tensorflow()

@@ -102,6 +102,16 @@ class Texts(Result):
         labels: The C labels, most frequent first.
     """
 
+    _OURS = {
+        "get_labels": "texts.labels",
+        "classes_": "texts.labels, or lexrow.sklearn.TextClassifier",
+        "test": "texts.evaluate(path)",
+        "test_label": 'texts.evaluate(path)["labels"]',
+        "score": 'texts.evaluate(given, labels)["accuracy"]',
+        "save_model": "texts.export(path)",
+        "quantize": 'texts.export(path, "fasttext_quantized")',
+    }
+
     def __init__(
         self,
         labels: Sequence[str],

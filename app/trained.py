@@ -386,6 +386,16 @@ class Result:
     """A trained model: the run that made it, and its pictures."""
 
     _run: Run | None
+    _OURS: Mapping[str, str] = {}  # by a name of another library, what to write here
+
+    if not TYPE_CHECKING:  # so that a checker of types knows which attributes there are
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, which names ours for a name of another library."""
+            if name in self._OURS:
+                kind = type(self).__name__
+                raise AttributeError(f"{kind} has no attribute {name!r}; use {self._OURS[name]}")
+            return object.__getattribute__(self, name)  # raises the error
 
     @classmethod
     def load(cls: type[R], path: str | os.PathLike[str], run: Run | None = None) -> R:

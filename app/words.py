@@ -88,6 +88,29 @@ class Words(Result):
         counts: Occurrences in the training text, (V,) int64; None if they are not known.
     """
 
+    _OURS = {
+        "wv": "words itself",
+        "index_to_key": "words.tokens",
+        "key_to_index": "words.tokens.index(word)",
+        "has_index_for": "word in words",
+        "vector_size": "words.vectors.shape[1]",
+        "get_dimension": "words.vectors.shape[1]",
+        "words": "words.tokens",
+        "get_words": "words.tokens",
+        "get_vector": "words[word]",
+        "get_word_vector": "words[word]",
+        "get_sentence_vector": "words.encode(text)",
+        "get_nearest_neighbors": "words.most_similar(word)",
+        "get_analogies": "words.most_similar(positive, negative)",
+        "similar_by_word": "words.most_similar(word)",
+        "similar_by_vector": "words.most_similar(vector)",
+        "evaluate_word_pairs": "words.evaluate([], pairs=[path])",
+        "evaluate_word_analogies": "words.evaluate([], analogies=[path])",
+        "save": "words.export(path)",
+        "save_word2vec_format": "words.export(path)",
+        "save_model": 'words.export(path, "fasttext")',
+    }
+
     def __init__(
         self,
         vectors: WordVectors,

@@ -192,6 +192,8 @@ def test_bad_questions(trained):
         trained.predict(["good", 1.0])
     with pytest.raises(FileNotFoundError, match="^texts=no-such.txt: no such file"):
         trained.evaluate("no-such.txt")
+    with pytest.raises(AttributeError, match="^Texts has no attribute 'test'; use texts.evaluate"):
+        _ = trained.test
     with pytest.raises(ValueError, match="1 texts and 2 labels"):
         trained.evaluate(["good"], ["yes", "no"])
     with pytest.raises(ValueError, match="no run of task=classify"):

@@ -109,6 +109,18 @@ def test_bad_queries(royal, arguments, error, message):
             royal.evaluate([], restrict_to=arguments[-1])
 
 
+@pytest.mark.parametrize(
+    ("name", "ours"), [("wv", "itself"), ("index_to_key", ".tokens"), ("save", r".export\(path\)")]
+)
+def test_a_name_of_gensim_leads_to_ours(royal, name, ours):
+    with pytest.raises(
+        AttributeError, match=rf"^Words has no attribute '{name}'; use words.?{ours}$"
+    ):
+        getattr(royal, name)
+    with pytest.raises(AttributeError, match="'Words' object has no attribute 'nothing'"):
+        _ = royal.nothing
+
+
 @pytest.mark.parametrize("texts", [[["king", "man"], ["queen"]], [None]])
 def test_what_is_no_text_is_named(royal, texts):
     assert texts[0] not in royal

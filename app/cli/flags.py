@@ -251,10 +251,7 @@ def _task_of_help() -> str:
 
 
 def set_up_logging() -> None:
-    """Set up the log of this process: the messages of this package, and warnings of others.
-
-    TensorFlow's warnings about values of a checkpoint that were not read are left out, too.
-    """
+    """Set up the log of this process: the messages of this package, and warnings of others."""
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     handler = logging.get_absl_handler()
@@ -263,15 +260,6 @@ def set_up_logging() -> None:
     package = f"{Path(__file__).parents[1]}{os.sep}"
     handler.addFilter(
         lambda record: record.levelno >= std_logging.WARNING or record.pathname.startswith(package)
-    )
-    # A checkpoint that cannot be loaded is reported in one line. TensorFlow would add a line for
-    # every variable that was not yet read.
-    unread = (
-        "Value in checkpoint could not be found",
-        "Detecting that an object or model or tf.train.Checkpoint is being deleted",
-    )
-    std_logging.getLogger("tensorflow").addFilter(
-        lambda record: not record.getMessage().startswith(unread)
     )
 
 

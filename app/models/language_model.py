@@ -77,12 +77,13 @@ class LanguageModel:
         """
         units, columns = self.hidden, self.cell.gates * self.hidden
         states = self.streams * self.micro_batches
-        vectors = self._uniform("initial", _LIMIT)
+        vectors = Uniform(_LIMIT, initial_seed("initial", self.seed))
+        limit = math.sqrt(6 / (self.dim + columns))
         tables = {
             self.words: TableSpec(self.size, self.dim, vectors, by_frequency=True),
             # As Keras: Glorot & Bengio 2010, equation 16, and orthogonal rows (Saxe et al. 2014).
             "kernel": TableSpec(
-                self.dim, columns, self._uniform("kernel", math.sqrt(6 / (self.dim + columns)))
+                self.dim, columns, Uniform(limit, initial_seed("kernel", self.seed))
             ),
             "recurrent": TableSpec(units, columns, self._orthogonal),
             "bias": TableSpec(self.cell.biases, columns, lambda _: self.cell.bias(units)),
@@ -99,7 +100,7 @@ class LanguageModel:
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the inputs, all rows of the cell's tables, the states, and the ids of the loss."""
-        targets_N1 = _targets(batch.data)
+        _, targets_N1, _ = _by_step(batch.data)
         seed = draw_seed(batch, "negatives")
         inputs = self.input_lookups(batch.data)
         of_loss = self.output.lookups(targets_N1, targets_N1.shape[0], seed)
@@ -115,7 +116,7 @@ class LanguageModel:
             tokens_BL: Rows of tokens, (B, T + 1) int32.
         """
         return {
-            self.words: _inputs(tokens_BL),
+            self.words: _by_step(tokens_BL)[0],
             "kernel": tf.range(self.dim),
             "recurrent": tf.range(self.hidden),
             "bias": tf.range(self.cell.biases),
@@ -184,16 +185,8 @@ class LanguageModel:
         hidden_NH = tf.cast(tf.reshape(hidden_TBH, (-1, units)), self.dtype)
         hidden_NH = _drop(hidden_NH, self.dropout, seeds[1])
         ones_N1 = tf.ones((hidden_NH.shape[0], 1), self.dtype)
-        predictions = Predictions(
-            tf.concat([hidden_NH, ones_N1], axis=1)[:, tf.newaxis],
-            _targets(tokens_BL),
-            _weights(tokens_BL),
-        )
-        return predictions, state_BS
-
-    def _uniform(self, stream: str, limit: float) -> Uniform:
-        """Return uniform initial values from -limit to limit, drawn by the seed of a stream."""
-        return Uniform(limit, initial_seed(stream, self.seed))
+        hidden_N1H = tf.concat([hidden_NH, ones_N1], axis=1)[:, tf.newaxis]
+        return Predictions(hidden_N1H, *_by_step(tokens_BL)[1:]), state_BS
 
     def _orthogonal(self, shape: tuple[int, int]) -> tf.Tensor:
         """Return orthogonal rows of length 1; `shape` has fewer rows than columns."""
@@ -215,28 +208,19 @@ def _drop(values_ND: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tenso
     return tf.where(is_kept_ND, values_ND / (1 - rate), 0)
 
 
-def _inputs(tokens_BL: tf.Tensor) -> tf.Tensor:
-    """Return the ids of all tokens but the last of each row, step after step, (T B,) int32."""
+def _by_step(tokens_BL: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the inputs and the targets of rows of tokens, and the weights of the targets.
+
+    Each has the first step of all streams, then the second: the ids of all tokens but the last of
+    each row, (T B,) int32; of all but the first, (T B, 1) int32; and 1 for each of these that is no
+    padding, else 0, (T B, 1, 1) float32.
+    """
     with tf.device(HOST):
-        return _by_step(decode(tokens_BL).ids[:, :-1])
-
-
-def _targets(tokens_BL: tf.Tensor) -> tf.Tensor:
-    """Return the ids of all tokens but the first of each row, step after step, (T B, 1) int32."""
-    with tf.device(HOST):
-        return _by_step(decode(tokens_BL).ids[:, 1:])[:, tf.newaxis]
-
-
-def _weights(tokens_BL: tf.Tensor) -> tf.Tensor:
-    """Return 1 for each target that is a token, 0 for padding, (T B, 1, 1) float32."""
-    with tf.device(HOST):
-        weights_N = tf.cast(_by_step(decode(tokens_BL).real[:, 1:]), tf.float32)
-        return weights_N[:, tf.newaxis, tf.newaxis]
-
-
-def _by_step(values_BT: tf.Tensor) -> tf.Tensor:
-    """Return the values (B, T) of all streams in one list, step after step, (T B,)."""
-    return tf.reshape(tf.transpose(values_BT), [-1])
+        tokens = decode(tokens_BL)
+        ids_LB = tf.transpose(tokens.ids)
+        weights_TB = tf.transpose(tf.cast(tokens.real[:, 1:], tf.float32))
+        inputs_N, targets_N1 = tf.reshape(ids_LB[:-1], [-1]), tf.reshape(ids_LB[1:], [-1, 1])
+        return inputs_N, targets_N1, tf.reshape(weights_TB, [-1, 1, 1])
 
 
 # Returns the next state (B, states H), from the product of the input and the kernel (B, gates H),

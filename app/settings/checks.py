@@ -21,9 +21,6 @@ _STREAMED = (
 _NEURAL = "the neural recommenders are gone; leave it out"
 # Values that people give who know an earlier version or the names of the flags, and the remedy.
 _NO_CHOICES = {
-    ("strategy", "parameter_server"): "parameter servers are gone; give --strategy=multi_worker "
-    "for several machines",
-    ("cache", "disk"): "token ids are kept in memory only; give --cache=memory",
     **{("model", name): _NEURAL for name in flag_values.GONE_MODELS},
     ("table", "file"): "a file stores the rows of --table=host; give --table=host and "
     "--table_file=FILE",
@@ -265,10 +262,4 @@ def _check_strategy(config: Config) -> None:
         raise UsageError(
             f"--sync_steps={steps} is no multiple of --steps_per_call={call}; give "
             f"{-(-steps // call) * call}, or 1"
-        )
-    if config.run.device and strategy == "mirrored":
-        raise NoEffectError(
-            "device",
-            f"--device={config.run.device}: --strategy=mirrored trains on all local devices; "
-            "leave it out (CUDA_VISIBLE_DEVICES=0,1 names the GPUs to use)",
         )

@@ -29,6 +29,7 @@ _ADAGRAD = ("adagrad", "rowwise_adagrad")
 # lines needs all of them.
 _NEEDS: tuple[tuple[str, Sequence[Any], str], ...] = (
     ("strategy", ("mirrored", "multi_worker"), "sync_steps sync_dtype"),
+    ("strategy", ("none", "multi_worker"), "device"),
     ("tokenizer", ("unicode",), "drop_numbers fold_case drop_punctuation"),
     ("phrases", (1, 2, 3, 4), "phrase_score phrase_threshold phrase_min_count"),
     ("model", ("skipgram",), "contexts"),

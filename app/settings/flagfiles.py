@@ -14,7 +14,7 @@ from pathlib import Path
 from absl import logging
 
 from ..errors import UsageError
-from .flag_values import GONE
+from .flag_values import GONE, lacks
 
 _DIRECTIVES = ("--flagfile", "-flagfile")
 _PRESETS = ("--preset", "-preset")
@@ -127,6 +127,8 @@ def _flags_in(path: str, outer: tuple[Path, ...]) -> list[str]:
         if name in _DIRECTIVES:
             expanded += _flags_in(value.strip(), (*outer, resolved))
         elif (known := name.lstrip("-")) in GONE:
+            if lacks(known, value):
+                raise UsageError(f"{flag}: {GONE[known]}")
             logging.info("ignored in the flagfile: %s: %s", flag, GONE[known])
         elif flag and not flag.startswith(("#", "//")):
             expanded.append(name + equals + _unquoted(value))

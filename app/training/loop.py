@@ -95,7 +95,7 @@ class _Loop:
             self.best.remove_after(position.step if settings.patience else -1)
         was_at_end = self._is_done() and not position.unscored
         if chief and not was_at_end:
-            self.checkpoints.reserve_room()
+            self.checkpoints.check_room()
         position.expect_batches(job.data.expected_batches)
         self._set_micro_batches()
         tensorboard, windows = self.workdir.tensorboard, ""

@@ -223,8 +223,12 @@ def opened(replicas, data, folder, values):
 @pytest.mark.parametrize(("values", "expected"), OF_REPLICAS, ids=named)
 def test_a_step_of_replicas(replicas, data, tmp_path, values, expected):
     on_cpu, batch = opened(replicas, data, tmp_path, values)
-    function = replicas._function.get_concrete_function(batch, *NUMBERS, replicas.flags_F())
-    check(gpu.report(function, on_cpu), EXCHANGED | expected)
+    arguments = batch, *NUMBERS, replicas.flags_F()
+    compiled = replicas._function.get_concrete_function(*arguments)
+    report = gpu.report(compiled, on_cpu)
+    assert report.compiled and not report.lacking and not waits(report)
+    without_xla = replicas._function._without.get_concrete_function(*arguments)
+    check(gpu.report(without_xla, on_cpu), EXCHANGED | expected)
 
 
 @pytest.mark.slow
