@@ -253,17 +253,9 @@ class Items(Result):
         )
         if not len(chosen_N):
             raise ValueError("items has no item; give at least one")
-        liked = new_users.of_one_user(chosen_N)
-        others = new_users.of_one_user(disliked_N) if len(disliked_N) else None
-        model, tables, ranker = self._trained.model, self._trained.tables, self._ranker(k)
         with argument_names():
-            chosen = new_users.join_items(liked, others)
-            rows_1D = new_users.solve_rows(model, tables, ranker, liked, others)
-        ((_, ids_1K, scores_1K),) = ranker.blocks(
-            np.zeros(1, np.int32), None if include_known else chosen, rows_1D
-        )
-        pairs = zip(ids_1K[0].tolist(), scores_1K[0].tolist(), strict=True)
-        return [(self.items[item], score) for item, score in pairs if item >= 0]
+            how = chosen_N, disliked_N, include_known
+            return new_users.rank_items(self._trained, self._ranker(k), *how)
 
     def add_items(self, features: Any) -> None:
         """Add items by their features, so that they are recommended, ranked and compared as others.

@@ -368,8 +368,8 @@ def step_bytes(
     the CPU and not run; a trace can take minutes. A size that the graph does not know is taken to
     be the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at most the rows of
     its table. A second one of the same tensor is that of the next lookup. Micro-batches, and two
-    steps, run side by side. Several micro-batches also have the gradients of a streamed loss, which
-    are counted if it goes through all rows of a table.
+    steps, run side by side. Several micro-batches, or a model that also looks up these rows, have
+    the gradients of a streamed loss, which are counted if it goes through all rows of a table.
 
     A step that XLA compiles has padding for any batch, and its distributions and lists of rows are
     in the memory of the device. They are counted, too. Two of its micro-batches are traced, as some
@@ -387,7 +387,7 @@ def step_bytes(
     if device:
         return micro_batches * peak
     whole = sum(_gradient_bytes(spec, optimizer, micro_batches) for spec in streamed)
-    return max(_OVERLAP, micro_batches) * peak + (whole if micro_batches > 1 else 0)
+    return max(_OVERLAP, micro_batches) * peak + whole
 
 
 def _trace_step(
@@ -396,7 +396,7 @@ def _trace_step(
     """Trace a step for `step_bytes`, with one micro-batch unless XLA compiles it.
 
     Returns:
-        Its bytes, and the tables of which a streamed loss goes through all rows.
+        Its bytes, and the tables of whose rows in a streamed loss all gradients are added.
     """
     specs = model.tables()  # not within the trace, where initial values would become constants
     with tf.device(CPU):  # one row is enough: the step is traced, not run
@@ -414,7 +414,8 @@ def _trace_step(
         """Return the outcome of a batch; add the tables that it goes through to `streamed`."""
         outcome = Outcome(*model.loss(batch, rows))
         whole = [part for part in outcome.parts if part.tiles and part.members is None]
-        streamed.extend(specs[part.table] for part in whole)
+        added = [part.table for part in whole if micro_batches > 1 or part.table in rows]
+        streamed.extend(specs[name] for name in added)
         return outcome
 
     @tf.function(autograph=False, jit_compile=True if device else None)

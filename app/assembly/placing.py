@@ -65,15 +65,10 @@ def place_tables(
     )
     tables = {}
     if not config.run.plan_only:
-        maker = None
-        if config.table.table_file:
-            maker = storage.in_file(config.table.table_file, workdir)
-        elif keys is not None:
-            maker = storage.by_word(keys)
-        elif config.table.is_dynamic:
-            maker = storage.by_id(rows)
         how = config.table, device, config.run.seed
-        tables = storage.make_tables(model.tables(), *how, slots, maker)
+        path = config.table.table_file
+        file = storage.open_file(path, workdir) if path else None
+        tables = storage.make_tables(model.tables(), *how, slots, file, keys, rows)
     staging = make_staging(plan.cache_sizes, model, tables, config, device)
     return PlacedTables(
         *(tables, device, config.input.micro_batches or 1, staging, plan.items),
@@ -145,6 +140,7 @@ def load_tables(
     # In a dynamic table an id without a row has its initial value, so that is still needed.
     if not config.table.is_dynamic:
         specs = {n: dataclasses.replace(spec, initial=Unwritten()) for n, spec in specs.items()}
-    maker = storage.TABLES["device" if config.table.table == "device" else "host"]
-    tables = storage.make_tables(specs, config.table, device, config.run.seed, maker=maker)
+    where = "device" if config.table.table == "device" else "host"
+    settings = dataclasses.replace(config.table, table=where)
+    tables = storage.make_tables(specs, settings, device, config.run.seed)
     return tables, Checkpoints(workdir.trained, tables).read()

@@ -56,8 +56,7 @@ class _Layout(NamedTuple):
     columns: int
 
 
-@np.errstate(over="ignore")  # of float16, which is reported
-def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVectors:
+def read(path: str | Path, limit: int = 0) -> WordVectors:
     """Read a file of word2vec (text or binary), GloVe, fastText (`.bin`), or `lexrow export`.
 
     Bytes of a word that are not UTF-8 become U+FFFD. Of a repeated word the first row is used, with
@@ -68,10 +67,9 @@ def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVector
         path: The file, which may be a pipe, or compressed by gzip, bzip2, xz or zstd. Files of
             safetensors and Parquet are known by their name.
         limit: Read only so many words, the first of the file; 0 reads all.
-        dtype: The dtype of the vectors, `float32` or `float16`.
 
     Returns:
-        Words and vectors (V, D), in the order of the file. A file of fastText has counts,
+        Words and vectors (V, D) float32, in the order of the file. A file of fastText has counts,
         too, and the vectors of n-grams, which stay in the file until they are used.
 
     Raises:
@@ -79,31 +77,25 @@ def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVector
             million rows repeat an earlier word, or it is a classifier of fastText.
     """
     if model_file.is_fasttext(path):
-        return _read_fasttext(path, limit, dtype)
+        return _read_fasttext(path, limit)
     exported = {".safetensors": _read_safetensors, ".parquet": _read_parquet}
     if read_exported := exported.get(Path(path).suffix.lower()):
         vectors = read_exported(path, limit)
         check_finite(path, vectors.tokens, vectors.matrix)
-        matrix = vectors.matrix.astype(dtype, copy=False)
-        check_finite(path, vectors.tokens, matrix)
-        return without_repeated(vectors._replace(matrix=matrix))
-    return _read_rows(path, limit, dtype)
+        return without_repeated(vectors)
+    return _read_rows(path, limit)
 
 
-def _read_rows(path: str | Path, limit: int, dtype: str) -> WordVectors:
+def _read_rows(path: str | Path, limit: int) -> WordVectors:
     """Read a file of word2vec or GloVe; see `read`."""
     words: dict[str, None] = {}
     # This grows with the file, so that a damaged header cannot ask for terabytes.
     numbers = bytearray()
-    count = zeros = 0
-    zero_word = ""
+    count = 0
     for count, (word, row) in enumerate(rows(path), 1):
         if word not in words:
             words[word] = None
-            is_half = dtype == "float16"
-            numbers += np.frombuffer(row, "<f4").astype("<f2").tobytes() if is_half else row
-            if not any(row):
-                zeros, zero_word = zeros + 1, zero_word or word
+            numbers += row
             if len(words) == limit:
                 break
         elif count - len(words) > _MOST_REPEATED:
@@ -115,17 +107,14 @@ def _read_rows(path: str | Path, limit: int, dtype: str) -> WordVectors:
         logging.warning("%d row(s) that repeat an earlier word are left out", count - len(words))
     if not words:
         raise UsageError(f"{path}: no row has a word; {_REMEDY}")
-    if zeros:
+    tokens, matrix = list(words), np.frombuffer(numbers, "<f4").reshape(len(words), -1)
+    zeros_N = np.flatnonzero(~matrix.any(axis=1))
+    if len(zeros_N):
         logging.warning(
             "%s: %d word(s) have a zero vector, which is near to no word; the first is %r",
-            path,
-            zeros,
-            zero_word,
+            *(path, len(zeros_N), tokens[zeros_N[0]]),
         )
-    matrix = np.frombuffer(numbers, np.dtype(dtype).newbyteorder("<")).reshape(len(words), -1)
-    if dtype == "float16":
-        check_finite(path, list(words), matrix)
-    return WordVectors(list(words), matrix.astype(dtype, copy=False))
+    return WordVectors(tokens, matrix.astype(np.float32, copy=False))
 
 
 def unique_rows(tokens: Sequence[str]) -> np.ndarray:
@@ -201,7 +190,7 @@ def check_finite(
             )
 
 
-def _read_fasttext(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVectors:
+def _read_fasttext(path: str | Path, limit: int = 0) -> WordVectors:
     """Read the words of a fastText file; see `read`.
 
     A word's vector is the mean of its own row and those of its character n-grams, if the model has
@@ -219,7 +208,7 @@ def _read_fasttext(path: str | Path, limit: int = 0, dtype: str = "float32") -> 
     if model.args.max_ngram > 0:
         ngrams = NgramVectors(make_rule(model.args), model.input.values_VD[count:])
     features = LineFeatures(model)
-    matrix_VD = np.empty((len(words), model.args.dim), dtype)
+    matrix_VD = np.empty((len(words), model.args.dim), np.float32)
     for first in range(0, len(words), _COMPOSED):
         part = words[first : first + _COMPOSED]
         rows_N, counts_W = features.of_words(part)

@@ -301,10 +301,9 @@ def test_tables_are_made_as_planned(limit, tmp_path, table):
     model, device = make_model("skipgram", COUNTS, DIM), "CPU:0"
     cache_sizes = decide(settings).cache_sizes
     how = settings.table, device, settings.run.seed
-    maker = (
-        storage.in_file(flags["table_file"], Workdir(tmp_path / "run")) if len(flags) > 1 else None
-    )
-    tables = storage.make_tables(model.tables(), *how, maker=maker)
+    path, workdir = flags.get("table_file"), Workdir(tmp_path / "run")
+    file = storage.open_file(path, workdir) if path else None
+    tables = storage.make_tables(model.tables(), *how, file=file)
     assert tables.keys() == {"input", "output"}
     for name, made in tables.items():
         assert (made.rows, made.columns) == (WORDS, DIM)
@@ -330,11 +329,11 @@ def test_a_folder_that_is_not_there_yet(limit, tmp_path):
 def test_rows_at_home_are_used_on_the_device_that_their_table_is_for(tmp_path, kind):
     if kind:
         kind = {"table_file": str(tmp_path / "rows")}
-    settings, maker = TableConfig(table="host", **kind), None
+    settings, file = TableConfig(table="host", **kind), None
     if kind:
-        maker = storage.in_file(kind["table_file"], Workdir(tmp_path / "run"))
+        file = storage.open_file(kind["table_file"], Workdir(tmp_path / "run"))
     tables = storage.make_tables(
-        {"output": TableSpec(9, 2, tf.zeros)}, settings, "GPU:1", 1, maker=maker
+        {"output": TableSpec(9, 2, tf.zeros)}, settings, "GPU:1", 1, file=file
     )
     assert tables["output"].device == "GPU:1"
 
@@ -382,8 +381,7 @@ def rows_of(rows):
 
 
 def made(rows):
-    maker = storage.by_id(rows_of(rows))
-    return storage.make_tables(SPECS, placing_config(rows), "CPU:0", 1, maker=maker)
+    return storage.make_tables(SPECS, placing_config(rows), "CPU:0", 1, most=rows_of(rows))
 
 
 def test_tables_share_the_room_and_take_no_more_than_there_are_ids():
@@ -473,5 +471,5 @@ def test_a_table_file_that_is_refused_leaves_the_workdir_as_it_was(tmp_path, kin
     else:
         TableFile(path, "another", resume=False)
     with pytest.raises(UsageError, match=f"^--table_file={path}"):
-        storage.in_file(str(path), place)
+        storage.open_file(str(path), place)
     assert not [*place.path.iterdir()]

@@ -14,7 +14,10 @@ VARIED = [
     (WORDS, ({"model": "cbow"}, SUBWORDS)),
     (CLASSIFY, ({"word_ngrams": 2, "buckets": 100},)),
     (RECOMMEND, ({"item_features": "items.csv"},)),
-    (LANGUAGE, ({"cell": "lstm"}, {"micro_batches": 2})),
+    (
+        LANGUAGE,
+        ({"cell": "lstm"}, {"micro_batches": 2}, {"tie_weights": True, "dropout": 0.2}),
+    ),
 ]
 
 

@@ -66,6 +66,27 @@ def test_staged_rows_of_half_precision_end_as_those_on_the_device(tmp_path, corp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("loss", ["class_softmax", "sampled_softmax"])
+def test_tied_words_end_alike_in_every_kind_of_table(tmp_path, corpus, loss):
+    given = ("--task=language_model", f"--loss={loss}", "--tie_weights", "--dropout=0.2")
+    given += ("--dim=8", "--min_count=2", "--batch_tokens=256", "--row_tokens=16", "--epochs=2")
+    given += ("--device=CPU:0", "--compute_dtype=float32", f"--corpus={corpus}")
+    kinds = {"host": STAGED, "file": in_file(tmp_path), "sharded": ("--table=sharded",)}
+    found = {}
+    for name, flags in ({"device": ()} | kinds).items():
+        done(tmp_path, "app.train", *given, *flags, f"--workdir={tmp_path / name}")
+        newest = list_checkpoints(tmp_path / name / "checkpoints")[0]
+        assert not (newest / "input").exists()
+        found[name] = {
+            f"{table}.{slot}": read_rows(newest, table, slot)
+            for table in ("output", "kernel", "bias")
+            for slot in ("", "momentum", "velocity")
+        }
+    for name in kinds:
+        assert_same(found["device"], found[name])
+
+
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_kind_of_table(tmp_path, corpus):
     kinds = {"one": ((), ()), "other": (("--table=sharded",), in_file(tmp_path))}
     for name, (first, second) in kinds.items():

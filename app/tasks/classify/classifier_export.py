@@ -126,26 +126,18 @@ class FastTextModel(NamedTuple):
         dictionary: The words and labels.
         inputs: The table of the rows of words and n-grams.
         ids_N: The rows to write, in order; -1 for a row of zeros.
-        outputs: The table of the rows of labels, or of a tree.
-        ids_R: Its rows to write, in order.
-        sign: The number by which these are multiplied.
+        outputs_RD: The rows of labels, or of a tree.
     """
 
     args: Args
     dictionary: Dictionary
     inputs: Table
     ids_N: np.ndarray
-    outputs: Table
-    ids_R: np.ndarray
-    sign: int
+    outputs_RD: np.ndarray
 
     def input_blocks(self) -> Iterator[np.ndarray]:
         """Yield the input rows in blocks."""
         return _blocks(self.inputs, self.ids_N)
-
-    def output_blocks(self) -> Iterator[np.ndarray]:
-        """Yield the output rows in blocks."""
-        return _blocks(self.outputs, self.ids_R, self.sign)
 
     def about(self) -> str:
         """Return the numbers of labels and words, for a message."""
@@ -163,7 +155,7 @@ def _fasttext(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     _check(config)
     model, words = convert(config, load_trained(config, workdir))
     target = fasttext_bin.model_path(path)
-    blocks = model.input_blocks(), model.output_blocks()
+    blocks = model.input_blocks(), [model.outputs_RD]
     fasttext_bin.write_model(target, model.args, model.dictionary, *blocks)
     if target != path:
         rows_VD = np.concatenate([*_blocks(model.inputs, model.ids_N[: len(words.tokens)])])
@@ -194,7 +186,7 @@ def convert(config: ClassifyConfig, trained: Classifier) -> tuple[FastTextModel,
         tokens = [token for token in words.tokens if token != LINE_END]
         words = Vocabulary(tokens, np.delete(words.counts, place), words.total)
         ids = np.delete(ids, place)
-    counts_C, outputs_R, sign = labels.counts, np.arange(len(labels.tokens)), 1
+    counts_C, rows_R, sign = labels.counts, np.arange(len(labels.tokens)), 1
     if config.model.loss == _TREE:
         code = canonical_code(labels.counts)
         if not fasttext_start.has_tree(code):
@@ -202,7 +194,7 @@ def convert(config: ClassifyConfig, trained: Classifier) -> tuple[FastTextModel,
                 f"--format=fasttext: the tree of --loss={_TREE} is {code.depth} turns deep, more "
                 "than fastText can read; train with --loss=softmax"
             )
-        counts_C, outputs_R = fasttext_start.make_counts(code), fasttext_start.order_rows(code)
+        counts_C, rows_R = fasttext_start.make_counts(code), fasttext_start.order_rows(code)
         sign = -1
     names = [settings.label_prefix + label for label in labels.tokens]
     dictionary = fasttext_bin.make_dictionary(words.tokens, words.counts, names, counts_C)
@@ -213,8 +205,8 @@ def convert(config: ClassifyConfig, trained: Classifier) -> tuple[FastTextModel,
         word_ngrams=settings.word_ngrams,
         buckets=settings.buckets if settings.word_ngrams > 1 else 0,
     )
-    tables_of_model = tables["input"], ids, tables["output"], outputs_R, sign
-    return FastTextModel(args, dictionary, *tables_of_model), words
+    outputs_RD = sign * tables["output"].gather(tf.constant(rows_R, tf.int32)).numpy()
+    return FastTextModel(args, dictionary, tables["input"], ids, outputs_RD), words
 
 
 def _check(config: ClassifyConfig) -> None:
@@ -233,12 +225,12 @@ def _check(config: ClassifyConfig) -> None:
         )
 
 
-def _blocks(table: Table, ids: np.ndarray, sign: int = 1) -> Iterator[np.ndarray]:
+def _blocks(table: Table, ids: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the rows of some ids in blocks, zeros for -1."""
     for part in row_slices(len(ids), table.columns):
         rows_ND = np.zeros((len(ids[part]), table.columns), np.float32)
         has_row_N = ids[part] >= 0
-        rows_ND[has_row_N] = sign * table.gather(tf.constant(ids[part][has_row_N], tf.int32))
+        rows_ND[has_row_N] = table.gather(tf.constant(ids[part][has_row_N], tf.int32))
         yield rows_ND
 
 
@@ -270,10 +262,12 @@ def _fasttext_quantized(
     _check(config)
     model, _ = convert(config, load_trained(config, workdir))
     model, inputs = _quantize_inputs(model, cutoff, qout, bytes)
-    quantized = quantize(model.output_blocks, len(model.ids_R), _COLUMNS) if qout else None
+    quantized = (
+        quantize(lambda: [model.outputs_RD], len(model.outputs_RD), _COLUMNS) if qout else None
+    )
     target = path if path.endswith(".ftz") else f"{path}.ftz"
     fasttext_bin.write_model(
-        target, model.args, model.dictionary, inputs, quantized or model.output_blocks()
+        target, model.args, model.dictionary, inputs, quantized or [model.outputs_RD]
     )
     ngrams = len(model.ids_N) - len(model.dictionary.words)
     return f"{target}: {model.about()}, {ngrams:,} rows of n-grams"
@@ -325,7 +319,7 @@ def quantize_tables(config: ClassifyConfig, trained: Classifier, most: int) -> N
 def _file_sizes(model: FastTextModel, qout: bool) -> np.ndarray:
     """Return the bytes of a quantised file that keeps the first 1, 2, ... rows of `_longest`."""
     names, args = model.dictionary, model.args
-    entry, columns, labels = model_file.ENTRY.size + 1, args.dim, len(model.ids_R)
+    entry, columns, labels = model_file.ENTRY.size + 1, args.dim, len(model.outputs_RD)
     parts = -(-columns // _COLUMNS)
     matrix = model_file.FLAG.size + model_file.QUANTIZED.size + 2 * model_file.QUANTIZER.size
     matrix += 4 * CENTROIDS * (columns + 1)  # the centroids of the parts and of the norms

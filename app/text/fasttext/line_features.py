@@ -18,6 +18,7 @@ from .model_file import LABEL_PREFIX, LINE_END, Args, Model
 # Dictionary::addWordNgrams multiplies by this, modulo 2 ** 64.
 HASH_FACTOR = 116_049_371
 _END, _PREFIX = LINE_END.encode(), LABEL_PREFIX.encode()
+_SIGNED = [byte if byte < 128 else byte | 0xFFFFFF00 for byte in range(256)]  # with 32 bits
 # Counts of nodes that are not made yet (HierarchicalSoftmaxLoss::buildTree, src/loss.cc).
 UNMADE = 10**15
 
@@ -31,19 +32,15 @@ def hash_words(words: Sequence[bytes]) -> np.ndarray:
     Args:
         words: The words in UTF-8.
     """
-    lengths_N = np.fromiter(map(len, words), np.int64, len(words))
-    starts_N = np.cumsum(lengths_N) - lengths_N
-    bytes_M = np.frombuffer(b"".join(words), np.int8).astype(np.int32).view(np.uint32)
-    # The longest words first, so that those with a byte at some place are the first ones.
-    order_N = np.argsort(-lengths_N, kind="stable")
-    sorted_N = np.full(len(words), OFFSET_BASIS, np.uint32)
-    for place in range(int(lengths_N.max(initial=0))):
-        count = np.searchsorted(-lengths_N[order_N], -place, side="left")
-        sorted_N[:count] ^= bytes_M[starts_N[order_N[:count]] + place]
-        sorted_N[:count] *= np.uint32(PRIME)
-    hashes_N = np.empty_like(sorted_N)
-    hashes_N[order_N] = sorted_N
-    return hashes_N.view(np.int32)
+    return np.fromiter(map(_hash, words), np.uint32, len(words)).view(np.int32)
+
+
+def _hash(word: bytes) -> int:
+    """Return the hash of a word, an unsigned number."""
+    value = OFFSET_BASIS
+    for byte in word:
+        value = (value ^ _SIGNED[byte]) * PRIME & 0xFFFFFFFF
+    return value
 
 
 def hash_names(words: Sequence[str]) -> np.ndarray:
