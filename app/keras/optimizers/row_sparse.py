@@ -280,21 +280,17 @@ class RowSparse(StateByPart):
     def _backend_update_step(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any], learning_rate: Any
     ) -> None:
-        """Update the variables as Keras does, with plain `tf.IndexedSlices` for tf.distribute.
-
-        Where XLA compiles the step for one device, tables that are alike are updated together.
-        """
+        """Update the variables as Keras does, but rows by `_update_together` on one device."""
         pairs = list(zip(grads, trainable_variables, strict=True))
-        if _is_one_program():
-            self._update_together([p for p in pairs if isinstance(p[0], Merged)], learning_rate)
-            pairs = [pair for pair in pairs if not isinstance(pair[0], Merged)]
-        pairs = [(g.plain() if isinstance(g, Merged) else g, v) for g, v in pairs]
-        if tf.distribute.has_strategy():
+        if tf.distribute.has_strategy():  # which takes no other class than tf.IndexedSlices
+            pairs = [(g.plain() if isinstance(g, Merged) else g, v) for g, v in pairs]
             shared = [pair for pair in pairs if self._shared_table(pair[1])]
             pairs = [pair for pair in pairs if not self._shared_table(pair[1])]
             if shared:
                 replica = tf.distribute.get_replica_context()
                 replica.merge_call(self._update_shared, args=(shared, learning_rate))
+        else:
+            pairs = self._update_together(pairs, learning_rate)
         super()._backend_update_step([g for g, _ in pairs], [v for _, v in pairs], learning_rate)
 
     def _distributed_tf_update_step(
@@ -310,10 +306,8 @@ class RowSparse(StateByPart):
         def update(gradients: Sequence[Any], rate: tf.Tensor) -> None:
             """Update the copies on the device that is current."""
             pairs = list(zip(self.merge(gradients, variables), variables, strict=True))
-            self._update_together([p for p in pairs if isinstance(p[0], Merged)], rate)
-            for gradient, variable in pairs:
-                if not isinstance(gradient, Merged):
-                    self.update_step(gradient, in_replica(variable), rate)
+            for gradient, variable in self._update_together(pairs, rate):
+                self.update_step(gradient, in_replica(variable), rate)
 
         distribution.extended.update(  # of any variable, for a call on each device
             self.iterations.value,
@@ -397,27 +391,35 @@ class RowSparse(StateByPart):
             gradient = Merged.of(gradient, variable)
         self._update_rows([(gradient, variable)], learning_rate)
 
-    def _update_together(self, pairs: Sequence[tuple[Merged, Any]], rate: Any) -> None:
-        """Update the rows of tables, those that are alike at once.
+    def _update_together(
+        self, pairs: Sequence[tuple[Any, Any]], rate: Any
+    ) -> list[tuple[Any, Any]]:
+        """Update the rows of tables, those that are alike at once: for XLA, or in one variable.
 
         Args:
-            pairs: Row-sparse gradients with unique rows, and their variables.
+            pairs: Gradients, the row-sparse ones with unique rows, and their variables.
+
+        Returns:
+            The pairs of dense gradients, which update nothing here.
         """
-        alike: dict[Any, list[tuple[Merged, Any]]] = {}
+        alike: dict[Any, list[tuple[Any, Any]]] = {}
         for number, (gradient, variable) in enumerate(pairs):
+            if not isinstance(gradient, Merged):
+                continue
             index = self._get_variable_index(variable)
-            own = self._trainable_variables[index]
-            is_alone = (
-                row_constraint(own)
-                or self._rounding_seed(index) is not None
-                or isinstance(gradient, Streamed)
-            )
             table = self._table(variable)
             whole = getattr(table.table, "whole", None)
+            is_alone = (
+                row_constraint(self._trainable_variables[index])
+                or self._rounding_seed(index) is not None
+                or isinstance(gradient, Streamed)
+                or not (whole or under_xla())
+            )
             key = kind(table), whole, self._decay(variable), number if is_alone else None
             alike.setdefault(key, []).append((gradient, variable))
         for group in alike.values():
             self._update_rows(group, rate)
+        return [pair for pair in pairs if not isinstance(pair[0], Merged)]
 
     def _update_rows(self, pairs: Sequence[tuple[Any, Any]], rate: Any) -> None:
         """Update the rows of tables that are alike, by the rule of the first.
