@@ -22,6 +22,7 @@ import tensorflow as tf
 from ..system.console import aligned, size_text
 from ..system.graphs import CALLS, VIEWS, called_graphs, executed, number, shape_of
 from ..system.loops import creation_stack
+from .step_parts import replicas_of
 
 # Two cores move 30 GB/s, so a pass over fewer bytes takes less time than a step on rows, 1 ms.
 LEAST_BYTES = 16 << 20
@@ -263,8 +264,7 @@ class Walk:
             if table.shape not in large:
                 continue
             self._of_shape.setdefault(table.shape, table)
-            several = isinstance(variable, tf.distribute.DistributedValues)
-            for part in variable.values if several else (variable,):
+            for part in replicas_of(variable):
                 handles.setdefault(id(part.handle), table)
         return handles
 

@@ -122,8 +122,8 @@ def made(monkeypatch):
     """The numbers of unique rows that optimizers make."""
     found = []
 
-    def make_numbers(count):
-        found.append(row_accumulation.make_numbers(count))
+    def make_numbers(*arguments):
+        found.append(row_accumulation.make_numbers(*arguments))
         return found[-1]
 
     monkeypatch.setattr(row_sparse, "make_numbers", make_numbers)

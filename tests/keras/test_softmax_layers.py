@@ -1060,9 +1060,9 @@ def test_xla_reads_no_rows_that_are_not_on_the_device(name, options, call):
 
 
 def test_xla_compiles_no_search_for_the_likeliest_words():
-    layer = built("samples", name="out")
+    layer = built("samples")
     run = tf.function(layer.top_k, autograph=False, jit_compile=True)
-    with pytest.raises(ValueError, match="^out: XLA cannot compile top_k, .*; leave out jit_comp"):
+    with pytest.raises(ValueError, match="XLA cannot compile top_k, .*; leave out jit_comp"):
         run(vectors(), 3)
 
 

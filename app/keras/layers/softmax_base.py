@@ -459,16 +459,11 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         order_V = order_by_count(self._counts_V)
         return self._counts_V if order_V is None else self._counts_V[order_V], order_V
 
-    @property
-    def _number_bytes(self) -> int:
-        """The bytes of a number of a table."""
-        return tf.as_dtype(self.variable_dtype).size
-
     def _require_room(self, numbers: int, work_bytes: int = 0) -> None:
         """Raise ValueError if memory for the tables, or to make their classes, is not free."""
         needed = {HOST_MEMORY: work_bytes}
         place = place_of(self)
-        needed[place] = max(needed.get(place, 0), numbers * self._number_bytes)
+        needed[place] = max(needed.get(place, 0), numbers * tf.as_dtype(self.variable_dtype).size)
         name = f"the table of its {self.vocabulary_size:,} words"
         require_room(self, needed, name, _REMEDY)
 

@@ -33,7 +33,6 @@ from .row_accumulation import (
     Merged,
     RowAccumulator,
     Streamed,
-    check_accumulated,
     make_numbers,
     make_row_accumulator,
     merge_together,
@@ -255,7 +254,7 @@ class RowSparse(StateByPart):
             v.value if isinstance(g, tf.IndexedSlices) and row_constraint(v) else v
             for g, v in zip(grads, variables, strict=True)
         ]
-        if _is_one_program():
+        if under_xla() and not tf.distribute.has_strategy():  # a program has the whole step
             return self.merge(grads, variables), below
         return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below
 
@@ -342,10 +341,6 @@ class RowSparse(StateByPart):
         """Apply or accumulate gradients; first note variables with row-sparse ones."""
         pairs = list(zip(grads, trainable_variables, strict=True))
         self._tables = {self._var_key(v) for g, v in pairs if isinstance(g, tf.IndexedSlices)}
-        for gradient, variable in pairs if self.gradient_accumulation_steps else ():
-            total = self._accumulated_gradients[self._get_variable_index(variable)]
-            if isinstance(total, RowAccumulator):
-                check_accumulated(self.name, gradient, variable)
         super()._backend_apply_gradients(grads, trainable_variables)
 
     def _backend_increment_gradient_accumulators(
@@ -594,11 +589,6 @@ class _Rows:
         elif self._seed is not None:
             rows_UD = round_stochastically(rows_UD, self._dtype, self._seed)
         self.table.assign(ids_U, rows_UD)
-
-
-def _is_one_program() -> bool:
-    """Return whether XLA compiles the step that is traced, for one device."""
-    return under_xla() and not tf.distribute.has_strategy()
 
 
 def _constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:
