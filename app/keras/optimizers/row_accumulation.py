@@ -195,18 +195,15 @@ class RowAccumulator(tf.Module):
 
     It takes the place of the variable, as large as the table, in which Keras adds gradients.
 
-    Args:
-        whose: The names of its optimizer and of its table, for messages.
-
     Attributes:
         shape: The shape (0, D) of a sum without rows, which Keras assigns after each update.
     """
 
     dtype = "float32"
 
-    def __init__(self, columns: int, whose: str):
+    def __init__(self, columns: int):
         super().__init__()
-        self.shape, self._whose = (0, columns), whose
+        self.shape = 0, columns
         with tf.init_scope():
             self.ids = tf.Variable(
                 tf.zeros([0], tf.int64), shape=[None], trainable=False, name="ids"
@@ -215,22 +212,8 @@ class RowAccumulator(tf.Module):
                 tf.zeros([0, columns]), shape=[None, columns], trainable=False, name="values"
             )
 
-    def __radd__(self, gradient: Any) -> Merged:
-        """Return the sum of a gradient and the accumulated ones; nothing is stored.
-
-        Raises:
-            ValueError: XLA compiles the step, or the gradient is dense.
-        """
-        reason = ""
-        if under_xla():
-            reason = "in a step of XLA, which has no changing number of rows; use jit_compile=False"
-        elif not isinstance(gradient, Merged):
-            reason = "and a gradient is dense, in which every row has one; leave it out"
-        if reason:
-            raise ValueError(
-                f"{self._whose}: gradient_accumulation_steps stores rows that have a gradient, "
-                f"{reason}"
-            )
+    def __radd__(self, gradient: Merged) -> Merged:
+        """Return the sum of a gradient and the accumulated ones; nothing is stored."""
         ids_N = tf.concat([self.ids, tf.cast(gradient.indices, tf.int64)], axis=0)
         ids_U, inverse_N = unique(ids_N)
         values_ND = tf.concat([self.values, gradient.values], axis=0)
@@ -269,4 +252,22 @@ def make_row_accumulator(optimizer: str, table: Any) -> RowAccumulator:
             f"{optimizer}: gradient_accumulation_steps needs integers as ids, and {name} has "
             "strings; leave it out"
         )
-    return RowAccumulator(table.shape[1], f"{optimizer}, {name}")
+    return RowAccumulator(table.shape[1])
+
+
+def check_accumulated(optimizer: str, gradient: Any, table: Any) -> None:
+    """Raise ValueError if a gradient of a table cannot be added to a `RowAccumulator`.
+
+    It cannot if XLA compiles the step, or if the gradient is dense.
+    """
+    start, name = f"{optimizer}: gradient_accumulation_steps stores", variable_name(table)
+    if under_xla():
+        raise ValueError(
+            f"{start} a changing number of rows of {name}, which XLA cannot compile; use "
+            "compile(jit_compile=False)"
+        )
+    if not isinstance(gradient, Merged):
+        raise ValueError(
+            f"{start} the rows of {name} that have a gradient, and its gradient is dense: "
+            "every row has one; leave it out"
+        )

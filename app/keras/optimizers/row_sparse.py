@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,6 +34,7 @@ from .row_accumulation import (
     Merged,
     RowAccumulator,
     Streamed,
+    check_accumulated,
     make_numbers,
     make_row_accumulator,
     merge_together,
@@ -341,6 +343,10 @@ class RowSparse(StateByPart):
         """Apply or accumulate gradients; first note variables with row-sparse ones."""
         pairs = list(zip(grads, trainable_variables, strict=True))
         self._tables = {self._var_key(v) for g, v in pairs if isinstance(g, tf.IndexedSlices)}
+        for gradient, variable in pairs if self.gradient_accumulation_steps else ():
+            total = self._accumulated_gradients[self._get_variable_index(variable)]
+            if isinstance(total, RowAccumulator):
+                check_accumulated(self.name, gradient, variable)
         super()._backend_apply_gradients(grads, trainable_variables)
 
     def _backend_increment_gradient_accumulators(
@@ -413,7 +419,11 @@ class RowSparse(StateByPart):
             key = kind(table), whole, self._decay(variable), number if is_alone else None
             alike.setdefault(key, []).append((gradient, variable))
         for group in alike.values():
-            self._update_rows(group, rate)
+            first = group[0][1]
+            values = first.value if isinstance(first, keras.Variable) else first
+            # As Keras does; XLA compiles a step for one device.
+            with contextlib.nullcontext() if under_xla() else tf.device(values.device):
+                self._update_rows(group, rate)
         return [pair for pair in pairs if not isinstance(pair[0], Merged)]
 
     def _update_rows(self, pairs: Sequence[tuple[Any, Any]], rate: Any) -> None:
