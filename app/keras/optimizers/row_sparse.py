@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -281,17 +280,20 @@ class RowSparse(StateByPart):
     def _backend_update_step(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any], learning_rate: Any
     ) -> None:
-        """Update the variables as Keras does, but rows by `_update_together` on one device."""
+        """Update the variables as Keras does, with plain `tf.IndexedSlices` for tf.distribute.
+
+        On one device, tables that are alike are updated together where that is faster.
+        """
         pairs = list(zip(grads, trainable_variables, strict=True))
-        if tf.distribute.has_strategy():  # which takes no other class than tf.IndexedSlices
-            pairs = [(g.plain() if isinstance(g, Merged) else g, v) for g, v in pairs]
+        if not tf.distribute.has_strategy():
+            pairs = self._update_together(pairs, learning_rate)
+        pairs = [(g.plain() if isinstance(g, Merged) else g, v) for g, v in pairs]
+        if tf.distribute.has_strategy():
             shared = [pair for pair in pairs if self._shared_table(pair[1])]
             pairs = [pair for pair in pairs if not self._shared_table(pair[1])]
             if shared:
                 replica = tf.distribute.get_replica_context()
                 replica.merge_call(self._update_shared, args=(shared, learning_rate))
-        else:
-            pairs = self._update_together(pairs, learning_rate)
         super()._backend_update_step([g for g, _ in pairs], [v for _, v in pairs], learning_rate)
 
     def _distributed_tf_update_step(
@@ -395,36 +397,32 @@ class RowSparse(StateByPart):
     def _update_together(
         self, pairs: Sequence[tuple[Any, Any]], rate: Any
     ) -> list[tuple[Any, Any]]:
-        """Update the rows of tables, those that are alike at once: for XLA, or in one variable.
+        """Update the rows of tables that are alike at once: for XLA, or in one variable.
 
         Args:
             pairs: Gradients, the row-sparse ones with unique rows, and their variables.
 
         Returns:
-            The pairs of dense gradients, which update nothing here.
+            The other pairs, which update nothing here.
         """
-        alike: dict[Any, list[tuple[Any, Any]]] = {}
+        others, alike = [], dict[Any, list[tuple[Any, Any]]]()
         for number, (gradient, variable) in enumerate(pairs):
-            if not isinstance(gradient, Merged):
-                continue
             index = self._get_variable_index(variable)
-            table = self._table(variable)
-            whole = getattr(table.table, "whole", None)
+            table = self._table(variable) if isinstance(gradient, Merged) else None
+            whole = table and getattr(table.table, "whole", None)
+            if table is None or not (whole or under_xla()):
+                others.append((gradient, variable))
+                continue
             is_alone = (
                 row_constraint(self._trainable_variables[index])
                 or self._rounding_seed(index) is not None
                 or isinstance(gradient, Streamed)
-                or not (whole or under_xla())
             )
             key = kind(table), whole, self._decay(variable), number if is_alone else None
             alike.setdefault(key, []).append((gradient, variable))
         for group in alike.values():
-            first = group[0][1]
-            values = first.value if isinstance(first, keras.Variable) else first
-            # As Keras does; XLA compiles a step for one device.
-            with contextlib.nullcontext() if under_xla() else tf.device(values.device):
-                self._update_rows(group, rate)
-        return [pair for pair in pairs if not isinstance(pair[0], Merged)]
+            self._update_rows(group, rate)
+        return others
 
     def _update_rows(self, pairs: Sequence[tuple[Any, Any]], rate: Any) -> None:
         """Update the rows of tables that are alike, by the rule of the first.
