@@ -17,9 +17,8 @@ from .checkpoints.workdir import read_settings, write_json
 from .cli import flags, startup
 from .errors import UsageError
 from .evaluation import score_report
-from .settings import flag_values
 from .settings.recommend_config import check_score_users
-from .settings.setting import fault
+from .settings.setting import MOST_ROWS
 
 _OF_RECOMMENDERS = ("top", "score_users")
 # The flags that concern word vectors alone, and not a run that --heldout scores.
@@ -67,7 +66,7 @@ def define() -> None:
     text = "Your own files of analogies; a line has four words."
     absl_flags.DEFINE(parser, "analogies", "", text)
     text = "For a recommender: lengths of the lists of items to score, as --top of lexrow train."
-    flags.define("top", "", text)
+    flags.define("top", "", text, bounds=(1, MOST_ROWS), numbers=int)
     text = "For a recommender: how many users to rank items for, drawn by its --seed; or `all`."
     flags.define("score_users", "all", text)
     flags.define("json", "", "A file to write the scores to.", path=True)
@@ -118,9 +117,6 @@ def _score_heldout(folder: str, heldout: str) -> tuple[str, dict[str, Any]]:
     elif task:
         _refuse(_OF_RECOMMENDERS, f"to --task={task}")
     if values.top:
-        wrong = fault(flag_values.fields()["top"], values.top)
-        if wrong:
-            raise UsageError(f"--top={values.top}: {wrong}")
         stored["top"] = values.top
     config, place = startup.start_run(folder, stored)
     from .tasks import all_tasks

@@ -10,7 +10,7 @@ import json
 import os
 import reprlib
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -253,17 +253,9 @@ class Items(Result):
         )
         if not len(chosen_N):
             raise ValueError("items has no item; give at least one")
-        liked = new_users.of_one_user(chosen_N)
-        others = new_users.of_one_user(disliked_N) if len(disliked_N) else None
-        model, tables, ranker = self._trained.model, self._trained.tables, self._ranker(k)
         with argument_names():
-            chosen = new_users.join_items(liked, others)
-            rows_1D = new_users.solve_rows(model, tables, ranker, liked, others)
-        ((_, ids_1K, scores_1K),) = ranker.blocks(
-            np.zeros(1, np.int32), None if include_known else chosen, rows_1D
-        )
-        pairs = zip(ids_1K[0].tolist(), scores_1K[0].tolist(), strict=True)
-        return [(self.items[item], score) for item, score in pairs if item >= 0]
+            how = chosen_N, disliked_N, include_known
+            return new_users.rank_items(self._trained, self._ranker(k), *how)
 
     def add_items(self, features: Any) -> None:
         """Add items by their features, so that they are recommended, ranked and compared as others.
@@ -470,22 +462,18 @@ def _write_features(file: TextIO, features: Any, argument: str, kind: str) -> No
         )
     is_empty = True
     for row in rows:
-        file.write(json.dumps({name: _plain(cell) for name, cell in row.items()}) + "\n")
+        file.write(json.dumps(row, default=_plain) + "\n")
         is_empty = False
     if is_empty:
         raise ValueError(f"{argument} has no row; give at least one")
 
 
 def _plain(cell: Any) -> Any:
-    """Return a cell as JSON can hold it: text, a number, a list of these, or None."""
-    if isinstance(cell, str | bool | int | float | Mapping) or cell is None:
-        return cell
-    if isinstance(cell, set | frozenset):
-        return sorted(map(_plain, cell), key=str)
+    """Return a cell that JSON cannot hold as text, a list, a number of Python or None."""
+    if hasattr(cell, "tolist"):  # of numpy
+        return cell.tolist()
     if isinstance(cell, Iterable) and not isinstance(cell, bytes):
-        return [_plain(part) for part in cell]
-    if hasattr(cell, "item"):  # a number of numpy
-        return _plain(cell.item())
+        return sorted(cell, key=str) if isinstance(cell, Set) else list(cell)
     return None if is_missing(cell) else str(cell)
 
 

@@ -87,7 +87,8 @@ def main(users: Sequence[str]) -> None:
         users_N = np.array([ids[user] for user in group if user in ids], np.int32)
         for users_M, ids_MK, scores_MK in ranker.blocks(users_N, known):
             for user, ids_K, scores_K in zip(users_M, ids_MK, scores_MK, strict=True):
-                _print(trained.users.tokens[user], trained.items.tokens, ids_K, scores_K)
+                items = [trained.items.tokens[item] for item in ids_K if item >= 0]
+                _print(trained.users.tokens[user], items, scores_K.tolist()[: len(items)])
         others = [user for user in group if user not in ids]
         unknown += len(others)
         shown += others[: _SHOWN + 1 - len(shown)]  # one more lets a message end in "…"
@@ -120,21 +121,19 @@ def _answer_new_user(trained: TrainedRecommender, ranker: Ranker, items: list[st
 
     values = absl_flags.FLAGS
     flag = "--items_file" if values.items_file else "--items"
-    where, disliked = f"--workdir={values.workdir}", None
-    chosen = new_users.parse_items(items, trained.items, flag, where)
+    where, disliked_N = f"--workdir={values.workdir}", np.zeros(0, np.int32)
+    chosen_N = new_users.parse_items(items, trained.items, flag, where)
     if values.disliked:
         names = _split(values.disliked)
-        disliked = new_users.parse_items(names, trained.items, "--disliked", where)
-    rows_MD = new_users.solve_rows(trained.model, trained.tables, ranker, chosen, disliked)
-    chosen = new_users.join_items(chosen, disliked)
-    if not values.include_known and len(chosen.items_N) == len(trained.items.tokens):
+        disliked_N = new_users.parse_items(names, trained.items, "--disliked", where)
+    how = chosen_N, disliked_N, values.include_known
+    best = new_users.rank_items(trained, ranker, *how)
+    if not best:
         raise UsageError(
-            f"{flag} names all {len(chosen.items_N):,} items, so no item is left; name fewer, "
-            "or give --include_known"
+            f"{flag} names all {len(trained.items.tokens):,} items, so no item is left; name "
+            "fewer, or give --include_known"
         )
-    excluded = None if values.include_known else chosen
-    for _, ids_MK, scores_MK in ranker.blocks(np.zeros(1, np.int32), excluded, rows_MD):
-        _print(None, trained.items.tokens, ids_MK[0], scores_MK[0])
+    _print(None, *zip(*best, strict=True))
 
 
 def _new_items(users: Sequence[str]) -> list[str] | None:
@@ -181,15 +180,12 @@ def _lines(file: BinaryIO, path: str = "standard input", content: str = "users")
             yield name
 
 
-def _print(
-    user: str | None, tokens: Sequence[str], ids_K: np.ndarray, scores_K: np.ndarray
-) -> None:
+def _print(user: str | None, items: Sequence[str], scores: Sequence[float]) -> None:
     """Print a user and the items with their scores, as text or (--json) as one JSON object.
 
-    The user is None if it is new; text has no line for it. An id of -1 is no item.
+    Args:
+        user: The name of the user; None for one who was not in training.
     """
-    items = [tokens[number] for number in ids_K if number >= 0]
-    scores = scores_K.tolist()[: len(items)]
     if absl_flags.FLAGS.json:
         print(json.dumps({"user": user, "items": items, "scores": scores}))
         return

@@ -84,8 +84,7 @@ def _train(
     if labels is None and weights is not None:
         raise ValueError("weights are given without labels; give labels, or weights in the files")
     if labels is None:
-        is_list = isinstance(texts, Iterable) and not isinstance(texts, str)
-        value, _ = run.corpus(_labelled(texts, config) if is_list else texts, "texts")
+        value, _ = run.corpus(texts, "texts")
     else:
         columns = {"text": texts, "label": labels}
         columns |= {} if weights is None else {"weight": weights}
@@ -361,22 +360,6 @@ class Texts(Result):
 
     def __repr__(self) -> str:
         return f"<Texts: {len(self.labels):,} labels>"
-
-
-def _labelled(texts: Iterable[Any], config: Any) -> Iterator[Any]:
-    """Yield lines of labels and text, or paths; raise ValueError if the first is neither.
-
-    A line may be a list of tokens. Empty ones before the first are not looked at.
-    """
-    is_known = bool(config.corpus.text_column)
-    for text in column_of(texts, "texts"):
-        if not is_known and (isinstance(text, os.PathLike) or len(text)):
-            tokens = [text] if isinstance(text, str) else text
-            is_path = isinstance(text, os.PathLike)
-            if not is_path and not any(config.labelled.label_prefix in token for token in tokens):
-                raise ValueError("labels are missing; give a label for each text, or a path")
-            is_known = True
-        yield text
 
 
 def _has_weights(config: Any) -> bool:

@@ -101,20 +101,8 @@ class Run:
         if path is None:
             self._deletion = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
-    def __copy__(self) -> Run:
-        """Return a run in a temporary workdir, with links to the files of the trained model."""
-        run, added = Run(None), self.workdir.added
-        for path in self.workdir.model_files():
-            own = run.path / path.relative_to(self.path)
-            own.parent.mkdir(parents=True, exist_ok=True)
-            if path == added:  # more will be written to it
-                shutil.copyfile(path, own)
-            else:
-                own.symlink_to(path.resolve())
-        return run
-
     def __reduce__(self) -> tuple:
-        """Return what pickle needs: the files that a trained model is loaded from."""
+        """Return what pickle and copy need: the files that a trained model is loaded from."""
         paths = self.workdir.model_files()
         files = {os.fspath(path.relative_to(self.path)): path.read_bytes() for path in paths}
         return _with_files, (files,)

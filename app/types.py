@@ -94,12 +94,14 @@ class Rows(NamedTuple):
         ids_U: The unique ids; None where no model needs them.
         partitions: The rows of each partition of ids, if a model gives ids in partitions, and these
             are several lookups. The other attributes are None then.
+        ids: The number of ids that were looked up, if `inverse_N` is of a part of them; else None.
     """
 
     values_UD: Any
     inverse_N: Any
     ids_U: Any = None
     partitions: Sequence[Rows] = ()
+    ids: int | None = None
 
 
 class NgramRule(NamedTuple):

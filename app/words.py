@@ -177,12 +177,12 @@ class Words(Result):
                     raise UsageError(f"{path}: a recommender, which has no words; name another run")
                 found = trained_vectors.load(path, most)
             else:
-                run, found = None, vector_files.read(path, most, dtype)
+                run, found = None, vector_files.read(path, most)
             is_part = 0 < limit < len(found.tokens)
             found = found.first(limit)
             with np.errstate(over="ignore"):  # a copy, so that the memory of the others is free
                 found = found._replace(matrix=found.matrix.astype(dtype, copy=is_part))
-            if is_run and dtype == "float16":
+            if dtype == "float16":
                 vector_files.check_finite(path, found.tokens, found.matrix)
             return cls(found, run, tokenizer or "whitespace", limit, is_part)
 
@@ -375,7 +375,9 @@ class Words(Result):
         known = dict.fromkeys(word for word in known if word in self)
         vectors_UD = self._lookup(list(known))
         if sif:
-            shares_U = np.array([self._count(word) for word in known]) / self.counts.sum()
+            rows = self._rows(list(known))
+            counts_U = np.array([0 if row is None else self.counts[row] for row in rows])
+            shares_U = counts_U / self.counts.sum()
             vectors_UD = vectors_UD * (sif / (sif + shares_U))[:, None]
         place = {word: number for number, word in enumerate(known)}
         means_ND = np.zeros((len(tokens), self.vectors.shape[1]), np.float32)
@@ -524,11 +526,6 @@ class Words(Result):
         """Return the row of each word, None for a word without one."""
         keys = normalize(words, self._all.form)
         return [self._row_of.get(key, self._row_of.get(join_words(key))) for key in keys]
-
-    def _count(self, word: str) -> int:
-        """Return how often a word occurs in the training text."""
-        row = self._rows([word])[0]
-        return 0 if row is None else int(self.counts[row])
 
     def _lookup(self, words: Sequence[str]) -> np.ndarray:
         """Return the vectors of words, (N, D) float32; raise KeyError if one has none."""

@@ -103,6 +103,7 @@ def test_loading_and_bad_questions(trained):
 LAYERS = {
     "softmax": {},
     "class_softmax": {"cell": "lstm", "classes": 3},
+    "sampled_softmax": {"samples": 3, "tie_weights": True, "dropout": 0.2},
     "hierarchical_softmax": {},
 }
 

@@ -12,10 +12,9 @@ import pytest
 import app as lexrow
 from app import texts as module
 from app.errors import RunError, StoppedError
-from app.settings.checks import make_config
 from app.tasks.classify import tuning
 from app.text import reading
-from app.texts import Texts, _labelled, _write_labelled
+from app.texts import Texts, _write_labelled
 from app.trained import Run
 from tests import examples
 
@@ -148,31 +147,13 @@ def test_a_classifier_of_fasttext_predicts_as_fasttext_does(tmp_path):
         (["a", "b"], ["x", pd.NA], r"labels\[1\] is no label"),
         (["a", "b"], ["x", []], r"^labels\[1\] is empty; give each text a label"),
         (["a", "b"], np.eye(2), "^labels is a matrix of numbers; give the label of each text"),
-        (["a", "b"], None, "^labels are missing; give a label for each text, or a path"),
+        (["a", "b"], None, r"^texts\[0\]: has no label; give lines such as `__label__good a fine"),
         (pd.DataFrame({"t": ["a"]}), ["x"], "^texts is a table; give one of its columns, .*: t"),
     ],
 )
 def test_bad_input(texts, labels, message):
     with pytest.raises(ValueError, match=message):
         lexrow.train_classifier(texts, labels)
-
-
-@pytest.mark.parametrize(
-    ("lines", "is_known"),
-    [
-        (["", "__label__y good"], True),
-        ([[], ["__label__y", "good"]], True),
-        ([["good"]], False),
-        (["", "good"], False),
-    ],
-)
-def test_lines_with_labels(lines, is_known):
-    config = make_config({"task": "classify"})
-    if is_known:
-        assert list(_labelled(lines, config)) == lines
-    else:
-        with pytest.raises(ValueError, match="^labels are missing"):
-            list(_labelled(lines, config))
 
 
 def test_a_column_of_labels_and_columns_of_pyarrow(trained, tmp_path):

@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
     Attributes:
         items: Everything that takes memory.
-        cache_sizes: The sizes of the device caches of --table=host, by table; empty otherwise.
+        cache_sizes: The sizes of the device caches, by table; empty for kinds without caches.
         uncompiled: Why XLA compiles no step on a GPU; empty if it does.
     """
 
@@ -85,7 +85,7 @@ def plan(
 
     Args:
         batches: Gives the batches of the first epoch, to count the rows of a chunk of steps. It is
-            called only to plan --table=host, also as a remedy for other tables that do not fit.
+            called only to plan caches, also as a remedy for other tables that do not fit.
         micro_batch: The nest of tensor specs of one micro-batch of one step.
         device: The device of the steps.
         others: Other memory of the task.
@@ -95,7 +95,8 @@ def plan(
         UsageError: The memory is not enough; the message names flags that would help.
     """
     program = Item("program, graph and text", "", memory.HOST, machine.resident_bytes() + _RUN)
-    free, micro_batches = free_memory(config.table, [device]), config.input.micro_batches or 1
+    free = free_memory(config.table, _devices(config.table, device))
+    micro_batches = config.input.micro_batches or 1
     calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
     # Gradients that are added: of micro-batches, or of replicas, which are two at least.
     parts = max(micro_batches, 1 + (config.run.strategy != "none" and config.run.sync_steps == 1))
@@ -123,7 +124,7 @@ def plan(
         chosen = plan_tables(specs, config, device, beside)
         # On a GPU, a step that is not compiled may take less.
         is_final = device.startswith("CPU") and too_much(chosen.items, free)
-        if config.table.table != "host" or is_final:
+        if not config.table.is_cached or is_final:
             return chosen
         cached = functools.partial(plan_tables, specs, config, device, beside, lookups())
         return _fit_hot_rows(cached, specs, config.table.hot_rows, free)
@@ -202,31 +203,37 @@ def why_uncompiled(
 
     Args:
         tables: The names of all tables.
-        lookups: The ids that the first calls look up in tables that have a cache with --table=host,
-            by table: (S, N), or (N,) where the steps of a call do not look up equally many.
+        lookups: The ids that the first calls look up in tables that have a cache, by table: (S, N),
+            or (N,) where the steps of a call do not look up equally many.
         cache_sizes: The sizes of these caches, and of those of all rows.
     """
-    is_host = config.table.table == "host"
-    some = f"--table=host keeps only some on the device (--hot_rows={config.table.hot_rows})"
+    table, is_cached = config.table.table, config.table.is_cached
+    some = f"--table={table} keeps only some on the device (--hot_rows={config.table.hot_rows})"
     reasons = {
         "--strategy=multi_worker with --sync_steps=1": (
             config.run.strategy == "multi_worker" and config.run.sync_steps == 1
         ),
-        "--table=sharded has rows on other devices": config.table.table == "sharded",
         f"--loss={config.model.loss} goes through all rows, and {some}": (
-            is_host and not cache_sizes.keys() >= {*tables}
+            is_cached and not cache_sizes.keys() >= {*tables}
         ),
         f"steps look up different numbers of rows, and {some}": (
-            is_host and any(lookups[n][0].ndim == 1 and cache_sizes[n].unpinned for n in lookups)
+            is_cached and any(lookups[n][0].ndim == 1 and cache_sizes[n].unpinned for n in lookups)
         ),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
 
 
+def _devices(settings: TableConfig, device: str) -> list[str]:
+    """Return the devices of the rows: of all shards, or the device of the steps."""
+    if settings.table != "sharded":
+        return [device]
+    return [name.rpartition("device:")[2] for name in sharded.local_devices()]
+
+
 def _places(spec: TableSpec, config: Config, device: str) -> dict[str, int]:
     """Return the number of rows of a table in each place: a device, `HOST` or `FILE`."""
     if config.table.table == "sharded":
-        names = [name.rpartition("device:")[2] for name in sharded.local_devices()]
+        names = _devices(config.table, device)
         return {name: -(-spec.rows // len(names)) for name in names}
     if config.table.table == "host":
         return {FILE if config.table.table_file else memory.HOST: spec.rows}
@@ -361,8 +368,8 @@ def step_bytes(
     the CPU and not run; a trace can take minutes. A size that the graph does not know is taken to
     be the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at most the rows of
     its table. A second one of the same tensor is that of the next lookup. Micro-batches, and two
-    steps, run side by side. Several micro-batches also have the gradients of a streamed loss, which
-    are counted if it goes through all rows of a table.
+    steps, run side by side. Several micro-batches, or a model that also looks up these rows, have
+    the gradients of a streamed loss, which are counted if it goes through all rows of a table.
 
     A step that XLA compiles has padding for any batch, and its distributions and lists of rows are
     in the memory of the device. They are counted, too. Two of its micro-batches are traced, as some
@@ -380,7 +387,7 @@ def step_bytes(
     if device:
         return micro_batches * peak
     whole = sum(_gradient_bytes(spec, optimizer, micro_batches) for spec in streamed)
-    return max(_OVERLAP, micro_batches) * peak + (whole if micro_batches > 1 else 0)
+    return max(_OVERLAP, micro_batches) * peak + whole
 
 
 def _trace_step(
@@ -389,7 +396,7 @@ def _trace_step(
     """Trace a step for `step_bytes`, with one micro-batch unless XLA compiles it.
 
     Returns:
-        Its bytes, and the tables of which a streamed loss goes through all rows.
+        Its bytes, and the tables of whose rows in a streamed loss all gradients are added.
     """
     specs = model.tables()  # not within the trace, where initial values would become constants
     with tf.device(CPU):  # one row is enough: the step is traced, not run
@@ -407,7 +414,8 @@ def _trace_step(
         """Return the outcome of a batch; add the tables that it goes through to `streamed`."""
         outcome = Outcome(*model.loss(batch, rows))
         whole = [part for part in outcome.parts if part.tiles and part.members is None]
-        streamed.extend(specs[part.table] for part in whole)
+        added = [part.table for part in whole if micro_batches > 1 or part.table in rows]
+        streamed.extend(specs[name] for name in added)
         return outcome
 
     @tf.function(autograph=False, jit_compile=True if device else None)

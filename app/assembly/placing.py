@@ -41,7 +41,7 @@ def place_tables(
     With --plan_only no table is made.
 
     Args:
-        batches: The batches of the job. Some of the first epoch are read to plan --table=host.
+        batches: The batches of the job. Some of the first epoch are read to plan caches.
         micro_batch: The nest of tensor specs of one micro-batch of one step.
         workdir: The workdir of the run, for --table_file.
         others: Other memory of the task.
@@ -65,15 +65,10 @@ def place_tables(
     )
     tables = {}
     if not config.run.plan_only:
-        maker = None
-        if config.table.table_file:
-            maker = storage.in_file(config.table.table_file, workdir)
-        elif keys is not None:
-            maker = storage.by_word(keys)
-        elif config.table.is_dynamic:
-            maker = storage.by_id(rows)
         how = config.table, device, config.run.seed
-        tables = storage.make_tables(model.tables(), *how, slots, maker)
+        path = config.table.table_file
+        file = storage.open_file(path, workdir) if path else None
+        tables = storage.make_tables(model.tables(), *how, slots, file, keys, rows)
     staging = make_staging(plan.cache_sizes, model, tables, config, device)
     return PlacedTables(
         *(tables, device, config.input.micro_batches or 1, staging, plan.items),
@@ -91,15 +86,15 @@ def make_staging(
     """Return the stage that brings rows of the tables to the steps.
 
     Args:
-        cache_sizes: The sizes of the device caches of --table=host, by table.
+        cache_sizes: The sizes of the device caches of the tables that have some.
 
     Returns:
-        `KeyLocator` for dynamic tables, `Prefetcher` for --table=host, otherwise `InPlace`.
+        `KeyLocator` for dynamic tables, `Prefetcher` for cached ones, otherwise `InPlace`.
     """
     seed, micro_batches = config.run.seed, config.input.micro_batches or 1
     if any(isinstance(table, DynamicTable) for table in tables.values()):
         return KeyLocator(tables, lookup_function(model, seed, micro_batches, padding=0))
-    if config.table.table != "host":
+    if not config.table.is_cached:
         return InPlace(tables)
     steps_per_batch = config.input.steps_per_call
     return Prefetcher(
@@ -145,6 +140,7 @@ def load_tables(
     # In a dynamic table an id without a row has its initial value, so that is still needed.
     if not config.table.is_dynamic:
         specs = {n: dataclasses.replace(spec, initial=Unwritten()) for n, spec in specs.items()}
-    maker = storage.TABLES["device" if config.table.table == "device" else "host"]
-    tables = storage.make_tables(specs, config.table, device, config.run.seed, maker=maker)
+    where = "device" if config.table.table == "device" else "host"
+    settings = dataclasses.replace(config.table, table=where)
+    tables = storage.make_tables(specs, settings, device, config.run.seed)
     return tables, Checkpoints(workdir.trained, tables).read()

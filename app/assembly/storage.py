@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,6 @@ from ..tables.dynamic.keys import INT64, KeyMap
 from ..tables.dynamic.row_store import RowStore
 from ..types import HOST
 
-# Makes a table from its name, its rows, the settings, its device, and the arguments that every kind
-# of table takes.
-Maker = Callable[[str, int, TableConfig, str, dict[str, Any]], Table]
-
 
 def make_tables(
     specs: Mapping[str, TableSpec],
@@ -37,23 +33,30 @@ def make_tables(
     device: str,
     seed: int,
     slots: Mapping[str, Slot] | None = None,
-    maker: Maker | None = None,
+    file: TableFile | None = None,
+    keys: KeyMap | None = None,
+    most: Mapping[str, int] = {},
 ) -> dict[str, Table]:
     """Make the tables of a run.
+
+    Rows of a table in host memory or in a file are used on the device of the steps.
 
     Args:
         device: The device of the steps.
         slots: The slots of trained tables; by default there are none, for tables that are only
             read.
-        maker: Makes the tables, by default as --table says.
+        file: The file of --table_file, from `open_file`.
+        keys: The map that gives each word its row in all tables of --table=dynamic.
+        most: The most rows of each dynamic table by id, by name. Such a table gives an id a row
+            when it first occurs; others have all their rows on the device.
 
     Returns:
         The tables, by name.
     """
-    maker, dtype, slot_dtype = maker or TABLES[settings.table], *dtypes(settings)
-    tables = {}
+    dtype, slot_dtype = dtypes(settings)
+    is_host, tables = settings.table == "host", {}
     for name, spec in specs.items():
-        options = {
+        options: dict[str, Any] = {
             "columns": spec.columns,
             "initial": spec.initial,
             "slots": slots if slots and spec.trained else {},
@@ -62,7 +65,22 @@ def make_tables(
             "rounding": settings.rounding,
             "seed": zlib.crc32(name.encode()) ^ seed,
         }
-        tables[name] = maker(name, spec.rows, settings, device, options)
+        table: Table
+        with tf.device(HOST if is_host else device):
+            if file is not None:
+                table = FileTable(file, name, spec.rows, **options)
+            elif settings.table == "sharded":
+                table = sharded.make(spec.rows, devices=sharded.local_devices(), **options)
+            elif keys is not None:
+                table = RowStore(keys, **options)
+            elif name in most:
+                key_map = KeyMap(most[name], INT64, max_age=settings.max_age)
+                table = DynamicTable(key_map, **options)
+            else:
+                table = DeviceTable(spec.rows, **options)
+        if is_host:
+            table.device = device
+        tables[name] = table
     return tables
 
 
@@ -79,31 +97,11 @@ def scoring_tables(tables: Mapping[str, Table]) -> dict[str, Table]:
     }
 
 
-def _on_device(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
-    """Return a table in the memory of its device."""
-    with tf.device(device):
-        return DeviceTable(rows, **options)
+def open_file(path: str, workdir: Workdir) -> TableFile:
+    """Open the file of --table_file, or create it if no checkpoint has a table in a file.
 
-
-def _on_host(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
-    """Return a table in host memory whose `device` is the device of the steps."""
-    with tf.device(HOST):
-        table = DeviceTable(rows, **options)
-    table.device = device  # rows that are read from the table are used there
-    return table
-
-
-def _sharded(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
-    """Return a table in shards over all local devices, not only the given ones."""
-    return sharded.make(rows, devices=sharded.local_devices(), **options)
-
-
-def in_file(path: str, workdir: Workdir) -> Maker:
-    """Return a maker of tables in a file whose `device` is the device of the steps.
-
-    The file is opened, or created if no checkpoint has a table in a file. A file of this run is
-    then replaced, and a new workdir gets the id of its run. The rows are checked later, when a
-    checkpoint is loaded.
+    A file of this run is then replaced, and a new workdir gets the id of its run. The rows are
+    checked later, when a checkpoint is loaded.
 
     Raises:
         UsageError: The file cannot be used, or another run has it.
@@ -117,49 +115,4 @@ def in_file(path: str, workdir: Workdir) -> Maker:
             break
     if not workdir.owner.exists() and not resume:
         read_own_header(Path(path), "", resume)  # refused before the workdir gets an id of a run
-    file = TableFile(Path(path), files.owner_id(workdir, resume), resume)
-
-    def make(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
-        """Return a table in the file."""
-        table = FileTable(file, name, rows, **options)
-        table.device = device
-        return table
-
-    return make
-
-
-def by_word(keys: KeyMap) -> Maker:
-    """Return a maker of tables in which a map, which all tables share, gives each word its row."""
-
-    def make(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
-        """Return a table on its device."""
-        with tf.device(device):
-            return RowStore(keys, **options)
-
-    return make
-
-
-def by_id(most: Mapping[str, int]) -> Maker:
-    """Return a maker of dynamic tables, which give an id a row when it first occurs.
-
-    Args:
-        most: The most rows of each dynamic table, by name. The maker makes other tables with all
-            their rows on the device.
-    """
-
-    def make(name: str, rows: int, settings: TableConfig, device: str, options: dict) -> Table:
-        """Return a table on its device, dynamic and with its own map of ids if `most` names it."""
-        if name not in most:
-            return _on_device(name, rows, settings, device, options)
-        with tf.device(device):
-            return DynamicTable(KeyMap(most[name], INT64, max_age=settings.max_age), **options)
-
-    return make
-
-
-TABLES: dict[str, Maker] = {
-    "device": _on_device,
-    "host": _on_host,
-    "sharded": _sharded,
-    "dynamic": by_id({}),  # replaced by the argument `maker` of `make_tables`
-}
+    return TableFile(Path(path), files.owner_id(workdir, resume), resume)

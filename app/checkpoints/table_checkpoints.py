@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
-import tempfile
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +20,11 @@ from .checkpoint import (
     Position,
     find_newest,
     list_checkpoints,
-    newest_position,
     read_newest,
     read_position,
     write_position,
 )
 
-# Some file systems have no way to reserve room, and a limit of the size of a file (ulimit -f) is
-# about each of several files. A run needs no reservation.
-_CANNOT_RESERVE = errno.EOPNOTSUPP, errno.EINVAL, errno.EFBIG
 _SMALL_FILES = 2**20  # bytes of a checkpoint besides its rows, at most
 
 
@@ -47,18 +39,11 @@ class Checkpoints:
 
     def __init__(self, folder: Path, tables: Mapping[str, Any], keep: int = 1):
         self._folder, self._tables, self._keep = folder, tables, keep
-        self._free_room: Callable[[], object] = lambda: None
 
-    def newest(self) -> Position | None:
-        """Return the position of the newest checkpoint, or None (see `newest_position`)."""
-        return newest_position(self._folder)
-
-    def reserve_room(self) -> None:
+    def check_room(self) -> None:
         """Check that the disk has room for the rows of the next checkpoint.
 
-        If it is the first one, its room is reserved until `save`: a disk that becomes full
-        meanwhile loses no step. Rows of dynamic tables, which are not made yet, and of those in a
-        file are left out.
+        Rows of dynamic tables, which are not made yet, and of those in a file are left out.
 
         Raises:
             RunError: The disk is too small.
@@ -68,21 +53,11 @@ class Checkpoints:
         needed = sum(table.bytes() for table in saved) + _SMALL_FILES
         place = next(path for path in self._folder.parents if path.exists())
         free = shutil.disk_usage(place).free
-        try:
-            if free < needed:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if not list_checkpoints(self._folder):
-                room, name = tempfile.mkstemp(dir=place)
-                self._free_room = weakref.finalize(self, os.close, room)
-                os.unlink(name)  # without a name, a kill frees it
-                os.posix_fallocate(room, 0, needed)
-        except OSError as error:
-            if error.errno in _CANNOT_RESERVE:
-                return
+        if free < needed:
             raise RunError(
                 f"{self._folder}: a checkpoint takes {needed:,} bytes, and the disk has {free:,}, "
                 "so nothing is trained; free the disk, or give a --workdir on another disk"
-            ) from error
+            )
 
     def save(self, position: Position) -> None:
         """Write a checkpoint, and remove the oldest ones.
@@ -102,7 +77,6 @@ class Checkpoints:
             write_position(path, position)
             self._commit(path)  # a kill may have come before this
             return
-        self._free_room()
         with replacing_folder(path, POSITION_FILE) as temporary:
             for name, table in self._tables.items():
                 (temporary / name).mkdir()

@@ -117,7 +117,7 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
         UsageError: A flag or a flagfile cannot be read.
     """
     program, *rest = arguments
-    expanded, without_files, gone = flagfiles.expand(rest)
+    expanded, without_files = flagfiles.expand(rest)
     typed = copy.deepcopy(flags.FLAGS)
     try:
         typed([program, *without_files])
@@ -126,11 +126,6 @@ def parse(arguments: Sequence[str], takes_names: bool = False) -> list[str]:
         raise UsageError(_unknown_flag(error.flagname, expanded, takes_names)) from error
     except (flags.Error, LookupError, ValueError) as error:
         raise UsageError(str(error).removeprefix("flag ")) from error  # as other messages begin
-    for argument in gone:
-        name, _, value = argument.lstrip("-").partition("=")
-        if flag_values.lacks(name, value):
-            raise UsageError(f"{argument}: {GONE[name]}")
-        logging.info("ignored in the flagfile: %s: %s", argument, GONE[name])
     for name in flags.FLAGS:
         flags.FLAGS[name].is_typed = bool(typed[name].present)
     return others
@@ -256,10 +251,7 @@ def _task_of_help() -> str:
 
 
 def set_up_logging() -> None:
-    """Set up the log of this process: the messages of this package, and warnings of others.
-
-    TensorFlow's warnings about values of a checkpoint that were not read are left out, too.
-    """
+    """Set up the log of this process: the messages of this package, and warnings of others."""
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     handler = logging.get_absl_handler()
@@ -268,15 +260,6 @@ def set_up_logging() -> None:
     package = f"{Path(__file__).parents[1]}{os.sep}"
     handler.addFilter(
         lambda record: record.levelno >= std_logging.WARNING or record.pathname.startswith(package)
-    )
-    # A checkpoint that cannot be loaded is reported in one line. TensorFlow would add a line for
-    # every variable that was not yet read.
-    unread = (
-        "Value in checkpoint could not be found",
-        "Detecting that an object or model or tf.train.Checkpoint is being deleted",
-    )
-    std_logging.getLogger("tensorflow").addFilter(
-        lambda record: not record.getMessage().startswith(unread)
     )
 
 
@@ -407,11 +390,9 @@ def _flag(
         lines.append(f"One of: {', '.join(choices)}.")
     shown = ",".join(default) if isinstance(default, list) else as_text(default)
     lines.append(f"Default: {'empty' if shown in ('', 'None') else shown}.")
-    if fields and name in flag_values.NEEDS:
-        other, values = flag_values.NEEDS[name]
-        known = fields[other].metadata["choices"] or values
-        needed = " or ".join(f"--{other}={value}" for value in values if value in known)
-        lines.append(f"Only with {needed}.")
+    for other in flag_values.NEEDS.get(name, ()) if fields else ():
+        values = flag_values.needed(name, other, fields)
+        lines.append(f"Only with {' or '.join(f'--{other}={value}' for value in values)}.")
     indent = " " * 6
     wrapped = [
         textwrap.fill(

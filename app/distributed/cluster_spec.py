@@ -21,12 +21,6 @@ JOBS = ("chief", "worker")
 # A process: its job, and its index in the list of that job.
 Task = tuple[str, int]
 
-# What to do about other jobs of TensorFlow.
-_OTHER_JOBS = {
-    "master": "write chief",
-    "evaluator": "leave it out, as the chief scores",
-    "ps": "leave it out, as there are no parameter servers any more",
-}
 _NUMBER = re.compile("[0-9]{1,9}")
 # A host name, an IPv4 address, or an IPv6 address in brackets; then a port.
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})", re.ASCII)
@@ -212,5 +206,4 @@ def _parse_task(task: Any) -> Task:
 
 def _unknown_job_message(job: Any) -> str:
     """Return the error message for a job that is none of `JOBS`."""
-    remedy = _OTHER_JOBS.get(str(job), "rename it or leave it out")
-    return f"TF_CONFIG: {json.dumps(job)} is none of {', '.join(JOBS)}; {remedy}"
+    return f"TF_CONFIG: {json.dumps(job)} is none of {', '.join(JOBS)}; rename it or leave it out"

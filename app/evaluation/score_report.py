@@ -45,11 +45,11 @@ def _gensim_file(name: str) -> Path:
     return folder / name
 
 
+# By name, the function that scores words by a benchmark, and its file.
 _PAIRS = {"ws353": "wordsim353.tsv", "simlex999": "simlex999.txt"}
-benchmarks: dict[str, Callable[[Lexicon], Score]] = {
-    "ws353": lambda words: score_pairs(words, _gensim_file(_PAIRS["ws353"]), "ws353"),
-    "simlex999": lambda words: score_pairs(words, _gensim_file(_PAIRS["simlex999"]), "simlex999"),
-    "analogy": lambda words: score_analogies(words, _gensim_file("questions-words.txt"), "analogy"),
+benchmarks: dict[str, tuple[Callable[[Lexicon, Path, str], Score], str]] = {
+    **{name: (score_pairs, file) for name, file in _PAIRS.items()},
+    "analogy": (score_analogies, "questions-words.txt"),
 }
 
 
@@ -82,7 +82,7 @@ def run(
             )
     lexicon = make_lexicon(vectors, case, restrict)
     return [
-        *(benchmarks[name](lexicon) for name in names),
+        *(benchmarks[name][0](lexicon, _gensim_file(benchmarks[name][1]), name) for name in names),
         *(score_pairs(lexicon, path, str(path)) for path in pairs),
         *(score_analogies(lexicon, path, str(path)) for path in analogies),
     ]

@@ -18,22 +18,6 @@ from ..text.fasttext.model_file import Args, Dictionary, QuantizedMatrix, Quanti
 from ..types import WordVectors
 from . import word2vec
 
-# Of an export without settings of a run: those of fastText's skip-gram by default (src/args.cc).
-_DEFAULTS = Args(
-    dim=0,
-    window=5,
-    epochs=5,
-    min_count=1,
-    negatives=5,
-    word_ngrams=1,
-    loss=2,
-    model=2,
-    buckets=0,
-    min_ngram=0,
-    max_ngram=0,
-    update_rate=100,
-    subsample=1e-4,
-)
 _ZERO_ROWS = 4_096  # written at once
 _NUMBERS = {
     name: number
@@ -51,7 +35,7 @@ def make_args(loss: str, model: str, dim: int, **others: Any) -> Args:
         dim: The columns of a vector.
         **others: Other fields of `Args`.
     """
-    return _DEFAULTS._replace(loss=_NUMBERS[loss], model=_NUMBERS[model], dim=dim, **others)
+    return Args(dim, loss=_NUMBERS[loss], model=_NUMBERS[model], **others)
 
 
 def make_dictionary(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -87,21 +87,15 @@ def _normalize(rows_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows_ND / np.where(norms_N > 0, norms_N, 1)[:, np.newaxis], norms_N
 
 
-def _parts(columns: int, length: int) -> Iterator[tuple[slice, int]]:
-    """Yield the columns of the parts of equal length, and of a shorter one, with their length."""
-    whole = columns // length * length
-    if whole:
-        yield slice(whole), length
-    if whole < columns:
-        yield slice(whole, columns), columns - whole
-
-
 def _train(sample_ND: np.ndarray, length: int) -> list[tuple[slice, Any]]:
     """Return the columns and the trained quantizer of the whole parts, and of a shorter one."""
-    faiss = import_faiss("fasttext_quantized")
-    trained = []
-    for columns, part in _parts(sample_ND.shape[1], length):
+    faiss, trained = import_faiss("fasttext_quantized"), []
+    whole = sample_ND.shape[1] // length * length
+    for columns in (slice(whole), slice(whole, None)):
         rows_ND = np.ascontiguousarray(sample_ND[:, columns], np.float32)
+        if not rows_ND.size:
+            continue
+        part = min(length, rows_ND.shape[1])
         bits = CENTROIDS.bit_length() - 1
         products = faiss.ProductQuantizer(rows_ND.shape[1], rows_ND.shape[1] // part, bits)
         products.cp.niter, products.cp.seed = _PASSES, _SEED

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from ..errors import UsageError
 from ..system.files import replacing_folder, system_error
-from ..text.subwords import hash_strings
+from ..text.subwords import hash_ngrams
 from ..text.unicode_rules import normalize_strings
 from ..text.vector_files import without_repeated
 from ..text.vocabulary import JOINT
@@ -73,9 +73,8 @@ class _Lookup(tf.Module):
 
     def _compose(self, words: tf.Tensor) -> tf.Tensor:
         """Return the mean of the vectors of each word's n-grams, (N, D); 0 without n-grams."""
-        buckets_M, lengths_N = hash_strings(words, self.rule)
-        splits = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(lengths_N)], axis=0)
-        owners_M = tf.RaggedTensor.from_row_splits(buckets_M, splits).value_rowids()
+        buckets = hash_ngrams(words, self.rule)
+        buckets_M, owners_M = buckets.values, buckets.value_rowids()
         rows_M = tf.searchsorted(self.buckets_N, buckets_M)
         has_row_M = tf.gather(self.buckets_N, rows_M) == buckets_M
         rows_M = tf.where(has_row_M, rows_M, tf.size(self.buckets_N) - 1)

@@ -47,13 +47,8 @@ tags:
 The vector of a text is the mean of the vectors of its words. {weights}
 
 ```python
-from model2vec import StaticModel
+from model2vec import StaticModel  # or SentenceTransformer("FOLDER") of sentence_transformers
 vectors = StaticModel.from_pretrained("FOLDER").encode(["a text"])
-```
-
-```python
-from sentence_transformers import SentenceTransformer
-vectors = SentenceTransformer("FOLDER").encode(["a text"])
 ```
 
 model2vec leaves out unknown words. sentence-transformers counts them as zeros, which makes the

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import numpy as np
 from ..errors import UsageError
 from ..text import columns, reading
 from ..text.vocabulary import Vocabulary, count_names, whole
-from .ratings import find_key, read_lines, separator_of
+from .ratings import find_key, read_lines
 
 _SEVERAL = "|"  # between the values of a cell, as in the genres of MovieLens
 _TOKEN = re.compile(r"\w+")
@@ -114,10 +113,8 @@ def read(
                 f"--{flag}={path}: no column names the {kind}s among "
                 f"{columns.list_columns(header)}; name one {kind}_id"
             )
-        for column in (name for name, count in collections.Counter(header).items() if count > 1):
-            columns.check_single(path, header, column)
         for where, row in rows:
-            name = whole(_text(row.pop(key, None)).strip())
+            name = whole(columns.as_text(row.pop(key, None), where, key).strip())
             if not name:
                 raise UsageError(f"{where}: the {kind} has no name; fill it in or remove that row")
             found.setdefault(name, {}).update(dict.fromkeys(features_of(row, text_columns, where)))
@@ -157,7 +154,7 @@ def features_of(
                 raise UsageError(
                     f"{where}: {column} is {part!r:.60}; give text, a number, or a list of these"
                 )
-            text = _text(part)
+            text = columns.as_text(part, where, column)
             values = _TOKEN.findall(text.casefold()) if column in text_columns else [text]
             if column not in text_columns and not is_list:
                 values = text.split(_SEVERAL)
@@ -190,34 +187,12 @@ def with_names(lists: Iterable[Sequence[str]], names: Vocabulary) -> NamedFeatur
     return NamedFeatures(names, starts, np.fromiter((n for some in found for n in some), np.int32))
 
 
-def _text(cell: Any) -> str:
-    """Return a cell as text; a missing one, or NaN, is empty."""
-    if cell is None or cell != cell:
-        return ""
-    return columns.as_text(cell, "", "")
-
-
 def _open(path: str) -> tuple[list[str], Iterator[tuple[str, dict[str, Any]]]]:
     """Return the names of the columns of a file, and its rows with their places."""
-    kind = reading.recognize_file(path).format
-    if kind == "text":
-        rows = columns.split_rows(path, read_lines(path), separator_of(path))
-        header = [name.strip() for name in next(rows, (0, []))[1]]
-        return header, _delimited(path, header, rows)
     names = columns.column_names(path)
-    if kind == "json":
+    if reading.recognize_file(path).format == "json":
         objects = columns.read_objects(path, read_lines(path))
         return names, ((f"{path}, line {number}", dict(row)) for number, row in objects)
-    wanted = {name: name for name in names}
-    cells = columns.read_rows(path, wanted, "refuse", 0, reading.Progress([0], [0]), 0)
-    return names, ((where, dict(zip(names, row, strict=True))) for where, row in cells)
-
-
-def _delimited(
-    path: str, header: list[str], rows: Iterator[tuple[int, list[str]]]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows below a header by column, with their places."""
-    for number, row in rows:
-        where = f"{path}, line {number}"
-        columns.check_cells(where, row, len(header), len(header))
-        yield where, dict(zip(header, row, strict=False))
+    how = "refuse", reading.BLOCK_BYTES, reading.Progress([0], [0]), 0
+    rows = columns.read_rows(path, {name: name for name in names}, *how)
+    return names, ((where, dict(zip(names, row, strict=True))) for where, row in rows)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import logging
 
 from ..errors import UsageError
 from ..settings import RatingsConfig
@@ -431,8 +430,6 @@ def detect_layout(path: str, settings: RatingsConfig) -> Layout:
         layout = _headerless_pairs(where, separator, fields)
     if settings.layout == "auto":
         _check_names(where, fields, kind)
-        if kind == "lists" and not separator:
-            _warn_of_text(path, fields)
     return layout
 
 
@@ -466,17 +463,6 @@ def _check_lists(path: str, rows: list[tuple[int, list[str]]]) -> None:
         raise UsageError(
             f"{path}, line {line}: {odd} field(s), where most lines have {width}; correct it, or "
             "give --layout=lists if each line is a user and items"
-        )
-
-
-def _warn_of_text(path: str, fields: list[list[str]]) -> None:
-    """Log a warning if the rows of lists look like sentences: a word is both a user and an item."""
-    items = {name for row in fields for name in row[1:] if not is_number(name)}
-    if both := items.intersection(row[0] for row in fields):
-        logging.warning(
-            "%s: %r is a user of one line and an item of another, as if the lines were text; "
-            "--task=words trains on text, and --layout=lists confirms users with their items",
-            *(path, min(both)),
         )
 
 
@@ -581,11 +567,6 @@ def find_key(kind: str, names: Sequence[str], given: str = "") -> str | None:
     (field,) = (one for one in _FIELDS if one.name == kind)
     place = field.find([*names])
     return names[place] if place is not None else "id" if "id" in names else None
-
-
-def separator_of(path: str) -> str:
-    """Return what separates the cells of a file, by its first line."""
-    return _separator(_first_line(path)[1])
 
 
 def _split_types(headers: list[str]) -> tuple[list[str], list[str]]:

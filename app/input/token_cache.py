@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from ..system.python_functions import from_generator
-from ..text.reading import Progress
 from ..text.vocabulary import UNKNOWN, Vocabulary
 from .blocks import ALL, Share, without_tuning_thread
 
@@ -53,33 +52,6 @@ def keeps(kind: str, epochs: int, tokens: int) -> bool:
     if kind != "auto":
         return kind == "memory"
     return epochs > 1 and 4 * tokens <= _AUTO_BYTES
-
-
-def cache_in_memory(blocks: tf.data.Dataset, progress: Progress) -> tf.data.Dataset:
-    """Return a dataset of the blocks that keeps them in memory after its first complete pass.
-
-    A token takes 4 bytes.
-
-    Args:
-        blocks: Dataset of tokens (M,) int32, which is read in each pass until then.
-        progress: State of the corpus; a pass with an error in it is not complete.
-    """
-    cached: list[np.ndarray] = []
-    is_complete = False
-
-    def read() -> Iterator[np.ndarray]:
-        """Yield the blocks from memory after a complete pass; else from `blocks`, and keep them."""
-        nonlocal is_complete
-        if is_complete:
-            yield from cached
-            return
-        cached.clear()
-        for block in blocks.as_numpy_iterator():
-            cached.append(block)
-            yield block
-        is_complete = progress.error is None
-
-    return without_tuning_thread(from_generator(read, _SIGNATURE, name="cache"))
 
 
 class KeptTokens:

@@ -107,8 +107,8 @@ def _reason_against(model: keras.Model) -> str:
         if set(tables) <= {"device"}:
             return reason
         return (
-            f"{reason}: on a GPU, a table other than 'device' needs hot_rows, with table='host' or "
-            "table='file'"
+            f"{reason}: on a GPU, a table other than 'device' needs hot_rows, which only a "
+            "RowEmbedding can have"
         )
     # `prefetch_rows` does not load the rows that such a layer reads. XLA would take NaN for them.
     if tied := [each for each in layers if getattr(each, "is_tied_to_cache", False)]:

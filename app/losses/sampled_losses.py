@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from ..tables.base import TableSpec
 from ..tables.row_reads import take
 from ..types import HOST, Rows
 from .base import Part, Predictions
@@ -32,7 +34,7 @@ class SampledLoss(ClassSoftmax):
     """A loss that reads the rows of the words to predict, and of K samples that a step shares.
 
     One matrix product scores all vectors against all samples. The loss trains a softmax over all
-    words, which is inherited: `tables`, `exact`, `priors` and `word_segments` belong to it.
+    words, which is inherited: `exact`, `priors` and `word_segments` belong to it.
 
     Args:
         counts: (V,) occurrences of the words, descending.
@@ -45,6 +47,11 @@ class SampledLoss(ClassSoftmax):
         super().__init__(len(counts), columns)
         self._sampler = SAMPLERS[sampler](counts, samples)
         self._samples = samples
+
+    def tables(self) -> dict[str, TableSpec]:
+        """Return the spec of the table of words, whose rows are looked up."""
+        (spec,) = super().tables().values()
+        return {"output": dataclasses.replace(spec, is_streamed=False)}
 
     def losses(self, scores: Scores, weights_GNM: tf.Tensor) -> tf.Tensor:
         """Return the weighted loss of each vector, (G, N) float32.

@@ -75,26 +75,19 @@ def summed_loss(labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor) -> tf.
     @custom_gradient
     def loss(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
         """Return the loss, with gradients that are computed already."""
-        dtype, is_whole = hidden_MD.dtype, labels.normalizer_M is None
-        # oneDNN prepares products of bfloat16 anew for the size of each class: 1,580 of a step took
-        # 315 ms, and 7 ms in float32.
-        is_class = is_whole and rows_UD.shape[0] is None
-        is_block = is_whole and not is_class and not under_xla()
-        is_float32 = is_class or (is_block and _is_narrow(rows_UD))
+        # A cast of narrow rows takes longer than their products. oneDNN prepares products of
+        # bfloat16 anew for the size of each class: 1,580 of a step took 315 ms, 7 ms in float32.
+        is_class = rows_UD.shape[0] is None
+        is_float32 = labels.normalizer_M is None and (is_class or _is_narrow(rows_UD))
         vectors_MD = tf.cast(hidden_MD, tf.float32) if is_float32 else hidden_MD
-        by_shares = is_block and vectors_MD.dtype == tf.float32
         value, by_rows, by_hidden = _in_chunks(
             vectors_MD,
             rows_UD,
-            lambda take: _loss_and_gradients(
-                labels.part(take), take(vectors_MD), rows_UD, by_shares
-            ),
+            lambda take: _loss_and_gradients(labels.part(take), take(vectors_MD), rows_UD),
             lambda: [tf.constant(0.0), tf.zeros_like(rows_UD)],
             tf.TensorSpec([None, vectors_MD.shape[1]], vectors_MD.dtype),
         )
-        if by_shares:
-            by_rows, by_hidden = _subtract_targets(labels, vectors_MD, rows_UD, by_rows, by_hidden)
-        by_hidden = tf.cast(by_hidden, dtype)
+        by_hidden = tf.cast(by_hidden, hidden_MD.dtype)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             return tf.cast(upstream, by_hidden.dtype) * by_hidden, upstream * by_rows
@@ -116,7 +109,7 @@ def vector_losses(labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor) -> t
     """
     normalizer_M = labels.normalizer_M
     if normalizer_M is not None:  # of several tiles; this one adds the score of its own row
-        inside_M, positions_M = _positions(labels, tf.shape(rows_UD)[0])
+        inside_M, positions_M, _ = _targets(labels, tf.shape(rows_UD)[0])
         chosen_MD = tf.gather(rows_UD, positions_M)
         score_M = tf.reduce_sum(tf.cast(hidden_MD, tf.float32) * chosen_MD, axis=1)
         first_M = tf.where(labels.first, normalizer_M, tf.zeros_like(normalizer_M))
@@ -126,7 +119,10 @@ def vector_losses(labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor) -> t
         """Return the weighted losses of the vectors of a chunk, in a list."""
         scores_MU = tf.matmul(tf.cast(take(hidden_MD), tf.float32), rows_UD, transpose_b=True)
         in_chunk = labels.part(take)
-        return [_loss_and_error(scores_MU, in_chunk)[0] * in_chunk.weights_M]
+        loss_M, _ = _losses_and_shares(
+            scores_MU, in_chunk, _targets(in_chunk, tf.shape(scores_MU)[1])
+        )
+        return [loss_M * in_chunk.weights_M]
 
     return _in_chunks(hidden_MD, rows_UD, score_chunk)[0]
 
@@ -144,8 +140,7 @@ def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -
         """Return the log-sum-exp of the vectors of a chunk over this tile alone, in a list."""
         hidden_ND = take(hidden_MD)
         scores_NU = tf.matmul(hidden_ND, tf.cast(rows_UD, hidden_ND.dtype), transpose_b=True)
-        scores_NU = tf.cast(scores_NU, tf.float32)
-        return [_normalizer(scores_NU, tf.nn.softmax(scores_NU))]
+        return [_plain_softmax(tf.cast(scores_NU, tf.float32))[1]]
 
     (tile_M,) = _in_chunks(hidden_MD, rows_UD, score_chunk)
     greater_M = tf.maximum(before_M, tile_M)
@@ -153,125 +148,109 @@ def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -
 
 
 def _loss_and_gradients(
-    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor, by_shares: bool
+    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the weighted loss, and its gradients by the rows (U, D) and by the vectors (M, D).
 
     The loss and the gradient by the rows are float32; the other has the dtype of the vectors.
 
-    Args:
-        by_shares: Whether to leave out what `_subtract_targets` adds.
+    The gradient by a score is its share of the softmax, less 1 for the target, times the weight.
     """
-    block_UD = tf.cast(rows_UD, hidden_MD.dtype)
-    scores_MU = tf.matmul(hidden_MD, block_UD, transpose_b=True)
-    loss_M, error_MU = _loss_and_error(tf.cast(scores_MU, tf.float32), labels, by_shares)
+    dtype, weights_M1 = hidden_MD.dtype, labels.weights_M[:, tf.newaxis]
+    block_UD = tf.cast(rows_UD, dtype)
+    scores_MU = tf.cast(tf.matmul(hidden_MD, block_UD, transpose_b=True), tf.float32)
+    targets = _targets(labels, tf.shape(scores_MU)[1])
+    loss_M, error_MU = _losses_and_shares(scores_MU, labels, targets)
     loss = tf.reduce_sum(loss_M * labels.weights_M)
-    if (rows_UD.shape[0] or math.inf) <= rows_UD.shape[1]:
-        error_MU = tf.cast(error_MU * labels.weights_M[:, tf.newaxis], hidden_MD.dtype)
-        by_rows_UD = tf.matmul(error_MU, hidden_MD, transpose_a=True)
-        return loss, tf.cast(by_rows_UD, tf.float32), tf.matmul(error_MU, block_UD)
-    error_MU = tf.cast(error_MU, hidden_MD.dtype)
-    # Vectors are multiplied by the weights, since scores are more numerous.
-    weights_M1 = tf.cast(labels.weights_M[:, tf.newaxis], hidden_MD.dtype)
-    return (
-        loss,
-        tf.cast(tf.matmul(error_MU, weights_M1 * hidden_MD, transpose_a=True), tf.float32),
-        weights_M1 * tf.matmul(error_MU, block_UD),
-    )
+    inside_M, positions_M, indices_M2 = targets
+    rows, columns = rows_UD.shape  # rows is None for a class, and for a tile of several
+    are_few = rows is not None and rows <= columns
+    # A scatter copies its tensor, so targets are subtracted from the products where the scores are
+    # larger. In bfloat16 the difference of two rounded numbers would not be precise.
+    by_product = not (rows is None or are_few or dtype != tf.float32 or under_xla())
+    if under_xla():  # which joins this to the shares, and has a slow kernel for a scatter
+        positions_M = tf.where(inside_M, positions_M, -1)
+        error_MU -= tf.one_hot(positions_M, tf.shape(scores_MU)[1], dtype=tf.float32)
+    elif not by_product:
+        error_MU = tf.tensor_scatter_nd_sub(error_MU, indices_M2, tf.cast(inside_M, tf.float32))
+    # The weights are multiplied by the scores or by the vectors, whichever are fewer numbers.
+    if are_few:
+        error_MU = tf.cast(error_MU * weights_M1, dtype)
+        by_hidden_MD = tf.matmul(error_MU, block_UD)
+    else:
+        error_MU, weights_M1 = tf.cast(error_MU, dtype), tf.cast(weights_M1, dtype)
+        by_hidden_MD = weights_M1 * tf.matmul(error_MU, block_UD)
+        hidden_MD = weights_M1 * hidden_MD
+    by_rows_UD = tf.cast(tf.matmul(error_MU, hidden_MD, transpose_a=True), tf.float32)
+    if by_product:
+        inside_M1 = tf.cast(inside_M, tf.float32)[:, tf.newaxis]
+        by_hidden_MD -= inside_M1 * weights_M1 * tf.gather(rows_UD, positions_M)
+        by_rows_UD = tf.tensor_scatter_nd_sub(
+            by_rows_UD, positions_M[:, tf.newaxis], inside_M1 * hidden_MD
+        )
+    return loss, by_rows_UD, by_hidden_MD
 
 
-def _subtract_targets(
-    labels: Labels,
-    hidden_MD: tf.Tensor,
-    rows_UD: tf.Tensor,
-    by_rows_UD: tf.Tensor,
-    by_hidden_MD: tf.Tensor,
+def _losses_and_shares(
+    scores_MU: tf.Tensor, labels: Labels, targets: _Targets
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the gradients by the rows and by the vectors, given those by the shares alone.
-
-    The gradient by a score is its share, less 1 for the target. Here this 1 is subtracted from the
-    products of all chunks, which are smaller than the scores: TensorFlow would copy these. All
-    arguments are float32, as the difference of two rounded products would not be precise.
-    """
-    inside_M, positions_M = _positions(labels, tf.shape(rows_UD)[0])
-    weights_M1 = tf.where(inside_M, labels.weights_M, 0.0)[:, tf.newaxis]
-    indices_M1 = positions_M[:, tf.newaxis]
-    return (
-        tf.tensor_scatter_nd_sub(by_rows_UD, indices_M1, weights_M1 * hidden_MD),
-        by_hidden_MD - weights_M1 * tf.gather(rows_UD, positions_M),
-    )
-
-
-def _loss_and_error(
-    scores_MU: tf.Tensor, labels: Labels, by_shares: bool = False
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the unweighted loss of each vector, (M,), and its gradient by the scores, (M, U).
+    """Return the unweighted loss of each vector, (M,), and the shares of its softmax, (M, U).
 
     The normalizer counts in the first tile only, and the score only in the tile that has the row.
-
-    Args:
-        by_shares: Whether to return the shares instead of the gradient (see `_subtract_targets`).
     """
-    count, rows = tf.unstack(tf.shape(scores_MU))
-    inside_M, positions_M = _positions(labels, rows)
-    indices_M2 = tf.stack([tf.range(count), positions_M], axis=1)
-    normalizer_M = labels.normalizer_M
+    inside_M, _, indices_M2 = targets
 
-    def less_score(normalizer_M: tf.Tensor) -> tf.Tensor:
-        """Return the loss, given the normalizer."""
+    def losses(normalizer_M: tf.Tensor) -> tf.Tensor:
+        """Return the losses, given the normalizers."""
         score_M = tf.where(inside_M, tf.gather_nd(scores_MU, indices_M2), 0.0)
         return tf.where(labels.first, normalizer_M, tf.zeros_like(normalizer_M)) - score_M
 
-    if normalizer_M is not None:
-        share_MU = tf.exp(scores_MU - normalizer_M[:, tf.newaxis])
-        loss_M = less_score(normalizer_M)
-    elif scores_MU.shape[1] is None or under_xla():  # which joins these operations to one
-        share_MU, normalizer_M = _plain_softmax(scores_MU)
-        loss_M = less_score(normalizer_M)
-    else:
-        share_MU = tf.nn.softmax(scores_MU)
-        target_M = tf.gather_nd(share_MU, indices_M2)
-        loss_M = tf.cond(
-            tf.reduce_all(inside_M & (target_M > _LEAST_SHARE)),
-            lambda: -tf.math.log(target_M),
-            lambda: less_score(_normalizer(scores_MU, share_MU)),
-        )
-    if by_shares:
-        return loss_M, share_MU
-    if under_xla():  # which would add one number after the other, in a kernel of its own
-        positions_M = tf.where(inside_M, positions_M, -1)
-        return loss_M, share_MU - tf.one_hot(positions_M, rows, dtype=tf.float32)
-    return loss_M, tf.tensor_scatter_nd_sub(share_MU, indices_M2, tf.cast(inside_M, tf.float32))
-
-
-def _positions(labels: Labels, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return whether each vector's row is in the tile, (M,) bool, and a position in it, int32."""
-    inside_M = (labels.positions_M >= 0) & (labels.positions_M < rows)
-    # A row of another tile is given any position; its score and error are set to 0. For a GPU
-    # tf.clip_by_value keeps this int32 in host memory. tf.where would put it on the device, and the
-    # step would wait for it.
-    return inside_M, tf.clip_by_value(labels.positions_M, 0, rows - 1)
-
-
-def _normalizer(scores_MU: tf.Tensor, share_MU: tf.Tensor) -> tf.Tensor:
-    """Return the log-sum-exp of each vector's scores, (M,), given their softmax.
-
-    It is the largest score less the logarithm of its share, which is safe because the largest share
-    is at least 1 / U. On a CPU TensorFlow's softmax takes 1 to 4 ns a score, and its sparse
-    cross-entropy 13 to 22 ns.
-    """
-    return tf.reduce_max(scores_MU, axis=1) - tf.math.log(tf.reduce_max(share_MU, axis=1))
+    if labels.normalizer_M is not None:
+        shares_MU = tf.exp(scores_MU - labels.normalizer_M[:, tf.newaxis])
+        return losses(labels.normalizer_M), shares_MU
+    if scores_MU.shape[1] is None or under_xla():
+        shares_MU, normalizer_M = _plain_softmax(scores_MU)
+        return losses(normalizer_M), shares_MU
+    # On a CPU this takes 1 to 4 ns a score (TensorFlow's sparse cross-entropy 13 to 22), and the
+    # losses need no pass over the scores.
+    shares_MU = tf.nn.softmax(scores_MU)
+    target_M = tf.gather_nd(shares_MU, indices_M2)
+    loss_M = tf.cond(
+        tf.reduce_all(inside_M & (target_M > _LEAST_SHARE)),
+        lambda: -tf.math.log(target_M),
+        lambda: losses(_plain_softmax(scores_MU)[1]),
+    )
+    return loss_M, shares_MU
 
 
 def _plain_softmax(scores_MU: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the softmax of a class, (M, U), and the log-sum-exp of each vector's scores, (M,).
+    """Return the softmax, (M, U), and the log-sum-exp of each vector's scores, (M,).
 
-    TensorFlow's softmax takes 0.06 ms to prepare it for each other size.
+    XLA joins these operations, and TensorFlow's softmax takes 0.06 ms to prepare it for the size of
+    each class.
     """
     greatest_M1 = tf.reduce_max(scores_MU, axis=1, keepdims=True)
     share_MU = tf.exp(scores_MU - greatest_M1)
     sum_M1 = tf.reduce_sum(share_MU, axis=1, keepdims=True)
     return share_MU / sum_M1, tf.squeeze(greatest_M1 + tf.math.log(sum_M1), axis=1)
+
+
+# Whether each vector's row is in the tile, (M,) bool, a position in it, (M,) int32, and the indices
+# of the score of the vector at this position, (M, 2).
+_Targets = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+
+def _targets(labels: Labels, rows: tf.Tensor) -> _Targets:
+    """Return the targets of vectors in a tile of so many rows.
+
+    A row of another tile is given any position; its score and error are set to 0.
+    """
+    inside_M = (labels.positions_M >= 0) & (labels.positions_M < rows)
+    # For a GPU this keeps int32 in host memory. tf.where would put it on the device, and the step
+    # would wait for it.
+    positions_M = tf.clip_by_value(labels.positions_M, 0, rows - 1)
+    indices_M2 = tf.stack([tf.range(tf.size(positions_M)), positions_M], axis=1)
+    return inside_M, positions_M, indices_M2
 
 
 def _is_narrow(rows_UD: tf.Tensor) -> bool:

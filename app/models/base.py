@@ -116,6 +116,8 @@ _STREAMS = {
     "recurrent": 5,
     "users": 6,
     "items": 7,
+    "dropped_inputs": 8,
+    "dropped_outputs": 9,
 }
 
 

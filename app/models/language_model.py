@@ -14,7 +14,7 @@ from ..input.token_rows import decode
 from ..losses.base import NormalizedLoss, Predictions
 from ..system.loops import write_arrays
 from ..system.python_functions import custom_gradient
-from ..system.xla import under_xla
+from ..system.xla import under_xla, uniform
 from ..tables.base import TableSpec
 from ..tables.initial import Constant, LastColumn, Uniform
 from ..tables.row_reads import take
@@ -37,6 +37,9 @@ class LanguageModel:
     The loss has H + 1 columns. A 1 is appended to the output of the cell, so each row of the loss
     has a bias. Biases start at `priors`, so that the shares of words need not be learned.
 
+    A tied model has one row for a word, its vector and its bias, as an input and in the loss (Press
+    & Wolf 2017). Then H equals D, and the loss has a table `output` with a row for each word.
+
     Attributes:
         size: The number of words, V.
         dim: The columns of a word vector, D.
@@ -44,6 +47,8 @@ class LanguageModel:
         streams: The number of streams of a batch, B.
         priors: The result of `output.priors`.
         micro_batches: The micro-batches of a step, each with B streams of its own.
+        dropout: The share of the numbers of the inputs and of the outputs of the cell that a step
+            of training takes as 0; none between the steps of the cell (Zaremba et al. 2014).
     """
 
     size: int
@@ -56,37 +61,53 @@ class LanguageModel:
     seed: int
     dtype: tf.DType = tf.float32
     micro_batches: int = 1
+    dropout: float = 0.0
+    is_tied: bool = False
+
+    @property
+    def words(self) -> str:
+        """The name of the table whose first D columns are the word vectors."""
+        return "output" if self.is_tied else "input"
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the specs of the tables of word vectors, the cell, its states, and the loss.
 
-        The tables of the loss start with the biases of `priors`. `state` is not trained.
+        The tables of the loss start as 0, or as word vectors if these are tied, but for the biases
+        of `priors`. `state` is not trained.
         """
         units, columns = self.hidden, self.cell.gates * self.hidden
         states = self.streams * self.micro_batches
-        return {
-            "input": TableSpec(
-                self.size, self.dim, self._uniform("initial", _LIMIT), by_frequency=True
-            ),
+        vectors = Uniform(_LIMIT, initial_seed("initial", self.seed))
+        limit = math.sqrt(6 / (self.dim + columns))
+        tables = {
+            self.words: TableSpec(self.size, self.dim, vectors, by_frequency=True),
             # As Keras: Glorot & Bengio 2010, equation 16, and orthogonal rows (Saxe et al. 2014).
             "kernel": TableSpec(
-                self.dim, columns, self._uniform("kernel", math.sqrt(6 / (self.dim + columns)))
+                self.dim, columns, Uniform(limit, initial_seed("kernel", self.seed))
             ),
             "recurrent": TableSpec(units, columns, self._orthogonal),
             "bias": TableSpec(self.cell.biases, columns, lambda _: self.cell.bias(units)),
             "state": TableSpec(states, self.cell.states * units, Constant(0.0), trained=False),
-            **{name: self._with_prior(name, spec) for name, spec in self.output.tables().items()},
+            **self.output.tables(),
         }
+        for name, prior in self.priors.items():
+            with tf.init_scope():  # not a constant of a graph that is traced, as large as a column
+                prior_V = tf.convert_to_tensor(prior)
+            others = vectors if name == self.words else Constant(0.0)
+            initial = LastColumn(others, prior_V)
+            tables[name] = dataclasses.replace(tables[name], initial=initial)
+        return tables
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the inputs, all rows of the cell's tables, the states, and the ids of the loss."""
-        targets_N1 = _targets(batch.data)
+        _, targets_N1, _ = _by_step(batch.data)
         seed = draw_seed(batch, "negatives")
-        return {
-            **self.input_lookups(batch.data),
-            "state": batch.part * self.streams + tf.range(self.streams),
-            **self.output.lookups(targets_N1, targets_N1.shape[0], seed),
-        }
+        inputs = self.input_lookups(batch.data)
+        of_loss = self.output.lookups(targets_N1, targets_N1.shape[0], seed)
+        if self.words in of_loss:  # with tied words
+            of_loss[self.words] = tf.concat([inputs[self.words], of_loss[self.words]], axis=0)
+        states = {"state": batch.part * self.streams + tf.range(self.streams)}
+        return inputs | states | of_loss
 
     def input_lookups(self, tokens_BL: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the ids that `predictions` needs: the inputs, and all rows of the cell's tables.
@@ -95,7 +116,7 @@ class LanguageModel:
             tokens_BL: Rows of tokens, (B, T + 1) int32.
         """
         return {
-            "input": _inputs(tokens_BL),
+            self.words: _by_step(tokens_BL)[0],
             "kernel": tf.range(self.dim),
             "recurrent": tf.range(self.hidden),
             "bias": tf.range(self.cell.biases),
@@ -104,12 +125,24 @@ class LanguageModel:
     def loss(self, batch: Batch, rows: dict[str, Rows]) -> Outcome:
         """Return the loss of all tokens, their number, and the states for the next batch."""
         state_BS = tf.ensure_shape(rows["state"].values_UD, (self.streams, None))
-        predictions, state_BS = self.predictions(batch.data, rows, state_BS)
+        seeds = [draw_seed(batch, f"dropped_{values}") for values in ("inputs", "outputs")]
+        read = rows
+        if self.is_tied:  # the ids of the inputs are the first
+            words, inputs = rows[self.words], batch.data.shape.num_elements() - self.streams
+            with tf.device(HOST):
+                parts = words.inverse_N[:inputs], words.inverse_N[inputs:]
+            words = words._replace(ids=words.inverse_N.shape[0])
+            read, rows = ({**rows, self.words: words._replace(inverse_N=each)} for each in parts)
+        predictions, state_BS = self.predictions(batch.data, read, state_BS, seeds)
         count = tf.reduce_sum(predictions.weights_GNM)
         return apply_loss(self.output, predictions, rows, count)._replace(state={"state": state_BS})
 
     def predictions(
-        self, tokens_BL: tf.Tensor, rows: dict[str, Rows], state_BS: tf.Tensor
+        self,
+        tokens_BL: tf.Tensor,
+        rows: dict[str, Rows],
+        state_BS: tf.Tensor,
+        seeds: Sequence[tf.Tensor | None] = (None, None),
     ) -> tuple[Predictions, tf.Tensor]:
         """Run the cell over the tokens, and return what it is to predict at each step.
 
@@ -118,6 +151,7 @@ class LanguageModel:
             rows: The rows of `input_lookups`, by name of the table.
             state_BS: The state of each stream before its row. It is replaced by 0 where the row
                 begins a stream.
+            seeds: The seeds of the dropout of inputs and of outputs; by default there is none.
 
         Returns:
             The predictions, in groups of one vector (a 1 is appended) and one token, step after
@@ -133,7 +167,10 @@ class LanguageModel:
 
         kernel_DG = tf.cast(all_rows("kernel", self.dim), self.dtype)
         biases = tf.unstack(all_rows("bias", self.cell.biases))
-        vectors_ND = take(rows["input"], self.dtype)
+        vectors_ND = take(rows[self.words], self.dtype)
+        if self.is_tied:
+            vectors_ND = vectors_ND[:, : self.dim]  # without the bias
+        vectors_ND = _drop(vectors_ND, self.dropout, seeds[0])
         inputs_NG = tf.cast(tf.matmul(vectors_ND, kernel_DG), tf.float32) + biases[0]
         inputs_TBG = tf.reshape(inputs_NG, (length - 1, streams, columns))
         # A stream begins at a token that is the complement of an id (see `input.token_rows`).
@@ -146,28 +183,10 @@ class LanguageModel:
             *biases[1:],
         )
         hidden_NH = tf.cast(tf.reshape(hidden_TBH, (-1, units)), self.dtype)
+        hidden_NH = _drop(hidden_NH, self.dropout, seeds[1])
         ones_N1 = tf.ones((hidden_NH.shape[0], 1), self.dtype)
-        predictions = Predictions(
-            tf.concat([hidden_NH, ones_N1], axis=1)[:, tf.newaxis],
-            _targets(tokens_BL),
-            _weights(tokens_BL),
-        )
-        return predictions, state_BS
-
-    def _with_prior(self, name: str, spec: TableSpec) -> TableSpec:
-        """Return a table of the loss that starts as 0, but for its last column: the prior.
-
-        A table that has no prior is returned as it is.
-        """
-        if name not in self.priors:
-            return spec
-        with tf.init_scope():  # not a constant of a graph that is traced, as large as a column
-            prior_V = tf.convert_to_tensor(self.priors[name])
-        return dataclasses.replace(spec, initial=LastColumn(Constant(0.0), prior_V))
-
-    def _uniform(self, stream: str, limit: float) -> Uniform:
-        """Return uniform initial values from -limit to limit, drawn by the seed of a stream."""
-        return Uniform(limit, initial_seed(stream, self.seed))
+        hidden_N1H = tf.concat([hidden_NH, ones_N1], axis=1)[:, tf.newaxis]
+        return Predictions(hidden_N1H, *_by_step(tokens_BL)[1:]), state_BS
 
     def _orthogonal(self, shape: tuple[int, int]) -> tf.Tensor:
         """Return orthogonal rows of length 1; `shape` has fewer rows than columns."""
@@ -177,28 +196,31 @@ class LanguageModel:
         return tf.transpose(orthogonal * tf.sign(tf.linalg.diag_part(triangular)))
 
 
-def _inputs(tokens_BL: tf.Tensor) -> tf.Tensor:
-    """Return the ids of all tokens but the last of each row, step after step, (T B,) int32."""
+def _drop(values_ND: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+    """Return the values, a share of `rate` as 0 and the others larger: their mean is the same.
+
+    Without a seed they are returned as they are.
+    """
+    if not rate or seed is None:
+        return values_ND
+    drawn_N = uniform(values_ND.shape.num_elements(), seed)
+    is_kept_ND = tf.reshape(drawn_N, values_ND.shape) >= rate
+    return tf.where(is_kept_ND, values_ND / (1 - rate), 0)
+
+
+def _by_step(tokens_BL: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the inputs and the targets of rows of tokens, and the weights of the targets.
+
+    Each has the first step of all streams, then the second: the ids of all tokens but the last of
+    each row, (T B,) int32; of all but the first, (T B, 1) int32; and 1 for each of these that is no
+    padding, else 0, (T B, 1, 1) float32.
+    """
     with tf.device(HOST):
-        return _by_step(decode(tokens_BL).ids[:, :-1])
-
-
-def _targets(tokens_BL: tf.Tensor) -> tf.Tensor:
-    """Return the ids of all tokens but the first of each row, step after step, (T B, 1) int32."""
-    with tf.device(HOST):
-        return _by_step(decode(tokens_BL).ids[:, 1:])[:, tf.newaxis]
-
-
-def _weights(tokens_BL: tf.Tensor) -> tf.Tensor:
-    """Return 1 for each target that is a token, 0 for padding, (T B, 1, 1) float32."""
-    with tf.device(HOST):
-        weights_N = tf.cast(_by_step(decode(tokens_BL).real[:, 1:]), tf.float32)
-        return weights_N[:, tf.newaxis, tf.newaxis]
-
-
-def _by_step(values_BT: tf.Tensor) -> tf.Tensor:
-    """Return the values (B, T) of all streams in one list, step after step, (T B,)."""
-    return tf.reshape(tf.transpose(values_BT), [-1])
+        tokens = decode(tokens_BL)
+        ids_LB = tf.transpose(tokens.ids)
+        weights_TB = tf.transpose(tf.cast(tokens.real[:, 1:], tf.float32))
+        inputs_N, targets_N1 = tf.reshape(ids_LB[:-1], [-1]), tf.reshape(ids_LB[1:], [-1, 1])
+        return inputs_N, targets_N1, tf.reshape(weights_TB, [-1, 1, 1])
 
 
 # Returns the next state (B, states H), from the product of the input and the kernel (B, gates H),

@@ -21,9 +21,6 @@ _STREAMED = (
 _NEURAL = "the neural recommenders are gone; leave it out"
 # Values that people give who know an earlier version or the names of the flags, and the remedy.
 _NO_CHOICES = {
-    ("strategy", "parameter_server"): "parameter servers are gone; give --strategy=multi_worker "
-    "for several machines",
-    ("cache", "disk"): "token ids are kept in memory only; give --cache=memory",
     **{("model", name): _NEURAL for name in flag_values.GONE_MODELS},
     ("table", "file"): "a file stores the rows of --table=host; give --table=host and "
     "--table_file=FILE",
@@ -78,8 +75,9 @@ def check_fixed(stored: Mapping[str, Any], config: Config) -> None:
     former = {**flag_values.defaults(values), **stored} if stored else values
     for name, field in flag_values.fields_of(type(config)).items():
         is_same = former[name] == values[name] or not field.metadata["fixed"]
-        is_same = is_same or name in config.without_effect()
-        if not is_same and flag_values.has_effect(name, values):
+        # After a search for settings, no text is held out.
+        is_same = is_same or (name == "heldout_share" and values.get("tune_seconds"))
+        if not is_same and not flag_values.lacking(name, values):
             made = f"with {as_text(former[name])}; give that, or"
             if former[name] == "":
                 made = "without it; leave it out, or give"
@@ -188,11 +186,10 @@ def _check_setting(
         raise NoEffectError(name, f"--{name}={value}: {wrong} for --task={values['task']}")
     if wrong:
         raise UsageError(f"--{name}={value}: {wrong}")
-    if not flag_values.has_effect(name, values) and value != flag_values.defaults(values)[name]:
-        other, known = flag_values.NEEDS[name]
-        choices = flag_values.fields_of(task)[other].metadata["choices"] or known
-        possible = ", ".join(as_text(one) for one in known if one in choices)
-        message = f"means nothing to --{other}={values[other]}, only to {possible}"
+    other = flag_values.lacking(name, values)
+    if other and value != flag_values.defaults(values)[name]:
+        possible = ", ".join(flag_values.needed(name, other, flag_values.fields_of(task)))
+        message = f"means nothing to --{other}={as_text(values[other])}, only to {possible}"
         raise NoEffectError(name, f"--{name}={value} {message}; leave it out")
 
 
@@ -265,10 +262,4 @@ def _check_strategy(config: Config) -> None:
         raise UsageError(
             f"--sync_steps={steps} is no multiple of --steps_per_call={call}; give "
             f"{-(-steps // call) * call}, or 1"
-        )
-    if config.run.device and strategy == "mirrored":
-        raise NoEffectError(
-            "device",
-            f"--device={config.run.device}: --strategy=mirrored trains on all local devices; "
-            "leave it out (CUDA_VISIBLE_DEVICES=0,1 names the GPUs to use)",
         )

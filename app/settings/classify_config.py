@@ -8,6 +8,7 @@ from typing import ClassVar
 from ..errors import UsageError
 from .config import (
     PHRASES,
+    RECURRENT,
     SKIPGRAM,
     Config,
     InputConfig,
@@ -117,7 +118,8 @@ class ClassifyConfig(Config):
         SKIPGRAM
         | PHRASES
         | {"documents", "vocab_memory_entries", "row_tokens", "cache"}
-        | {"subsample", "shuffle", "cell", "hidden"}
+        | RECURRENT
+        | {"subsample", "shuffle"}
     )
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "loss": (
@@ -158,11 +160,6 @@ class ClassifyConfig(Config):
                 "begins alike; give another one, or an empty --weight_prefix"
             )
         self._check_tuning()
-
-    def without_effect(self) -> set[str]:
-        """Return the flags that change nothing: after a search, no text is held out."""
-        is_tuned = self.tuning.tune_seconds > 0
-        return super().without_effect() | ({"heldout_share"} if is_tuned else set())
 
     def _check_tuning(self) -> None:
         """Raise UsageError if the settings cannot be searched as asked."""

@@ -13,6 +13,7 @@ from .setting import fixed_setting, is_whole_number, setting
 # Flags that some tasks do not have.
 HELDOUT = frozenset({"heldout", "heldout_share", "patience"})
 PHRASES = frozenset({"phrases", "phrase_score", "phrase_threshold", "phrase_min_count"})
+RECURRENT = frozenset({"cell", "hidden", "dropout", "tie_weights"})
 # Flags of word vectors alone.
 SKIPGRAM = frozenset(
     {"model", "window", "contexts", "min_ngram", "max_ngram", "ngram_buckets", "score_epochs"}
@@ -149,11 +150,9 @@ class CorpusConfig:
         "punctuation, between letters and digits, and at scripts without spaces.",
         choices=("whitespace", "unicode"),
     )
-    fold_case: bool = fixed_setting(True, "Fold case (with --tokenizer=unicode).")
-    drop_punctuation: bool = fixed_setting(
-        True, "Drop punctuation tokens (with --tokenizer=unicode)."
-    )
-    drop_numbers: bool = fixed_setting(False, "Drop tokens of digits (with --tokenizer=unicode).")
+    fold_case: bool = fixed_setting(True, "Fold case.")
+    drop_punctuation: bool = fixed_setting(True, "Drop punctuation tokens.")
+    drop_numbers: bool = fixed_setting(False, "Drop tokens of digits.")
     invalid_utf8: str = fixed_setting(
         "replace",
         "What to do with bytes that are not UTF-8: replace them by U+FFFD, or stop.",
@@ -360,9 +359,7 @@ class ModelConfig(LossConfig):
         "pair has the probability of being drawn as its weight, where the loss allows it.",
         choices=("auto", "drawn"),
     )
-    min_ngram: int = fixed_setting(
-        3, "The fewest characters of a subword (with --max_ngram).", bounds=(1, 100)
-    )
+    min_ngram: int = fixed_setting(3, "The fewest characters of a subword.", bounds=(1, 100))
     max_ngram: int = fixed_setting(
         0,
         "The most characters of a subword, such as 6. With subwords, unseen words have vectors. 0: "
@@ -375,6 +372,16 @@ class ModelConfig(LossConfig):
     cell: str = fixed_setting("gru", "The recurrent cell.", choices=("gru", "lstm"))
     hidden: int = fixed_setting(
         0, "The number of recurrent units. 0: the same as --dim.", bounds=(0, 1_000_000)
+    )
+    dropout: float = setting(
+        0.0,
+        "The share of the numbers of word vectors and of the cell's outputs that a step of "
+        "training sets to 0; none between the steps of the cell.",
+        bounds=(0, 1),
+        half_open=True,
+    )
+    tie_weights: bool = fixed_setting(
+        False, "Let a word have the same vector as an input and in the output layer."
     )
     compute_dtype: str = fixed_setting(
         "auto",
@@ -460,8 +467,8 @@ class TableConfig:
     table: str = setting(
         "device",
         "Where the rows are stored: in the memory of the device; in that of the machine or in a "
-        "file (`host`), with a cache on the device; over all local devices (`sharded`); or on the "
-        "device, where ids get rows as they are seen, without a vocabulary (`dynamic`).",
+        "file (`host`), or over all local devices (`sharded`), with a cache on the device; or on "
+        "the device, where ids get rows as they are seen, without a vocabulary (`dynamic`).",
         choices=("device", "host", "sharded", "dynamic"),
     )
     table_dtype: str = _number_format("float32", "The number format of the stored rows.")
@@ -498,6 +505,11 @@ class TableConfig:
     )
 
     @property
+    def is_cached(self) -> bool:
+        """Whether the steps train on a cache of some rows."""
+        return self.table in ("host", "sharded")
+
+    @property
     def is_dynamic(self) -> bool:
         """Whether words, users and items get rows while training."""
         return self.table == "dynamic"
@@ -525,10 +537,6 @@ class Config:
 
     def check(self) -> None:
         """Raise UsageError if values that are allowed by themselves do not fit this task."""
-
-    def without_effect(self) -> set[str]:
-        """Return the flags that change nothing beside the others, but for those of `NEEDS`."""
-        return set() if self.corpus.tokenizer == "unicode" else {"fold_case", "drop_punctuation"}
 
     @classmethod
     def learning_rate(cls, values: Mapping[str, Any]) -> float:

@@ -7,14 +7,14 @@ import dataclasses
 import difflib
 import functools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..errors import UsageError
 from . import Config
 from .classify_config import ClassifyConfig
 from .recommend_config import RecommendConfig
-from .setting import typed
+from .setting import as_text, typed
 from .words_config import LanguageModelConfig, WordsConfig
 
 TASKS: dict[str, type[Config]] = {
@@ -25,17 +25,22 @@ TASKS: dict[str, type[Config]] = {
 }
 Fields = dict[str, dataclasses.Field]
 _ADAGRAD = ("adagrad", "rowwise_adagrad")
-# A flag, its values, and the flags that have an effect with these values only.
-_NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
+# A flag, its values, and the flags that have an effect with these values only. A flag in several
+# lines needs all of them.
+_NEEDS: tuple[tuple[str, Sequence[Any], str], ...] = (
     ("strategy", ("mirrored", "multi_worker"), "sync_steps sync_dtype"),
-    ("tokenizer", ("unicode",), "drop_numbers"),
+    ("strategy", ("none", "multi_worker"), "device"),
+    ("tokenizer", ("unicode",), "drop_numbers fold_case drop_punctuation"),
     ("phrases", (1, 2, 3, 4), "phrase_score phrase_threshold phrase_min_count"),
     ("model", ("skipgram",), "contexts"),
+    ("max_ngram", range(1, 101), "min_ngram ngram_buckets"),
+    ("cosine", (True,), "temperature"),
     ("loss", ("negative_sampling",), "negatives shared_negatives group_tokens negative_power"),
     ("loss", ("sampled_softmax", "nce", "sampled_items"), "samples"),
     ("loss", ("sampled_softmax", "nce"), "sampler"),
     ("loss", ("class_softmax",), "class_levels class_rule classes"),
     ("loss", ("adaptive_softmax",), "cutoffs"),
+    ("loss", ("auto", "softmax", "class_softmax", "sampled_softmax", "nce"), "tie_weights"),
     ("loss", ("sampled_items", "in_batch_softmax"), "cosine temperature start"),
     ("loss", ("sampled_items", "in_batch_softmax", "bpr"), "weighted disliked_below"),
     ("loss", ("sampled_items",), "user_pairs"),
@@ -46,11 +51,15 @@ _NEEDS: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ("optimizer", ("lazy_adam", "lazy_adamw"), "beta_1 beta_2 epsilon correct_skipped"),
     ("optimizer", ("lazy_adamw",), "weight_decay"),
     ("optimizer", ("ftrl",), "l1 l2"),
-    ("table", ("host",), "hot_rows stage_steps table_file"),
+    ("table", ("host", "sharded"), "hot_rows stage_steps"),
+    ("table", ("host",), "table_file"),
     ("table", ("dynamic",), "table_gb max_age"),
 )
-# Flag -> the flag that it needs, and the values of that flag.
-NEEDS = {name: (other, values) for other, values, names in _NEEDS for name in names.split()}
+# Flag -> the flags that it needs, and their values.
+NEEDS = {
+    name: {other: values for other, values, names in _NEEDS if name in names.split()}
+    for name in " ".join(names for *_, names in _NEEDS).split()
+}
 
 # Values of earlier versions, and those with which their runs can go on.
 FORMER = {("strategy", "parameter_server"): "none", ("cache", "disk"): "auto"}
@@ -58,12 +67,19 @@ FORMER = {("strategy", "parameter_server"): "none", ("cache", "disk"): "auto"}
 BEFORE = {"contexts": "drawn", "learning_rate_power": -0.5, "disliked_below": -1e15}
 
 
-def has_effect(name: str, values: Mapping[str, Any]) -> bool:
-    """Return whether another flag has a value that a flag needs to have an effect (see `NEEDS`)."""
-    if name not in NEEDS:
-        return True
-    other, known = NEEDS[name]
-    return values[other] in known
+def lacking(name: str, values: Mapping[str, Any]) -> str:
+    """Return a flag without whose value in `NEEDS` a flag has no effect; empty if it has one."""
+    needed = NEEDS.get(name, {}).items()
+    return next((other for other, known in needed if values[other] not in known), "")
+
+
+def needed(name: str, other: str, fields: Fields) -> list[str]:
+    """Return the values of another flag with which a flag has an effect, as text."""
+    known = NEEDS[name][other]
+    if isinstance(known, range):
+        return [f"{known[0]} to {known[-1]}"]
+    choices = fields[other].metadata["choices"] or known
+    return [as_text(value) for value in known if value in choices]
 
 
 def task_of(values: Mapping[str, Any]) -> type[Config]:
@@ -93,11 +109,11 @@ def _fields_of(task: Any) -> Fields:
 
 def _is_used(name: str, task: type[Config], found: Fields) -> bool:
     """Return whether a task has a flag, and the value of the flag that it needs."""
-    if name in task.unused or name not in NEEDS:
-        return name not in task.unused
-    other, values = NEEDS[name]
-    choices = found[other].metadata["choices"] or values
-    return other not in task.unused and not set(choices).isdisjoint(values)
+    return name not in task.unused and all(
+        other not in task.unused
+        and not set(found[other].metadata["choices"] or values).isdisjoint(values)
+        for other, values in NEEDS.get(name, {}).items()
+    )
 
 
 def fields() -> Fields:
@@ -195,6 +211,8 @@ _MEANINGS = {
     "seed": "randomstate randomseed rngseed",
     "batch_tokens": "batchsize batchwords batch trainbatchsize",
     "hidden": "units hiddensize hiddenunits nhid rnnsize rnnunits",
+    "dropout": "dropoutrate droprate drop dropoutp",
+    "tie_weights": "tied tie tievectors tieembeddings tiewordembeddings weighttying",
     "fold_case": "lowercase lower tolower",
     "label_prefix": "label prefix",
     "class_weights": "classweight",

@@ -11,8 +11,10 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from absl import logging
+
 from ..errors import UsageError
-from .flag_values import GONE
+from .flag_values import GONE, lacks
 
 _DIRECTIVES = ("--flagfile", "-flagfile")
 _PRESETS = ("--preset", "-preset")
@@ -67,7 +69,7 @@ def read(path: str | Path) -> list[str]:
     return Path(path).read_text(encoding="utf-8-sig").split("\n")
 
 
-def expand(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+def expand(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Replace each `--flagfile=FILE` by the flags in the file, without those that are gone.
 
     `--preset=NAME` is the flagfile of an example, and other flags come after it wherever it is.
@@ -78,15 +80,14 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
         arguments: The command line, without the name of the program.
 
     Returns:
-        The command line with the flags of all flagfiles in their place, the command line without
-        the flagfiles and their flags, and the flags of the flagfiles that are gone.
+        The command line with the flags of all flagfiles in their place, and the command line
+        without the flagfiles and their flags.
 
     Raises:
         UsageError: A flagfile cannot be read, or includes itself, or there is no such example.
     """
     expanded: list[str] = []
     without_files: list[str] = []
-    gone: list[str] = []
     rest = iter(arguments)
     for argument in rest:
         name, equals, path = argument.partition("=")
@@ -94,8 +95,6 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
             path = path if equals else next(rest, "")
             is_preset = name in _PRESETS
             flags = _flags_in(str(preset(path)) if is_preset else path.strip(), ())
-            flags, lost = _split_gone(flags)
-            gone += lost
             expanded = [*flags, *expanded] if is_preset else [*expanded, *flags]
             continue
         expanded.append(argument)
@@ -103,24 +102,7 @@ def expand(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
         if argument == "--":
             expanded += (following := list(rest))
             without_files += following
-    return expanded, without_files, gone
-
-
-def _split_gone(flags: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the flags that there are, and those that are gone, as `--name=value`.
-
-    The value of a flag may be on the next line.
-    """
-    kept: list[str] = []
-    gone: list[str] = []
-    for before, flag in zip(("", *flags), flags, strict=False):
-        if flag.lstrip("-").partition("=")[0] in GONE and flag.startswith("-"):
-            gone.append(flag)
-        elif gone and before == gone[-1] and "=" not in before and not flag.startswith("-"):
-            gone[-1] += f"={flag}"
-        else:
-            kept.append(flag)
-    return kept, gone
+    return expanded, without_files
 
 
 def _flags_in(path: str, outer: tuple[Path, ...]) -> list[str]:
@@ -144,6 +126,10 @@ def _flags_in(path: str, outer: tuple[Path, ...]) -> list[str]:
         name, equals, value = flag.partition("=")
         if name in _DIRECTIVES:
             expanded += _flags_in(value.strip(), (*outer, resolved))
+        elif (known := name.lstrip("-")) in GONE:
+            if lacks(known, value):
+                raise UsageError(f"{flag}: {GONE[known]}")
+            logging.info("ignored in the flagfile: %s: %s", flag, GONE[known])
         elif flag and not flag.startswith(("#", "//")):
             expanded.append(name + equals + _unquoted(value))
     return expanded

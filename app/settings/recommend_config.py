@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from ..errors import NoEffectError, UsageError
+from ..errors import UsageError
 from .config import (
     PHRASES,
+    RECURRENT,
     SKIPGRAM,
     Config,
     InputConfig,
@@ -114,31 +115,20 @@ class RecommendConfig(Config):
         | {"text_column", "documents", "tokenizer", "fold_case", "drop_punctuation"}
         | {"invalid_utf8", "vocab", "max_vocab_size", "vocab_memory_entries", "grow_vocab"}
         | {"subsample", "row_tokens", "shuffle", "cache", "block_bytes", "readers"}
-        | {"cell", "hidden"}
+        | RECURRENT
     )
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "loss": ("sampled_items", "in_batch_softmax", "bpr", "squared_error"),
     }
 
-    def without_effect(self) -> set[str]:
-        """Return the flags that change nothing beside the others: of cosines, if there are none."""
-        return set() if self.ratings.cosine else {"temperature"}
-
     def check(self) -> None:
-        """Raise UsageError for a wrong --score_users, or a --temperature without cosines."""
+        """Raise UsageError for a wrong --score_users, or --text_features without features."""
         check_score_users(self.ratings.score_users)
-        temperature = self.ratings.temperature
         features = self.ratings.item_features or self.ratings.user_features
         if self.ratings.text_features and not features:
             raise UsageError(
                 f"--text_features={self.ratings.text_features} means nothing without "
                 "--item_features or --user_features; leave it out"
-            )
-        if not self.ratings.cosine and temperature != RatingsConfig.temperature:
-            raise NoEffectError(
-                "temperature",
-                f"--temperature={temperature} divides cosines, which only --cosine computes; leave "
-                "it out",
             )
 
 

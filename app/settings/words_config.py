@@ -10,6 +10,7 @@ from ..errors import NoEffectError, UsageError
 from .config import (
     HELDOUT,
     PHRASES,
+    RECURRENT,
     SKIPGRAM,
     Config,
     InputConfig,
@@ -31,13 +32,8 @@ class WordsConfig(Config):
 
     run: RunConfig = RunConfig(task="words")
 
-    unused: ClassVar[frozenset[str]] = HELDOUT | {"cell", "hidden"}
+    unused: ClassVar[frozenset[str]] = HELDOUT | RECURRENT
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"loss": ("negative_sampling", *_WORD_LOSSES)}
-
-    def without_effect(self) -> set[str]:
-        """Return the flags that change nothing beside the others, also those of subwords."""
-        unused = super().without_effect()
-        return unused if self.model.max_ngram else unused | {"min_ngram", "ngram_buckets"}
 
     def check(self) -> None:
         """Raise UsageError if values of subwords, phrases or the table do not fit."""
@@ -52,21 +48,13 @@ class WordsConfig(Config):
 
 
 def _check_subwords(settings: ModelConfig) -> None:
-    """Raise UsageError if no subword has an allowed length, or a setting has no effect."""
+    """Raise UsageError if no subword has an allowed length."""
     shortest, longest = settings.min_ngram, settings.max_ngram
     if settings.has_subwords and shortest > longest:
         raise UsageError(
             f"--min_ngram={shortest} is above --max_ngram={longest}; exchange them, or give "
             "--max_ngram=0 for no subwords"
         )
-    for name in ("min_ngram", "ngram_buckets"):
-        value = getattr(settings, name)
-        if not longest and value not in (0, getattr(ModelConfig, name)):
-            raise NoEffectError(
-                name,
-                f"--{name}={value} means nothing without subwords; give --max_ngram=6, or leave "
-                "it out",
-            )
 
 
 def _check_dynamic(config: Config) -> None:
@@ -113,6 +101,12 @@ class LanguageModelConfig(Config):
             raise UsageError(
                 f"--max_vocab_size={self.vocabulary.max_vocab_size}: a language model has <unk> "
                 "and <eos> among them; give at least 3"
+            )
+        model = self.model
+        if model.tie_weights and model.hidden not in (0, model.dim):
+            raise UsageError(
+                f"--hidden={model.hidden}: --tie_weights needs as many units as --dim={model.dim} "
+                "has columns; leave out one of them"
             )
         if self.table.is_dynamic:
             raise UsageError(

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -80,13 +81,13 @@ def hash_file(file: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def opener(path: str | Path, plain: Callable = open) -> Callable:
-    """Return `gzip.open`, `bz2.open` or `lzma.open` for a name in .gz, .bz2 or .xz, else `plain`.
+def opener(path: str | Path) -> Callable:
+    """Return `gzip.open`, `bz2.open` or `lzma.open` for a name in .gz, .bz2 or .xz, else `open`.
 
     Args:
         path: The file. It is not opened, and letter case is ignored.
     """
-    return _OPENERS.get(os.path.splitext(path)[1].lower(), plain)
+    return _OPENERS.get(os.path.splitext(path)[1].lower(), open)
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -100,7 +101,7 @@ def open_regular(path: str | Path) -> BinaryIO:
     return _open(path, os.O_NONBLOCK, (stat.S_IFREG,), reason)
 
 
-def open_stream(path: str | Path) -> BinaryIO:
+def open_stream(path: str | Path) -> BufferedReader:
     """Open a regular file or a pipe to read its bytes.
 
     Raises:
@@ -110,7 +111,7 @@ def open_stream(path: str | Path) -> BinaryIO:
     return _open(path, 0, (stat.S_IFREG, stat.S_IFIFO), reason)
 
 
-def _open(path: str | Path, flags: int, kinds: tuple[int, ...], reason: str) -> BinaryIO:
+def _open(path: str | Path, flags: int, kinds: tuple[int, ...], reason: str) -> BufferedReader:
     """Open a file to read its bytes; raise an OSError with the reason if it is of another kind.
 
     `flags` are added to those of `os.open`, and `kinds` are the allowed S_IF constants.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import random
-import secrets
 import socket
 
 # These are below the ports that Linux gives to outgoing connections (net.ipv4.ip_local_port_range,
@@ -45,30 +43,3 @@ def free(count: int) -> list[int]:
     chosen = list(itertools.islice((port for port in shuffled if not taken(port)), count))
     assert len(chosen) == count
     return chosen
-
-
-def leads_here(host: str, port: int, seconds: float) -> bool:
-    """Return whether a connection to HOST:PORT reaches this machine, perhaps through a NAT.
-
-    Listen at the port of this machine, connect to the address, and send random bytes. The result is
-    False if they do not arrive, and also for every error, such as a port that is taken.
-
-    Args:
-        port: The port, at which no server listens here.
-        seconds: The longest time to wait for the connection, and then for the bytes.
-    """
-    token = secrets.token_bytes(16)
-    is_dual = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if is_dual else socket.AF_INET
-    with (
-        contextlib.suppress(OSError),
-        socket.create_server(("", port), family=family, dualstack_ipv6=is_dual) as listener,
-    ):
-        listener.settimeout(seconds)
-        with socket.create_connection((host, port), seconds) as client:
-            client.sendall(token)
-            connection, _ = listener.accept()
-            with connection:
-                connection.settimeout(seconds)
-                return connection.recv(len(token)) == token
-    return False

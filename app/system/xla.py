@@ -94,8 +94,8 @@ def from_uint32(tensor: tf.Tensor) -> tf.Tensor:
 class CompiledIfPossible:
     """A `tf.function` that XLA compiles or, if XLA cannot, the same without XLA.
 
-    It is decided before or at the first call. XLA refuses a graph before any part of it has run. A
-    stored program that cannot be loaded is compiled again (see `program_cache`).
+    It is decided before or at the first call. XLA refuses a graph before any part of it has run, as
+    it refuses a stored program that it cannot load; `program_cache` has removed damaged ones.
 
     Attributes:
         is_by_xla: Whether XLA compiles it, as far as is known.
@@ -135,7 +135,8 @@ class CompiledIfPossible:
         if self._without is None:
             return self.chosen(*inputs)
         try:
-            result = self._call_by_xla(*inputs)
+            self.get_concrete_function(*inputs)
+            result = self.chosen(*inputs)
         except tf.errors.OpError as error:
             if self._without is None or not _is_refusal(error):
                 raise
@@ -158,26 +159,6 @@ class CompiledIfPossible:
             f"slower on a GPU: {reason}"
         )
         self.chosen, self._without, self.is_by_xla = self._without, None, False
-
-    def _call_by_xla(self, *inputs: Any) -> Any:
-        """Call the function; if its stored program cannot be loaded, compile it again."""
-        self.get_concrete_function(*inputs)
-        try:
-            return self.chosen(*inputs)
-        except tf.errors.OpError as error:
-            folder = program_cache.folder(os.environ)
-            if not folder or not _is_refusal(error) or _known_reason(error):
-                raise
-            # A function that is traced again has another name, so that nothing stored is loaded.
-            again = tf.function(self.chosen.python_function, autograph=False, jit_compile=True)
-            renumber_functions()
-            result = again(*inputs)
-            self.chosen = again
-            _warn(
-                f"a program in {folder} could not be loaded, so XLA compiled it again; delete the "
-                f"folder to avoid that in the next run: {_reason(error)}"
-            )
-            return result
 
 
 def _warn(message: str) -> None:

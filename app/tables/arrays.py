@@ -16,6 +16,7 @@ import numpy as np
 
 from ..system import machine
 from ..system.checked_files import COUNT, damaged, read_bytes, read_json, reading
+from ..system.files import replacing
 
 _BLOCK_BYTES = 1 << 24  # bytes read at a time
 _FLOAT_BYTES = 4
@@ -94,6 +95,12 @@ def load(
     parts = {name: tuple(map(_entry_shape, types)) for name, types in dtypes.items()}
     state = read_json(path, {**shape, "files": parts})
     return state, {name: _load_array(path, name, state["files"][name]) for name in dtypes}
+
+
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write an archive for `read_npz`, as a whole or not at all."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)
 
 
 def read_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:

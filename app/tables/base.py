@@ -51,6 +51,7 @@ class TableSpec:
         by_frequency: Whether lower ids are needed more often than higher ids.
         grows: Whether rows stand for things in the data, such as users. A dynamic table can then
             make a row when its id is first seen.
+        is_streamed: Whether a loss goes through its rows block by block (see `losses.base.Part`).
     """
 
     rows: int
@@ -59,6 +60,7 @@ class TableSpec:
     trained: bool = True
     by_frequency: bool = False
     grows: bool = False
+    is_streamed: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
@@ -203,13 +204,14 @@ def take_parts(rows: Rows, sizes: Sequence[int], dtype: tf.DType) -> list[tf.Ten
         sizes: The number of ids of each part but the last, which has all others.
     """
     inverses = tf.split(rows.inverse_N, [*sizes, -1]) if sizes else [rows.inverse_N]
+    ids = rows.ids or rows.inverse_N.shape[0]
 
     @custom_gradient
     def taken(values_UD: tf.Tensor):
         """Return a row of `dtype` for each id, by part, with a gradient by the unique rows."""
 
         def gradient(*upstream: tf.Tensor) -> tf.Tensor:
-            return _sum_parts(upstream, inverses, tf.shape(values_UD)[0])
+            return _sum_parts(upstream, inverses, tf.shape(values_UD)[0], ids)
 
         cast_UD = tf.cast(values_UD, dtype)
         return [tf.gather(cast_UD, inverse_N) for inverse_N in inverses], gradient
@@ -226,30 +228,39 @@ def sum_rows(values_ND: tf.Tensor, inverse_N: tf.Tensor, count: tf.Tensor) -> tf
     Returns:
         Sums (U, D), float32.
     """
-    return _sum_parts([values_ND], [inverse_N], count)
+    return _sum_parts([values_ND], [inverse_N], count, values_ND.shape[0])
 
 
 def _sum_parts(
-    parts: Sequence[tf.Tensor], inverses: Sequence[tf.Tensor], count: tf.Tensor
+    parts: Sequence[tf.Tensor], inverses: Sequence[tf.Tensor], count: tf.Tensor, most: int | None
 ) -> tf.Tensor:
-    """Return the sum of the values of each unique id, (U, D) float32, as `sum_rows` does."""
-    if all(values_ND.shape.is_fully_defined() for values_ND in parts):
-        return _sum_static(*parts, *inverses)[:count]
+    """Return the sum of the values of each unique id, (U, D) float32, as `sum_rows` does.
+
+    U is at most `most`; None if that is not known.
+    """
+    if most is not None and all(values_ND.shape.is_fully_defined() for values_ND in parts):
+        return _static_sums(most)(*parts, *inverses)[:count]
     values_ND = tf.concat([tf.cast(values_ND, tf.float32) for values_ND in parts], axis=0)
     return tf.math.unsorted_segment_sum(values_ND, tf.concat(inverses, axis=0), count)
 
 
-@tf.function(autograph=False, jit_compile=True)
-def _sum_static(*parts_and_inverses: tf.Tensor) -> tf.Tensor:
-    """Return the sum of the values of each unique id, (N, D): zeros follow the U sums.
+@functools.cache
+def _static_sums(rows: int) -> Callable[..., tf.Tensor]:
+    """Return the compiled function that returns sums by unique id, (rows, D).
 
     XLA's loop takes 20 ns for a row of 100 columns, tf.math.unsorted_segment_sum 130 ns on a CPU.
-    XLA compiles for static shapes, so the caller cuts the result to U rows.
+    XLA compiles for static shapes, so the caller cuts the result to U rows; zeros follow these.
     """
-    half = len(parts_and_inverses) // 2
-    parts, inverses = parts_and_inverses[:half], parts_and_inverses[half:]
-    sums_ND = tf.zeros((sum(values_ND.shape[0] for values_ND in parts), parts[0].shape[1]))
-    for values_ND, inverse_N in zip(parts, inverses, strict=True):  # a loop each, in place
-        values_ND = tf.cast(values_ND, tf.float32)
-        sums_ND = tf.tensor_scatter_nd_add(sums_ND, inverse_N[:, tf.newaxis], values_ND)
-    return sums_ND
+
+    @tf.function(autograph=False, jit_compile=True)
+    def sum_static(*parts_and_inverses: tf.Tensor) -> tf.Tensor:
+        """Return the sums, given the values of all parts, then their inverses."""
+        half = len(parts_and_inverses) // 2
+        parts, inverses = parts_and_inverses[:half], parts_and_inverses[half:]
+        sums_ND = tf.zeros((rows, parts[0].shape[1]))
+        for values_ND, inverse_N in zip(parts, inverses, strict=True):  # a loop each, in place
+            values_ND = tf.cast(values_ND, tf.float32)
+            sums_ND = tf.tensor_scatter_nd_add(sums_ND, inverse_N[:, tf.newaxis], values_ND)
+        return sums_ND
+
+    return sum_static

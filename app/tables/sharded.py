@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ class ShardedTable(tf.Module):
     Each shard is asked for its own rows only. Rows arrive on the device of the first shard. An id
     out of range is out of range in its shard, too (see `VariableRows`).
 
+    A run trains on a cache of the rows of some steps, on one device (see `cached`).
+
     Args:
         parts: The shards with their slots.
     """
@@ -30,7 +32,14 @@ class ShardedTable(tf.Module):
         self.rows, self.columns = sum(part.rows for part in parts), parts[0].columns
         self.device = parts[0].device
         self.parts = list(parts)
+        self.dtype, self.rounding, self.seed = parts[0].dtype, parts[0].rounding, parts[0].seed
+        self.is_stochastic = parts[0].is_stochastic
         self._gather_slots()
+
+    @property
+    def writes(self) -> tf.Variable:
+        """The number of writes with stochastic rounding, kept in the first shard."""
+        return self.parts[0].writes
 
     def locate(self, ids_U: Ids) -> LocatedIds:
         """Split ids by shard, on the host; see `Table.locate`.
@@ -55,15 +64,18 @@ class ShardedTable(tf.Module):
         for shard, rows_M in zip(self.parts, rows, strict=True):
             with tf.device(shard.device):
                 gathered.append(shard.gather(rows_M))
-        return tf.dynamic_stitch(positions, gathered)
+        with tf.device(self.device):
+            return tf.dynamic_stitch(positions, gathered)
 
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids; see `Table.assign`."""
-        positions, rows = self.locate(ids_U).rows
-        for shard, positions_M, rows_M in zip(self.parts, positions, rows, strict=True):
-            rows_MD = tf.gather(rows_UD, positions_M)
-            with tf.device(shard.device):
-                shard.assign(rows_M, rows_MD)
+        for shard, rows_M, rows_MD in self._split(ids_U, rows_UD):
+            shard.assign(rows_M, rows_MD)
+
+    def assign_exact(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
+        """Replace rows without a random draw; see `RoundedTable`."""
+        for shard, rows_M, rows_MD in self._split(ids_U, rows_UD):
+            shard.assign_exact(rows_M, rows_MD)
 
     def add_slots(self, slots: Mapping[str, Slot]) -> None:
         """Make the optimizer state of each row in its shard; see `RoundedTable.add_slots`."""
@@ -82,6 +94,17 @@ class ShardedTable(tf.Module):
     def layout(self) -> Layout:
         """Return how a checkpoint holds this table: in one folder for each shard."""
         return {"kind": "sharded", "shards": len(self.parts), "rule": "mod"}
+
+    def _split(
+        self, ids_U: Ids, rows_UD: tf.Tensor
+    ) -> Iterator[tuple[DeviceTable, tf.Tensor, tf.Tensor]]:
+        """Yield each shard, its rows of the given ids, and their values, within its device."""
+        positions, rows = self.locate(ids_U).rows
+        for shard, positions_M, rows_M in zip(self.parts, positions, rows, strict=True):
+            with tf.device(self.device):
+                rows_MD = tf.gather(rows_UD, positions_M)
+            with tf.device(shard.device):
+                yield shard, rows_M, rows_MD
 
     def snapshot(self, folder: Path) -> None:
         """Write the rows and slots of all shards; see `Checkpointable.snapshot`."""

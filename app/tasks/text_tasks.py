@@ -104,20 +104,17 @@ def make_batches_from_rows(
     return epoch_batches
 
 
-def cache_blocks(
-    blocks: tf.data.Dataset, text: Text, epochs: int, progress: Progress
-) -> tf.data.Dataset:
+def cache_blocks(blocks: tf.data.Dataset, text: Text, epochs: int) -> tf.data.Dataset:
     """Return the blocks of tokens, which --cache keeps in memory between epochs or not.
 
     Args:
         blocks: Dataset of tokens (M,) int32, a share of the text.
         epochs: In how many epochs the text is read; 0 for --plan_only.
-        progress: The progress in the files that are read.
     """
     # A plan reads no whole epoch.
     if not (epochs and token_cache.keeps(text.files.settings.cache, epochs, text.words)):
         return blocks
-    return token_cache.cache_in_memory(blocks, progress)
+    return blocks.cache()
 
 
 def write_and_score(workdir: Workdir, has_benchmarks: bool = True) -> str:

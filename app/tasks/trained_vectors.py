@@ -84,7 +84,7 @@ def load(path: str | Path, most: int = 0) -> WordVectors:
             trained, lambda folder: _load_checkpoint(folder, workdir, config, names, ngrams, most)
         )
     has_cosines = isinstance(config, RecommendConfig) and config.ratings.cosine
-    if has_cosines and flag_values.has_effect("cosine", flag_values.by_name(config)):
+    if has_cosines and not flag_values.lacking("cosine", flag_values.by_name(config)):
         lengths_V1 = np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
         vectors = vectors._replace(matrix=vectors.matrix / np.maximum(lengths_V1, _LEAST_LENGTH))
     return vectors._replace(form=unicode_rules.normal_form(config.corpus))
@@ -111,15 +111,21 @@ def _load_checkpoint(
     if isinstance(config, RecommendConfig):
         path, table = workdir.items, "items"
         names, lists = _with_lists(workdir, names)
+    elif config.model.tie_weights:
+        table = "output"
     is_dynamic, count = read_layout(folder, table)["kind"] == "dynamic", len(names.tokens)
     is_plain = not is_dynamic and lists is None and not config.model.has_subwords
     ids_N, rows_ND = read_ids(folder, table, most=most if is_plain else 0)
-    if table == "items":
+    if table != "input":
         rows_ND = rows_ND[:, :-1]  # the last column is a bias, not part of the direction
     if lists is not None:
         if len(ids_N) and ids_N[-1] >= lists[2]:
             raise misfit(path, count, folder, ids_N[-1] + 1)
-        return WordVectors(names.tokens, _sum_rows(ids_N, rows_ND, *lists), names.counts)
+        table_RD = np.zeros(
+            (lists[2], rows_ND.shape[1]), np.float32
+        )  # 0 for a row that is not there
+        table_RD[ids_N] = rows_ND
+        return WordVectors(names.tokens, _sum_rows(table_RD, *lists[:2]), names.counts)
     if rule := ngram_rule(config.model):
         try:
             return compose_words(names, rows_ND, rule)
@@ -152,23 +158,17 @@ def _with_lists(
     return names, features and features.table_rows(recommend_data.trained(names))
 
 
-def _sum_rows(
-    ids_N: np.ndarray, rows_ND: np.ndarray, listed_M: np.ndarray, starts: np.ndarray, rows: int
-) -> np.ndarray:
-    """Return the sum of the rows of each list, (V, D); a row that is not there counts as 0.
+def _sum_rows(rows_ND: np.ndarray, listed_M: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return the sum of the rows of each list, (V, D).
 
     Args:
-        ids_N: The ids of the rows that are there.
-        listed_M: Ids, list after list; no list is empty.
+        listed_M: Numbers of rows, list after list; no list is empty.
         starts: Where each list begins in `listed_M`, and the end, (V + 1,).
-        rows: The number of ids.
     """
-    table = np.zeros((rows, rows_ND.shape[1]), np.float32)
-    table[ids_N] = rows_ND
     sums_VD = np.empty((len(starts) - 1, rows_ND.shape[1]), np.float32)
     for part in range(0, len(sums_VD), _AT_ONCE):
         bounds = starts[part : part + _AT_ONCE + 1]
-        rows_MD = table[listed_M[bounds[0] : bounds[-1]]]
+        rows_MD = rows_ND[listed_M[bounds[0] : bounds[-1]]]
         sums_VD[part : part + len(bounds) - 1] = np.add.reduceat(rows_MD, bounds[:-1] - bounds[0])
     return sums_VD
 
@@ -183,9 +183,7 @@ def ngram_rule(settings: ModelConfig) -> NgramRule | None:
 def compose_words(names: Vocabulary, rows_ND: np.ndarray, rule: NgramRule) -> WordVectors:
     """Return the composed vectors of all words, and the vectors of the n-grams.
 
-    Rows are added in the order of training (`SubwordRows.compose`): even ones, odd ones, then both.
-    The last bits may differ from those of a step, as TensorFlow's products round differently by
-    shape.
+    The last bits may differ from those of a step, which adds the rows in another order.
 
     Args:
         rows_ND: The rows of the words, then of the buckets (see `SubwordRows`), float32. The
@@ -195,21 +193,12 @@ def compose_words(names: Vocabulary, rows_ND: np.ndarray, rule: NgramRule) -> Wo
     Raises:
         ValueError: These are not the rows of these words.
     """
-    count, columns = len(names.tokens), rows_ND.shape[1]
-    matrix = np.empty((count, columns), np.float32)
+    count = len(names.tokens)
     rows_N, starts, buckets_B = list_rows(names.tokens, rule)
     if len(rows_ND) != count + len(buckets_B):
         raise ValueError(f"{len(rows_ND):,} rows are not those of {count:,} words")
-    for first in range(0, count, _AT_ONCE):
-        bounds = starts[first : first + _AT_ONCE + 1]
-        sizes_W = np.diff(bounds)
-        shares_W1 = 1 / sizes_W[:, np.newaxis].astype(np.float32)
-        sums_2WD = np.zeros((2, len(sizes_W), columns), np.float32)
-        for place in range(sizes_W.max()):
-            (longer_L,) = np.nonzero(sizes_W > place)
-            rows_L = rows_N[bounds[longer_L] + place]
-            sums_2WD[rows_L % 2, longer_L] += rows_ND[rows_L] * shares_W1[longer_L]
-        np.add(*sums_2WD, out=matrix[first : first + _AT_ONCE])
+    matrix = _sum_rows(rows_ND, rows_N, starts)
+    matrix /= np.diff(starts)[:, np.newaxis].astype(np.float32)
     ngrams = NgramVectors(rule, rows_ND[count:], buckets_B)
     return WordVectors(names.tokens, matrix, names.counts, ngrams)
 

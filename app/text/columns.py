@@ -116,7 +116,7 @@ def as_text(cell: Any, where: str, column: str) -> str:
             return cell
         # JSON may have one half of a surrogate pair.
         return cell.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if cell is None:
+    if cell is None or cell != cell:  # NaN
         return ""
     if isinstance(cell, (list, tuple, dict)):
         raise UsageError(
@@ -268,17 +268,23 @@ def check_cells(where: str, row: list[str], needed: int, usual: int) -> None:
 
 def _delimited_rows(path: str, lines: Iterable[Lines], columns: Mapping[str, str]) -> Iterator[Row]:
     """Yield the rows of a CSV file, whose cells are between commas, tabs or semicolons."""
-    lines = iter(lines)
-    start = list(itertools.islice(lines, 1))
-    rows = _split_csv(
-        path, itertools.chain(start, lines), _separator(path, start, columns.values())
-    )
-    _, header = next(rows, (0, []))
-    found = _find(path, [name.strip() for name in header], columns)
+    header, rows = _split_header(path, lines, columns.values())
+    found = _find(path, header, columns)
     for number, row in rows:
         where = f"{path}, line {number}"
         check_cells(where, row, max(found) + 1, len(header))
         yield where, [row[column] for column in found]
+
+
+def _split_header(
+    path: str, lines: Iterable[Lines], names: Collection[str]
+) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Return the header of a CSV file, in which there are some names, and the rows below it."""
+    lines = iter(lines)
+    start = list(itertools.islice(lines, 1))
+    rows = _split_csv(path, itertools.chain(start, lines), _separator(path, start, names))
+    _, header = next(rows, (0, []))
+    return [name.strip() for name in header], rows
 
 
 def _separator(path: str, start: list[Lines], names: Collection[str]) -> str:
@@ -318,13 +324,10 @@ def column_names(path: str, wanted: Collection[str] = ()) -> list[str]:
     if kind == "json":
         objects = itertools.islice(read_objects(path, lines), _SAMPLE)
         return list(dict.fromkeys(name for _, value in objects for name in value))
-    start = list(itertools.islice(lines, 1))
-    separator = _separator(path, start, wanted)
     try:
-        _, header = next(_split_csv(path, start, separator), (0, []))
+        return _split_header(path, lines, wanted)[0]
     except UsageError:  # a quote in a line of text
         return []
-    return [name.strip() for name in header]
 
 
 def list_columns(header: Sequence[str]) -> str:
@@ -363,11 +366,14 @@ def missing_column(path: str, flag: str, name: str, names: Sequence[str]) -> Usa
 
 def _find(path: str, names: Sequence[str], columns: Mapping[str, str]) -> list[int]:
     """Return the positions of columns among all names; raise UsageError if one is not there."""
+    places = {name: place for place, name in enumerate(names)}
     for flag, name in columns.items():
-        if name not in names:
+        if name not in places:
             raise missing_column(path, flag, name, names)
-        check_single(path, names, name)
-    return [names.index(name) for name in columns.values()]
+    if len(places) < len(names):
+        for name in columns.values():
+            check_single(path, names, name)
+    return [places[name] for name in columns.values()]
 
 
 # JSON lines.

@@ -18,6 +18,7 @@ import re
 import types
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ..errors import RunError, UsageError, needs_package
@@ -30,6 +31,7 @@ BLOCK_BYTES = 1 << 20
 # ASCII characters that are white space for every tokenizer (Unicode property White_Space).
 _WHITE_SPACE = (b" ", b"\n", b"\t", b"\r", b"\v", b"\f")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+DAMAGE = (EOFError, UnicodeError, zlib.error, lzma.LZMAError)  # errors that a damaged file raises
 
 
 @dataclasses.dataclass
@@ -237,7 +239,7 @@ def open_source(path: str) -> Iterator[BinaryIO]:
     try:
         with open_regular(path) as file:
             yield file
-    except (EOFError, UnicodeError, zlib.error, lzma.LZMAError) as error:
+    except DAMAGE as error:
         raise damaged(path, error) from error
     except OSError as error:
         # bz2 and gzip report damage by an OSError without a number.
@@ -246,7 +248,7 @@ def open_source(path: str) -> Iterator[BinaryIO]:
         raise RunError(f"cannot read {path}: {error.strerror}; check the file") from error
 
 
-def damaged(path: str, error: Exception, kind: type[Exception] = UsageError) -> Exception:
+def damaged(path: str | Path, error: Exception, kind: type[Exception] = UsageError) -> Exception:
     """Return the error for a file that an error of a library shows as damaged."""
     reason = " ".join(str(error).split())
     return kind(f"{path} is truncated or corrupt ({reason}); fetch or write it again")
@@ -353,19 +355,20 @@ def recognize(path: str, file: BinaryIO) -> Content:
         EOFError, OSError, zlib.error, lzma.LZMAError: It cannot be read or decompressed.
     """
     head = file.read(_HEAD_BYTES)
-    decompress = _decompression(head)
-    if decompress is not None:
+    decompress = decompression(head)
+    is_compressed = decompress is not contextlib.nullcontext
+    if is_compressed:
         file.seek(0)
         with decompress(file) as stream:
             head = stream.read(_HEAD_BYTES)
-            if _decompression(head) is not None:
+            if decompression(head) is not contextlib.nullcontext:
                 raise UsageError(f"{path} is compressed twice; decompress it once")
         file.seek(0)
     if other := kind_of_other(head):
         kind, remedy = other
         raise UsageError(f"{path} is {kind}, which cannot be read; {remedy}")
     if head.startswith(b"PAR1") and (b"\0" in head or _ends_as_parquet(file)):
-        if decompress is not None:
+        if is_compressed:
             raise UsageError(f"{path} is a compressed Parquet file; decompress it")
         file.seek(0)
         return Content("parquet")
@@ -384,7 +387,7 @@ def recognize(path: str, file: BinaryIO) -> Content:
         )
     is_json = _begins_with_object(start, len(head) < _HEAD_BYTES)
     kind = "json" if is_json else "text"
-    return Content(kind, decompress or contextlib.nullcontext, encoding)
+    return Content(kind, decompress, encoding)
 
 
 def read_chunks(file: BinaryIO, content: Content, size: int) -> Iterator[bytes]:
@@ -406,10 +409,10 @@ def read_chunks(file: BinaryIO, content: Content, size: int) -> Iterator[bytes]:
             yield from map(str.encode, codecs.iterdecode(chunks, content.encoding))
 
 
-def _decompression(head: bytes) -> Callable[[BinaryIO], Any] | None:
-    """Return the function that decompresses a file with these first bytes, or None."""
+def decompression(head: bytes) -> Callable[[BinaryIO], Any]:
+    """Return the function that decompresses a file with these first bytes, if it is compressed."""
     matches = (opener for pattern, opener in _COMPRESSIONS.items() if re.match(pattern, head))
-    return next(matches, None)
+    return next(matches, contextlib.nullcontext)
 
 
 def _ends_as_parquet(file: BinaryIO) -> bool:

@@ -2,7 +2,7 @@
 
 Source: Bojanowski et al., "Enriching Word Vectors with Subword Information", TACL 2017, and
 `Dictionary::computeSubwords` and `Dictionary::hash` of fastText 0.9.2. numpy hashes words, as
-TensorFlow takes seconds to start; `hash_strings` does the same in an exported graph.
+TensorFlow takes seconds to start; `hash_ngrams` does the same in an exported graph.
 """
 
 from __future__ import annotations
@@ -134,69 +134,50 @@ def encode(word: str | bytes) -> bytes:
     return word if isinstance(word, bytes) else word.encode("utf-8", "surrogatepass")
 
 
-def hash_strings(words_M: tf.Tensor, rule: NgramRule) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the buckets of the n-grams of strings, as operations of a graph.
+def hash_strings(words_M: tf.Tensor) -> tf.Tensor:
+    """Return the hash of each string, (M,) int32, as operations of a graph.
+
+    It is that of `fasttext.line_features.hash_words`.
 
     Args:
-        words_M: Words without the marks `<` and `>`, strings. They need not be valid UTF-8.
-
-    Returns:
-        The buckets of all words, (N,) int32, as in `WordNgrams`, and the number of n-grams of each
-        word, (M,) int64.
+        words_M: Strings in UTF-8.
     """
     import tensorflow as tf
 
-    marked_M = tf.strings.join(["<", words_M, ">"])
-    bytes_N = tf.io.decode_raw(tf.strings.reduce_join(marked_M), tf.uint8)
-    starts_C = tf.where(tf.bitwise.bitwise_and(bytes_N, 0xC0) != 0x80)[:, 0]  # of each character
-    ends_M = tf.cumsum(tf.cast(tf.strings.length(marked_M), tf.int64))
-    words_C = tf.searchsorted(ends_M, starts_C, side="right", out_type=tf.int64)
-    count = tf.shape(words_M, tf.int64)[0]
-    lengths_M = tf.math.bincount(words_C, minlength=count, maxlength=count, dtype=tf.int64)
-    ends_C = tf.gather(tf.cumsum(lengths_M), words_C)
-    number_C = tf.range(tf.size(starts_C, tf.int64))
-    left_C = ends_C - number_C  # the characters from this one to the end of its word
-    is_first_C = left_C == tf.gather(lengths_M, words_C)
-    has_ngrams_C = tf.gather(words_M != LINE_END, words_C)
-    hashes = _hash_ngrams(bytes_N, starts_C, rule)
-    is_ngram = [
-        has_ngrams_C & (left_C >= n) & ((n > 1) | ~(is_first_C | (left_C == 1)))
+    lengths_M = tf.strings.length(words_M)
+    longest = tf.maximum(tf.reduce_max(lengths_M, axis=0) if words_M.shape[0] != 0 else 0, 1)
+    # Bytes are sign-extended to 32 bits; 64 bits hold a product of 32 and 25 bits.
+    bytes_ML = tf.cast(tf.io.decode_raw(words_M, tf.int8, fixed_length=longest), tf.int64)
+    bytes_LM = tf.transpose(tf.bitwise.bitwise_and(bytes_ML, 0xFFFFFFFF))
+
+    def append_byte(hashes_M: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+        """Return the hashes with one more byte, where a word has one at the place."""
+        product_M = tf.bitwise.bitwise_xor(hashes_M, bytes_LM[place]) * PRIME
+        return tf.where(place < lengths_M, tf.bitwise.bitwise_and(product_M, 0xFFFFFFFF), hashes_M)
+
+    first_M = tf.fill(tf.shape(words_M), tf.constant(OFFSET_BASIS, tf.int64))
+    return tf.cast(tf.foldl(append_byte, tf.range(longest), first_M), tf.int32)
+
+
+def hash_ngrams(words_M: tf.Tensor, rule: NgramRule) -> tf.RaggedTensor:
+    """Return the buckets of the n-grams of strings, (M, None) int32, as operations of a graph.
+
+    They are those of `hash_words`, by rising length.
+
+    Args:
+        words_M: Words in UTF-8, without the marks `<` and `>`.
+    """
+    import tensorflow as tf
+
+    letters = tf.strings.unicode_split(words_M, "UTF-8")
+    begin_M1, end_M1 = (tf.fill([tf.size(words_M), 1], mark) for mark in "<>")
+    marked = tf.concat([begin_M1, letters, end_M1], axis=1)
+    ngrams = [
+        tf.strings.ngrams(marked, n, separator="") if n > 1 else letters
         for n in range(rule.shortest, rule.longest + 1)
     ]
-    is_ngram_CN = tf.stack(is_ngram, axis=1)
-    hashes_N = tf.boolean_mask(tf.stack(hashes, axis=1), is_ngram_CN)
-    buckets_N = tf.cast(tf.math.floormod(hashes_N, rule.buckets), tf.int32)
-    found_C = tf.reduce_sum(tf.cast(is_ngram_CN, tf.int64), axis=1)
-    return buckets_N, tf.math.unsorted_segment_sum(found_C, words_C, count)
-
-
-def _hash_ngrams(bytes_N: tf.Tensor, starts_C: tf.Tensor, rule: NgramRule) -> list[tf.Tensor]:
-    """Return the hash of the n-gram at each character, (C,) int64 for each length n.
-
-    An n-gram that passes the end of its word has an arbitrary hash.
-    """
-    import tensorflow as tf
-
-    widths_C = tf.concat([starts_C[1:], tf.size(bytes_N, tf.int64)[None]], axis=0) - starts_C
-    padding = [[0, rule.longest]]
-    widths, starts = tf.pad(widths_C, padding), tf.pad(starts_C, padding)
-    # As int8 first, so that a byte is sign-extended; 64 bits hold a product of 32 and 25 bits.
-    signed_N = tf.cast(tf.bitcast(bytes_N, tf.int8), tf.int64) & 0xFFFFFFFF
-    last = tf.size(bytes_N, tf.int64) - 1
-    size = tf.size(starts_C)
-    hashes_C, hashes = tf.fill([size], tf.constant(OFFSET_BASIS, tf.int64)), []
-
-    def append_byte(hashes_C: tf.Tensor, byte: tf.Tensor, n: int) -> tf.Tensor:
-        """Return the hashes with one more byte of the n-th character, where it has that byte."""
-        here, is_byte = starts[n : n + size] + byte, widths[n : n + size] > byte
-        bytes_C = tf.gather(signed_N, tf.minimum(here, last))
-        product_C = tf.bitwise.bitwise_xor(hashes_C, bytes_C) * PRIME & 0xFFFFFFFF
-        return tf.where(is_byte, product_C, hashes_C)
-
-    byte_numbers = tf.range(tf.reduce_max(widths))
-    for n in range(rule.longest):
-        hashes_C = tf.foldl(
-            lambda so_far, byte, n=n: append_byte(so_far, byte, n), byte_numbers, hashes_C
-        )
-        hashes.append(hashes_C)
-    return hashes[rule.shortest - 1 :]
+    found = tf.concat(ngrams, axis=1)
+    has_ngrams_N = tf.gather(words_M != LINE_END, found.value_rowids())
+    found = tf.ragged.boolean_mask(found, found.with_values(has_ngrams_N))
+    hashes_N = tf.cast(hash_strings(found.values), tf.int64) & 0xFFFFFFFF
+    return found.with_values(tf.cast(hashes_N % rule.buckets, tf.int32))

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import array
 import contextlib
-import gzip
 import io
 import itertools
 import json
-import lzma
 import math
-import re
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -25,8 +21,9 @@ import numpy as np
 from absl import logging
 
 from ..errors import UsageError, needs_package
-from ..system.files import BYTE_ORDER_MARK, open_stream, opener
+from ..system.files import BYTE_ORDER_MARK, open_stream
 from ..types import NgramVectors, WordVectors
+from . import reading
 from .fasttext import model_file
 from .fasttext.line_features import LineFeatures, make_rule, mean_rows
 from .fasttext.model_file import DenseMatrix
@@ -40,14 +37,6 @@ _LONGEST_WORD = 65_536
 _LONGEST_LINE = _READ_BYTES = 1 << 20
 # Far more columns than any vectors have, so that a damaged header cannot ask for all memory.
 _MOST_COLUMNS, _LONGEST_NUMBER = 1 << 20, 18
-# Patterns of the first bytes of files that must be changed first, and how.
-_OTHERS = {
-    rb"PK[\3\5][\4\6]": "a zip archive; unzip it, and give the file of vectors in it",
-    rb"\x1f\x8b": "compressed by gzip; give it a name in .gz",
-    rb"BZh[1-9]1AY&SY": "compressed by bzip2; give it a name in .bz2",
-    rb"\xfd7zXZ\0": "compressed by xz; give it a name in .xz",
-    rb"\x28\xb5\x2f\xfd": "compressed by zstd; decompress it",
-}
 # Rows of words that came before. A file that repeats more is no file of vectors; a compressed one
 # might go on for hours.
 _MOST_REPEATED = 1_000_000
@@ -67,8 +56,7 @@ class _Layout(NamedTuple):
     columns: int
 
 
-@np.errstate(over="ignore")  # of float16, which is reported
-def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVectors:
+def read(path: str | Path, limit: int = 0) -> WordVectors:
     """Read a file of word2vec (text or binary), GloVe, fastText (`.bin`), or `lexrow export`.
 
     Bytes of a word that are not UTF-8 become U+FFFD. Of a repeated word the first row is used, with
@@ -76,13 +64,12 @@ def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVector
     A row without a word is left out, and a vector of zeros is kept, each with a warning.
 
     Args:
-        path: The file, which may be a pipe. A name in .gz, .bz2 or .xz is decompressed. Files of
+        path: The file, which may be a pipe, or compressed by gzip, bzip2, xz or zstd. Files of
             safetensors and Parquet are known by their name.
         limit: Read only so many words, the first of the file; 0 reads all.
-        dtype: The dtype of the vectors, `float32` or `float16`.
 
     Returns:
-        Words and vectors (V, D), in the order of the file. A file of fastText has counts,
+        Words and vectors (V, D) float32, in the order of the file. A file of fastText has counts,
         too, and the vectors of n-grams, which stay in the file until they are used.
 
     Raises:
@@ -90,31 +77,25 @@ def read(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVector
             million rows repeat an earlier word, or it is a classifier of fastText.
     """
     if model_file.is_fasttext(path):
-        return _read_fasttext(path, limit, dtype)
+        return _read_fasttext(path, limit)
     exported = {".safetensors": _read_safetensors, ".parquet": _read_parquet}
     if read_exported := exported.get(Path(path).suffix.lower()):
         vectors = read_exported(path, limit)
         check_finite(path, vectors.tokens, vectors.matrix)
-        matrix = vectors.matrix.astype(dtype, copy=False)
-        check_finite(path, vectors.tokens, matrix)
-        return without_repeated(vectors._replace(matrix=matrix))
-    return _read_rows(path, limit, dtype)
+        return without_repeated(vectors)
+    return _read_rows(path, limit)
 
 
-def _read_rows(path: str | Path, limit: int, dtype: str) -> WordVectors:
+def _read_rows(path: str | Path, limit: int) -> WordVectors:
     """Read a file of word2vec or GloVe; see `read`."""
     words: dict[str, None] = {}
     # This grows with the file, so that a damaged header cannot ask for terabytes.
     numbers = bytearray()
-    count = zeros = 0
-    zero_word = ""
+    count = 0
     for count, (word, row) in enumerate(rows(path), 1):
         if word not in words:
             words[word] = None
-            is_half = dtype == "float16"
-            numbers += np.frombuffer(row, "<f4").astype("<f2").tobytes() if is_half else row
-            if not any(row):
-                zeros, zero_word = zeros + 1, zero_word or word
+            numbers += row
             if len(words) == limit:
                 break
         elif count - len(words) > _MOST_REPEATED:
@@ -126,17 +107,14 @@ def _read_rows(path: str | Path, limit: int, dtype: str) -> WordVectors:
         logging.warning("%d row(s) that repeat an earlier word are left out", count - len(words))
     if not words:
         raise UsageError(f"{path}: no row has a word; {_REMEDY}")
-    if zeros:
+    tokens, matrix = list(words), np.frombuffer(numbers, "<f4").reshape(len(words), -1)
+    zeros_N = np.flatnonzero(~matrix.any(axis=1))
+    if len(zeros_N):
         logging.warning(
             "%s: %d word(s) have a zero vector, which is near to no word; the first is %r",
-            path,
-            zeros,
-            zero_word,
+            *(path, len(zeros_N), tokens[zeros_N[0]]),
         )
-    matrix = np.frombuffer(numbers, np.dtype(dtype).newbyteorder("<")).reshape(len(words), -1)
-    if dtype == "float16":
-        check_finite(path, list(words), matrix)
-    return WordVectors(list(words), matrix.astype(dtype, copy=False))
+    return WordVectors(tokens, matrix.astype(np.float32, copy=False))
 
 
 def unique_rows(tokens: Sequence[str]) -> np.ndarray:
@@ -212,7 +190,7 @@ def check_finite(
             )
 
 
-def _read_fasttext(path: str | Path, limit: int = 0, dtype: str = "float32") -> WordVectors:
+def _read_fasttext(path: str | Path, limit: int = 0) -> WordVectors:
     """Read the words of a fastText file; see `read`.
 
     A word's vector is the mean of its own row and those of its character n-grams, if the model has
@@ -230,7 +208,7 @@ def _read_fasttext(path: str | Path, limit: int = 0, dtype: str = "float32") -> 
     if model.args.max_ngram > 0:
         ngrams = NgramVectors(make_rule(model.args), model.input.values_VD[count:])
     features = LineFeatures(model)
-    matrix_VD = np.empty((len(words), model.args.dim), dtype)
+    matrix_VD = np.empty((len(words), model.args.dim), np.float32)
     for first in range(0, len(words), _COMPOSED):
         part = words[first : first + _COMPOSED]
         rows_N, counts_W = features.of_words(part)
@@ -249,24 +227,22 @@ def _fasttext_rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
 
 def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
     """Yield the rows of a word2vec file; the word may be empty, and numbers not finite."""
-    decompress = opener(path, plain=contextlib.nullcontext)
     count = 0
     try:
-        with open_stream(path) as raw, decompress(raw) as stream:
+        with open_stream(path) as raw, reading.decompression(raw.peek())(raw) as stream:
             # A pipe can be read only once, so the reader of rows gets these first bytes as well.
             start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
-            for mark, kind in _OTHERS.items():
-                if re.match(mark, start):
-                    raise UsageError(f"{path}: {kind}")
+            if other := reading.kind_of_other(start):
+                raise UsageError(f"{path} is {other[0]}, which cannot be read; {other[1]}")
             layout, start = _detect_layout(path, start, stream)
             file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
             parse = _binary_rows if layout.binary else _text_rows
             for token, row in parse(path, file, layout):
                 count += 1
                 yield token.decode("utf-8", "replace"), row
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise UsageError(f"{path}: compressed data is damaged or cut short; {_AGAIN}") from error
-    except OSError as error:  # bz2 reports damage as an OSError without a strerror
+    except reading.DAMAGE as error:
+        raise reading.damaged(path, error) from error
+    except OSError as error:  # bz2 and gzip report damage as an OSError without a strerror
         reason = error.strerror or f"{error}; {_AGAIN}"
         raise UsageError(f"{path}: {reason}; {_REMEDY}") from error
     if layout.rows is not None and count < layout.rows:
@@ -449,39 +425,30 @@ def _read_parquet(path: str | Path, limit: int) -> WordVectors:
     with needs_package(f'{path}: needs pyarrow; pip install "lexrow[handover]"'):
         import pyarrow
         from pyarrow import compute
-        from pyarrow.parquet import ParquetFile
-    tokens: list[str] = []
-    parts: list[np.ndarray] = []
-    counts: list[np.ndarray] = []
+        from pyarrow.dataset import dataset
     try:
-        with ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            wanted = ["token", "vector", *(["count"] if "count" in names else [])]
-            if missing := {*wanted} - {*names}:
-                raise UsageError(f"{path}: no column {min(missing)!r}; {_COPY_AGAIN}")
-            for batch in file.iter_batches(columns=wanted):
-                rows = batch.slice(0, limit - len(tokens)) if limit else batch
-                if not len(rows):
-                    break
-                tokens += rows["token"].to_pylist()
-                widths = compute.list_value_length(rows["vector"]).to_pylist()
-                columns = parts[0].shape[1] if parts else widths[0]
-                if wrong := [width for width in widths if not width or width != columns]:
-                    found = f"of {wrong[0]} numbers" if wrong[0] is not None else "missing"
-                    raise UsageError(
-                        f"{path}: a vector is {found}, where the first has {columns}; {_COPY_AGAIN}"
-                    )
-                numbers = rows["vector"].flatten().to_numpy(zero_copy_only=False)
-                parts.append(numbers.astype(np.float32).reshape(len(rows), -1))
-                if "count" in wanted:
-                    counts.append(rows["count"].to_numpy(zero_copy_only=False))
+        data = dataset(path, format="parquet")
+        names = data.schema.names
+        wanted = ["token", "vector", *(["count"] if "count" in names else [])]
+        if missing := {*wanted} - {*names}:
+            raise UsageError(f"{path}: no column {min(missing)!r}; {_COPY_AGAIN}")
+        table = data.head(limit, columns=wanted) if limit else data.to_table(columns=wanted)
+        widths = compute.list_value_length(table["vector"]).to_pylist()
+        if not widths:
+            raise UsageError(f"{path}: no row has a word; {_COPY_AGAIN}")
+        if wrong := [width for width in widths if not width or width != widths[0]]:
+            found = f"of {wrong[0]} numbers" if wrong[0] is not None else "missing"
+            raise UsageError(
+                f"{path}: a vector is {found}, where the first has {widths[0]}; {_COPY_AGAIN}"
+            )
+        tokens = table["token"].to_pylist()
+        numbers = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        matrix = numbers.astype(np.float32).reshape(len(tokens), -1)
+        counts_V = table["count"].to_numpy() if "count" in wanted else None
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"{path}: {error}; {_COPY_AGAIN}") from error
-    if not parts:
-        raise UsageError(f"{path}: no row has a word; {_COPY_AGAIN}")
-    matrix, counts_V = np.concatenate(parts), np.concatenate(counts) if counts else None
     _check(path, tokens, matrix.shape, counts_V)
     if counts_V is not None and counts_V.dtype.kind == "f" and math.isnan(counts_V.sum()):
         counts_V = None  # null: not known

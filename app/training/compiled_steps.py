@@ -115,7 +115,9 @@ class Representatives:
                 self._places[name] = range(rows, rows + table.rows)
                 rows += table.rows
             # A GPU has no kernels for variables of int32.
-            self._indices = tf.Variable(tf.zeros([rows], tf.uint32), trainable=False)
+            indices = tf.Variable(tf.zeros([rows], tf.uint32), trainable=False)
+            # Within the scope of replicas, as for a plan, the copy of the first one.
+            self._indices = tf.distribute.get_strategy().experimental_local_results(indices)[0]
 
     def __call__(
         self, ids: Sequence[tuple[str, tf.Tensor]]

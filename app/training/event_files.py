@@ -23,7 +23,7 @@ from tensorboard.compat.proto.types_pb2 import DT_FLOAT
 from tensorboard.plugins.scalar.metadata import create_summary_metadata
 
 from ..settings import RunConfig
-from ..settings.flag_values import defaults, from_names, has_effect
+from ..settings.flag_values import defaults, lacking
 from ..system.checked_files import fits
 from . import metric_names
 
@@ -139,9 +139,8 @@ def _find_moved(folder: Path) -> list[Path]:
 
 def hyperparameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that change what is trained: those with an effect, and not empty."""
-    without = {*from_names(settings).without_effect(), *_OF_RUN}
     return {
         name: value
         for name, value in settings.items()
-        if value not in ("", None) and name not in without and has_effect(name, settings)
+        if value not in ("", None) and name not in _OF_RUN and not lacking(name, settings)
     }

@@ -6,6 +6,7 @@ update each block at once (see `compute_gradients`). `training.step` applies the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from ..losses.base import Gather
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
 from ..system.xla import under_xla
+from ..tables.base import plain_ids
 from ..tables.row_reads import join_partitions, split_partitions, unique, without_padding
 from ..types import HOST, PHASES, Batch, Rows, UniqueIds
 
@@ -203,8 +205,10 @@ def _differentiate(
 ) -> Iterator[StepGradients]:
     """Yield the gradients of a micro-batch, then the gradients of each streamed part.
 
-    With `update`, the rows of the streamed parts are updated instead, and not yielded.
+    With `update`, the rows of the streamed parts are updated instead, and not yielded, unless the
+    model also looks up rows of their table: a row is updated once, by all of its gradient.
     """
+    looked_up = {lookup.table for lookup in lookups.values()}
     with phase("gather"):
         values = {name: gather(lookup.table, lookup.rows_U) for name, lookup in lookups.items()}
     with phase("loss"), tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -214,14 +218,17 @@ def _differentiate(
     streamed = []
     for part in parts:
         assert part.table not in batch.rows, "a streamed loss addresses its rows by id"
-        if update is None and part.padded is not None and part.padded.gradient_bytes > _MOST:
+        is_read = part.table in looked_up
+        at_once = None if is_read else update
+        if at_once is None and part.padded is not None and part.padded.gradient_bytes > _MOST:
+            flags = ["--micro_batches=1"] * (update is None) + ["--notie_weights"] * is_read
             raise tf.errors.UnimplementedError(
                 None,
                 None,
                 f"the gradients of table {part.table!r} would take {part.padded.gradient_bytes:,} "
-                "bytes for each of the micro-batches; with --micro_batches=1 XLA can",
+                f"bytes for each of the micro-batches; with {' and '.join(flags)} XLA can",
             )
-        streamed.append(stream.differentiate(part, gather, update))
+        streamed.append(stream.differentiate(part, gather, at_once))
     with phase("gradient"):
         by_rows = tape.gradient(
             [total, *(part.hidden_ND for part in parts)],
@@ -289,21 +296,18 @@ def _add_by_table(
     parts: Sequence[Mapping[str, RowGradients]], unique_rows: UniqueRows
 ) -> dict[str, RowGradients]:
     """Return the sum of gradients for each table, with each row once; a part may lack tables."""
-    sums: dict[str, RowGradients] = {}
-    repeated: dict[str, list[RowGradients]] = {}
-    for name in dict.fromkeys(name for part in parts for name in part):
-        of_table = [part[name] for part in parts if name in part]
-        if len(of_table) == 1:
-            sums[name] = of_table[0]
-        else:
-            repeated[name] = of_table
+    by_table: dict[str, list[RowGradients]] = {}
+    for name, rows in itertools.chain.from_iterable(part.items() for part in parts):
+        by_table.setdefault(name, []).append(rows)
+    sums = {name: of_table[0] for name, of_table in by_table.items() if len(of_table) == 1}
+    repeated = [(name, of_table) for name, of_table in by_table.items() if name not in sums]
     with tf.device(HOST):
-        ids = {
-            name: tf.concat([part.ids_U for part in of_table], axis=0)
-            for name, of_table in repeated.items()
-        }
-        found = unique_rows([*ids.items()])
-    for (name, of_table), (ids_U, inverse_N) in zip(repeated.items(), found, strict=True):
+        ids = [
+            (name, tf.concat([plain_ids(rows.ids_U) for rows in of_table], axis=0))
+            for name, of_table in repeated
+        ]
+        found = unique_rows(ids)
+    for (name, of_table), (ids_U, inverse_N) in zip(repeated, found, strict=True):
         sums[name] = RowGradients(ids_U, _add_rows(of_table, inverse_N, tf.size(ids_U)))
     return sums
 
@@ -320,7 +324,7 @@ def _add_rows(parts: Sequence[RowGradients], inverse_N: tf.Tensor, count: tf.Ten
     # A GPU adds the values of a row in any order. So the parts, which have no row twice, are added
     # one by one: all replicas have to make the same sums, bit for bit.
     sums_UD = tf.zeros([count, parts[0].values_UD.shape[1]])
-    sizes = [tf.size(part.ids_U) for part in parts]
+    sizes = [tf.size(plain_ids(part.ids_U)) for part in parts]
     for part, inverse_M in zip(parts, tf.split(inverse_N, sizes), strict=True):
         sums_UD = tf.tensor_scatter_nd_add(sums_UD, inverse_M[:, tf.newaxis], part.values_UD)
     return sums_UD

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..checkpoints.checkpoint import Position
+from ..checkpoints.checkpoint import Position, newest_position
 from ..checkpoints.table_checkpoints import Checkpoints
 from ..checkpoints.workdir import Workdir, write_flags
 from ..errors import RunError, StoppedError
@@ -95,7 +95,7 @@ class _Loop:
             self.best.remove_after(position.step if settings.patience else -1)
         was_at_end = self._is_done() and not position.unscored
         if chief and not was_at_end:
-            self.checkpoints.reserve_room()
+            self.checkpoints.check_room()
         position.expect_batches(job.data.expected_batches)
         self._set_micro_batches()
         tensorboard, windows = self.workdir.tensorboard, ""
@@ -259,7 +259,7 @@ class _Loop:
         try:
             self.checkpoints.save(self.position)
         except RunError as error:
-            newest = self.checkpoints.newest()
+            newest = newest_position(self.workdir.checkpoints)
             start = f"step {newest.step}" if newest else "the start, as none is saved yet"
             raise RunError(f"{error}; with this --workdir, a run goes on from {start}") from error
 

@@ -66,8 +66,8 @@ def train_step(
         name: str, ids_U: tf.Tensor, rows_UD: tf.Tensor, gradients_UD: tf.Tensor
     ) -> None:
         """Clip the gradients of a block, alone, and update its rows; `rows_UD` are their values."""
-        clipped = clip_gradients(optimizer, {name: RowGradients(ids_U, gradients_UD)})[name]
-        update_rows(optimizer.rule, tables[name], *clipped, rate, number, rows_UD)
+        clipped_UD = optimizer.clip({name: gradients_UD})[name]
+        update_rows(optimizer.rule, tables[name], ids_U, clipped_UD, rate, number, rows_UD)
 
     update = lookups = None
     if len(batches) == 1:  # the gradients of several are added by id
@@ -106,8 +106,10 @@ def apply_gradients(
         rate: The learning rate, a float32 scalar.
         number: The number of the step, an int64 scalar, 1 for the first.
     """
-    with phase("gradient"):
-        clipped = clip_gradients(optimizer, gradients.gradients)
+    found = gradients.gradients
+    with phase("gradient"):  # all tables together
+        clipped_UD = optimizer.clip({name: rows.values_UD for name, rows in found.items()})
+    clipped = {n: RowGradients(found[n].ids_U, values_UD) for n, values_UD in clipped_UD.items()}
     with phase("update"):
         updates: Iterable[tuple[Any, ...]] = (
             (tables[name], *rows, gradients.rows.get(name)) for name, rows in clipped.items()
@@ -118,17 +120,6 @@ def apply_gradients(
             update_rows(optimizer.rule, table, ids_U, gradients_UD, rate, number, rows_UD)
         for name, (ids_U, rows_UD) in gradients.state.items():
             tables[name].assign(ids_U, rows_UD)
-
-
-def clip_gradients(
-    optimizer: Optimizer, gradients: Mapping[str, RowGradients]
-) -> dict[str, RowGradients]:
-    """Return the gradients after the clipping of the optimizer.
-
-    Its `clip` sees the gradients of all tables together.
-    """
-    clipped = optimizer.clip({name: rows.values_UD for name, rows in gradients.items()})
-    return {name: RowGradients(gradients[name].ids_U, rows_UD) for name, rows_UD in clipped.items()}
 
 
 def train_function(
@@ -235,11 +226,12 @@ def lookup_function(
 
     It is called as `lookups(data_S, first)`, see `TrainFunction`, and returns for each table the
     ids of all lookups in order, with repetitions: (S, N) if all steps look up the same number of
-    ids, otherwise (N,).
+    ids, otherwise (N,). A table that is streamed, too, is left out: its rows have no cache.
 
     Args:
         padding: What follows the ids of `UniqueIds`, so that all steps look up as many ids.
     """
+    streamed = {name for name, spec in model.tables().items() if spec.is_streamed}
 
     def flat(ids: tf.Tensor | UniqueIds | list[tf.Tensor]) -> tf.Tensor:
         """Return the ids of one lookup, (N,)."""
@@ -256,7 +248,8 @@ def lookup_function(
             for batch in batches:
                 with tf.device(HOST):
                     for name, ids in model.lookups(batch).items():
-                        ids_by_table.setdefault(name, []).append(flat(ids))
+                        if name not in streamed:
+                            ids_by_table.setdefault(name, []).append(flat(ids))
         with tf.device(HOST):
             joined = {name: tf.concat(ids, axis=0) for name, ids in ids_by_table.items()}
             steps = tf.nest.flatten(data_S)[0].shape[0]

@@ -21,7 +21,7 @@ from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, Run
 from app.settings.flag_values import from_names
 from app.system import machine
 from app.system.xla import under_xla
-from app.tables import memory
+from app.tables import memory, sharded
 from app.tables.base import Slot, TableSpec
 from app.tables.device import DeviceTable, InPlace
 from app.tables.disk.file import FileTable
@@ -152,14 +152,17 @@ def test_a_step_that_xla_has_no_form_of_takes_what_it_takes_without(monkeypatch)
 # Why XLA compiles no step of a job on a GPU. This may only become shorter. `tests.keras` has such a
 # list for models of Keras. Beside it there are micro-batches with gradients as large as a table.
 UNCOMPILED = {
-    "--loss=softmax goes through all rows, and --table=host keeps": FEW_HOT | {"loss": "softmax"},
-    "steps look up different numbers of rows, and --table=host keeps": FEW_HOT | {"max_ngram": 4},
-    "--table=sharded has rows on other devices": {"table": "sharded"},
+    "--loss=softmax goes through all rows, and": FEW_HOT | {"loss": "softmax"},
+    "steps look up different numbers of rows, and": FEW_HOT | {"max_ngram": 4},
     "--strategy=multi_worker with --sync_steps=1": {"strategy": "multi_worker"},
 }
 # All rows of the third fit. Keys of dynamic tables are found before a call.
 COMPILED = [{}, FEW_HOT, {"table": "host", "loss": "softmax", "max_ngram": 4}, {"table": "dynamic"}]
-COMPILED += [{"strategy": "mirrored"}, {"strategy": "multi_worker", "sync_steps": 2}]
+COMPILED += [
+    FEW_HOT | {"table": "sharded"},
+    {"strategy": "mirrored"},
+    {"strategy": "multi_worker", "sync_steps": 2},
+]
 
 
 def test_no_other_steps_are_not_compiled():
@@ -268,7 +271,7 @@ def test_the_memory_of_the_device_can_be_told(limit):
         decide(config(device_memory=WORDS * ROW / 1e9))
 
 
-def test_places_of_each_kind(limit, tmp_path):
+def test_places_of_each_kind(limit, tmp_path, monkeypatch):
     limit(1e9)
     kinds = {
         "host": ({}, HOST),
@@ -277,8 +280,14 @@ def test_places_of_each_kind(limit, tmp_path):
     for flags, place in kinds.values():
         found = decide(config(table="host", hot_rows="100", stage_steps=4, **flags))
         assert memory.totals(found.items)[place] >= 2 * WORDS * ROW
-    found = decide(config(table="sharded"))
-    assert memory.totals(found.items)["CPU:0"] == 2 * WORDS * ROW
+    monkeypatch.setattr(sharded, "local_devices", lambda: ["/device:CPU:0", "/device:CPU:1"])
+    found = decide(config(table="sharded", hot_rows="0", stage_steps=1))
+    totals = memory.totals(found.items)
+    assert totals["CPU:1"] == WORDS * ROW
+    assert totals["CPU:0"] - totals["CPU:1"] < WORDS * ROW, totals
+    monkeypatch.setattr(sharded, "local_devices", lambda: ["/device:CPU:1", "/device:CPU:2"])
+    with pytest.raises(UsageError, match="CPU:1 has"):
+        decide(config(table="sharded", device_memory=0.005))
 
 
 @pytest.mark.slow
@@ -292,10 +301,9 @@ def test_tables_are_made_as_planned(limit, tmp_path, table):
     model, device = make_model("skipgram", COUNTS, DIM), "CPU:0"
     cache_sizes = decide(settings).cache_sizes
     how = settings.table, device, settings.run.seed
-    maker = (
-        storage.in_file(flags["table_file"], Workdir(tmp_path / "run")) if len(flags) > 1 else None
-    )
-    tables = storage.make_tables(model.tables(), *how, maker=maker)
+    path, workdir = flags.get("table_file"), Workdir(tmp_path / "run")
+    file = storage.open_file(path, workdir) if path else None
+    tables = storage.make_tables(model.tables(), *how, file=file)
     assert tables.keys() == {"input", "output"}
     for name, made in tables.items():
         assert (made.rows, made.columns) == (WORDS, DIM)
@@ -321,11 +329,11 @@ def test_a_folder_that_is_not_there_yet(limit, tmp_path):
 def test_rows_at_home_are_used_on_the_device_that_their_table_is_for(tmp_path, kind):
     if kind:
         kind = {"table_file": str(tmp_path / "rows")}
-    settings, maker = TableConfig(table="host", **kind), None
+    settings, file = TableConfig(table="host", **kind), None
     if kind:
-        maker = storage.in_file(kind["table_file"], Workdir(tmp_path / "run"))
+        file = storage.open_file(kind["table_file"], Workdir(tmp_path / "run"))
     tables = storage.make_tables(
-        {"output": TableSpec(9, 2, tf.zeros)}, settings, "GPU:1", 1, maker=maker
+        {"output": TableSpec(9, 2, tf.zeros)}, settings, "GPU:1", 1, file=file
     )
     assert tables["output"].device == "GPU:1"
 
@@ -373,8 +381,7 @@ def rows_of(rows):
 
 
 def made(rows):
-    maker = storage.by_id(rows_of(rows))
-    return storage.make_tables(SPECS, placing_config(rows), "CPU:0", 1, maker=maker)
+    return storage.make_tables(SPECS, placing_config(rows), "CPU:0", 1, most=rows_of(rows))
 
 
 def test_tables_share_the_room_and_take_no_more_than_there_are_ids():
@@ -464,5 +471,5 @@ def test_a_table_file_that_is_refused_leaves_the_workdir_as_it_was(tmp_path, kin
     else:
         TableFile(path, "another", resume=False)
     with pytest.raises(UsageError, match=f"^--table_file={path}"):
-        storage.in_file(str(path), place)
+        storage.open_file(str(path), place)
     assert not [*place.path.iterdir()]

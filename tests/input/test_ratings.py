@@ -69,16 +69,6 @@ def test_lists_and_pairs_without_ratings(tmp_path):
     assert rows(read(tmp_path / "d", "0,1,2\n2,1,3", layout="lists"))[3] == ("2", "3")
 
 
-def test_lists_that_look_like_text_are_read_with_a_warning(tmp_path, caplog):
-    novel = "the cat saw a dog\na dog ran\nnobody saw the cat\n"
-    read(tmp_path / "a", novel, layout="lists")
-    read(tmp_path / "b", "1 2 3\n2 1\n3 1 4 5\n")
-    assert not caplog.messages
-    assert len(read(tmp_path / "c", novel).users_N) == 9
-    (message,) = caplog.messages
-    assert message.startswith(f"{tmp_path}/c: 'a' is a user of one line and an item of another")
-
-
 def test_dates_are_times(tmp_path):
     found = read(tmp_path / "a.csv", "user,item,time\na,b,1970-01-02\na,c,1970-01-01 00:01\n")
     assert found.times_N.tolist() == [86400, 60]

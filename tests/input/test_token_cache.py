@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.errors import RunError
 from app.input import counting, device_batches, pipeline, token_cache
 from app.input.blocks import ALL, Share, TextFiles, share_of
 from app.input.token_cache import KeptTokens
@@ -37,49 +36,6 @@ class Source:
 def read(dataset):
     assert dataset.element_spec == tf.TensorSpec([None], tf.int32)
     return [block.tolist() for block in dataset.as_numpy_iterator()]
-
-
-def kept(blocks):
-    """A dataset, kept in memory."""
-    return token_cache.cache_in_memory(blocks, Progress.make(()))
-
-
-@pytest.mark.parametrize("blocks", [BLOCKS, [[]], [[], []], []])
-def test_blocks_come_back_as_they_were_and_are_read_once(blocks):
-    source = Source(blocks)
-    dataset = kept(source.dataset)
-    for _ in range(3):
-        assert read(dataset) == blocks
-    assert source.passes == 1
-
-
-def test_a_pass_that_stops_early_keeps_nothing():
-    source = Source(BLOCKS)
-    dataset = kept(source.dataset)
-    assert len(read(dataset.take(2))) == 2
-    assert read(dataset) == BLOCKS
-    assert source.passes == 2
-
-
-def test_a_corpus_that_fails_midway_is_not_kept():
-    progress = Progress.make(())
-    passes = []
-
-    def fail_once():
-        passes.append(progress.error)
-        yield np.array([1], np.int32)
-        if len(passes) == 1:
-            progress.error = RunError("the corpus is damaged")
-            return
-        yield np.array([2], np.int32)
-
-    signature = tf.TensorSpec([None], tf.int32)
-    blocks = tf.data.Dataset.from_generator(fail_once, output_signature=signature)
-    kept = token_cache.cache_in_memory(blocks, progress)
-    assert read(kept) == [[1]]
-    progress.error = None
-    assert read(kept) == [[1], [2]] and read(kept) == [[1], [2]]
-    assert len(passes) == 2
 
 
 @pytest.mark.parametrize(

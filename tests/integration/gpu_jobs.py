@@ -9,7 +9,7 @@ from tensorflow.python.eager import context
 from app.assembly import memory_plan
 from app.checkpoints.workdir import Workdir
 from app.settings import Config, checks, flag_values
-from app.settings.flag_values import has_effect
+from app.settings.flag_values import lacking
 from app.system import devices
 from app.tables import sharded
 from app.tasks import all_tasks
@@ -64,7 +64,7 @@ def config_of(data, folder, values) -> Config:
     values = USUAL | {"workdir": str(folder), "corpus": corpus} | values
     usual = flag_values.defaults(values)
     values = usual | values
-    unused = {name: default for name, default in usual.items() if not has_effect(name, values)}
+    unused = {name: default for name, default in usual.items() if lacking(name, values)}
     config = flag_values.from_names(values | unused)
     checks.check(config)
     return config
@@ -122,7 +122,7 @@ def traced(data, folder, values, lookups=False) -> gpu.Report:
 
 def first_batch(job: Job, config: Config):
     batches = job.data.batches(range(1), 0)
-    if config.table.table == "host":
+    if config.table.is_cached:
         batches = job.placed.staging.prefetch(batches, 0)
     _, batch = next(iter(batches))
     return job.placed.staging.locate(batch, tf.constant(0, tf.int64))

@@ -14,7 +14,10 @@ VARIED = [
     (WORDS, ({"model": "cbow"}, SUBWORDS)),
     (CLASSIFY, ({"word_ngrams": 2, "buckets": 100},)),
     (RECOMMEND, ({"item_features": "items.csv"},)),
-    (LANGUAGE, ({"cell": "lstm"}, {"micro_batches": 2})),
+    (
+        LANGUAGE,
+        ({"cell": "lstm"}, {"micro_batches": 2}, {"tie_weights": True, "dropout": 0.2}),
+    ),
 ]
 
 
@@ -30,7 +33,7 @@ KINDS = [
     for table in ({}, {"table": "host", "hot_rows": "5"})
 ]
 # Which losses and models there are changes nothing for these; the last have all rows on the device.
-KINDS += [task | {"table": "sharded"} for task, _ in VARIED]
+KINDS += [task | {"table": "sharded", "hot_rows": "5"} for task, _ in VARIED]
 KINDS += [task | {"table": "dynamic"} for task in (WORDS, CLASSIFY, RECOMMEND)]
 KINDS += [task | {"table": "host"} for task in (WORDS | SUBWORDS, CLASSIFY, LANGUAGE)]
 

@@ -117,8 +117,7 @@ def training(draw: st.DrawFn, is_small: bool = False) -> Case:
     names = [name for name in (fields if is_small else every) if name not in UNDRAWN]
     flags = []
     for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True)):
-        if name in NEEDS and name in fields:
-            other, known = NEEDS[name]
+        for other, known in NEEDS.get(name, {}).items() if name in fields else ():
             possible = fields[other].metadata["choices"] or known
             drawn = draw(st.sampled_from([one for one in known if one in possible]))
             flags.append(f"--{other}={drawn}")

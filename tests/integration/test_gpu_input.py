@@ -29,7 +29,11 @@ def losses(folder):
     ("values", "line"),
     [
         ({}, "compiled by XLA, stored in /its folder"),
-        ({"table": "sharded"}, "none, so steps are slower: --table=sharded has rows on other"),
+        ({"table": "sharded", "hot_rows": "5"}, "compiled by XLA"),
+        (
+            {"table": "sharded", "hot_rows": "5", "loss": "softmax"},
+            "none, so steps are slower: --loss=softmax goes through all rows, and --table=sharded",
+        ),
     ],
 )
 def test_the_banner_says_whether_steps_are_compiled(data, monkeypatch, values, line):

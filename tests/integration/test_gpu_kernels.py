@@ -53,7 +53,7 @@ OFTEN = [
     (WORDS, set(), 8),
     (WORDS | {"loss": "class_softmax"}, {PAIRS, JOINED}, 27),
     (WORDS | {"table": "host", "table_dtype": "bfloat16"}, set(), 10),
-    (WORDS | {"table": "sharded"}, set(), 14),
+    (WORDS | {"table": "sharded", "hot_rows": "5"}, set(), 8),
     (WORDS | {"micro_batches": 2}, set(), 19),
     (LANGUAGE, set(), 14),
     (CLASSIFY, set(), 10),
@@ -85,6 +85,8 @@ SELDOM = [
     *((LANGUAGE | {"loss": "class_softmax", **c}, {JOINED}) for c in ({}, {"class_levels": 3})),
     (LANGUAGE | {"loss": "adaptive_softmax"}, {JOINED}),
     (LANGUAGE | {"cell": "lstm"}, set()),
+    (LANGUAGE | {"loss": "sampled_softmax", "tie_weights": True, "dropout": 0.2}, set()),
+    (LANGUAGE | {"tie_weights": True}, set()),
     (LANGUAGE | {"table": "host", "hot_rows": "1"}, {HOME}),
     (LANGUAGE | {"table": "host"}, set()),
     (LANGUAGE | {"table": "host", "loss": "sampled_softmax"}, set()),
@@ -221,8 +223,12 @@ def opened(replicas, data, folder, values):
 @pytest.mark.parametrize(("values", "expected"), OF_REPLICAS, ids=named)
 def test_a_step_of_replicas(replicas, data, tmp_path, values, expected):
     on_cpu, batch = opened(replicas, data, tmp_path, values)
-    function = replicas._function.get_concrete_function(batch, *NUMBERS, replicas.flags_F())
-    check(gpu.report(function, on_cpu), EXCHANGED | expected)
+    arguments = batch, *NUMBERS, replicas.flags_F()
+    compiled = replicas._function.get_concrete_function(*arguments)
+    report = gpu.report(compiled, on_cpu)
+    assert report.compiled and not report.lacking and not waits(report)
+    without_xla = replicas._function._without.get_concrete_function(*arguments)
+    check(gpu.report(without_xla, on_cpu), EXCHANGED | expected)
 
 
 @pytest.mark.slow
@@ -254,6 +260,7 @@ SCORED = [
     LANGUAGE | {"loss": "class_softmax", "class_levels": 3},
     *(LANGUAGE | {"table": table} for table in ("host", "sharded")),
     LANGUAGE | {"cell": "lstm"},
+    LANGUAGE | {"tie_weights": True},
     RECOMMEND,
     *(RECOMMEND | {"loss": loss} for loss in ("bpr", "squared_error")),
     *(RECOMMEND | {"table": table} for table in ("host", "sharded", "dynamic")),

@@ -23,19 +23,21 @@ from tests.integration.commands import (
 )
 
 STAGED = ("--table=host", "--hot_rows=7", "--stage_steps=5")
+SHARDED = (*STAGED, "--table=sharded")
 MANY = 12_000
 UNITS = {"MB": 1e6, "GB": 1e9}
 HALF = ("--table_dtype=bfloat16", "--slot_dtype=float16", "--optimizer=lazy_adam")
+HALF_SLOTS = ("momentum", "velocity")
 train_dynamic = functools.partial(train, small=(*SMALL, "--table=dynamic", "--table_gb=0.1"))
 
 
-def rows(workdir):
+def rows(workdir, slots=("accumulator",)):
     """All rows and slots of the newest checkpoint, whatever kind its tables are of."""
     found = {}
     for name in ("input", "output"):
         newest = list_checkpoints(workdir / "checkpoints")[0]
         found[name] = read_rows(newest, name)
-        found[f"{name}.accumulator"] = read_rows(newest, name, "accumulator")
+        found |= {f"{name}.{slot}": read_rows(newest, name, slot) for slot in slots}
     return found
 
 
@@ -55,10 +57,33 @@ def test_staged_rows_end_as_those_on_the_device(tmp_path, corpus, trained):
 
 
 @pytest.mark.slow
-def test_staged_rows_of_half_precision_end_as_those_on_the_device(tmp_path, corpus):
-    for name, flags in (("one", ()), ("other", STAGED)):
-        done(tmp_path, *train(tmp_path / name, corpus, *HALF, *flags))
-    assert tensors(tmp_path / "one") == tensors(tmp_path / "other")
+@pytest.mark.parametrize("kind", [STAGED, SHARDED])
+def test_staged_rows_of_half_precision_end_as_those_on_the_device(tmp_path, corpus, kind):
+    for name, flags in (("one", ()), ("other", kind)):
+        command = train(tmp_path / name, corpus, *HALF, *flags)
+        done(tmp_path, *(("tests.integration.on_two_devices", *command) if flags else command))
+    assert_same(*(rows(tmp_path / name, HALF_SLOTS) for name in ("one", "other")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["class_softmax", "sampled_softmax"])
+def test_tied_words_end_alike_in_every_kind_of_table(tmp_path, corpus, loss):
+    given = ("--task=language_model", f"--loss={loss}", "--tie_weights", "--dropout=0.2")
+    given += ("--dim=8", "--min_count=2", "--batch_tokens=256", "--row_tokens=16", "--epochs=2")
+    given += ("--device=CPU:0", "--compute_dtype=float32", f"--corpus={corpus}")
+    kinds = {"host": STAGED, "file": in_file(tmp_path), "sharded": ("--table=sharded",)}
+    found = {}
+    for name, flags in ({"device": ()} | kinds).items():
+        done(tmp_path, "app.train", *given, *flags, f"--workdir={tmp_path / name}")
+        newest = list_checkpoints(tmp_path / name / "checkpoints")[0]
+        assert not (newest / "input").exists()
+        found[name] = {
+            f"{table}.{slot}": read_rows(newest, table, slot)
+            for table in ("output", "kernel", "bias")
+            for slot in ("", "momentum", "velocity")
+        }
+    for name in kinds:
+        assert_same(found["device"], found[name])
 
 
 @pytest.mark.slow

@@ -122,8 +122,8 @@ def made(monkeypatch):
     """The numbers of unique rows that optimizers make."""
     found = []
 
-    def make_numbers(*arguments):
-        found.append(row_accumulation.make_numbers(*arguments))
+    def make_numbers(*how):
+        found.append(row_accumulation.make_numbers(*how))
         return found[-1]
 
     monkeypatch.setattr(row_sparse, "make_numbers", make_numbers)

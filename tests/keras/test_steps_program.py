@@ -227,7 +227,14 @@ def expected_numbers(batches):
         ("host", 1, 12),  # all alike
         *(
             pytest.param(*case, 13, marks=pytest.mark.slow)
-            for case in (("host", 1), ("host", 3), ("file", 3), ("file", 1))
+            for case in (
+                ("host", 1),
+                ("host", 3),
+                ("file", 3),
+                ("file", 1),
+                ("sharded", 1),
+                ("sharded", 3),
+            )
         ),
     ],
 )
@@ -246,7 +253,7 @@ def test_steps_on_cached_rows_give_the_numbers_of_a_table_on_the_device(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("far_host")
-@pytest.mark.parametrize("kind", ["host", "file"])
+@pytest.mark.parametrize("kind", ["host", "file", "sharded"])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_steps_that_are_not_prefetched_in_between(kind, steps, tmp_path):
     """Other training, validation in the middle of an epoch, a stopped `fit`, saving, loading."""
@@ -294,7 +301,7 @@ def two_tables(kind, folder):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("far_host")
-@pytest.mark.parametrize("kind", ["host", "file"])
+@pytest.mark.parametrize("kind", ["host", "file", "sharded"])
 def test_tables_that_are_updated_together(kind, tmp_path):
     data = hot_data().map(lambda ids, targets: ((ids[:, :2], ids[:, 2:]), targets))
     ours, device = (two_tables(each, tmp_path) for each in (kind, "device"))
@@ -335,7 +342,7 @@ def test_a_step_on_cached_rows_takes_nothing_from_host_memory(tmp_path):
 REFUSED = {
     "host without hot_rows": "XLA reads no host memory from a GPU",
     "file without hot_rows": "Python reads a file",
-    "sharded": "the shapes of shards are dynamic",
+    "sharded without hot_rows": "the shapes of shards are dynamic",
     "dynamic": "Python looks keys up",
     "output layer on the host": "it has no hot_rows",
     "output layer tied to hot_rows": "prefetch_rows does not load the rows that it reads",

@@ -9,11 +9,15 @@ import tensorflow as tf
 
 from app.input.token_rows import PAD
 from app.losses.classes.class_softmax import ClassSoftmax
+from app.losses.sampled_losses import SampledSoftmax
 from app.models.language_model import LanguageModel, gru, lstm, run_cell
+from app.optimizers.adagrad import adagrad
 from app.optimizers.sgd import sgd
 from app.tables.device import DeviceTable
-from app.training.step import train_step
+from app.tables.row_reads import gather_unique
+from app.training.step import train_function, train_step
 from app.types import Batch
+from tests.reference.dense_optimizers import apply_adagrad
 
 SIZE, DIM, UNITS, STREAMS, STEPS = 7, 3, 4, 2, 3
 CELLS = {"gru": gru, "lstm": lstm}
@@ -26,9 +30,11 @@ THIRD = [[~0, 1, 1, 1], [~1, 2, PAD, PAD]]
 class Trained:
     """A model of random rows, and its steps."""
 
-    def __init__(self, cell="gru", rate=0.0):
+    def __init__(self, cell="gru", rate=0.0, dropout=0.0):
         output = ClassSoftmax(SIZE, UNITS + 1)
-        self.model = LanguageModel(SIZE, DIM, CELLS[cell](), UNITS, STREAMS, output, {}, seed=3)
+        self.model = LanguageModel(
+            SIZE, DIM, CELLS[cell](), UNITS, STREAMS, output, {}, seed=3, dropout=dropout
+        )
         self.rate = rate
         draw = np.random.default_rng(0)
         self.tables = {}
@@ -61,9 +67,9 @@ def sigmoid(values):
     return 1 / (1 + np.exp(-values))
 
 
-def after(cell, values, token, state):
-    """The state after a token, as the papers have it; Keras' order of the gates."""
-    product = values["input"][token] @ values["kernel"] + values["bias"][0]
+def after(cell, values, vector, state):
+    """The state after a word vector, as the papers have it; Keras' order of the gates."""
+    product = vector @ values["kernel"] + values["bias"][0]
     if cell == "lstm":
         output, memory = np.split(state, 2)
         i, f, c, o = np.split(product + output @ values["recurrent"], 4)
@@ -75,8 +81,16 @@ def after(cell, values, token, state):
     return update * state + (1 - update) * np.tanh(candidate + reset * inner[2])
 
 
-def expected(cell, values, batches):
+def factors(share, columns, stream):
+    """The factors of dropout: of each step of each stream, columns numbers."""
+    seed = [1 + (stream << 40), 1]
+    drawn = tf.random.stateless_uniform((STEPS * STREAMS * columns,), seed).numpy()
+    return np.reshape(drawn >= share, (STEPS, STREAMS, columns)) / (1 - share)
+
+
+def expected(cell, values, batches, share=0.0):
     """The loss and the tokens of each batch, and the states in the end."""
+    inputs, outputs = factors(share, DIM, 8), factors(share, UNITS, 9)
     states = [np.zeros(UNITS * (2 if cell == "lstm" else 1)) for _ in range(STREAMS)]
     found = []
     for batch in batches:
@@ -85,11 +99,12 @@ def expected(cell, values, batches):
             if tokens[0] < 0:
                 states[stream] = np.zeros_like(states[stream])
             ids = [~token if token < 0 else token for token in tokens]
-            for before, target in zip(ids, ids[1:], strict=False):
+            for step, (before, target) in enumerate(zip(ids, ids[1:], strict=False)):
                 if target == PAD:
                     break
-                states[stream] = after(cell, values, before, states[stream])
-                hidden = np.append(states[stream][:UNITS], 1)
+                vector = values["input"][before] * inputs[step, stream]
+                states[stream] = after(cell, values, vector, states[stream])
+                hidden = np.append(states[stream][:UNITS] * outputs[step, stream], 1)
                 scores = values["output"] @ hidden
                 total += np.log(np.exp(scores).sum()) - scores[target]
                 count += 1
@@ -97,18 +112,95 @@ def expected(cell, values, batches):
     return found, states
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", CELLS)
-def test_losses_are_those_of_a_model_that_reads_token_by_token(cell):
-    trained = Trained(cell)
+@pytest.mark.parametrize(
+    ("cell", "dropout"), [("lstm", 0.4), pytest.param("gru", 0.0, marks=pytest.mark.slow)]
+)
+def test_losses_are_those_of_a_model_that_reads_token_by_token(cell, dropout):
+    trained = Trained(cell, dropout=dropout)
     values = trained.values()
     batches = (FIRST, SECOND, THIRD)
     found = trained.train(*batches)
-    losses, states = expected(cell, values, batches)
+    losses, states = expected(cell, values, batches, dropout)
     np.testing.assert_allclose(found, losses, rtol=1e-5)
     assert [count for _, count in found] == [5, 3, 4]
     # The state of the stream without padding is what the next batch begins with.
     np.testing.assert_allclose(trained.tables["state"].values[0], states[0], rtol=1e-4, atol=1e-6)
+
+
+def test_nothing_is_dropped_but_in_training():
+    trained = Trained(dropout=0.9)
+    (expected_loss, _), *_ = expected("gru", trained.values(), [FIRST])[0]
+    rows = gather_unique(
+        trained.model.input_lookups(tf.constant(FIRST)),
+        lambda name, ids: trained.tables[name].gather(ids),
+    )
+    state = tf.zeros([STREAMS, UNITS])
+    predictions, _ = trained.model.predictions(tf.constant(FIRST), rows, state)
+    scores = predictions.hidden_GND[:, 0] @ tf.transpose(trained.tables["output"].values)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        tf.maximum(predictions.targets_GM[:, 0], 0), scores
+    )
+    found = tf.reduce_sum(losses * predictions.weights_GNM[:, 0, 0])
+    np.testing.assert_allclose(found, expected_loss, rtol=1e-5)
+
+
+WORDS = 20  # more than a step has inputs
+TIED = {
+    "softmax": lambda: ClassSoftmax(WORDS, UNITS + 1),
+    "classes": lambda: ClassSoftmax(WORDS, UNITS + 1, [np.array([0, 2, WORDS])]),
+    "samples": lambda: SampledSoftmax(np.arange(WORDS, 0, -1), UNITS + 1, 9, "log_uniform"),
+}
+
+
+@pytest.mark.parametrize(
+    ("loss", "micro", "by_xla"),
+    [
+        ("samples", 1, False),
+        ("classes", 1, False),
+        *(
+            pytest.param(loss, micro, by_xla, marks=pytest.mark.slow)
+            for loss in TIED
+            for micro, by_xla in [(1, True), (2, False), (2, True)]
+        ),
+        pytest.param("softmax", 1, False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_tied_step_is_one_of_dense_adagrad_by_both_gradients(loss, micro, by_xla):
+    """The gradients are those of a model with two tables of equal rows: SGD subtracts them."""
+    # Some words are inputs and targets, several times.
+    tokens = tf.constant([[[~6, 1, 1, 3, 6], [3, 4, 1, 6, PAD]]], tf.int32)
+    draw, rows, moved = np.random.default_rng(0), {}, {}
+    for tied, optimizer in ((False, sgd()), (True, adagrad(0.01))):
+        model = LanguageModel(
+            *(WORDS, UNITS, gru(), UNITS, STREAMS // micro, TIED[loss](), {}),
+            seed=3, micro_batches=micro, dropout=0.3, is_tied=tied,
+        )  # fmt: skip
+        tables = {}
+        for name, spec in model.tables().items():
+            if name not in rows:
+                rows[name] = draw.normal(size=(spec.rows, spec.columns)).astype(np.float32)
+            tables[name] = DeviceTable(
+                spec.rows, spec.columns, tf.zeros, slots=optimizer.slots if spec.trained else {}
+            )
+        rows["input"] = rows["output"][:, :-1]
+        for name, table in tables.items():
+            table.values.assign(rows[name])
+        train = train_function(model, tables, optimizer, 1, micro, by_xla=by_xla)
+        total, _ = train(tokens, tf.constant(0, tf.int64), tf.constant(1.0))
+        assert not by_xla or train.is_by_xla
+        moved[tied] = {name: rows[name] - table.values.numpy() for name, table in tables.items()}
+        moved[tied]["loss"] = total
+    gradients = moved[False]
+    gradients["output"] = gradients["output"] + np.pad(gradients.pop("input"), [[0, 0], [0, 1]])
+    np.testing.assert_allclose(moved[True].pop("loss"), gradients.pop("loss"), rtol=1e-5)
+    assert moved[True].keys() == gradients.keys()
+    del moved[True]["state"]
+    for name, found in moved[True].items():
+        parts = {"rows": tf.Variable(rows[name])}
+        parts["accumulator"] = tf.Variable(tf.fill(found.shape, 0.01))
+        apply_adagrad(parts, gradients[name], 1.0, step=None)
+        changed = rows[name] - parts["rows"].numpy()
+        np.testing.assert_allclose(found, changed, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.slow

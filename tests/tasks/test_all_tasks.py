@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.assembly import learning, storage
+from app.assembly import learning
 from app.optimizers.adagrad import adagrad, rowwise_adagrad
 from app.optimizers.adam import lazy_adam, lazy_adamw
 from app.optimizers.ftrl import ftrl
@@ -22,7 +22,6 @@ from app.tasks.words import words_job
         ("task", all_tasks.JOBS),
         ("cell", language_model_job.CELLS),
         ("optimizer", learning.OPTIMIZERS),
-        ("table", storage.TABLES),
         ("model", words_job.MODELS),
     ],
 )

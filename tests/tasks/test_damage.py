@@ -123,7 +123,7 @@ def resume(run: Run) -> None:
 def use(run: Run) -> None:
     """Loads a run as the commands that use one do."""
     if run.config.run.task == "classify":
-        classify_model.load_classifier(run.config, run.place)
+        classify_model.load_trained(run.config, run.place)
     elif run.config.run.task == "recommend":
         recommend_model.load_recommender(run.config, run.place)
     else:

@@ -55,6 +55,8 @@ COMPILED_SELDOM = [
     LANGUAGE,
     LANGUAGE | {"loss": "sampled_softmax"},
     LANGUAGE | {"loss": "nce", "cell": "lstm"},
+    LANGUAGE | {"loss": "sampled_softmax", "tie_weights": True, "dropout": 0.3},
+    LANGUAGE | {"loss": "class_softmax", "tie_weights": True},
     WORDS | {"loss": "class_softmax"},
     WORDS | {"loss": "class_softmax", "class_levels": 3, "micro_batches": 2},
     WORDS | {"loss": "softmax", "model": "cbow"},
@@ -133,6 +135,7 @@ def test_a_compiled_call_trains_as_one_that_is_not(data, tmp_path, values, caplo
             # Its rows of 16 tokens are a loop of the cell, and another for the gradient.
             LANGUAGE | {"loss": "sampled_softmax", "batch_tokens": 320},
             LANGUAGE | {"loss": "sampled_softmax", "batch_tokens": 320, "cell": "lstm"},
+            LANGUAGE | {"loss": "nce", "batch_tokens": 320, "tie_weights": True, "dropout": 0.5},
         ),
     ],
     ids=named,
@@ -248,16 +251,27 @@ def test_the_exchanges_of_replicas_that_xla_compiles(operation, found):
     assert found in lowered
 
 
-def test_micro_batches_with_gradients_as_large_as_a_table_are_not_compiled(
-    data, tmp_path, monkeypatch, caplog
+@pytest.mark.parametrize(
+    ("values", "remedy"),
+    [
+        ({"loss": "softmax", "micro_batches": 2}, "--micro_batches=1"),
+        pytest.param(
+            LANGUAGE | {"tie_weights": True, "batch_tokens": 1024, "loss": "class_softmax"},
+            "--notie_weights",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_steps_with_gradients_as_large_as_a_table_are_not_compiled(
+    data, tmp_path, monkeypatch, caplog, values, remedy
 ):
     monkeypatch.setattr(gradients, "_MOST", 1000)
-    values = ONE | {"loss": "softmax", "micro_batches": 2}
+    values = ONE | values
     gpu_jobs.pretend(monkeypatch)
     function, arguments, job = make(data, tmp_path, values, by_xla=True)
     function.get_concrete_function(*arguments)
     (message,) = [r.getMessage() for r in caplog.records if "XLA" in r.getMessage()]
-    assert message.endswith("for each of the micro-batches; with --micro_batches=1 XLA can")
+    assert message.endswith(f"for each of the micro-batches; with {remedy} XLA can")
     assert message.endswith(job.placed.uncompiled) and job.placed.uncompiled, "as in the banner"
     assert function.chosen._jit_compile is None
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,38 +189,6 @@ def test_a_disk_without_room_for_a_checkpoint_is_found_before_training(tmp_path,
     assert run.train()
     free.free = 0
     assert run.train()  # a finished run saves nothing
-
-
-def test_the_room_of_the_first_checkpoint_is_reserved_until_it_is_written(tmp_path, monkeypatch):
-    """So no other program can take it. A file without a name is gone after a kill."""
-    events, write = [], DeviceTable.snapshot
-
-    def note(name):
-        links = {file: str(file.resolve()) for file in Path("/proc/self/fd").iterdir()}
-        held = [f for f, link in links.items() if f"{tmp_path}/" in link and "(deleted)" in link]
-        events.append((name, [512 * file.stat().st_blocks >= 2**20 for file in held]))
-
-    def noting_write(table, folder):
-        note("write")
-        write(table, folder)
-
-    monkeypatch.setattr(DeviceTable, "snapshot", noting_write)
-    run = Run(tmp_path, length=1, during=lambda *_: note("train"))
-    run.train(checkpoint_minutes=0.0)
-    first, *others = events
-    assert first == ("train", [True]) and ("write", []) in others
-    assert not any(held for _, held in others)
-
-
-@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EFBIG])
-def test_a_file_system_that_reserves_no_room_is_no_obstacle(tmp_path, monkeypatch, number):
-    def refuse(*_):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
-    run = Run(tmp_path)
-    run.train()
-    assert newest_position(run.place.checkpoints)
 
 
 def test_a_checkpoint_that_fails_says_where_the_next_run_begins(tmp_path, monkeypatch):

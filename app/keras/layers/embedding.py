@@ -76,9 +76,9 @@ class RowEmbedding(RowsByPart, keras.layers.Embedding):
         table_file: With table="file", the name of a file, which belongs to this layer while it
             lives. A file of an earlier layer is replaced. A layer that is made from a configuration
             gets a new file elsewhere (see `lexrow.keras.load_model`), which is removed with it.
-        hot_rows: With table="host" or "file", the number of rows of a cache on the device, which
-            `lexrow.keras.prefetch_rows` fills. By default there is none. Without a GPU, host memory
-            is as near as a cache, and there is none for table="host".
+        hot_rows: The number of rows of a cache on the device, for a table that is elsewhere.
+            `lexrow.keras.prefetch_rows` fills it. By default there is none. Without a GPU, host
+            memory is as near as a cache, and there is none for table="host".
 
     Raises:
         ValueError: `embeddings_regularizer` is given, or a constraint that needs more than one

@@ -106,10 +106,10 @@ def check_kind(layer: Any) -> None:
         _initial(layer)  # raises ValueError if there are none by id
     if layer.lora_rank:
         check_is_variable(layer, "lora_rank")
-    if layer.hot_rows is not None and layer.table not in ("host", "file"):
+    if layer.hot_rows is not None and layer.table == "device":
         raise ValueError(
-            f"{layer.name}: hot_rows={layer.hot_rows} needs table='host' or table='file', not "
-            f"{layer.table!r}"
+            f"{layer.name}: hot_rows={layer.hot_rows} needs table='host', 'file' or 'sharded', not "
+            "'device'"
         )
     is_integer = isinstance(layer.hot_rows, int) and not isinstance(layer.hot_rows, bool)
     if layer.hot_rows is not None and not (is_integer and layer.hot_rows > 0):

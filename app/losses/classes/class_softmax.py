@@ -56,8 +56,11 @@ class Level:
 
     def tables(self) -> dict[str, TableSpec]:
         """Return the spec of the table by its name, all 0 at first."""
-        initial = Constant(0.0)
-        spec = TableSpec(self.rows, self.columns, initial, by_frequency=self._by_frequency)
+        spec = TableSpec(
+            *(self.rows, self.columns, Constant(0.0)),
+            by_frequency=self._by_frequency,
+            is_streamed=True,
+        )
         return {self.table: spec}
 
     def segment_of(self, rows_P: tf.Tensor) -> tf.Tensor:

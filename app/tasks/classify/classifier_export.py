@@ -23,12 +23,13 @@ from ...losses.tree.paths import canonical_code
 from ...settings import ClassifyConfig
 from ...tables.arrays import row_slices
 from ...tables.base import Table
-from ...text.fasttext import line_features, model_file
+from ...text.fasttext import model_file
 from ...text.fasttext.model_file import CENTROIDS, LINE_END, Args, Dictionary, QuantizedMatrix
+from ...text.subwords import hash_strings
 from ...text.vocabulary import Vocabulary
 from ...types import WordVectors
 from . import fasttext_start
-from .classify_model import TrainedClassifier, load_trained
+from .classify_model import Classifier, load_trained
 
 _TREE = "hierarchical_softmax"
 # fastText's name of each loss of a classifier that it can have.
@@ -50,7 +51,7 @@ class _Classifier(tf.Module):
     """
 
     def __init__(
-        self, trained: TrainedClassifier, config: ClassifyConfig, words_file: str, labels_file: str
+        self, trained: Classifier, config: ClassifyConfig, words_file: str, labels_file: str
     ):
         super().__init__()
         self._split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
@@ -80,7 +81,7 @@ class _Classifier(tf.Module):
         hashes_M = ids_M
         if self._features.needs_hashes:
             ids_M = tf.where(ids_M < 0, tf.constant(self._features.words, tf.int64), ids_M)
-            hashes_M = line_features.hash_strings(words_M)
+            hashes_M = hash_strings(words_M)
         known_M = tf.where(ids_M >= 0)[:, 0]
         features = self._features.extract(
             tf.cast(tf.gather(ids_M, known_M), tf.int32),
@@ -125,26 +126,18 @@ class FastTextModel(NamedTuple):
         dictionary: The words and labels.
         inputs: The table of the rows of words and n-grams.
         ids_N: The rows to write, in order; -1 for a row of zeros.
-        outputs: The table of the rows of labels, or of a tree.
-        ids_R: Its rows to write, in order.
-        sign: The number by which these are multiplied.
+        outputs_RD: The rows of labels, or of a tree.
     """
 
     args: Args
     dictionary: Dictionary
     inputs: Table
     ids_N: np.ndarray
-    outputs: Table
-    ids_R: np.ndarray
-    sign: int
+    outputs_RD: np.ndarray
 
     def input_blocks(self) -> Iterator[np.ndarray]:
         """Yield the input rows in blocks."""
         return _blocks(self.inputs, self.ids_N)
-
-    def output_blocks(self) -> Iterator[np.ndarray]:
-        """Yield the output rows in blocks."""
-        return _blocks(self.outputs, self.ids_R, self.sign)
 
     def about(self) -> str:
         """Return the numbers of labels and words, for a message."""
@@ -162,7 +155,7 @@ def _fasttext(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     _check(config)
     model, words = convert(config, load_trained(config, workdir))
     target = fasttext_bin.model_path(path)
-    blocks = model.input_blocks(), model.output_blocks()
+    blocks = model.input_blocks(), [model.outputs_RD]
     fasttext_bin.write_model(target, model.args, model.dictionary, *blocks)
     if target != path:
         rows_VD = np.concatenate([*_blocks(model.inputs, model.ids_N[: len(words.tokens)])])
@@ -170,7 +163,7 @@ def _fasttext(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     return f"{target}: {model.about()}"
 
 
-def convert(config: ClassifyConfig, trained: TrainedClassifier) -> tuple[FastTextModel, Vocabulary]:
+def convert(config: ClassifyConfig, trained: Classifier) -> tuple[FastTextModel, Vocabulary]:
     """Return a trained classifier as one of fastText, and its words.
 
     Labels get --label_prefix. For the loss `hierarchical_softmax` their counts are those that give
@@ -180,7 +173,8 @@ def convert(config: ClassifyConfig, trained: TrainedClassifier) -> tuple[FastTex
         UsageError: The tree of the labels is too deep for fastText.
     """
     settings = config.labelled
-    _, tables, words, labels, features = trained
+    tables, words, labels = trained.tables, trained.words, trained.labels
+    features = trained.features
     ids = np.arange(features.rows, dtype=np.int32)
     if features.buckets_N is not None:
         ids_B = np.full(features.buckets, -1, np.int32)
@@ -192,7 +186,7 @@ def convert(config: ClassifyConfig, trained: TrainedClassifier) -> tuple[FastTex
         tokens = [token for token in words.tokens if token != LINE_END]
         words = Vocabulary(tokens, np.delete(words.counts, place), words.total)
         ids = np.delete(ids, place)
-    counts_C, outputs_R, sign = labels.counts, np.arange(len(labels.tokens)), 1
+    counts_C, outputs_RD = labels.counts, tables["output"].gather(tf.range(len(labels.tokens)))
     if config.model.loss == _TREE:
         code = canonical_code(labels.counts)
         if not fasttext_start.has_tree(code):
@@ -200,8 +194,8 @@ def convert(config: ClassifyConfig, trained: TrainedClassifier) -> tuple[FastTex
                 f"--format=fasttext: the tree of --loss={_TREE} is {code.depth} turns deep, more "
                 "than fastText can read; train with --loss=softmax"
             )
-        counts_C, outputs_R = fasttext_start.make_counts(code), fasttext_start.order_rows(code)
-        sign = -1
+        counts_C, rows_R = fasttext_start.make_counts(code), fasttext_start.order_rows(code)
+        outputs_RD = -tables["output"].gather(tf.constant(rows_R, tf.int32))
     names = [settings.label_prefix + label for label in labels.tokens]
     dictionary = fasttext_bin.make_dictionary(words.tokens, words.counts, names, counts_C)
     args = fasttext_bin.make_args(
@@ -211,8 +205,7 @@ def convert(config: ClassifyConfig, trained: TrainedClassifier) -> tuple[FastTex
         word_ngrams=settings.word_ngrams,
         buckets=settings.buckets if settings.word_ngrams > 1 else 0,
     )
-    tables_of_model = tables["input"], ids, tables["output"], outputs_R, sign
-    return FastTextModel(args, dictionary, *tables_of_model), words
+    return FastTextModel(args, dictionary, tables["input"], ids, outputs_RD.numpy()), words
 
 
 def _check(config: ClassifyConfig) -> None:
@@ -231,12 +224,12 @@ def _check(config: ClassifyConfig) -> None:
         )
 
 
-def _blocks(table: Table, ids: np.ndarray, sign: int = 1) -> Iterator[np.ndarray]:
+def _blocks(table: Table, ids: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the rows of some ids in blocks, zeros for -1."""
     for part in row_slices(len(ids), table.columns):
         rows_ND = np.zeros((len(ids[part]), table.columns), np.float32)
         has_row_N = ids[part] >= 0
-        rows_ND[has_row_N] = sign * table.gather(tf.constant(ids[part][has_row_N], tf.int32))
+        rows_ND[has_row_N] = table.gather(tf.constant(ids[part][has_row_N], tf.int32))
         yield rows_ND
 
 
@@ -268,10 +261,12 @@ def _fasttext_quantized(
     _check(config)
     model, _ = convert(config, load_trained(config, workdir))
     model, inputs = _quantize_inputs(model, cutoff, qout, bytes)
-    quantized = quantize(model.output_blocks, len(model.ids_R), _COLUMNS) if qout else None
+    quantized = (
+        quantize(lambda: [model.outputs_RD], len(model.outputs_RD), _COLUMNS) if qout else None
+    )
     target = path if path.endswith(".ftz") else f"{path}.ftz"
     fasttext_bin.write_model(
-        target, model.args, model.dictionary, inputs, quantized or model.output_blocks()
+        target, model.args, model.dictionary, inputs, quantized or [model.outputs_RD]
     )
     ngrams = len(model.ids_N) - len(model.dictionary.words)
     return f"{target}: {model.about()}, {ngrams:,} rows of n-grams"
@@ -301,7 +296,7 @@ def _quantize_inputs(
     return model, quantize(model.input_blocks, len(model.ids_N), _COLUMNS)
 
 
-def quantize_tables(config: ClassifyConfig, trained: TrainedClassifier, most: int) -> None:
+def quantize_tables(config: ClassifyConfig, trained: Classifier, most: int) -> None:
     """Replace the input rows by those of its quantised file; those that it leaves out become 0.
 
     Args:
@@ -323,7 +318,7 @@ def quantize_tables(config: ClassifyConfig, trained: TrainedClassifier, most: in
 def _file_sizes(model: FastTextModel, qout: bool) -> np.ndarray:
     """Return the bytes of a quantised file that keeps the first 1, 2, ... rows of `_longest`."""
     names, args = model.dictionary, model.args
-    entry, columns, labels = model_file.ENTRY.size + 1, args.dim, len(model.ids_R)
+    entry, columns, labels = model_file.ENTRY.size + 1, args.dim, len(model.outputs_RD)
     parts = -(-columns // _COLUMNS)
     matrix = model_file.FLAG.size + model_file.QUANTIZED.size + 2 * model_file.QUANTIZER.size
     matrix += 4 * CENTROIDS * (columns + 1)  # the centroids of the parts and of the norms

@@ -25,8 +25,7 @@ from ...input.features import (
 from ...settings import ClassifyConfig, LabelledConfig
 from ...settings.classify_config import BETWEEN_LISTED
 from ...system.checked_files import damaged
-from ...system.files import replacing
-from ...tables.arrays import read_npz
+from ...tables.arrays import read_npz, write_npz
 from ...text import columns, corpus, vocabulary
 from ...text.tokenize import warn_about_missing_spaces
 from ...text.vocabulary import Vocabulary
@@ -111,8 +110,7 @@ def record(data: Data, features: Features, workdir: Workdir) -> None:
     corpus_record: dict[str, Any] = {"fingerprint": data.fingerprint}
     if features.buckets_N is not None:
         corpus_record["ngram_rows"] = len(features.buckets_N)
-        with replacing(workdir.ngrams) as temporary, open(temporary, "wb") as file:
-            np.savez(file, **{_ARRAY: features.buckets_N})
+        write_npz(workdir.ngrams, {_ARRAY: features.buckets_N})
     files.write_json(workdir.corpus, corpus_record)
 
 

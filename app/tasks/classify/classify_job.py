@@ -31,7 +31,7 @@ from ...text.vocabulary import Vocabulary
 from ...training.job import Evaluator, Job, TrainingData
 from ...types import ALONE, Team
 from . import classify_data, fasttext_start, label_metrics
-from .classify_model import Classifier, TrainedClassifier, load_classifier, make_model
+from .classify_model import Classifier, load_trained, make_model
 
 
 def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Team = ALONE) -> Job:
@@ -52,7 +52,7 @@ def make_job(config: ClassifyConfig, workdir: Workdir, finished: bool, team: Tea
 
 def build_job(
     config: ClassifyConfig, workdir: Workdir, data: classify_data.Data
-) -> tuple[Job, TrainedClassifier]:
+) -> tuple[Job, Classifier]:
     """Make the job that trains a classifier on loaded texts, as `make_job`, and the classifier."""
     examples, labelled = data.training, config.labelled
     features, texts = classify_data.fit_features(
@@ -84,7 +84,7 @@ def build_job(
         record=lambda: classify_data.record(data, features, workdir),
     )
     evaluator, tables = None, storage.scoring_tables(placed.tables)
-    classifier = Classifier(model, tables, features, placed.device)
+    classifier = Classifier(model, tables, data.words, data.labels, features, placed.device)
     if data.heldout is not None:
         evaluator = Evaluator(functools.partial(_heldout_scores, classifier, data.heldout))
     job = placing.make_job(
@@ -93,7 +93,7 @@ def build_job(
         growth=_growth(model, data, features),
         finish=functools.partial(_closing, config, data.heldout),
     )
-    return job, TrainedClassifier(model, tables, data.words, data.labels, features)
+    return job, classifier
 
 
 def _growth(model: Bag, data: classify_data.Data, features: Features) -> Growth | None:
@@ -138,9 +138,10 @@ def evaluate(
         UsageError: The workdir has no classifier, or the texts cannot be used.
         RunError: There is no checkpoint that can be loaded, or a file cannot be read.
     """
-    classifier, words, labels = load_classifier(config, workdir)
+    classifier = load_trained(config, workdir)
+    labels = classifier.labels
     examples = classify_data.read_heldout(heldout, config, named)
-    examples = classify_data.assign_ids(examples, words, labels, config.labelled)
+    examples = classify_data.assign_ids(examples, classifier.words, labels, config.labelled)
     classify_data.warn_about_unseen_labels(examples)
     tally = classifier.score(examples)
     summary = label_metrics.summary(tally, labels.tokens)
@@ -207,8 +208,9 @@ def _closing(config: ClassifyConfig, heldout: Examples | None, workdir: Workdir)
     """Score the held-out texts, if any, by the saved tables; return scores and next commands."""
     path, lines = shlex.quote(str(workdir.path)), []
     if heldout is not None:
-        classifier, _, labels = load_classifier(config, workdir)
-        lines.append(label_metrics.format_table(classifier.score(heldout), labels.tokens))
+        classifier = load_trained(config, workdir)
+        tally = classifier.score(heldout)
+        lines.append(label_metrics.format_table(tally, classifier.labels.tokens))
     export = "format=saved_model --output=FOLDER"
     if most := config.tuning.tune_bytes:
         export = f"format=fasttext_quantized --bytes={most} --output=FILE"

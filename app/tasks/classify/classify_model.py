@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -35,37 +35,6 @@ _MAX_PROBABILITIES, _MAX_TEXTS = 1 << 22, 4096
 _FEW_LABELS = 1000
 
 
-class TrainedClassifier(NamedTuple):
-    """A model loaded from a workdir.
-
-    Attributes:
-        model: The model.
-        tables: Its tables by name.
-        words: The vocabulary.
-        labels: The labels.
-        features: Which words and n-grams a text has.
-    """
-
-    model: Bag
-    tables: Mapping[str, Table]
-    words: Vocabulary
-    labels: Vocabulary
-    features: Features
-
-
-def load_classifier(
-    config: ClassifyConfig, workdir: Workdir
-) -> tuple[Classifier, Vocabulary, Vocabulary]:
-    """Load the classifier of a workdir, its words and its labels.
-
-    Raises:
-        UsageError: The workdir has no classifier.
-        RunError: There is no checkpoint that can be loaded.
-    """
-    model, tables, words, labels, features = load_trained(config, workdir)
-    return Classifier(model, tables, features, devices.name(config.run)), words, labels
-
-
 def load_scorer(
     config: ClassifyConfig, workdir: Workdir
 ) -> tuple[list[str], Callable[[list[bytes]], Iterator[np.ndarray]]]:
@@ -79,10 +48,10 @@ def load_scorer(
         UsageError: The workdir has no classifier.
         RunError: There is no checkpoint that can be loaded.
     """
-    classifier, words, labels = load_classifier(config, workdir)
-    features = classifier.features
+    classifier = load_trained(config, workdir)
+    features, labels = classifier.features, classifier.labels
     split_words = labelled_files.make_word_splitter(config.corpus, config.labelled)
-    ids = vocabulary.lookup_table(words)
+    ids = vocabulary.lookup_table(classifier.words)
 
     def tokens(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return all words, their ids, -1 if unknown, and the positions of their texts, (M,)."""
@@ -134,7 +103,7 @@ def make_model(config: ClassifyConfig, features: Features, labels: Vocabulary) -
         )
 
 
-def load_trained(config: ClassifyConfig, workdir: Workdir) -> TrainedClassifier:
+def load_trained(config: ClassifyConfig, workdir: Workdir) -> Classifier:
     """Load the model of a workdir, and its tables without their slots.
 
     They are of the best checkpoint if --patience kept one, else of the newest.
@@ -147,24 +116,28 @@ def load_trained(config: ClassifyConfig, workdir: Workdir) -> TrainedClassifier:
     features = classify_data.load_features(config.labelled, words, workdir)
     model = make_model(config, features, labels)
     tables, _ = placing.load_tables(config, model, workdir)
-    return TrainedClassifier(model, tables, words, labels, features)
+    return Classifier(model, tables, words, labels, features, devices.name(config.run))
 
 
+@dataclasses.dataclass(eq=False)
 class Classifier:
     """A model with the tables that it reads at each prediction.
 
-    Args:
+    Attributes:
         model: The bag-of-words model.
+        tables: Its tables by name.
+        words: The vocabulary.
+        labels: The labels.
         features: Which words and n-grams a text has.
         device: Where to compute.
-
-    Attributes:
-        features: The argument.
     """
 
-    def __init__(self, model: Bag, tables: Mapping[str, Table], features: Features, device: str):
-        self._model, self._gather, self.features = model, gather_from(tables), features
-        self._device = device
+    model: Bag
+    tables: Mapping[str, Table]
+    words: Vocabulary
+    labels: Vocabulary
+    features: Features
+    device: str
 
     @functools.cached_property
     def _hidden(self) -> Callable[..., tf.Tensor]:
@@ -190,10 +163,10 @@ class Classifier:
         """
         hashes_M = tokens_M if hashes_M is None else hashes_M
         owners_M = np.repeat(np.arange(len(lengths_E), dtype=np.int32), lengths_E)
-        with tf.device(self._device):
+        with tf.device(self.device):
             inputs = (tokens_M, owners_M, hashes_M, len(lengths_E))
             hidden_ED = self._hidden(*(tf.constant(part, tf.int32) for part in inputs))
-            blocks = inference.distribution(self._model.output, hidden_ED, self._gather)
+            blocks = inference.distribution(self.model.output, hidden_ED, gather_from(self.tables))
             parts = [*zip(*blocks, strict=True)]
         ids_C, log_EC = np.concatenate(parts[0]), np.concatenate(parts[1], axis=1)
         return np.exp(log_EC[:, np.argsort(ids_C)])
@@ -206,7 +179,7 @@ class Classifier:
         Args:
             check: Called after each part of the texts; see `training.job.Scores`.
         """
-        multi_label = self._model.output.is_multi_label and (examples.label_counts_E > 1).any()
+        multi_label = self.model.output.is_multi_label and (examples.label_counts_E > 1).any()
         size = batch_size(len(examples.labels))
         hashes_W = hash_names(examples.words) if self.features.needs_hashes else None
         tallies = []
@@ -236,7 +209,7 @@ class Classifier:
             ids_U, inverse_N = unique(ids_N)
             has_row_U = ids_U < self.features.rows
             found_U = tf.where(has_row_U, ids_U, 0)
-        rows_UD = self._gather("input", found_U)
+        rows_UD = gather_from(self.tables)("input", found_U)
         rows_UD = tf.where(has_row_U[:, tf.newaxis], rows_UD, 0.0)
         return tf.sparse.segment_mean(rows_UD, inverse_N, owners_N, num_segments=count)
 

@@ -32,7 +32,7 @@ from ...text import corpus, reading
 from ...training.job import Job
 from ...training.runner import Runner
 from . import classifier_export, classify_data, classify_job
-from .classify_model import TrainedClassifier
+from .classify_model import Classifier
 
 _LOSSES = ("softmax", "one_vs_all")  # that --tune can choose from
 _OF_GRAPH = ("word_ngrams", "dim", "loss")  # a change needs a new graph
@@ -282,7 +282,7 @@ class _Graph(NamedTuple):
     """
 
     job: Job
-    classifier: TrainedClassifier
+    classifier: Classifier
     runner: Runner
     initial: list[tuple[tf.Variable, tf.Tensor]]
 

@@ -78,7 +78,8 @@ class _NextWord(tf.Module):
 
         def step(index: tf.Tensor, state_BS: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             """Read one token of each row; return the next index and the states."""
-            vectors_BD = tf.cast(self._gather("input", ids_BT[:, index]), model.dtype)
+            vectors_BD = self._gather(model.words, ids_BT[:, index])[:, : model.dim]
+            vectors_BD = tf.cast(vectors_BD, model.dtype)
             output_BH = tf.cast(state_BS[:, : model.hidden], model.dtype)
             input_BG = tf.cast(tf.matmul(vectors_BD, kernel_DG), tf.float32) + biases[0]
             inner_BG = tf.cast(tf.matmul(output_BH, recurrent_HG), tf.float32)

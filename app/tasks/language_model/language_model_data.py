@@ -72,7 +72,7 @@ def make_batches(text: Text, epochs: int) -> Batches:
         """Return a function from an epoch to the rows of a share of the text, (R, T + 1) int32."""
         tokenize = sequences.make_block_tokenizer(text.files.corpus, text.vocabulary)
         blocks = map_blocks(text.files, progress, tokenize, share)
-        blocks = cache_blocks(blocks, text, epochs, progress)
+        blocks = cache_blocks(blocks, text, epochs)
         return sequences.make_epoch_rows(blocks, share_out, end, settings)
 
     return make_batches_from_rows(rows, progress, 1, settings)

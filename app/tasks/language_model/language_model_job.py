@@ -58,12 +58,10 @@ def make_job(config: Config, workdir: Workdir, finished: bool, team: Team = ALON
     finish = functools.partial(text_tasks.write_and_score, has_benchmarks=False)
     others: dict[str, Any] = {"finish": finish}
     if heldout is not None:
-
-        def heldout_scores(check: Callable[[], None] = lambda: None) -> dict[str, float]:
-            """Return the metrics of the held-out text; see `training.job.Scores`."""
-            return language_model_data.heldout_metrics(score(heldout(), check))
-
-        others["evaluator"] = Evaluator(heldout_scores, lambda scores: -scores["heldout_loss"])
+        others["evaluator"] = Evaluator(
+            lambda *check: language_model_data.heldout_metrics(score(heldout(), *check)),
+            monitor=lambda scores: -scores["heldout_loss"],
+        )
     if model.output.is_likelihood:
         others["loss_metrics"] = language_model_data.loss_metrics
     return placing.make_job(config, model, placed, data, **others)
@@ -130,4 +128,6 @@ def make_model(config: Config, words: Vocabulary) -> LanguageModel:
             seed=config.run.seed,
             dtype=devices.compute_dtype(settings, device),
             micro_batches=config.input.micro_batches or 1,
+            dropout=settings.dropout,
+            is_tied=settings.tie_weights,
         )

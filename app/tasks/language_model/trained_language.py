@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import reprlib
 from collections.abc import Sequence
 
@@ -102,8 +101,7 @@ class TrainedLanguage:
     def _run_cell(self, tokens_1L: tf.Tensor, state_1S: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the outputs of the cell, each with a 1, (T, H + 1), and the state after them."""
         rows = gather_unique(self._model.input_lookups(tokens_1L), self._gather)
-        model = dataclasses.replace(self._model, streams=1)
-        predictions, state_1S = model.predictions(tokens_1L, rows, state_1S)
+        predictions, state_1S = self._model.predictions(tokens_1L, rows, state_1S)
         return predictions.hidden_GND[:, 0], state_1S
 
     def _empty_state(self) -> tf.Tensor:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from ...input.features import intervals
 from ...input.user_item_pairs import KnownItems
 from ...losses.user_item_losses import inner_products
 from ...models.recommender import Recommender
@@ -211,9 +212,7 @@ def _known_positions(users_M: np.ndarray, known: KnownItems | None) -> np.ndarra
     if known is None:
         return np.zeros((0, 2), np.int32)
     counts_M = known.starts_U[users_M + 1] - known.starts_U[users_M]
-    rows_N = np.repeat(np.arange(len(users_M)), counts_M)
-    before_M = np.cumsum(counts_M) - counts_M
-    index_N = np.arange(len(rows_N)) + (known.starts_U[users_M] - before_M)[rows_N]
+    rows_N, index_N = intervals(known.starts_U[users_M], counts_M)
     return np.stack([rows_N, known.items_N[index_N]], axis=1).astype(np.int32)
 
 

@@ -20,9 +20,8 @@ from ...input.ratings import Ratings
 from ...input.user_item_pairs import Split, split_pairs
 from ...settings import CorpusConfig, RatingsConfig, RecommendConfig
 from ...system.checked_files import damaged, read_json
-from ...system.files import replacing
 from ...tables import memory
-from ...tables.arrays import read_npz
+from ...tables.arrays import read_npz, write_npz
 from ...text import corpus
 from ...text.vocabulary import Vocabulary, check_names, load_names, save_names, whole
 
@@ -292,8 +291,7 @@ def _write_features(features: SideFeatures, workdir: Workdir) -> None:
         if found is not none:
             save_names(found.names, path)
     arrays = [array for found in sides for array in found[1:]]
-    with replacing(workdir.features) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **dict(zip(_ARRAYS, arrays, strict=True)))
+    write_npz(workdir.features, dict(zip(_ARRAYS, arrays, strict=True)))
 
 
 def _feature_files(workdir: Workdir) -> tuple[Path, Path]:
@@ -319,8 +317,7 @@ def record(split: Split, fingerprint: dict[str, Any], mean: float, workdir: Work
     files.write_json(workdir.corpus, {"fingerprint": fingerprint, "mean": mean})
     save_names(split.users, workdir.users)
     save_names(split.items, workdir.items)
-    with replacing(workdir.known) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **split.known._asdict())
+    write_npz(workdir.known, split.known._asdict())
 
 
 def about(split: Split, sources: Sequence[str]) -> list[tuple[str, str]]:

@@ -216,7 +216,7 @@ def make_batches(text: Text, window: int, seed: int, epochs: int, device: str = 
         found = pipeline.map_blocks(text.files, progress, tokenize, share)
         if device:  # it keeps them itself
             return found
-        return text_tasks.cache_blocks(found, text, epochs, progress)
+        return text_tasks.cache_blocks(found, text, epochs)
 
     def read_blocks() -> Iterator[np.ndarray]:
         """Yield the tokens of each block of the text."""

@@ -6,7 +6,7 @@ TensorFlow is imported where it is used: most models are read and used without i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,12 +15,10 @@ from .. import subwords
 from ..subwords import OFFSET_BASIS, PRIME
 from .model_file import LABEL_PREFIX, LINE_END, Args, Model
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
 # Dictionary::addWordNgrams multiplies by this, modulo 2 ** 64.
 HASH_FACTOR = 116_049_371
 _END, _PREFIX = LINE_END.encode(), LABEL_PREFIX.encode()
+_SIGNED = [byte if byte < 128 else byte | 0xFFFFFF00 for byte in range(256)]  # with 32 bits
 # Counts of nodes that are not made yet (HierarchicalSoftmaxLoss::buildTree, src/loss.cc).
 UNMADE = 10**15
 
@@ -34,19 +32,15 @@ def hash_words(words: Sequence[bytes]) -> np.ndarray:
     Args:
         words: The words in UTF-8.
     """
-    lengths_N = np.fromiter(map(len, words), np.int64, len(words))
-    starts_N = np.cumsum(lengths_N) - lengths_N
-    bytes_M = np.frombuffer(b"".join(words), np.int8).astype(np.int32).view(np.uint32)
-    # The longest words first, so that those with a byte at some place are the first ones.
-    order_N = np.argsort(-lengths_N, kind="stable")
-    sorted_N = np.full(len(words), OFFSET_BASIS, np.uint32)
-    for place in range(int(lengths_N.max(initial=0))):
-        count = np.searchsorted(-lengths_N[order_N], -place, side="left")
-        sorted_N[:count] ^= bytes_M[starts_N[order_N[:count]] + place]
-        sorted_N[:count] *= np.uint32(PRIME)
-    hashes_N = np.empty_like(sorted_N)
-    hashes_N[order_N] = sorted_N
-    return hashes_N.view(np.int32)
+    return np.fromiter(map(_hash, words), np.uint32, len(words)).view(np.int32)
+
+
+def _hash(word: bytes) -> int:
+    """Return the hash of a word, an unsigned number."""
+    value = OFFSET_BASIS
+    for byte in word:
+        value = (value ^ _SIGNED[byte]) * PRIME & 0xFFFFFFFF
+    return value
 
 
 def hash_names(words: Sequence[str]) -> np.ndarray:
@@ -74,29 +68,6 @@ def hash_word_ngrams(
         found.append((sums_M[in_text_M] % np.uint64(buckets)).astype(np.int64))
         owners.append(owners_M[:-shift][in_text_M])
     return np.concatenate(found), np.concatenate(owners)
-
-
-def hash_strings(words_M: tf.Tensor) -> tf.Tensor:
-    """Return the hash of each word, (M,) int32; `hashing.hash_words` describes it.
-
-    Args:
-        words_M: Strings in UTF-8.
-    """
-    import tensorflow as tf
-
-    lengths_M = tf.strings.length(words_M)
-    longest = tf.maximum(tf.reduce_max(lengths_M, axis=0) if words_M.shape[0] != 0 else 0, 1)
-    # Bytes are sign-extended to 32 bits; 64 bits hold a product of 32 and 25 bits.
-    bytes_ML = tf.cast(tf.io.decode_raw(words_M, tf.int8, fixed_length=longest), tf.int64)
-    bytes_LM = tf.transpose(tf.bitwise.bitwise_and(bytes_ML, 0xFFFFFFFF))
-
-    def append_byte(hashes_M: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-        """Return the hashes with one more byte, where a word has one at the place."""
-        product_M = tf.bitwise.bitwise_xor(hashes_M, bytes_LM[place]) * PRIME
-        return tf.where(place < lengths_M, tf.bitwise.bitwise_and(product_M, 0xFFFFFFFF), hashes_M)
-
-    first_M = tf.fill(tf.shape(words_M), tf.constant(OFFSET_BASIS, tf.int64))
-    return tf.cast(tf.foldl(append_byte, tf.range(longest), first_M), tf.int32)
 
 
 def make_rule(args: Args) -> NgramRule:

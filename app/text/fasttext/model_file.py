@@ -46,7 +46,7 @@ CENTROIDS = 256
 
 
 class Args(NamedTuple):
-    """The settings that a file stores, in its order.
+    """The settings that a file stores, in its order; by default those of fastText's skip-gram.
 
     Attributes:
         dim: The columns of a vector.
@@ -65,18 +65,18 @@ class Args(NamedTuple):
     """
 
     dim: int
-    window: int
-    epochs: int
-    min_count: int
-    negatives: int
-    word_ngrams: int
-    loss: int
-    model: int
-    buckets: int
-    min_ngram: int
-    max_ngram: int
-    update_rate: int
-    subsample: float
+    window: int = 5
+    epochs: int = 5
+    min_count: int = 1
+    negatives: int = 5
+    word_ngrams: int = 1
+    loss: int = 2
+    model: int = 2
+    buckets: int = 0
+    min_ngram: int = 0
+    max_ngram: int = 0
+    update_rate: int = 100
+    subsample: float = 1e-4
 
     @property
     def is_supervised(self) -> bool:

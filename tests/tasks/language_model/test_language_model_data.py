@@ -37,7 +37,13 @@ def planted(lines=60, length=50, seed=0):
 def config(corpus, workdir, loss="softmax", epochs=3, vocab="", **given):
     given = {"heldout_share": 0.1, **given, "batch_tokens": 80, "row_tokens": 5, "epochs": epochs}
     given |= {"steps_per_call": 1, "block_bytes": 2048, "min_count": 1, "vocab": vocab}
-    given |= {"loss": loss, "dim": 6, "hidden": 8, "compute_dtype": "float32", "device": "CPU:0"}
+    given |= {
+        "loss": loss,
+        "dim": 6,
+        "hidden": given.get("hidden", 8),
+        "compute_dtype": "float32",
+        "device": "CPU:0",
+    }
     given |= {"optimizer": "lazy_adam", "learning_rate": 0.1, "log_seconds": 0.0}
     return from_names(given | {"task": "language_model", "corpus": corpus, "workdir": str(workdir)})
 
@@ -117,15 +123,19 @@ def test_a_planted_text_is_learned_to_its_entropy(whole):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, corpus, whole):
+@pytest.mark.parametrize("given", [{}, {"dropout": 0.1, "tie_weights": True, "hidden": 6}])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, corpus, whole, given):
     in_an_epoch = len(whole.rows()) // 3
+    if given:
+        whole = Run(tmp_path / "whole", corpus, **given)
+        assert whole.train()
 
     def ask(index):
         if index == in_an_epoch:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    assert not Run(tmp_path / "run", corpus, ask).train()
-    again = Run(tmp_path / "run", corpus, cache="none")
+    assert not Run(tmp_path / "run", corpus, ask, **given).train()
+    again = Run(tmp_path / "run", corpus, cache="none", **given)
     assert again.train()
     assert again.state() == whole.state()
     for name in ("step", "epoch", "loss", "words", "heldout_loss"):

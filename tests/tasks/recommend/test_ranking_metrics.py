@@ -12,7 +12,7 @@ from app.models.recommender import Recommender
 from app.models.scorers import ItemBiased, MatrixFactorization
 from app.tables.device import DeviceTable
 from app.tasks.recommend import ranking_metrics
-from app.tasks.recommend.new_users import parse_items, solve_rows
+from app.tasks.recommend.new_users import parse_items, solve_row
 from app.tasks.recommend.ranking_metrics import Ranker
 from app.text.vocabulary import Vocabulary
 
@@ -122,7 +122,8 @@ def test_errors():
 
 
 NEW_ITEMS, NEW_DIM, TEMPERATURE = 12, 4, 0.3
-CHOSEN = KnownItems(np.array([0, 2, 5]), np.array([1, 4, 0, 4, 7], np.int32))
+CHOSEN = [np.array([1, 4], np.int32), np.array([0, 4, 7], np.int32)]
+NONE = np.zeros(0, np.int32)
 
 
 def recommender(scorer, loss):
@@ -144,7 +145,7 @@ def sampled_items():
 @pytest.mark.slow
 def test_a_row_is_at_the_minimum_of_the_softmax_over_all_items():
     model, tables, ranker = recommender(ItemBiased(NEW_DIM, True, TEMPERATURE), sampled_items())
-    rows = solve_rows(model, tables, ranker, CHOSEN)
+    rows = np.concatenate([solve_row(model, tables, ranker, one, NONE) for one in CHOSEN])
     items = tables["items"].gather(tf.range(NEW_ITEMS)).numpy().astype(np.float64)
     vectors = items[:, :NEW_DIM] / np.linalg.norm(items[:, :NEW_DIM], axis=1, keepdims=True)
 
@@ -153,13 +154,15 @@ def test_a_row_is_at_the_minimum_of_the_softmax_over_all_items():
         return np.log(np.exp(scores).sum()) - scores[chosen].mean()
 
     directions = np.random.default_rng(0).normal(size=(500, NEW_DIM))
-    for row, chosen in zip(rows, ([1, 4], [0, 4, 7]), strict=True):
+    for row, chosen in zip(rows, CHOSEN, strict=True):
         found = loss(row, chosen)
         assert found < min(loss(other, chosen) for other in directions) + 1e-3
         near = row + 0.02 * np.linalg.norm(row) * directions[:50]
         assert found < min(loss(other, chosen) for other in near) + 1e-3
-    np.testing.assert_array_equal(rows, solve_rows(model, tables, ranker, CHOSEN))
-    ((_, ids, _),) = ranker.blocks(np.arange(2, dtype=np.int32), CHOSEN, rows)
+    again = solve_row(model, tables, ranker, CHOSEN[0], NONE)
+    np.testing.assert_array_equal(rows[:1], again)
+    known = KnownItems(np.array([0, 2, 5]), np.concatenate(CHOSEN))
+    ((_, ids, _),) = ranker.blocks(np.arange(2, dtype=np.int32), known, rows)
     assert not set(ids[0]) & {1, 4} and not set(ids[1]) & {0, 4, 7}
 
 
@@ -168,7 +171,7 @@ def test_a_model_that_learns_ranks_has_rows_for_new_users():
     """Their items are more probable than by a row of zeros."""
     scorer = MatrixFactorization(NEW_DIM)
     model, tables, ranker = recommender(scorer, Bpr(1))
-    rows = solve_rows(model, tables, ranker, CHOSEN)
+    rows = np.concatenate([solve_row(model, tables, ranker, one, NONE) for one in CHOSEN])
     assert rows.shape == (2, scorer.columns[0]) and np.isfinite(rows).all()
 
     def losses(rows):
@@ -188,11 +191,11 @@ def test_what_is_refused():
     ):
         with pytest.raises(UsageError, match=message):
             parse_items(names, items, "--items", "items.tsv")
-    assert parse_items(["b", "a"], items, "--items", "items.tsv").items_N.tolist() == [0, 1]
-    assert parse_items(["x", "b"], items, "--items", "items.tsv").items_N.tolist() == [1]
+    assert parse_items(["b", "a"], items, "--items", "items.tsv").tolist() == [0, 1]
+    assert parse_items(["x", "b"], items, "--items", "items.tsv").tolist() == [1]
     numbers = Vocabulary(["5800", "17.0"], np.array([2, 1]), 3)  # older workdirs have fractions
     found = parse_items(["5800.0", "17.0"], numbers, "--items", "items.tsv")
-    assert found.items_N.tolist() == [0, 1]
+    assert found.tolist() == [0, 1]
     ratings = recommender(MatrixFactorization(NEW_DIM), SquaredError(3.0))
     with pytest.raises(UsageError, match="^--items: this model predicts ratings"):
-        solve_rows(*ratings, CHOSEN)
+        solve_row(*ratings, CHOSEN[0], NONE)

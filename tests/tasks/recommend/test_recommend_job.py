@@ -132,7 +132,7 @@ def test_a_bias_is_no_direction(tmp_path):
 
 def test_a_temperature_without_cosines_is_refused():
     given = {"task": "recommend", "loss": "in_batch_softmax", "temperature": 0.3, "workdir": "run"}
-    with pytest.raises(UsageError, match="^--temperature=0.3 divides cosines"):
+    with pytest.raises(UsageError, match="^--temperature=0.3 means nothing to --cosine=false"):
         checks.make_config(given | {"cosine": False})
     checks.make_config(given)
 
