@@ -587,7 +587,7 @@ step.experimental_get_compiler_ir(((tf.zeros([targets, columns]), words), words)
 
 @pytest.mark.slow
 def test_a_compiled_step_on_classes_takes_memory_for_its_blocks_and_not_for_all_words(tmp_path):
-    """Of 40,000 targets and 300 columns, less than 1 GiB beside the parameters."""
+    """Of 40,000 targets and 300 columns, less than 1 GB beside the parameters."""
     found, sizes = [], {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
     for vocabulary in (200_000, 800_000):
         dump = tmp_path / str(vocabulary)
@@ -599,7 +599,7 @@ def test_a_compiled_step_on_classes_takes_memory_for_its_blocks_and_not_for_all_
         line = re.search(r"size ([\d.]+)(\w+), preallocated-temp", report.read_text())
         found.append(float(line[1]) * sizes[line[2]])
     # The rows of the larger table take 0.7 GB more.
-    assert found[1] < 2**30 and found[1] < found[0] + 10e6
+    assert found[1] < 1e9 and found[1] < found[0] + 10e6
 
 
 def compiled(name, **options):

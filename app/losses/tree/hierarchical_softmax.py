@@ -55,8 +55,23 @@ class HierarchicalSoftmax(NormalizedLoss):
         return {_TABLE: spec}
 
     def lookups(self, targets_GM: tf.Tensor, vectors: int, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the nodes of all paths under XLA, which needs static shapes; otherwise none."""
-        return {_TABLE: padded_paths(self._code, targets_GM)[0]} if under_xla() else {}
+        """Return the nodes of all paths under XLA, which needs static shapes; otherwise none.
+
+        Near the root they are all nodes, which are fewer there than the words.
+        """
+        if not under_xla():
+            return {}
+        depths, upper = self._upper(targets_GM)
+        lower = padded_paths(self._code, targets_GM)[0][:, :, depths:]
+        return {_TABLE: tf.concat([tf.range(upper), tf.reshape(lower, [-1])], axis=0)}
+
+    def _upper(self, targets_GM: tf.Tensor) -> tuple[int, int]:
+        """Return at how many depths there are at most as many nodes as words, and these nodes."""
+        words = targets_GM.shape.num_elements() or 1
+        inner_C = self._code.inner_E[: max(self._code.depth, 1)]
+        are_more_C = (inner_C > words) | (inner_C == 0)  # none: the path of a single word
+        depths = int(np.argmax(np.append(are_more_C, True)))
+        return depths, int(inner_C[:depths].sum())
 
     def loss(
         self, predictions: Predictions, rows: dict[str, Rows]
@@ -79,8 +94,15 @@ class HierarchicalSoftmax(NormalizedLoss):
         Args:
             rows: The rows of `lookups`, by name of the table.
         """
-        hidden_GND = predictions.hidden_GND
-        rows_ND = take(rows[_TABLE], hidden_GND.dtype)
+        hidden_GND, of_table = predictions.hidden_GND, rows[_TABLE]
+        depths, upper = self._upper(predictions.targets_GM)
+        nodes_GMC = padded_paths(self._code, predictions.targets_GM)[0]
+        # The nodes near the root are looked up by number.
+        upper_GMC = tf.gather(of_table.inverse_N, tf.minimum(nodes_GMC[:, :, :depths], upper - 1))
+        lower_GMC = tf.reshape(of_table.inverse_N[upper:], tf.shape(nodes_GMC[:, :, depths:]))
+        inverse_GMC = tf.concat([upper_GMC, lower_GMC], axis=2)
+        of_table = of_table._replace(inverse_N=tf.reshape(inverse_GMC, [-1]))
+        rows_ND = take(of_table, hidden_GND.dtype)
         return tf.reshape(_padded_losses(self._code, predictions, hidden_GND, rows_ND), [-1])
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
