@@ -9,7 +9,6 @@ import concurrent.futures
 import contextlib
 import contextvars
 import inspect
-import re
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -419,10 +418,6 @@ class TableVariable(HandleVariable):
         self._replace(restored_tensors[_VALUE])
 
 
-# The methods of variables by which the optimizers of Keras change rows.
-_CHANGES_ROWS = ("scatter_add", "scatter_sub", "scatter_update")
-
-
 def _scatter(name: str) -> Callable[..., Any]:
     """Return the method of a `_WholeHandle` for a method of variables that changes some rows."""
 
@@ -472,7 +467,18 @@ class _WholeHandle(_Handle):
         """Subtract from all rows."""
         return self.assign(self._read_variable_op() - tf.cast(delta, self.dtype))
 
+    scatter_add, scatter_sub, scatter_update = map(
+        _scatter, ("scatter_add", "scatter_sub", "scatter_update")
+    )
     _strided_slice_assign = _refused("assignment to a part")
+    scatter_div, scatter_max, scatter_min, scatter_mul, batch_scatter_update = map(
+        _refused,
+        ("scatter_div", "scatter_max", "scatter_min", "scatter_mul", "batch_scatter_update"),
+    )
+    scatter_nd_add, scatter_nd_sub, scatter_nd_update = map(
+        _refused, ("scatter_nd_add", "scatter_nd_sub", "scatter_nd_update")
+    )
+    scatter_nd_max, scatter_nd_min = map(_refused, ("scatter_nd_max", "scatter_nd_min"))
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
         """Return all rows, (V, D), with a dense gradient."""
@@ -488,10 +494,6 @@ class _WholeHandle(_Handle):
     def _write_object_proto(self, *args: Any, **kwargs: Any) -> None:
         """Describe the handle without rows for a SavedModel, which has the rows beside it."""
         self._made._write_object_proto(*args, **kwargs)
-
-
-for _name in filter(re.compile("(batch_)?scatter_").match, dir(BaseResourceVariable)):
-    setattr(_WholeHandle, _name, (_scatter if _name in _CHANGES_ROWS else _refused)(_name))
 
 
 class StackedVariable(TableVariable):
