@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from ..system.console import aligned, size_text
 from ..system.graphs import CALLS, VIEWS, called_graphs, executed, number, shape_of
-from ..system.loops import creation_stack
+from .step_parts import replicas_of
 
 # Two cores move 30 GB/s, so a pass over fewer bytes takes less time than a step on rows, 1 ms.
 LEAST_BYTES = 16 << 20
@@ -42,28 +42,6 @@ _TENSORFLOW = str(pathlib.PurePath(tf.__file__).parent)
 _READ = "look rows up with tf.gather on the variable itself, not on its value"
 _WRITE = "write the rows of the step with tf.raw_ops.ResourceScatterUpdate or its like"
 _COMPUTE = "compute on the rows of the step: gather them, and keep gradients tf.IndexedSlices"
-
-
-@dataclasses.dataclass(frozen=True)
-class Touch:
-    """One operation of a step on a whole table.
-
-    Attributes:
-        name: The name of the operation, after the names of the calls that contain it, such as
-            `call/operation`.
-    """
-
-    variable: str
-    operation: tf.Operation
-    name: str
-
-    @property
-    def frames(self) -> list[Any]:
-        """The Python call stack that made the operation, outermost frame first.
-
-        It is empty for an operation of a SavedModel.
-        """
-        return creation_stack(self.operation)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +119,7 @@ class Findings(tuple[Finding, ...]):
         return "\n".join([*lines, *self.notes])
 
 
-def source_line(frames: Iterable[Any], foreign: Callable[[str], bool] = lambda path: False) -> str:
+def source_line(frames: Iterable[Any], foreign: Callable[[str], bool]) -> str:
     """Return the line of source that made an operation, as `folder/folder/file.py:12 function`.
 
     It is the innermost line of the call stack outside TensorFlow. If there is none, a note is
@@ -219,7 +197,9 @@ class Walk:
         compiled = _is_compiled(function.function_def)
         self._walk(graph, [inner.get(tensor.name) for tensor in graph.inputs], "", compiled)
 
-    def findings(self, tables: set[str], explain: Callable[[Touch], tuple[str, str]]) -> Findings:
+    def findings(
+        self, tables: set[str], explain: Callable[[str, tf.Operation, str], tuple[str, str]]
+    ) -> Findings:
         """Return the operations on whole tables, grouped by table, type and cause.
 
         The bytes are an upper bound: both branches of a condition count, and XLA fuses operations.
@@ -228,7 +208,9 @@ class Walk:
 
         Args:
             tables: The names of the variables to report.
-            explain: Called for each operation. Returns its cause, and what to use instead.
+            explain: Called for each operation, with the name of its table before it and its own
+                name after it, which begins with those of the calls that contain it, such as
+                `call/operation`. Returns its cause, and what to use instead.
         """
         merged: dict[tuple, Finding] = {}
         for origin, op, name, moved, copies in self._touches:
@@ -236,7 +218,7 @@ class Walk:
             moved += sum(bytes_ for copied, bytes_ in copies.items() if copied in self._copied)
             if not moved or table.name not in tables:
                 continue
-            cause, instead = explain(Touch(table.name, op, name))
+            cause, instead = explain(table.name, op, name)
             new = Finding(table.name, table.shape, op.type, cause, 0, 0, instead)
             old = merged.get((table, op.type, cause), new)
             merged[table, op.type, cause] = dataclasses.replace(
@@ -263,8 +245,7 @@ class Walk:
             if table.shape not in large:
                 continue
             self._of_shape.setdefault(table.shape, table)
-            several = isinstance(variable, tf.distribute.DistributedValues)
-            for part in variable.values if several else (variable,):
+            for part in replicas_of(variable):
                 handles.setdefault(id(part.handle), table)
         return handles
 

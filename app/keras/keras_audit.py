@@ -12,8 +12,9 @@ import keras
 import tensorflow as tf
 
 from ..system.console import size_text
+from ..system.loops import creation_stack
 from ..tables.device import named_variables
-from .auditing import LEAST_BYTES, Findings, Touch, Walk, instead, source_line
+from .auditing import LEAST_BYTES, Findings, Walk, instead, source_line
 from .backend import is_ours, require_tensorflow
 from .step_parts import StepParts, find_parts, parts_of
 from .tables.table_variable import StackedVariable, TableVariable
@@ -239,18 +240,24 @@ class Causes:
             if isinstance(variable, TableVariable)
         ]
 
-    def explain(self, touch: Touch) -> tuple[str, str]:
-        """Return the layer, optimizer or line that made an operation, and what to use instead."""
-        owned = (path for path in self.owners if is_slot(touch.variable, path))
-        path = touch.variable if touch.variable in self.owners else next(owned, None)
+    def explain(self, stored: str, operation: tf.Operation, name: str) -> tuple[str, str]:
+        """Return the layer, optimizer or line that made an operation, and what to use instead.
+
+        Args:
+            stored: The name of the variable that the operation is on.
+            name: The name of the operation, after those of the calls that contain it.
+        """
+        owned = (path for path in self.owners if is_slot(stored, path))
+        path = stored if stored in self.owners else next(owned, None)
         owner, variable = self.owners.get(path, (None, None))
-        table = _label(owner) if owner else touch.variable
-        files = {frame.filename for frame in touch.frames}
+        table = _label(owner) if owner else stored
+        frames = creation_stack(operation)  # empty for an operation of a SavedModel
+        files = {frame.filename for frame in frames}
         if _CONSTRAINTS in files:
             return f"the constraint of {table}", _BY_ROW
         if _REGULARIZERS in files:
             return f"the regularizer of {table}", _REGULARIZED
-        scopes = touch.name.split("/")[:-1]
+        scopes = name.split("/")[:-1]
         made = [o for o in self._optimizers if _has_scope(o, scopes)]
         if _LOSS_SCALE in files:
             scales = keras.optimizers.LossScaleOptimizer
@@ -267,15 +274,15 @@ class Causes:
         if isinstance(layer, keras.layers.Embedding):
             return _label(layer), "lexrow.keras.RowEmbedding"
         if layer is not None:
-            return _label(layer), instead(touch.operation)
+            return _label(layer), instead(operation)
         if _GRADIENT in files and getattr(variable, "regularizer", None):
             return f"the regularizer of {table}", _REGULARIZED
         if _GRADIENT in files:  # a sum of gradients that made one dense
             return f"the gradient of {table}", _SUMMED
-        way = [i for i, frame in enumerate(touch.frames) if frame.filename == _AUDIT]
-        frames = touch.frames[way[-1] + 1 if way else 0 :]  # below those of the audit
+        way = [i for i, frame in enumerate(frames) if frame.filename == _AUDIT]
+        frames = frames[way[-1] + 1 if way else 0 :]  # below those of the audit
         line = source_line(frames, lambda path: path.startswith(str(_KERAS)))
-        return line, instead(touch.operation)
+        return line, instead(operation)
 
 
 def _has_scope(named: Any, scopes: Iterable[str]) -> bool:

@@ -67,42 +67,36 @@ def memory_plan(
 def _memory(
     layer: keras.layers.Layer, optimizer: Any, hidden_size: int | None, by_xla: bool
 ) -> Iterable[Item]:
-    """Return the memory of the tables of one layer, without layers inside it.
+    """Yield the memory of the tables of one layer, without layers inside it.
 
     Args:
         by_xla: Whether XLA compiles the steps.
     """
-
-    def state(columns: int, dtype: str, path: str) -> tuple[int, bool]:
-        if optimizer is None or not layer.trainable:
-            return 0, False
-        return row_state(optimizer, columns, dtype, path)
-
-    def numbers(name: str, rows: int, are_needed: bool) -> list[Item]:
-        return [representatives(name, rows, device_place())] if by_xla and are_needed else []
-
-    if isinstance(layer, keras.layers.Embedding | DynamicEmbedding):
-        is_dynamic = isinstance(layer, DynamicEmbedding)  # XLA compiles no step on it
-        dtype = "float32" if is_dynamic else layer.variable_dtype
-        # Keras makes the path when it builds the layer.
-        path = f"{layer.path or layer.name}/embeddings"
-        slots, is_by_row = state(layer.output_dim, dtype, path)
-        items = memory_of(layer, slots, by_xla)
-        return items if is_dynamic else items + numbers(layer.name, layer.input_dim, is_by_row)
-    if not isinstance(layer, OutputLayer):
-        return []
-    if hidden_size is None and not layer.built:
-        raise ValueError(
-            f"{layer.name} is not built, so that its columns are not known; give hidden_size=, the "
-            "number of its hidden units, or ask for the plan of the model that calls it"
-        )
-    dtype, path = layer.variable_dtype, layer.path or layer.name
-    return [
-        item
-        for name, shape in layer.table_shapes(hidden_size).items()
-        for slots, is_by_row in [state(shape[1], dtype, f"{path}/{name}")]
-        for item in (
-            *table_items(f"{layer.name}: {name}", shape, dtype, slots, place_of(layer)),
-            *numbers(f"{layer.name}: {name}", shape[0], is_by_row and layer.looks_up_rows),
-        )
-    ]
+    is_output, is_dynamic = isinstance(layer, OutputLayer), isinstance(layer, DynamicEmbedding)
+    if is_output:
+        if hidden_size is None and not layer.built:
+            raise ValueError(
+                f"{layer.name} is not built, so that its columns are not known; give hidden_size=, "
+                "the number of its hidden units, or ask for the plan of the model that calls it"
+            )
+        tables = layer.table_shapes(hidden_size)
+    elif isinstance(layer, keras.layers.Embedding) or is_dynamic:
+        rows = layer.capacity if is_dynamic else layer.input_dim
+        tables = {"embeddings": (rows, layer.output_dim)}
+    else:
+        return
+    dtype = "float32" if is_dynamic else layer.variable_dtype
+    for table, shape in tables.items():
+        slots, is_by_row = 0, False
+        if optimizer is not None and layer.trainable:
+            # Keras makes the path when it builds the layer.
+            path = f"{layer.path or layer.name}/{table}"
+            slots, is_by_row = row_state(optimizer, shape[1], dtype, path)
+        name = f"{layer.name}: {table}" if is_output else layer.name
+        if is_output:
+            yield from table_items(name, shape, dtype, slots, place_of(layer))
+        else:
+            yield from memory_of(layer, slots, by_xla)
+        looks_up = layer.looks_up_rows if is_output else not is_dynamic
+        if by_xla and is_by_row and looks_up:
+            yield representatives(name, shape[0], device_place())

@@ -25,8 +25,6 @@ SCORES = 8 << 20
 # into products. So these are in float32, without casts, and there are fewer passes over rows: four
 # times as many scores in memory at once, and tiles of twice the size.
 NARROW = 32
-# -log P is taken from a share above this one, which float32 represents in full.
-_LEAST_SHARE = 1e-30
 _SCALARS = tf.TensorSpec([None], tf.float32)
 
 
@@ -199,28 +197,20 @@ def _losses_and_shares(
     The normalizer counts in the first tile only, and the score only in the tile that has the row.
     """
     inside_M, _, indices_M2 = targets
-
-    def losses(normalizer_M: tf.Tensor) -> tf.Tensor:
-        """Return the losses, given the normalizers."""
-        score_M = tf.where(inside_M, tf.gather_nd(scores_MU, indices_M2), 0.0)
-        return tf.where(labels.first, normalizer_M, tf.zeros_like(normalizer_M)) - score_M
-
-    if labels.normalizer_M is not None:
-        shares_MU = tf.exp(scores_MU - labels.normalizer_M[:, tf.newaxis])
-        return losses(labels.normalizer_M), shares_MU
-    if scores_MU.shape[1] is None or under_xla():
+    normalizer_M = labels.normalizer_M
+    if normalizer_M is not None:
+        shares_MU = tf.exp(scores_MU - normalizer_M[:, tf.newaxis])
+    elif scores_MU.shape[1] is None or under_xla():
         shares_MU, normalizer_M = _plain_softmax(scores_MU)
-        return losses(normalizer_M), shares_MU
-    # On a CPU this takes 1 to 4 ns a score (TensorFlow's sparse cross-entropy 13 to 22), and the
-    # losses need no pass over the scores.
-    shares_MU = tf.nn.softmax(scores_MU)
-    target_M = tf.gather_nd(shares_MU, indices_M2)
-    loss_M = tf.cond(
-        tf.reduce_all(inside_M & (target_M > _LEAST_SHARE)),
-        lambda: -tf.math.log(target_M),
-        lambda: losses(_plain_softmax(scores_MU)[1]),
-    )
-    return loss_M, shares_MU
+    else:
+        # On a CPU the softmax takes 1 to 4 ns a score, and TensorFlow's sparse cross-entropy 13 to
+        # 22. The largest share is at least 1 / U, so that its logarithm is safe.
+        shares_MU = tf.nn.softmax(scores_MU)
+        largest_M = tf.reduce_max(shares_MU, axis=1)
+        normalizer_M = tf.reduce_max(scores_MU, axis=1) - tf.math.log(largest_M)
+    score_M = tf.where(inside_M, tf.gather_nd(scores_MU, indices_M2), 0.0)
+    first_M = tf.where(labels.first, normalizer_M, tf.zeros_like(normalizer_M))
+    return first_M - score_M, shares_MU
 
 
 def _plain_softmax(scores_MU: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -28,11 +28,12 @@ _SCALAR = tf.TensorSpec([], tf.float32)
 
 
 def differentiate(
-    part: Part, gather: Gather, update: Update | None = None
+    part: Part, gather: Gather, update: Update | None = None, by_rows_alone: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]:
     """Compute and differentiate a part.
 
     Args:
+        by_rows_alone: Whether to leave out the gradient by the hidden vectors: zeros are returned.
         update: Writes the rows of a block, given their gradients, before the next block is read.
             By default no row changes, and all gradients are in memory at once.
 
@@ -42,7 +43,12 @@ def differentiate(
         rows, (U, D) float32. Under XLA some of these ids are the largest int32, for no row.
     """
     if part.padded is not None:
-        return part.padded.differentiate(gather, update)
+        return part.padded.differentiate(gather, update, by_rows_alone)
+    if by_rows_alone:
+        loss = part.loss
+        part = part._replace(
+            loss=lambda labels, hidden, rows: loss(labels, tf.stop_gradient(hidden), rows)
+        )
 
     def visit(ids_U, labels, hidden_MD, rows_UD) -> Sequence[tf.Tensor]:
         """Return a block's loss and its gradients, or update its rows."""

@@ -10,6 +10,7 @@ from app.keras.auditing import Finding, Findings, instead, source_line
 from app.optimizers.adagrad import adagrad
 from app.settings import OptimizerConfig
 from app.system.graphs import executed, number, shape_of
+from app.system.loops import creation_stack
 from app.tables.device import DeviceTable, VariableRows, named_variables
 from app.training.step import train_function
 from tests.reference.batches import make_model, make_tokens
@@ -33,8 +34,8 @@ def found(function, least_bytes=TABLE, compiled=False, **variables):
 def audit(traced, variables, least_bytes, tables=None):
     """The operations on some variables or all, with the lines that make them."""
 
-    def explain(touch):
-        return source_line(touch.frames), instead(touch.operation)
+    def explain(_, operation, __):
+        return source_line(creation_stack(operation), lambda path: False), instead(operation)
 
     return auditing.Walk(traced, variables, least_bytes).findings(tables or {*variables}, explain)
 
@@ -400,10 +401,10 @@ def test_the_source_is_the_innermost_line_that_is_not_foreign():
         Frame("/lib/keras/ops.py", 5, "take"),
         Frame(tf.__file__, 1, "gather"),
     ]
-    assert source_line(stack) == "lib/keras/ops.py:5 take"
+    assert source_line(stack, lambda path: False) == "lib/keras/ops.py:5 take"
     assert source_line(stack, lambda path: "keras" in path) == "code/model/layers.py:30 call"
     assert source_line(stack[2:], lambda path: "keras" in path) == "lib/keras/ops.py:5 take"
-    assert source_line(stack[3:]).startswith("TensorFlow")
+    assert source_line(stack[3:], lambda path: False).startswith("TensorFlow")
 
 
 def test_an_explanation_tells_the_way_by_row():
@@ -413,7 +414,7 @@ def test_an_explanation_tells_the_way_by_row():
     for kind, remedy in remedies.items():
         operation = next(o for o in graph.get_operations() if o.type.startswith(kind))
         assert remedy in instead(operation)
-        cause = source_line(auditing.Touch("v", operation, operation.name).frames)
+        cause = source_line(creation_stack(operation), lambda path: False)
         assert "tests/keras/test_auditing.py:" in cause
 
 

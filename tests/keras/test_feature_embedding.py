@@ -598,7 +598,7 @@ def test_rows_of_float64_keep_their_precision():
 )
 def test_large_initial_rows_are_not_made_twice(initializer, shared, monkeypatch):
     """A table whose rows depend on its shape is one of its own; others are made part by part."""
-    made, whole = [], table_kinds._whole
+    made, whole = [], table_kinds._initial
 
     def counted(layer):
         return lambda shape: made.append(shape[0]) or whole(layer)(shape)
@@ -607,7 +607,7 @@ def test_large_initial_rows_are_not_made_twice(initializer, shared, monkeypatch)
         return (slice(start, min(start + 7, rows)) for start in range(0, rows, 7))
 
     monkeypatch.setattr(table_kinds, "_MADE_TWICE", 100)
-    monkeypatch.setattr(table_kinds, "_whole", counted)
+    monkeypatch.setattr(table_kinds, "_initial", counted)
     monkeypatch.setattr(table_kinds, "row_slices", parts)
     options = {"dtype": "bfloat16", "initializer": initializer}
     model, apart = many_features(**options)[0], many_features(table_stacking=None, **options)[0]

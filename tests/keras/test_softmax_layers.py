@@ -587,7 +587,7 @@ step.experimental_get_compiler_ir(((tf.zeros([targets, columns]), words), words)
 
 @pytest.mark.slow
 def test_a_compiled_step_on_classes_takes_memory_for_its_blocks_and_not_for_all_words(tmp_path):
-    """Of 40,000 targets and 300 columns, less than 1 GiB beside the parameters."""
+    """Of 40,000 targets and 300 columns, less than 1 GB beside the parameters."""
     found, sizes = [], {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
     for vocabulary in (200_000, 800_000):
         dump = tmp_path / str(vocabulary)
@@ -599,7 +599,7 @@ def test_a_compiled_step_on_classes_takes_memory_for_its_blocks_and_not_for_all_
         line = re.search(r"size ([\d.]+)(\w+), preallocated-temp", report.read_text())
         found.append(float(line[1]) * sizes[line[2]])
     # The rows of the larger table take 0.7 GB more.
-    assert found[1] < 2**30 and found[1] < found[0] + 10e6
+    assert found[1] < 1e9 and found[1] < found[0] + 10e6
 
 
 def compiled(name, **options):
@@ -1044,7 +1044,7 @@ def test_the_cache_of_a_tied_embedding_changes_no_number(far_host):
     ["samples", *(pytest.param(n, marks=pytest.mark.slow) for n in LAYERS if n != "samples")],
 )
 @pytest.mark.parametrize("options", [{"hot_rows": 9}, {}])
-@pytest.mark.parametrize("call", ["__call__", "log_probability", "top_k"])
+@pytest.mark.parametrize("call", ["__call__", "log_probability"])
 def test_xla_reads_no_rows_that_are_not_on_the_device(name, options, call):
     if ties := LAYERS[name](metrics=["perplexity"])._can_be_tied:
         words_of = RowEmbedding(WORDS, DIM, name="words", table="host", **options)
@@ -1056,7 +1056,14 @@ def test_xla_reads_no_rows_that_are_not_on_the_device(name, options, call):
     layer.build((None, DIM))
     run = tf.function(getattr(layer, call), autograph=False, jit_compile=True)
     with pytest.raises(ValueError, match=match):
-        run(vectors(), 3 if call == "top_k" else words())
+        run(vectors(), words())
+
+
+def test_xla_compiles_no_search_for_the_likeliest_words():
+    layer = built("samples")
+    run = tf.function(layer.top_k, autograph=False, jit_compile=True)
+    with pytest.raises(ValueError, match="XLA cannot compile top_k, .*; leave out jit_comp"):
+        run(vectors(), 3)
 
 
 def test_a_pipeline_that_calls_the_model_for_its_ids_reads_no_output_rows():

@@ -13,11 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import RunError
-from ...system.checked_files import read_json
 from ...tables import arrays
 from ...tables.dynamic.dynamic import DynamicTable
 from ...tables.dynamic.key_index import LFU, LRU, MAX_COUNT
-from ...tables.dynamic.keys import FILES, SHAPE, STATE, KeyMap, key_bytes
+from ...tables.dynamic.keys import FILES, KeyMap, key_bytes
 from ..backend import (
     check_xla,
     is_dtype_guessed,
@@ -354,23 +353,14 @@ def _load_files(layer: Any, files: Mapping[str, np.ndarray]) -> None:
     Raises ValueError if they are damaged, or those of a layer with other arguments. Nothing is then
     loaded.
     """
-    keys = layer.key_map
-    own = {"capacity": keys.capacity, "kind": keys.kind, "admits": keys.min_sightings > 1}
     with tempfile.TemporaryDirectory() as folder:
         for name, data in files.items():
             (Path(folder) / name).write_bytes(data.tobytes())
         try:
-            saved = read_json(Path(folder) / STATE, SHAPE)
-            if all(saved[name] == value for name, value in own.items()):
-                keys.load(Path(folder))
-                return
+            layer.key_map.load(Path(folder))
         except RunError as error:
             reason = str(error).replace(f"{folder}/", "").partition(";")[0]
             raise ValueError(
-                f"{layer.name}: the saved keys cannot be read: {reason}; load a file of this model"
+                f"{layer.name}: the saved keys cannot be read: {reason}; make the layer with the "
+                "arguments of the saved one, or load a file of this model"
             ) from error
-    raise ValueError(
-        f"{layer.name}: the saved keys are those of a layer with capacity={saved['capacity']}, "
-        f"key_dtype={saved['kind']!r} and min_count={'2 or more' if saved['admits'] else 1}; "
-        "make the layer with these arguments"
-    )

@@ -177,13 +177,13 @@ class FeatureEmbedding(keras.layers.Layer):
             of keras_rs, the limits of ids in a partition have no effect, as in keras_rs itself on a
             CPU or GPU.
         table_stacking: "auto": the tables on the device that have one width and dtype share a
-            variable, and so do those of the host, so that one operation reads or writes the rows of
-            all of them. Each table still has its own weights, name and file entries, and is updated
-            by any optimizer. Only what is looked up within a loop or `tf.vectorized_map` can have
-            no gradient, and for the optimizers of Keras, what is looked up in a branch that is not
-            taken. A table that is frozen when it is made, is float64, has a cache, has more than 64
-            MiB of random initial rows, or is of another kind, has a variable of its own. None: so
-            has each table.
+            variable, and so do those of the host, so that one operation writes the rows of all of
+            them, and reads them if XLA compiles the step. Each table still has its own weights,
+            name and file entries, and is updated by any optimizer. Only what is looked up within a
+            loop or `tf.vectorized_map` can have no gradient, and for the optimizers of Keras, what
+            is looked up in a branch that is not taken. A table that is frozen when it is made, is
+            float64, has a cache, has more than 64 MiB of random initial rows, or is of another
+            kind, has a variable of its own. None: so has each table.
         **kwargs: As for `keras.layers.Layer`.
 
     Attributes:

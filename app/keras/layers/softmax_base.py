@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import math
 import os
 import zlib
@@ -189,7 +190,11 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         row_numbers = columns if self._row_each and self._tied is None else 0
         self._require_room(self.vocabulary_size * row_numbers, self.vocabulary_size * _WORK_BYTES)
         counts_V, order_V = self._ranked_counts()
-        self._traced: Callable | None = None
+        # One trace for each k. TensorFlow would save a function in an attribute with the layer.
+        spec = tf.TensorSpec([None, columns], self.compute_dtype)
+        self._traced = functools.cache(
+            lambda k: tf.function(self._top_ranks(k), autograph=False).get_concrete_function(spec)
+        )
         self._made: list[tf.Variable] = []  # TensorFlow exports and saves variables in attributes
         with tf.init_scope(), tf.variable_creator_scope(self._keep):
             self._rank_V = self._ids_V = None
@@ -341,14 +346,20 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
             The ids and their log P, both (..., k), the most likely first.
 
         Raises:
-            ValueError: k is not positive.
+            ValueError: k is not positive, or XLA compiles the call.
         """
         if k < 1:
             raise ValueError(f"{self.name}: k={k}: give a positive number")
+        if under_xla():
+            raise ValueError(
+                f"{self.name}: XLA cannot compile top_k, which searches blocks of sizes that it "
+                "computes; leave out jit_compile"
+            )
         self._build_for(hidden)
         hidden = tf.convert_to_tensor(hidden)
         # Eager TensorFlow would take 0.1 ms for each operation of each class or subtree.
-        ranks_NK, log_p_NK = self._traced_top_ranks()(self._extended(hidden), k)
+        top_ranks = self._traced(k) if tf.executing_eagerly() else self._top_ranks(k)
+        ranks_NK, log_p_NK = top_ranks(self._extended(hidden))
         shape = tf.concat([tf.shape(hidden)[:-1], tf.shape(ranks_NK)[1:]], axis=0)
         found = [tf.reshape(each, shape) for each in (self._ids(ranks_NK), log_p_NK)]
         if tf.executing_eagerly():
@@ -413,7 +424,7 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         if is_recording():  # a pipeline calls the model for the ids of its look-ups
             return tf.zeros_like(targets_N, tf.float32)
         if ACCURACY in self.measured and not training:
-            ranks_N1, _ = self._top_ranks(hidden_ND, 1)
+            ranks_N1, _ = self._top_ranks(1)(hidden_ND)
             self._measure(ACCURACY, tf.cast(ranks_N1[:, 0] == targets_N, tf.float32))
         return self._estimate(hidden_ND, targets_N, training, real_N)
 
@@ -448,16 +459,11 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         order_V = order_by_count(self._counts_V)
         return self._counts_V if order_V is None else self._counts_V[order_V], order_V
 
-    @property
-    def _number_bytes(self) -> int:
-        """The bytes of a number of a table."""
-        return tf.as_dtype(self.variable_dtype).size
-
     def _require_room(self, numbers: int, work_bytes: int = 0) -> None:
         """Raise ValueError if memory for the tables, or to make their classes, is not free."""
         needed = {HOST_MEMORY: work_bytes}
         place = place_of(self)
-        needed[place] = max(needed.get(place, 0), numbers * self._number_bytes)
+        needed[place] = max(needed.get(place, 0), numbers * tf.as_dtype(self.variable_dtype).size)
         name = f"the table of its {self.vocabulary_size:,} words"
         require_room(self, needed, name, _REMEDY)
 
@@ -541,20 +547,14 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         ids_V = None if self._ids_V is None else in_replica(self._ids_V.read())
         return {_WORDS: softmax_gradients.Source(variables, ids_V), **sources}
 
-    def _traced_top_ranks(self) -> Callable:
-        """Return `_top_ranks`, in eager mode as a function that is traced once for each k."""
-        if not tf.executing_eagerly():
-            return self._top_ranks
-        if self._traced is None:
-            traced = tf.function(self._top_ranks, autograph=False, reduce_retracing=True)
-            # TensorFlow would save a tf.function with the layer.
-            self._traced = lambda *arguments: traced(*arguments)
-        return self._traced
+    def _top_ranks(self, k: int) -> Callable:
+        """Return a function from vectors (N, columns) to ranks and log P of k words, (N, k)."""
 
-    def _top_ranks(self, hidden_ND: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the ranks and log P of the k most likely words of each vector, (N, k)."""
-        rows = softmax_gradients.gather_of(self._sources())
-        return inference.top_k(self._output, hidden_ND, min(k, self.vocabulary_size), rows)
+        def top_ranks(hidden_ND: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            rows = softmax_gradients.gather_of(self._sources())
+            return inference.top_k(self._output, hidden_ND, min(k, self.vocabulary_size), rows)
+
+        return top_ranks
 
     def _ids(self, ranks: Any) -> tf.Tensor:
         """Return the user's ids of words given by rank of frequency."""

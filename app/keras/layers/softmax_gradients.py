@@ -103,7 +103,7 @@ def exact(
 
 
 def _after(first: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Return values, which XLA computes after others; of another NaN, NaN.
+    """Return values that are computed after others; under XLA NaN where another is NaN.
 
     XLA orders nothing by itself: it copies a table that one loop reads and another one writes. Of
     its own operations, it removes a barrier before it decides that.
@@ -111,7 +111,10 @@ def _after(first: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     Args:
         first: A float32 tensor of a shape that fits.
     """
-    return tf.where(tf.math.is_nan(first), first, values) if under_xla() else values
+    if under_xla():
+        return tf.where(tf.math.is_nan(first), first, values)
+    with tf.control_dependencies([first]):
+        return tf.identity(values)
 
 
 def of_lookups(
@@ -198,7 +201,7 @@ def _gradients(
     for part in parts:
         if part.table in streamed:
             # The rows are read once more where their gradient is applied.
-            _, by_part, _ = stream.differentiate(_of_vectors(part), gather, lambda *_: None)
+            _, by_part, _ = stream.differentiate(part, gather, lambda *_: None)
             found[part.table].append((part, by_part))
         else:
             _, by_part, by_rows = stream.differentiate(part, gather)
@@ -254,37 +257,24 @@ def _streamed(source: Source, part: Part, by_hidden: tf.Tensor, *, gather: Gathe
     Args:
         by_hidden: The gradient of the part by its vectors, which is computed before rows change.
     """
-    constant = part._replace(
-        loss=lambda labels, hidden_MD, rows_UD: part.loss(
-            labels, tf.stop_gradient(hidden_MD), rows_UD
-        )
-    )
 
     def visit(update: RowUpdate) -> None:
         """Give the gradients of each block of rows to a function that may write them."""
         first = tf.cast(tf.reshape(by_hidden, [-1])[:1], tf.float32)
         stream.differentiate(
-            constant,
+            part,
             gather,
             lambda _, ids_U, rows_UD, by_rows: update(ids_U, rows_UD, _after(first, by_rows)),
+            by_rows_alone=True,
         )
 
     def read() -> Merged:
         """Return the whole gradient."""
-        _, _, by_rows = stream.differentiate(constant, gather)
+        _, _, by_rows = stream.differentiate(part, gather, by_rows_alone=True)
         (merged,) = _slices(source, [tuple(by_rows)], True)
         return merged
 
     return Streamed(visit, read, tf.constant(source.variables[0].shape.as_list(), tf.int64))
-
-
-def _of_vectors(part: Part) -> Part:
-    """Return a part whose rows have no gradient, so that TensorFlow leaves it out."""
-    return part._replace(
-        loss=lambda labels, hidden_MD, rows_UD: part.loss(
-            labels, hidden_MD, tf.stop_gradient(rows_UD)
-        )
-    )
 
 
 def _slices(

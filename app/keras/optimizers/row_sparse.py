@@ -255,7 +255,7 @@ class RowSparse(StateByPart):
             v.value if isinstance(g, tf.IndexedSlices) and row_constraint(v) else v
             for g, v in zip(grads, variables, strict=True)
         ]
-        if _is_one_program():
+        if under_xla() and not tf.distribute.has_strategy():  # a program has the whole step
             return self.merge(grads, variables), below
         return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below
 
@@ -282,12 +282,11 @@ class RowSparse(StateByPart):
     ) -> None:
         """Update the variables as Keras does, with plain `tf.IndexedSlices` for tf.distribute.
 
-        Where XLA compiles the step for one device, tables that are alike are updated together.
+        On one device, tables that are alike are updated together where that is faster.
         """
         pairs = list(zip(grads, trainable_variables, strict=True))
-        if _is_one_program():
-            self._update_together([p for p in pairs if isinstance(p[0], Merged)], learning_rate)
-            pairs = [pair for pair in pairs if not isinstance(pair[0], Merged)]
+        if not tf.distribute.has_strategy():
+            pairs = self._update_together(pairs, learning_rate)
         pairs = [(g.plain() if isinstance(g, Merged) else g, v) for g, v in pairs]
         if tf.distribute.has_strategy():
             shared = [pair for pair in pairs if self._shared_table(pair[1])]
@@ -310,10 +309,8 @@ class RowSparse(StateByPart):
         def update(gradients: Sequence[Any], rate: tf.Tensor) -> None:
             """Update the copies on the device that is current."""
             pairs = list(zip(self.merge(gradients, variables), variables, strict=True))
-            self._update_together([p for p in pairs if isinstance(p[0], Merged)], rate)
-            for gradient, variable in pairs:
-                if not isinstance(gradient, Merged):
-                    self.update_step(gradient, in_replica(variable), rate)
+            for gradient, variable in self._update_together(pairs, rate):
+                self.update_step(gradient, in_replica(variable), rate)
 
         distribution.extended.update(  # of any variable, for a call on each device
             self.iterations.value,
@@ -397,27 +394,35 @@ class RowSparse(StateByPart):
             gradient = Merged.of(gradient, variable)
         self._update_rows([(gradient, variable)], learning_rate)
 
-    def _update_together(self, pairs: Sequence[tuple[Merged, Any]], rate: Any) -> None:
-        """Update the rows of tables, those that are alike at once.
+    def _update_together(
+        self, pairs: Sequence[tuple[Any, Any]], rate: Any
+    ) -> list[tuple[Any, Any]]:
+        """Update the rows of tables that are alike at once: for XLA, or in one variable.
 
         Args:
-            pairs: Row-sparse gradients with unique rows, and their variables.
+            pairs: Gradients, the row-sparse ones with unique rows, and their variables.
+
+        Returns:
+            The other pairs, which update nothing here.
         """
-        alike: dict[Any, list[tuple[Merged, Any]]] = {}
+        others, alike = [], dict[Any, list[tuple[Any, Any]]]()
         for number, (gradient, variable) in enumerate(pairs):
             index = self._get_variable_index(variable)
-            own = self._trainable_variables[index]
+            table = self._table(variable) if isinstance(gradient, Merged) else None
+            whole = table and getattr(table.table, "whole", None)
+            if table is None or not (whole or under_xla()):
+                others.append((gradient, variable))
+                continue
             is_alone = (
-                row_constraint(own)
+                row_constraint(self._trainable_variables[index])
                 or self._rounding_seed(index) is not None
                 or isinstance(gradient, Streamed)
             )
-            table = self._table(variable)
-            whole = getattr(table.table, "whole", None)
             key = kind(table), whole, self._decay(variable), number if is_alone else None
             alike.setdefault(key, []).append((gradient, variable))
         for group in alike.values():
             self._update_rows(group, rate)
+        return others
 
     def _update_rows(self, pairs: Sequence[tuple[Any, Any]], rate: Any) -> None:
         """Update the rows of tables that are alike, by the rule of the first.
@@ -592,11 +597,6 @@ class _Rows:
         elif self._seed is not None:
             rows_UD = round_stochastically(rows_UD, self._dtype, self._seed)
         self.table.assign(ids_U, rows_UD)
-
-
-def _is_one_program() -> bool:
-    """Return whether XLA compiles the step that is traced, for one device."""
-    return under_xla() and not tf.distribute.has_strategy()
 
 
 def _constrained(rule: Rule, constraint: keras.constraints.Constraint) -> Rule:

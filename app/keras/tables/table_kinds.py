@@ -103,7 +103,7 @@ def check_kind(layer: Any) -> None:
     """Set `supports_jit` of an embedding; raise ValueError if arguments of its table cannot be."""
     check_place(layer)
     if layer.table == "file":
-        _by_id(layer)
+        _initial(layer)  # raises ValueError if there are none by id
     if layer.lora_rank:
         check_is_variable(layer, "lora_rank")
     if layer.hot_rows is not None and layer.table == "device":
@@ -174,8 +174,7 @@ def make_table(layer: Any) -> Table:
     shape, stored = (layer.input_dim, layer.output_dim), layer.embeddings_initializer
     if isinstance(stored, StoredRows):
         stored.check_shape(shape)
-    initial = _by_id(layer) if layer.table == "file" else _whole(layer)
-    (table,) = make_tables(layer, {"embeddings": TableSpec(*shape, initial)}).values()
+    (table,) = make_tables(layer, {"embeddings": TableSpec(*shape, _initial(layer))}).values()
     if isinstance(stored, StoredRows):
         write_initial(layer, table)
     if not has_cache(layer):
@@ -246,10 +245,10 @@ def write_initial(layer: Any, table: Table | StackedTable) -> None:
     else:
         slices = [*row_slices(*shape)]
         if constant_of(stored) is None:  # other rows depend on the shape
-            rows_VD = _whole(layer)(shape)
+            rows_VD = _initial(layer)(shape)
             parts = ((part, rows_VD[part]) for part in slices)
         else:
-            rows_ND = _whole(layer)((slices[0].stop, table.columns))  # no part is larger
+            rows_ND = _initial(layer)((slices[0].stop, table.columns))  # no part is larger
             parts = ((part, rows_ND[: part.stop - part.start]) for part in slices)
     for part, rows_UD in parts:
         table.assign(tf.range(part.start, part.stop, dtype=tf.int64), tf.cast(rows_UD, tf.float32))
@@ -277,22 +276,18 @@ def check_is_variable(layer: Any, feature: str) -> None:
         raise ValueError(f"{layer.name}: {feature} needs table='device', not {layer.table!r}")
 
 
-def _by_id(layer: Any) -> Initial:
-    """Return the initial values of a layer by id; zeros for `StoredRows`, which follow later."""
-    if isinstance(layer.embeddings_initializer, StoredRows):
-        return Constant(0.0)
-    return by_id(layer.embeddings_initializer, layer.name)
+def _initial(layer: Any) -> Initial:
+    """Return the initial values of a layer: by id for a file, else as a whole, as Keras makes them.
 
-
-def _whole(layer: Any) -> Initial:
-    """Return the initial values of a layer, made as a whole as Keras makes them, in its dtype.
-
-    There are none yet for `StoredRows`, which follow later.
+    `StoredRows` follow later: until then there are zeros in a file, and no values elsewhere.
     """
-    if isinstance(layer.embeddings_initializer, StoredRows):
-        return Unwritten()
-    initializer = keras.initializers.get(in_place(layer.embeddings_initializer))
-    return lambda shape: initializer(shape, dtype=layer.variable_dtype)
+    initializer, is_file = layer.embeddings_initializer, layer.table == "file"
+    if isinstance(initializer, StoredRows):
+        return Constant(0.0) if is_file else Unwritten()
+    if is_file:
+        return by_id(initializer, layer.name)
+    make = keras.initializers.get(in_place(initializer))
+    return lambda shape: make(shape, dtype=layer.variable_dtype)
 
 
 @contextlib.contextmanager

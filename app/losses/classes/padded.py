@@ -118,7 +118,7 @@ class PaddedSegments:
         return self._places * self._size * self._pairs.hidden_ND.shape[1] * tf.float32.size
 
     def differentiate(
-        self, gather: Gather, update: Update | None = None
+        self, gather: Gather, update: Update | None = None, by_rows_alone: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]:
         """Compute and differentiate the loss; see `losses.stream.differentiate`.
 
@@ -138,14 +138,19 @@ class PaddedSegments:
             def add(chunk: tf.Tensor | int, *sums: tf.Tensor) -> list[tf.Tensor]:
                 """Add the loss and the gradients of a chunk of pairs."""
                 index_Q, hidden_BMD, loss_BM, error_BMS = self._chunk(block, chunk)
-                rows = tf.cast(rows_BSD, hidden_BMD.dtype)
-                by_hidden_BMD = tf.cast(tf.matmul(error_BMS, rows), tf.float32)
-                by_hidden_QD = tf.reshape(by_hidden_BMD, [-1, hidden_BMD.shape[2]])
+                value, by_hidden_ND, sum_BSD = sums
+                if not by_rows_alone:
+                    rows = tf.cast(rows_BSD, hidden_BMD.dtype)
+                    by_hidden_BMD = tf.cast(tf.matmul(error_BMS, rows), tf.float32)
+                    by_hidden_QD = tf.reshape(by_hidden_BMD, [-1, hidden_BMD.shape[2]])
+                    by_hidden_ND = tf.tensor_scatter_nd_add(
+                        by_hidden_ND, index_Q[:, tf.newaxis], by_hidden_QD
+                    )
                 by_rows_BSD = tf.matmul(error_BMS, hidden_BMD, transpose_a=True)
                 return [
-                    sums[0] + tf.reduce_sum(loss_BM),
-                    tf.tensor_scatter_nd_add(sums[1], index_Q[:, tf.newaxis], by_hidden_QD),
-                    sums[2] + tf.cast(by_rows_BSD, tf.float32),
+                    value + tf.reduce_sum(loss_BM),
+                    by_hidden_ND,
+                    sum_BSD + tf.cast(by_rows_BSD, tf.float32),
                 ]
 
             sums = [value, by_hidden_ND, tf.zeros_like(rows_BSD)]

@@ -238,14 +238,14 @@ class KeyMap:
         """
         path = folder / STATE
         state = read_json(path, SHAPE)
-        for name, value, flag in (
-            ("capacity", self.capacity, "--table_gb"),
-            ("kind", self.kind, "kind of key"),
-            ("admits", self.min_sightings > 1, "--min_count"),
+        for name, value, shown, flag in (
+            ("capacity", self.capacity, "capacity", "--table_gb"),
+            ("kind", self.kind, "kind", "kind of key"),
+            ("admits", self.min_sightings > 1, "min_count above 1:", "--min_count"),
         ):
             if state[name] != value:
                 raise RunError(
-                    f"{folder} holds keys with {name} {state[name]}, where {value} is asked "
+                    f"{path} holds keys with {shown} {state[name]}, where {value} is asked "
                     f"for; give the {flag} that it was made with, or train in a new workdir"
                 )
         _, parts = read_arrays(path, {"sketch": [np.uint8]} if self._sketch is not None else {})

@@ -186,7 +186,7 @@ def convert(config: ClassifyConfig, trained: Classifier) -> tuple[FastTextModel,
         tokens = [token for token in words.tokens if token != LINE_END]
         words = Vocabulary(tokens, np.delete(words.counts, place), words.total)
         ids = np.delete(ids, place)
-    counts_C, outputs_RD = labels.counts, tables["output"].gather(tf.range(len(labels.tokens)))
+    counts_C, rows_R, sign = labels.counts, np.arange(len(labels.tokens)), 1
     if config.model.loss == _TREE:
         code = canonical_code(labels.counts)
         if not fasttext_start.has_tree(code):
@@ -195,7 +195,7 @@ def convert(config: ClassifyConfig, trained: Classifier) -> tuple[FastTextModel,
                 "than fastText can read; train with --loss=softmax"
             )
         counts_C, rows_R = fasttext_start.make_counts(code), fasttext_start.order_rows(code)
-        outputs_RD = -tables["output"].gather(tf.constant(rows_R, tf.int32))
+        sign = -1
     names = [settings.label_prefix + label for label in labels.tokens]
     dictionary = fasttext_bin.make_dictionary(words.tokens, words.counts, names, counts_C)
     args = fasttext_bin.make_args(
@@ -205,7 +205,8 @@ def convert(config: ClassifyConfig, trained: Classifier) -> tuple[FastTextModel,
         word_ngrams=settings.word_ngrams,
         buckets=settings.buckets if settings.word_ngrams > 1 else 0,
     )
-    return FastTextModel(args, dictionary, tables["input"], ids, outputs_RD.numpy()), words
+    outputs_RD = sign * tables["output"].gather(tf.constant(rows_R, tf.int32)).numpy()
+    return FastTextModel(args, dictionary, tables["input"], ids, outputs_RD), words
 
 
 def _check(config: ClassifyConfig) -> None:

@@ -60,24 +60,16 @@ def _fasttext(config: Config, workdir: Workdir, path: str) -> str:
 
     def write(folder: Path) -> str:
         """Write the rows in the folder of a checkpoint, and return a message."""
-        tables = (
-            _input_blocks(folder, words.tokens, rule, workdir.vocabulary),
-            _blocks(folder, "output") if loss else [],
-        )
-        fasttext_bin.write_model(target, args, dictionary, *tables)
+        inputs = _input_blocks(folder, words.tokens, rule, workdir.vocabulary)
+        # Read when the input is written, so that only one of them is in memory.
+        outputs = (read_rows(folder, name) for name in ("output",) if loss)
+        fasttext_bin.write_model(target, args, dictionary, inputs, outputs)
         return f"{target}: {len(words.tokens):,} vectors of {config.model.dim} numbers"
 
     message = checkpoint.read_newest(workdir.trained, write)
     if target != path:
         fasttext_bin.write_vec(path, trained_vectors.load(workdir.path))
     return message
-
-
-def _blocks(folder: Path, table: str) -> Iterator[np.ndarray]:
-    """Yield the rows of a stored table in blocks; it is read when the first one is asked for."""
-    rows_VD = read_rows(folder, table)
-    for part in row_slices(*rows_VD.shape):
-        yield rows_VD[part]
 
 
 def _input_blocks(
@@ -92,8 +84,7 @@ def _input_blocks(
     buckets_N = SubwordRows(tokens, rule).buckets_N if rule.buckets else np.zeros(0, np.int32)
     if len(rows_VD) != count + len(buckets_N):
         raise trained_vectors.misfit(path, count, folder, len(rows_VD))
-    for part in row_slices(count, columns):
-        yield rows_VD[part]
+    yield rows_VD[:count]
     for part in row_slices(rule.buckets, columns):
         first, last = np.searchsorted(buckets_N, [part.start, part.stop])
         block_ND = np.zeros((part.stop - part.start, columns), np.float32)

@@ -333,7 +333,7 @@ def test_a_damaged_file_is_noticed(kind, tmp_path):
     [
         ({"capacity": 31}, "capacity 30, where 31 .*--table_gb"),
         ({"kind": STRING}, "kind int64, where string"),
-        ({"min_sightings": 2}, "admits False, where True .*--min_count"),
+        ({"min_sightings": 2}, "min_count above 1: False, where True .*--min_count"),
     ],
 )
 def test_a_map_of_another_kind_is_refused(other, words, tmp_path):
