@@ -369,7 +369,7 @@ def step_bytes(
     be the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at most the rows of
     its table. A second one of the same tensor is that of the next lookup. Micro-batches, and two
     steps, run side by side. Several micro-batches, or a model that also looks up these rows, have
-    the gradients of a streamed loss, which are counted if it goes through all rows of a table.
+    the gradients of a streamed loss.
 
     A step that XLA compiles has padding for any batch, and its distributions and lists of rows are
     in the memory of the device. They are counted, too. Two of its micro-batches are traced, as some
@@ -386,17 +386,18 @@ def step_bytes(
     peak, streamed = _trace_step(model, optimizer, data, device, min(micro_batches, 2))
     if device:
         return micro_batches * peak
-    whole = sum(_gradient_bytes(spec, optimizer, micro_batches) for spec in streamed)
-    return max(_OVERLAP, micro_batches) * peak + whole
+    added = sum(_gradient_bytes(*each, optimizer, micro_batches) for each in streamed)
+    return max(_OVERLAP, micro_batches) * peak + added
 
 
 def _trace_step(
     model: Model, optimizer: Optimizer, data: Any, device: str, micro_batches: int
-) -> tuple[int, list[TableSpec]]:
+) -> tuple[int, list[tuple[TableSpec, float]]]:
     """Trace a step for `step_bytes`, with one micro-batch unless XLA compiles it.
 
     Returns:
-        Its bytes, and the tables of whose rows in a streamed loss all gradients are added.
+        Its bytes, and the tables to whose rows the gradients of a streamed loss are added, with
+        the numbers of these rows.
     """
     specs = model.tables()  # not within the trace, where initial values would become constants
     with tf.device(CPU):  # one row is enough: the step is traced, not run
@@ -405,17 +406,16 @@ def _trace_step(
             for name, spec in specs.items()
         }
     unique: list[int] = []
-    streamed: list[TableSpec] = []
+    streamed: list[tuple[TableSpec, float]] = []
     unique_rows = Representatives() if device else unique_rows_of_any
     if isinstance(unique_rows, Representatives):
         unique_rows.prepare(tables)
 
     def loss(batch: Batch, rows: dict[str, Rows]) -> Outcome:
-        """Return the outcome of a batch; add the tables that it goes through to `streamed`."""
+        """Return the outcome of a batch; add the tables of its parts to `streamed`."""
         outcome = Outcome(*model.loss(batch, rows))
-        whole = [part for part in outcome.parts if part.tiles and part.members is None]
-        added = [part.table for part in whole if micro_batches > 1 or part.table in rows]
-        streamed.extend(specs[name] for name in added)
+        added = [part for part in outcome.parts if micro_batches > 1 or part.table in rows]
+        streamed.extend((specs[part.table], part.rows) for part in added)
         return outcome
 
     @tf.function(autograph=False, jit_compile=True if device else None)
@@ -438,14 +438,14 @@ def _trace_step(
     return kept + peak_bytes(graph, sorted(unique, reverse=True) or [0]), streamed
 
 
-def _gradient_bytes(spec: TableSpec, optimizer: Optimizer, parts: int) -> int:
-    """Return the bytes of the gradients of all rows of a streamed loss, as each part has them.
+def _gradient_bytes(spec: TableSpec, rows: float, optimizer: Optimizer, parts: int) -> int:
+    """Return the bytes of the gradients of the rows of a streamed loss, as each part has them.
 
     These are in blocks, joined, and side by side; then come their sum, and the rows with their
     slots. Measured with SGD and two and three parts: 7.5 and 11 times the bytes of the rows.
     """
     row = memory.row_bytes(memory.row_parts("", spec, optimizer.slots, (tf.float32, tf.float32)))
-    return spec.rows * (4 * spec.columns * (3 * parts + 1) + row)
+    return int(rows * (4 * spec.columns * (3 * parts + 1) + row))
 
 
 def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:

@@ -156,11 +156,9 @@ def initial_rows(initial: Initial, ids_U: tf.Tensor, shape: tuple[int, int]) -> 
     """Return the initial rows of some ids of a table, if possible without the other rows.
 
     Args:
-        initial: The initial values. If they have no method `rows` and are not tf.zeros, the whole
-            table is made for a moment.
+        initial: The initial values. If they have no method `rows`, the whole table is made for a
+            moment.
     """
-    if initial is tf.zeros:
-        return tf.zeros((tf.size(ids_U), shape[1]))
     if hasattr(initial, "rows"):
         return initial.rows(ids_U, shape[1])
     return tf.gather(initial(shape), ids_U)

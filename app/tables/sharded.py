@@ -171,7 +171,7 @@ def _shard_values(initial: Initial, ids: range, rows: int, dtype: tf.DType) -> I
     Values without a method `rows` are made for the whole table. XLA must not compile that, because
     it draws other random numbers.
     """
-    if initial is tf.zeros or isinstance(initial, Constant | Unwritten):
+    if isinstance(initial, Constant | Unwritten):
         return initial
 
     def make_values(shape: tuple[int, int]) -> tf.Tensor:

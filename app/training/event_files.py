@@ -62,9 +62,9 @@ class EventFile:
             tensor = TensorProto(
                 dtype=DT_FLOAT, tensor_shape=TensorShapeProto(), float_val=[float(value)]
             )
-            added = summary.value.add(tag=metric_names.tag(name), tensor=tensor)
+            tag, text = metric_names.describe(name)
+            added = summary.value.add(tag=tag, tensor=tensor)
             if name not in self._described:  # only the first is read
-                text = metric_names.description(name)
                 added.metadata.CopyFrom(create_summary_metadata("", text))
                 self._described.add(name)
         self._write(Event(step=step, wall_time=wall_time or time.time(), summary=summary))

@@ -50,16 +50,11 @@ _KNOWN = {
 
 def tag(name: str) -> str:
     """Return the name of a metric in TensorBoard, `GROUP/NAME`."""
-    return _describe(name)[0]
+    return describe(name)[0]
 
 
-def description(name: str) -> str:
-    """Return what a metric is, in Markdown."""
-    return _describe(name)[1]
-
-
-def _describe(name: str) -> tuple[str, str]:
-    """Return the name of a metric in TensorBoard, and its description."""
+def describe(name: str) -> tuple[str, str]:
+    """Return the name of a metric in TensorBoard, `GROUP/NAME`, and its description in Markdown."""
     if name in _KNOWN:
         return _KNOWN[name]
     if name.endswith("_per_second"):

@@ -112,6 +112,9 @@ class Level:
             table=self.table,
             hidden_ND=pairs.hidden_ND,
             segments=1 if self.segments == 1 else tf.size(segments_G),
+            rows=classes.rows_read(np.diff(self.bounds), pairs.weights_P.shape[0])
+            if self.segments > 1 or self._tile is not None
+            else 0.0,
             members=members,
             block=block,
             loss=softmax.summed_loss,

@@ -94,6 +94,18 @@ def expected_rows(counts_V: np.ndarray, starts: Sequence[np.ndarray], targets: i
     return rows + len(p_N)
 
 
+def rows_read(sizes_G: np.ndarray, targets: int | None) -> float:
+    """Return about how many rows of classes of these sizes a step of so many targets reads.
+
+    A class has a share of the text in proportion to 1 / s, as by the rule for the fewest rows. If
+    the number of targets is not known, all rows are read.
+    """
+    if targets is None:
+        return float(sizes_G.sum())
+    share_G = 1.0 / sizes_G
+    return float(_chance(share_G / share_G.sum(), targets) @ sizes_G)
+
+
 def _cheapest(
     p_N: np.ndarray, masses: Sequence[np.ndarray], count: int, targets: int
 ) -> tuple[float, list[np.ndarray]]:

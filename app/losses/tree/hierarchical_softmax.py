@@ -12,7 +12,7 @@ import tensorflow as tf
 from ...system.xla import under_xla
 from ...tables.base import TableSpec
 from ...tables.initial import Constant
-from ...tables.row_reads import take
+from ...tables.row_reads import rows_to_read, take
 from ...types import Rows
 from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock, WordSegments
 from . import single_loss
@@ -96,20 +96,38 @@ class HierarchicalSoftmax(NormalizedLoss):
         """
         hidden_GND, of_table = predictions.hidden_GND, rows[_TABLE]
         depths, upper = self._upper(predictions.targets_GM)
-        nodes_GMC = padded_paths(self._code, predictions.targets_GM)[0]
+        nodes_GMC, turns_GMC = padded_paths(self._code, predictions.targets_GM)
         # The nodes near the root are looked up by number.
         upper_GMC = tf.gather(of_table.inverse_N, tf.minimum(nodes_GMC[:, :, :depths], upper - 1))
         lower_GMC = tf.reshape(of_table.inverse_N[upper:], tf.shape(nodes_GMC[:, :, depths:]))
         inverse_GMC = tf.concat([upper_GMC, lower_GMC], axis=2)
         of_table = of_table._replace(inverse_N=tf.reshape(inverse_GMC, [-1]))
-        rows_ND = take(of_table, hidden_GND.dtype)
-        return tf.reshape(_padded_losses(self._code, predictions, hidden_GND, rows_ND), [-1])
+        (vectors, columns), (words, depths) = hidden_GND.shape[1:], turns_GMC.shape[1:]
+        rows_GKD = tf.reshape(take(of_table, hidden_GND.dtype), (-1, words * depths, columns))
+        # One product scores all vectors of a group with all nodes of its words.
+        scores_GNK = tf.cast(tf.matmul(hidden_GND, rows_GKD, transpose_b=True), tf.float32)
+        scores_GNMC = tf.reshape(scores_GNK, (-1, vectors, words, depths))
+        turns_G1MC = turns_GMC[:, tf.newaxis]
+        terms_GNMC = tf.abs(turns_G1MC) * tf.nn.softplus(-turns_G1MC * scores_GNMC)
+        losses_GNM = predictions.weights_GNM * tf.reduce_sum(terms_GNMC, axis=3)
+        return tf.reshape(tf.reduce_sum(losses_GNM, axis=2), [-1])
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
         """Return the part of `loss`, which gives a loss for each vector."""
-        if under_xla():
-            return [_make_padded_part(self._code, predictions)]
-        return self.loss(predictions, {})[1]
+        if not under_xla():
+            return self.loss(predictions, {})[1]
+        hidden_GND = predictions.hidden_GND
+        nodes = self.lookups(predictions.targets_GM, 0, tf.zeros(2, tf.int64))[_TABLE]
+        ids_U, inverse_N = rows_to_read(nodes)
+
+        def losses(_: None, hidden_ND: tf.Tensor, rows_UD: tf.Tensor) -> tf.Tensor:
+            """Return the loss of each vector, (N,) float32."""
+            hidden = tf.reshape(hidden_ND, (-1, *hidden_GND.shape[1:]))
+            rows = {_TABLE: Rows(rows_UD, inverse_N)}
+            return self.vector_losses(predictions._replace(hidden_GND=hidden), rows)
+
+        hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
+        return [Part(_TABLE, hidden_ND, lambda *_: (ids_U, None), losses)]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return no scores: at each node of Huffman's tree both turns are about as frequent."""
@@ -199,46 +217,3 @@ def _split_children(
     below_NJ = tf.reshape(below_NI2, tf.stack([count, 2 * nodes]))
     middle = tf.clip_by_value(int(code.inner_E[depth + 1]) - 2 * begin, 0, 2 * nodes)
     return below_NJ[:, :middle], below_NJ[:, middle:]
-
-
-def _make_padded_part(code: Code, predictions: Predictions) -> Part:
-    """Return a part, not yet computed, whose losses are the weighted -log P of the words.
-
-    It is not to be differentiated, as a node is read once for each path that it is on.
-    """
-    hidden_GND = predictions.hidden_GND
-
-    def losses(_: None, hidden_ND: tf.Tensor, rows_ND: tf.Tensor) -> tf.Tensor:
-        """Return the loss of each vector, (N,) float32."""
-        vectors_GND = tf.reshape(hidden_ND, (-1, *hidden_GND.shape[1:]))
-        found_GN = _padded_losses(code, predictions, vectors_GND, tf.cast(rows_ND, hidden_ND.dtype))
-        return tf.reshape(found_GN, [-1])
-
-    def block(*_: tf.Tensor) -> tuple[tf.Tensor, None]:
-        """Return the rows of all nodes, the root after the end of a path."""
-        rows_N = tf.reshape(padded_paths(code, predictions.targets_GM)[0], [-1])
-        return tf.where(rows_N == tf.int32.max, 0, rows_N), None
-
-    return Part(_TABLE, tf.reshape(hidden_GND, (-1, hidden_GND.shape[2])), block, losses)
-
-
-def _padded_losses(
-    code: Code, predictions: Predictions, hidden_GND: tf.Tensor, rows_ND: tf.Tensor
-) -> tf.Tensor:
-    """Return the loss of each vector, (G, N) float32.
-
-    All vectors of a group are scored with all nodes of its words in one product.
-
-    Args:
-        rows_ND: The row of each node of `padded_paths`, in order; any row where a path has ended.
-    """
-    vectors, columns = hidden_GND.shape[1:]
-    turns_GMC = padded_paths(code, predictions.targets_GM)[1]
-    words, depths = turns_GMC.shape[1:]
-    rows_GKD = tf.reshape(rows_ND, (-1, words * depths, columns))
-    scores_GNK = tf.cast(tf.matmul(hidden_GND, rows_GKD, transpose_b=True), tf.float32)
-    scores_GNMC = tf.reshape(scores_GNK, (-1, vectors, words, depths))
-    turns_G1MC = turns_GMC[:, tf.newaxis]
-    terms_GNMC = tf.abs(turns_G1MC) * tf.nn.softplus(-turns_G1MC * scores_GNMC)
-    terms_GNM = tf.reduce_sum(terms_GNMC, axis=3)
-    return tf.reduce_sum(predictions.weights_GNM * terms_GNM, axis=2)

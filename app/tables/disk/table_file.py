@@ -229,7 +229,7 @@ class TableFile:
                 f"{section.bytes:,} bytes of {free:,}; {remedy(error)} or choose another folder"
             ) from error
         mapped = MappedRows(self.path, section)
-        if initial is not tf.zeros and initial != Constant(0.0):  # a new section has zeros
+        if initial != Constant(0.0):  # a new section has zeros
             fill(mapped.rows_V, section, initial)
         self._mapped.append(mapped)
         self._header = dataclasses.replace(self._header, sections=(*self._header.sections, section))

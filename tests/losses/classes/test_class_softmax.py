@@ -224,6 +224,18 @@ def test_the_fewest_rows_have_classes_of_one_over_the_root_of_p():
     assert expected_rows(p * 1e9, [starts]) < min(others)
 
 
+@pytest.mark.parametrize("words", [20_000, 200_000])
+def test_the_rows_of_a_step_are_planned_from_the_sizes_of_classes(words):
+    counts_V, targets_N = counts(words), tf.zeros(400, tf.int32)
+    starts = partition(counts_V, 2, "fewest_rows", targets=400)
+    predictions = toy.singly(tf.zeros((400, DIM)), targets_N)
+    part, above = ClassSoftmax(words, DIM, starts).loss(predictions, {})[1]
+    rows = expected_rows(counts_V, starts, 400) - len(starts[0]) + 1
+    assert part.rows == pytest.approx(rows, rel=0.2) and above.rows == 0
+    (whole,) = ClassSoftmax(words, DIM).loss(predictions, {})[1]
+    assert whole.rows == 0, "a graph shows it"
+
+
 def test_a_step_of_many_targets_has_other_classes_than_one_of_few():
     few, many = (
         len(partition(counts(100_000), 2, "fewest_rows", targets=n)[0]) for n in (400, 40_000)

@@ -16,7 +16,7 @@ from app.tables.base import Slot, TableSpec
 from app.tables.dynamic.dynamic import DynamicTable, KeyLocator
 from app.tables.dynamic.keys import INT64, STRING, KeyMap
 from app.tables.dynamic.row_store import RowStore
-from app.tables.initial import Uniform
+from app.tables.initial import Constant, Uniform
 from app.tables.row_reads import take
 from app.tasks.recommend import recommend_job
 from app.training import loop
@@ -283,7 +283,7 @@ def test_damage_and_a_full_disk_are_told(monkeypatch, tmp_path):
 
 def test_several_tables_may_share_a_map_by_row_number():
     keys = KeyMap(4)
-    pair = [RowStore(keys, 3, UNIFORM), RowStore(keys, 2, tf.zeros, {"count": Slot(1, 0.5)})]
+    pair = [RowStore(keys, 3, UNIFORM), RowStore(keys, 2, Constant(0.0), {"count": Slot(1, 0.5)})]
     slot = pair[1].slots["count"]
     seen = keys.see(np.array([8, 5]), np.array([1, 2]), 1)
     for store in pair:
