@@ -8,6 +8,7 @@ operations are in the programs of XLA and outside of them.
 """
 
 import contextlib
+import itertools
 import json
 import pathlib
 import tempfile
@@ -157,6 +158,7 @@ SHARED = [
     *(("sharded", name) for name in ("adagrad", "classes")),
     ("dynamic", "lazy_adam"),
 ]
+NUMBERS = itertools.count()  # of files; one that belongs to a loaded model is removed with it
 
 
 def make_shared(kind, name, folder):
@@ -167,7 +169,7 @@ def make_shared(kind, name, folder):
         return table_models.make_model(layer, SHARED_OPTIMIZERS[name]()), EXAMPLES
     options = {"table": kind}
     if kind == "file":
-        options["table_file"] = str(folder / f"rows{len(list(folder.iterdir()))}.bin")
+        options["table_file"] = str(folder / f"rows{next(NUMBERS)}.bin")
     words = RowEmbedding(WORDS, 6, table=kind, name="words") if name == "tied" else None
     options |= {"tied_to": "words"} if words else {}
     layer = "classes" if name == "tied" else name
