@@ -195,11 +195,6 @@ def test_the_suffix_tells_how_a_file_is_opened(tmp_path, name, opens):
     assert files.opener(tmp_path / name) is files.opener(name) is opens
 
 
-def test_a_plain_file_may_have_another_opener():
-    assert files.opener("a.txt", plain=len) is len
-    assert files.opener("a.gz", plain=len) is gzip.open
-
-
 @both
 def test_the_disk_has_what_is_new_before_the_old_one_goes(tmp_path, monkeypatch, write):
     path = tmp_path / "out"

@@ -19,6 +19,7 @@ from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import Journal, TableFile, journal_path
 from app.tables.dynamic.dynamic import DynamicTable
 from app.tables.dynamic.keys import STATE, KeyMap, read_keys
+from app.tables.initial import Constant
 from app.text import columns, reading, vector_files
 from app.text.fasttext import model_file
 
@@ -57,7 +58,7 @@ def test_lengths_of_strings_that_are_not_in_the_file(lengths, tmp_path):
 
 
 def test_rows_that_are_not_in_the_file(tmp_path):
-    table = DynamicTable(KeyMap(5, "int64"), 2, tf.zeros)
+    table = DynamicTable(KeyMap(5, "int64"), 2, Constant(0.0))
     table.locate(tf.constant([7, 8]))
     table.snapshot(tmp_path)
 

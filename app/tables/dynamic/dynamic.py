@@ -103,8 +103,8 @@ class DynamicTable(RowsByKey, tf.Module):
 
     Args:
         key_map: A map that no other table uses.
-        initial: The initial values. A row is a function of its key, or of the fingerprint of a
-            string.
+        initial: The initial values, with a method `rows`, such as `tables.initial.Uniform`. A row
+            is a function of its key, or of the fingerprint of a string.
     """
 
     def __init__(self, key_map: KeyMap, columns: int, initial: Initial, **options: Any):

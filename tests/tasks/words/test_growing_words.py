@@ -13,7 +13,7 @@ from app.optimizers.adagrad import rowwise_adagrad
 from app.settings.flag_values import from_names
 from app.tables.dynamic.keys import STRING, KeyMap
 from app.tables.dynamic.row_store import RowStore
-from app.tables.initial import Uniform
+from app.tables.initial import Constant, Uniform
 from app.tasks.words import growing_words
 from app.tasks.words.growing_words import PINNED_STEPS, WordStream
 from app.text import vocabulary
@@ -52,7 +52,7 @@ class Run:
         self.keys = KeyMap(capacity, STRING, sightings, max_age, PINNED_STEPS)
         self.stores = [
             RowStore(self.keys, 3, initial, rowwise_adagrad().slots)
-            for initial in (UNIFORM, tf.zeros)
+            for initial in (UNIFORM, Constant(0.0))
         ]
         self.weights, self.vocab = [], path / "vocab.tsv"
         self.stream = WordStream(
