@@ -8,6 +8,7 @@ from app.profiling.division import Division
 from app.profiling.operations import Work
 from app.profiling.stages import Pipeline, Stage
 from app.settings import (
+from app.settings.words_config import WordsConfig
     Config,
     InputConfig,
     ModelConfig,
@@ -158,7 +159,7 @@ def test_of_a_step_that_is_the_work(monkeypatch):
 @pytest.mark.parametrize("name", ["tokenize", "rows", "fill", "read", ""])
 @pytest.mark.parametrize("verdict", ["input", "launch", "host_compute", "device_compute"])
 def test_no_advice_is_refused_by_the_flags(cache, name, verdict):
-    config = Config(
+    config = WordsConfig(
         input=InputConfig(cache=cache, prefetch=0, map_parallelism=1),
         optimizer=ADAM,
         run=RunConfig(workdir="w"),
