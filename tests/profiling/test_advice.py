@@ -8,7 +8,6 @@ from app.profiling.division import Division
 from app.profiling.operations import Work
 from app.profiling.stages import Pipeline, Stage
 from app.settings import (
-from app.settings.words_config import WordsConfig
     Config,
     InputConfig,
     ModelConfig,
@@ -17,6 +16,7 @@ from app.settings.words_config import WordsConfig
     checks,
     flag_values,
 )
+from app.settings.words_config import WordsConfig
 
 SHARES = dict.fromkeys(("input", "host_to_device", "host_compute", "launch", "device_compute"), 0.0)
 OTHER_MODEL = ModelConfig(dim=64)
