@@ -7,13 +7,14 @@ earlier version, which let TensorFlow save all tables that are variables.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import RunError
-from ..system.checked_files import damaged, read_json
+from ..system.checked_files import damaged, list_folder, read_json, reading
 from ..tables import row_files
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 LAYOUTS = "tables.json"
 EARLIER = "tables.index"  # the file that TensorFlow wrote for earlier versions
+_SPECIAL = frozenset("*?[\\")  # characters of a glob pattern
 _KEYS = "keys"  # `tables.dynamic.dynamic.KEYS`, the folder of the keys of a dynamic table
 _DEFAULT: Layout = {"kind": "device"}  # of a table in a checkpoint that is older than layouts
 _SHAPES = (  # the shapes in JSON of all kinds of layout
@@ -84,6 +86,8 @@ def read_rows(folder: Path, name: str, slot: str = "", most: int = 0) -> np.ndar
         parts = [read_earlier(folder, key) for key in _earlier_keys(name, slot, layout)]
         if any(part is None for part in parts):
             raise RunError(absence(folder, name, slot))
+        if len(parts) == 1:
+            return parts[0].astype(np.float32, copy=False)[: most or None]
         rows_VD = np.empty((sum(map(len, parts)), parts[0].shape[1]), np.float32)
         for shard, part_ND in enumerate(parts):
             rows_VD[shard :: len(parts)] = part_ND
@@ -92,7 +96,9 @@ def read_rows(folder: Path, name: str, slot: str = "", most: int = 0) -> np.ndar
 
 
 def count_rows(folder: Path, name: str) -> int:
-    """Return the number of rows of a table in a checkpoint, without reading the rows.
+    """Return the number of rows of a table in a checkpoint.
+
+    The rows are not read, unless an earlier version saved them.
 
     Args:
         name: The name of the table, which has rows by id.
@@ -140,16 +146,36 @@ def read_earlier(folder: Path, key: str) -> np.ndarray | None:
     """Return a variable that TensorFlow saved for an earlier version; None if there is none.
 
     Raises:
-        DamagedError: It cannot be read.
+        DamagedError: It is damaged, or a file of it is missing.
+        RunError: It cannot be read.
     """
     import tensorflow as tf
 
+    prefix = EARLIER.removesuffix("index")
+    with reading(folder):  # TensorFlow says less of a file that cannot be opened
+        for path in list_folder(folder, prefix):
+            open(path, "rb").close()
+        place, descriptor = folder, os.open(folder, os.O_RDONLY)
     try:
-        reader = tf.train.load_checkpoint(str((folder / EARLIER).with_suffix("")))
+        if _SPECIAL.intersection(str(folder)):  # TensorFlow takes the path for a glob pattern
+            place = Path(f"/proc/self/fd/{descriptor}")
+        reader = tf.train.load_checkpoint(str(place / prefix.removesuffix(".")))
         key = f"{key}/.ATTRIBUTES/VARIABLE_VALUE"
         return reader.get_tensor(key) if reader.has_tensor(key) else None
-    except tf.errors.OpError as error:
-        raise damaged(folder / EARLIER, error.message.partition("\n")[0]) from error
+    # TensorFlow turns some failures into errors of Python.
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+        raise damaged(folder / EARLIER, str(error).partition("\n")[0][:200]) from error
+    finally:
+        os.close(descriptor)
+
+
+def earlier_writes(folder: Path, name: str, slot: str) -> np.ndarray | None:
+    """Return the writes of a table or a slot that an earlier version counted; None if it did not.
+
+    They are counted for stochastic rounding, by the first shard if there are several.
+    """
+    key = _earlier_keys(name, slot, read_layout(folder, name))[0]
+    return read_earlier(folder, f"{key.removesuffix('values')}writes")
 
 
 def _earlier_keys(name: str, slot: str, layout: Layout) -> list[str]:

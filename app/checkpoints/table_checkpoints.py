@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from ..errors import RunError
+from ..system.checked_files import missing
 from ..system.files import remove_folder, replacing, replacing_folder
 from ..tables.arrays import row_slices
 from . import stored
@@ -147,15 +148,19 @@ class Checkpoints:
                 table.restore(path / name)
             else:
                 _convert(path, name, table)
+            if (path / stored.EARLIER).exists():
+                _restore_writes(path, name, table)
         return position
 
 
 def _is_of_this_kind(path: Path, name: str, table: Any) -> bool:
     """Return whether a checkpoint has a snapshot of a table, or of another one that is stored so.
 
-    Raise RunError if it has no table of this name.
+    Raise RunError if it has no table of this name, and DamagedError if it has lost it.
     """
     if not (path / name).is_dir() and not stored.is_earlier(path, name):
+        if name in stored.read_layouts(path):
+            raise missing(path / name)
         raise RunError(stored.absence(path, name, ""))
     is_same = stored.is_same_layout(stored.read_layout(path, name), table.layout())
     return is_same and (path / name).is_dir()
@@ -226,6 +231,12 @@ def _convert(folder: Path, name: str, table: Any) -> None:
             )
         for part in row_slices(*rows_ND.shape):
             target.assign(tf.constant(ids_N[part]), tf.constant(rows_ND[part]))
-        if stored.is_earlier(folder, name) and getattr(target, "is_stochastic", False):
-            key = "/".join(filter(None, [name, slot and f"slots/{slot}", "writes"]))
-            target.writes.assign(stored.read_earlier(folder, key) or 0)
+
+
+def _restore_writes(folder: Path, name: str, table: Any) -> None:
+    """Set the counts of writes of a table and its slots to those that an earlier version saved."""
+    for slot, target in {"": table, **getattr(table, "slots", {})}.items():
+        if getattr(target, "is_stochastic", False):
+            writes = stored.earlier_writes(folder, name, slot)
+            if writes is not None:
+                target.writes.assign(writes)

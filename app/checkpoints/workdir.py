@@ -274,7 +274,7 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         if texts.get(name) == value:
             texts[name] = new_value
     for name, value in texts.items():
-        if flag_values.lacks(name, value):
+        if flag_values.is_gone(name, value):
             where = f"{path}/flags.cfg: --{name}={value}"
             raise UsageError(f"{where}: a run of an earlier version; choose a new --workdir")
     fields, stored = flag_values.fields_of(flag_values.task_of(texts)), {}

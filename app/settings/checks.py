@@ -167,7 +167,7 @@ def check_names(values: Mapping[str, Any]) -> None:
         others = ", ".join(task for task, known in flags_of.items() if name in known)
         remedy = meant(name, flags) or "leave it out"
         given, task = f"--{name}={as_text(values[name])}", values.get("task", "words")
-        if flag_values.lacks(name, values[name]):
+        if flag_values.is_gone(name, values[name]):
             raise UsageError(f"{given}: {_NEURAL}")
         message = f"{given}: --task={task} has no such flag, only {others}; {remedy}"
         raise NoEffectError(name, message)

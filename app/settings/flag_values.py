@@ -253,7 +253,7 @@ _AS_NOW = {"class_devices": "1", "shard_rule": "mod"}
 GONE_MODELS = ("gmf", "mlp", "neumf")
 
 
-def lacks(name: str, value: str) -> bool:
+def is_gone(name: str, value: str) -> bool:
     """Return whether no run goes on with a flag and its value, which earlier versions had."""
     return value != _AS_NOW.get(name, value) or (name == "model" and value in GONE_MODELS)
 

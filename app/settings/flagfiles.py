@@ -11,10 +11,8 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from absl import logging
-
 from ..errors import UsageError
-from .flag_values import GONE, lacks
+from .flag_values import GONE, is_gone
 
 _DIRECTIVES = ("--flagfile", "-flagfile")
 _PRESETS = ("--preset", "-preset")
@@ -70,7 +68,9 @@ def read(path: str | Path) -> list[str]:
 
 
 def expand(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Replace each `--flagfile=FILE` by the flags in the file, without those that are gone.
+    """Replace each `--flagfile=FILE` by the flags in the file.
+
+    Flags of earlier versions are left out, if their value would change nothing now.
 
     `--preset=NAME` is the flagfile of an example, and other flags come after it wherever it is.
 
@@ -126,10 +126,9 @@ def _flags_in(path: str, outer: tuple[Path, ...]) -> list[str]:
         name, equals, value = flag.partition("=")
         if name in _DIRECTIVES:
             expanded += _flags_in(value.strip(), (*outer, resolved))
-        elif (known := name.lstrip("-")) in GONE:
-            if lacks(known, value):
+        elif flag.startswith("-") and (known := name.lstrip("-")) in GONE:
+            if is_gone(known, value):
                 raise UsageError(f"{flag}: {GONE[known]}")
-            logging.info("ignored in the flagfile: %s: %s", flag, GONE[known])
         elif flag and not flag.startswith(("#", "//")):
             expanded.append(name + equals + _unquoted(value))
     return expanded

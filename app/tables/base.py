@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
 
@@ -166,7 +166,6 @@ class Table(Protocol):
         ...
 
 
-@runtime_checkable
 class Checkpointable(Protocol):
     """A table, or other state of a run, that a checkpoint has in a folder of its own.
 

@@ -1,4 +1,4 @@
-"""A cache on the device for a table whose rows are stored in host memory or in a file.
+"""A cache on the device for a table whose rows are in host memory, in a file or on other devices.
 
 The table that stores all rows is the backing table. Some ids are pinned: their rows stay in the
 cache. The rows of other ids are loaded when they are needed, and evict rows that were not needed

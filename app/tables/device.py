@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context  # the public options are of the whole process
 
 from ..errors import RunError
+from ..system.checked_files import missing
 from ..system.xla import under_xla
 from ..types import HOST
 from . import row_files
@@ -110,10 +111,10 @@ def _without_folding() -> Iterator[None]:
 
 
 def named_variables(root: tf.Module) -> Iterator[tuple[tuple[str, ...], tf.Variable]]:
-    """Yield the variables of a table and of its slots, each with its key in a checkpoint.
+    """Yield the variables of a table and of its slots.
 
     Yields:
-        The key of a variable, a tuple of the attribute names that lead to it, and the variable.
+        A tuple of the attribute names that lead to a variable, and the variable.
     """
     for name, child in tf.train.TrackableView(root).children(root).items():
         if isinstance(child, tf.Variable):
@@ -248,10 +249,13 @@ class DeviceTable(RoundedTable, VariableRows):
         """Read the files that `snapshot` wrote; slots that this table does not have are left out.
 
         Raises:
+            DamagedError: The rows are damaged or missing.
             RunError: The snapshot lacks a slot, or has other numbers of rows or columns.
         """
         for name, store in self.stores().items():
             if not row_files.exists(folder / name):
+                if store is self:
+                    raise missing(folder / name)
                 raise RunError(
                     f"{folder} holds no {name!r}; give the --optimizer that it was made with, or "
                     "train in a new workdir"

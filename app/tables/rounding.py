@@ -202,7 +202,6 @@ class RoundedTable(tf.Module):
 
         They round as this table does. A slot of one column is float32, others `slot_dtype`.
         """
-        # After the rows: checkpoints are checked in the order of the attributes.
         self.slots = getattr(self, "slots", {})
         for name, slot in slots.items():
             columns = slot.columns or self.columns

@@ -126,7 +126,7 @@ class ShardedTable(tf.Module):
             name: ShardedTable([shard.slots[name] for shard in self.parts])
             for name in self.parts[0].slots
         }
-        # TensorFlow must not track these: a checkpoint has the slots of the shards.
+        # TensorFlow must not track these: their variables are those of the shards.
         object.__setattr__(self, "slots", slots)
 
 

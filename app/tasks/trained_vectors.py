@@ -121,9 +121,8 @@ def _load_checkpoint(
     if lists is not None:
         if len(ids_N) and ids_N[-1] >= lists[2]:
             raise misfit(path, count, folder, ids_N[-1] + 1)
-        table_RD = np.zeros(
-            (lists[2], rows_ND.shape[1]), np.float32
-        )  # 0 for a row that is not there
+        # 0 for a row that is not there.
+        table_RD = np.zeros((lists[2], rows_ND.shape[1]), np.float32)
         table_RD[ids_N] = rows_ND
         return WordVectors(names.tokens, _sum_rows(table_RD, *lists[:2]), names.counts)
     if rule := ngram_rule(config.model):

@@ -295,7 +295,7 @@ def _separator(path: str, start: list[Lines], names: Collection[str]) -> str:
             _, header = next(_split_csv(path, start, separator), (0, []))
         except UsageError:  # quotes that are none between other separators
             continue
-        if {name.strip() for name in header}.issuperset(names):
+        if names and {name.strip() for name in header}.issuperset(names):
             return separator
         if len(header) > most:
             best, most = separator, len(header)

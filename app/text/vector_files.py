@@ -21,7 +21,7 @@ import numpy as np
 from absl import logging
 
 from ..errors import UsageError, needs_package
-from ..system.files import BYTE_ORDER_MARK, open_stream
+from ..system.files import BYTE_ORDER_MARK, open_regular, open_stream
 from ..types import NgramVectors, WordVectors
 from . import reading
 from .fasttext import model_file
@@ -242,9 +242,10 @@ def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
                 yield token.decode("utf-8", "replace"), row
     except reading.DAMAGE as error:
         raise reading.damaged(path, error) from error
-    except OSError as error:  # bz2 and gzip report damage as an OSError without a strerror
-        reason = error.strerror or f"{error}; {_AGAIN}"
-        raise UsageError(f"{path}: {reason}; {_REMEDY}") from error
+    except OSError as error:
+        if not error.strerror:  # bz2 and gzip report damage so
+            raise reading.damaged(path, error) from error
+        raise UsageError(f"{path}: {error.strerror}; {_REMEDY}") from error
     if layout.rows is not None and count < layout.rows:
         remedy = "" if layout.binary else f", or correct line 1 to '{count} {layout.columns}'"
         raise UsageError(
@@ -427,6 +428,7 @@ def _read_parquet(path: str | Path, limit: int) -> WordVectors:
         from pyarrow import compute
         from pyarrow.dataset import dataset
     try:
+        open_regular(path).close()
         data = dataset(path, format="parquet")
         names = data.schema.names
         wanted = ["token", "vector", *(["count"] if "count" in names else [])]
@@ -443,12 +445,13 @@ def _read_parquet(path: str | Path, limit: int) -> WordVectors:
             )
         tokens = table["token"].to_pylist()
         numbers = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        matrix = numbers.astype(np.float32).reshape(len(tokens), -1)
+        matrix = numbers.astype(np.float32, copy=False).reshape(len(tokens), -1)
         counts_V = table["count"].to_numpy() if "count" in wanted else None
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"{path}: {error}; {_COPY_AGAIN}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: {reason}; {_COPY_AGAIN}") from error
     _check(path, tokens, matrix.shape, counts_V)
     if counts_V is not None and counts_V.dtype.kind == "f" and math.isnan(counts_V.sum()):
         counts_V = None  # null: not known

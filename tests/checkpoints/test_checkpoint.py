@@ -1,4 +1,5 @@
 import errno
+import functools
 import json
 import logging
 import os
@@ -18,6 +19,7 @@ from app.tables.base import Slot
 from app.tables.device import DeviceTable, named_variables
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
+from app.tables.initial import Constant
 
 
 def save_alone(folder, table):
@@ -444,6 +446,41 @@ def test_one_of_an_earlier_version_is_read_or_found_damaged(tmp_path, tables):
     more = {"output": DeviceTable(50, 8, tf.zeros, slots={"moment": Slot(8, 0.0)})}
     with pytest.raises(RunError, match="holds no slot 'moment' of table 'output'; give the flags"):
         Checkpoints(tmp_path, more).restore()
+    (data,) = folder.glob("tables.data*")
+    shutil.copytree(folder, tmp_path / "a[1]" / folder.name)
+    assert Checkpoints(tmp_path / "a[1]", tables).restore().step == 5, "the name is no pattern"
+    whole = (folder / data.name).read_bytes()
+    for content in (b"", whole[: len(whole) // 2]):
+        (folder / data.name).write_bytes(content)
+        with pytest.raises(RunError, match=f"every checkpoint in {tmp_path} is damaged"):
+            Checkpoints(tmp_path, tables).restore()
+    (folder / data.name).write_bytes(whole)
     flip(folder / "tables.index")
     with pytest.raises(RunError, match=f"every checkpoint in {tmp_path} is damaged"):
         Checkpoints(tmp_path, tables).restore()
+
+
+@pytest.mark.parametrize("kind", ["device", "sharded"])
+def test_one_of_an_earlier_version_has_the_count_of_draws(tmp_path, kind):
+    devices = {"devices": ["CPU:0"] * 2} if kind == "sharded" else {}
+    make = functools.partial(sharded.make if devices else DeviceTable, **devices)
+    options = {"dtype": tf.bfloat16, "slot_dtype": tf.bfloat16, "rounding": "stochastic"}
+    options["slots"] = {"moment": Slot(0, 0.0)}
+    table, again = (make(5, 3, Constant(0.0), **options) for _ in range(2))
+    for _ in range(4):
+        table.assign(tf.range(5), tf.ones([5, 3]))
+    table.slots["moment"].assign(tf.range(5), tf.ones([5, 3]))
+    folder = tmp_path / "step-000000000005"
+    folder.mkdir()
+    tf.train.Checkpoint(input=table).write(str(folder / "tables"))
+    (folder / stored.LAYOUTS).write_text(json.dumps({"input": table.layout()}))
+    checkpoint.write_position(folder, Position(step=5))
+    Checkpoints(tmp_path, {"input": again}).restore()
+    assert (int(again.writes), int(again.slots["moment"].writes)) == (4, 1)
+
+
+def test_one_without_the_folder_of_a_table_is_damaged(tmp_path, tables, caplog):
+    save(tmp_path, tables, [5, 6])
+    shutil.rmtree(tmp_path / "step-000000000006" / "input")
+    assert Checkpoints(tmp_path, tables).restore().step == 5
+    assert "input is missing" in caplog.text

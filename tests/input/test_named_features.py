@@ -31,9 +31,9 @@ NAMES = ("movieId", "genre", "year", "title")
 
 
 def write(path, kind):
-    if kind == "csv":
-        lines = [",".join(NAMES), *(f'{a},{b},{c},"{d}"' for a, b, c, d in CELLS)]
-        path.write_text("\n".join(lines) + "\n")
+    if signs := {"csv": ",", "semicolons": ";", "tabs": "\t"}.get(kind):
+        rows = [NAMES, *((a, b, c, f'"{d}"') for a, b, c, d in CELLS)]
+        path.write_text("\n".join(map(signs.join, rows)) + "\n")
     elif kind == "json":
         rows = [dict(zip(NAMES, row, strict=True)) for row in CELLS]
         rows[0]["genre"], rows[1]["year"], rows[2]["title"] = ["Drama", "Comedy"], None, None
@@ -45,7 +45,7 @@ def write(path, kind):
     return str(path)
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "semicolons", "tabs", "json", "parquet"])
 def test_files(tmp_path, kind):
     path = write(tmp_path / f"items.{kind}", kind)
     assert named_features.read([path], "item", "", ["title"], "item_features") == EXPECTED
