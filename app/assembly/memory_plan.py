@@ -95,7 +95,7 @@ def plan(
         UsageError: The memory is not enough; the message names flags that would help.
     """
     program = Item("program, graph and text", "", memory.HOST, machine.resident_bytes() + _RUN)
-    free = free_memory(config.table, _devices(config.table, device))
+    free = free_memory(config.table, [device, *_places_of_shards(config.table)])
     micro_batches = config.input.micro_batches or 1
     calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
     # Gradients that are added: of micro-batches, or of replicas, which are two at least.
@@ -186,7 +186,8 @@ def plan_tables(
         # Those that the steps address.
         rows = spec.rows if config.table.table in ("device", "dynamic") else 0
         if name in cache_sizes:
-            items += memory.cache(name, parts, spec.rows, cache_sizes[name], device)
+            home = device if config.table.table == "sharded" else memory.HOST
+            items += memory.cache(name, parts, spec.rows, cache_sizes[name], device, home)
             rows = len(cache_sizes[name].pinned_N) + cache_sizes[name].unpinned
         if rows and is_compiled:
             items.append(memory.representatives(name, rows, device))
@@ -223,17 +224,17 @@ def why_uncompiled(
     return next((reason for reason, applies in reasons.items() if applies), "")
 
 
-def _devices(settings: TableConfig, device: str) -> list[str]:
-    """Return the devices of the rows: of all shards, or the device of the steps."""
+def _places_of_shards(settings: TableConfig) -> list[str]:
+    """Return the devices of the shards of a table; empty if it has none."""
     if settings.table != "sharded":
-        return [device]
+        return []
     return [name.rpartition("device:")[2] for name in sharded.local_devices()]
 
 
 def _places(spec: TableSpec, config: Config, device: str) -> dict[str, int]:
     """Return the number of rows of a table in each place: a device, `HOST` or `FILE`."""
     if config.table.table == "sharded":
-        names = _devices(config.table, device)
+        names = _places_of_shards(config.table)
         return {name: -(-spec.rows // len(names)) for name in names}
     if config.table.table == "host":
         return {FILE if config.table.table_file else memory.HOST: spec.rows}

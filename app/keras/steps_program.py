@@ -132,6 +132,9 @@ def _reason_against_replicas(model: keras.Model) -> str:
             "under a strategy needs an optimizer of lexrow.keras, such as LazyAdam, with no other "
             f"around it, not {optimizer.__name__}"
         )
+    made = [model.optimizer.iterations, *model.metrics_variables]
+    if not all(isinstance(each.value, tf.distribute.DistributedValues) for each in made):
+        return "under a strategy needs compile() and its optimizer within strategy.scope()"
     others = [
         each
         for each in model._flatten_layers()
@@ -156,13 +159,17 @@ def _step_of_replica(model: keras.Model) -> Callable[[Any], Any]:
     """
     optimizer: Any = model.optimizer
     variables: list[Any] = []
-    optimizer.updates_by_xla = True
 
     @tf.function(autograph=False, jit_compile=True, reduce_retracing=True)
     def differentiate(data: Any) -> tuple[Any, list[Any]]:
         """Return the result of a step, which does not update the variables, and the gradients."""
         calls: list[Any] = []
-        vars(optimizer)["apply"] = lambda *given: calls.append(given)  # in place of the method
+
+        def keep(grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+            """Keep the arguments of a call."""
+            calls.append((grads, trainable_variables or optimizer._trainable_variables))
+
+        vars(optimizer)["apply"] = keep  # in place of the method
         try:
             result = model.train_step(data)
         finally:
@@ -178,7 +185,11 @@ def _step_of_replica(model: keras.Model) -> Callable[[Any], Any]:
     def train_step(data: Any) -> Any:
         """Make a step."""
         result, gradients = differentiate(data)
-        optimizer.apply([Merged.again(gradient) for gradient in gradients], variables)
+        optimizer.updates_by_xla = True
+        try:
+            optimizer.apply([Merged.again(gradient) for gradient in gradients], variables)
+        finally:
+            optimizer.updates_by_xla = False
         return result
 
     return train_step

@@ -1,8 +1,8 @@
 """The protocol of an embedding table: all that models, losses and optimizers know of one.
 
 A table has V rows of D numbers each. Where the rows are stored, and in which precision, is the
-business of the class: in one device (`device`), over several (`sharded`), in host memory with a
-cache on the device (`cached`), in a file (`disk`), or for keys as they come (`dynamic`).
+business of the class: in one device (`device`), over several (`sharded`), in a file (`disk`), for
+keys as they come (`dynamic`), or elsewhere with a cache on the device (`cached`).
 
 A training step locates and gathers the rows of its batch, and the optimizer assigns their new
 values. The loop asks `is_finite` before each checkpoint, which stores `layout` beside the rows.

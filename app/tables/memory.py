@@ -97,11 +97,13 @@ def representatives(name: str, rows: int, place: str) -> Item:
     return Item(f"{name}: numbers of unique rows", f"{rows:,} rows", place, tf.uint32.size * rows)
 
 
-def cache(name: str, parts: Parts, rows: int, size: CacheSize, place: str) -> list[Item]:
-    """Return the memory that the device cache of a host table takes, on the device and the host.
+def cache(
+    name: str, parts: Parts, rows: int, size: CacheSize, place: str, home: str = HOST
+) -> list[Item]:
+    """Return the memory that the device cache of a table takes, on the device and the host.
 
-    The four items are the pinned rows and the cached rows with their slots on the device, and on
-    the host the maps of ids to rows and the prefetched rows.
+    The four items are the pinned rows and the cached rows with their slots on the device, the maps
+    of ids to rows on the host, and the prefetched rows in `home`.
     """
     pinned, moved = len(size.pinned_N), 4 * sum(width for width, _ in parts.values())  # as float32
     return [
@@ -114,7 +116,7 @@ def cache(name: str, parts: Parts, rows: int, size: CacheSize, place: str) -> li
         ),
         # One for the steps, and one for the chunk that is prepared meanwhile.
         Item(f"{name}: cache maps", f"{rows:,} ids", HOST, 2 * 4 * rows),
-        Item(f"{name}: prefetched rows", f"{size.loaded:,} rows", HOST, size.loaded * moved),
+        Item(f"{name}: prefetched rows", f"{size.loaded:,} rows", home, size.loaded * moved),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The prefetching of rows of host tables into their device cache (see `tables.cached`).
+"""The prefetching of rows of tables that are elsewhere into their device cache; see `cached`.
 
 Steps are grouped into chunks. While one chunk trains, a thread looks up the ids of the next chunk
 and reads the rows that the cache misses. Between two chunks, rows are evicted and loaded. The
@@ -106,10 +106,10 @@ Lookups = Callable[[Any, tf.Tensor], Mapping[str, tf.Tensor]]
 
 
 class Prefetcher(InPlace):
-    """Prefetches the rows of host tables into their device cache, by one thread.
+    """Prefetches the rows of tables that are elsewhere into their device cache, by one thread.
 
     Training gives the same rows as with tables on the device, bit for bit. Tables with lookups are
-    cached; tables that a loss streams are trained in host memory, unless all their rows are pinned.
+    cached; tables that a loss streams are trained where they are, unless all rows are pinned.
     A cache of all rows has each at the position of its id, so the steps train on it as a table.
     Several iterations of `prefetch` can share the caches, also those of several prefetchers, if one
     thread advances them all.
@@ -188,7 +188,7 @@ class Prefetcher(InPlace):
             yield from items
 
     def write_back(self) -> None:
-        """Wait for the thread, then write all cached rows back to the host tables.
+        """Wait for the thread, then write all cached rows back to their tables.
 
         Call it only between two steps. Errors of earlier writes are raised here.
         """

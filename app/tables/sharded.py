@@ -70,12 +70,14 @@ class ShardedTable(tf.Module):
     def assign(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace the rows of the given ids; see `Table.assign`."""
         for shard, rows_M, rows_MD in self._split(ids_U, rows_UD):
-            shard.assign(rows_M, rows_MD)
+            with tf.device(shard.device):
+                shard.assign(rows_M, rows_MD)
 
     def assign_exact(self, ids_U: Ids, rows_UD: tf.Tensor) -> None:
         """Replace rows without a random draw; see `RoundedTable`."""
         for shard, rows_M, rows_MD in self._split(ids_U, rows_UD):
-            shard.assign_exact(rows_M, rows_MD)
+            with tf.device(shard.device):
+                shard.assign_exact(rows_M, rows_MD)
 
     def add_slots(self, slots: Mapping[str, Slot]) -> None:
         """Make the optimizer state of each row in its shard; see `RoundedTable.add_slots`."""
@@ -98,13 +100,12 @@ class ShardedTable(tf.Module):
     def _split(
         self, ids_U: Ids, rows_UD: tf.Tensor
     ) -> Iterator[tuple[DeviceTable, tf.Tensor, tf.Tensor]]:
-        """Yield each shard, its rows of the given ids, and their values, within its device."""
+        """Yield each shard, its rows of the given ids, and their values."""
         positions, rows = self.locate(ids_U).rows
         for shard, positions_M, rows_M in zip(self.parts, positions, rows, strict=True):
             with tf.device(self.device):
                 rows_MD = tf.gather(rows_UD, positions_M)
-            with tf.device(shard.device):
-                yield shard, rows_M, rows_MD
+            yield shard, rows_M, rows_MD
 
     def snapshot(self, folder: Path) -> None:
         """Write the rows and slots of all shards; see `Checkpointable.snapshot`."""

@@ -21,8 +21,8 @@ from ..tables.base import plain_ids
 from ..tables.row_reads import join_partitions, split_partitions, unique, without_padding
 from ..types import HOST, PHASES, Batch, Rows, UniqueIds
 
-# Of the gradients of a streamed loss that a program of XLA has in memory at once, as the loss of
-# several micro-batches cannot be streamed.
+# Bytes of the gradients of a streamed loss that a program of XLA has in memory at once. They are
+# added by id for several micro-batches, and for tied words.
 _MOST = 1 << 30
 
 

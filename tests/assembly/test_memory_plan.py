@@ -14,7 +14,9 @@ from app.checkpoints.checkpoint import Position
 from app.checkpoints.table_checkpoints import Checkpoints
 from app.checkpoints.workdir import Workdir
 from app.errors import RunError, UsageError
+from app.losses.base import Predictions
 from app.losses.classes.class_softmax import ClassSoftmax
+from app.losses.one_vs_all import OneVsAll
 from app.models.row_lists import SubwordRows
 from app.optimizers.adagrad import rowwise_adagrad
 from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
@@ -163,6 +165,16 @@ COMPILED += [
     {"strategy": "mirrored"},
     {"strategy": "multi_worker", "sync_steps": 2},
 ]
+
+
+def test_added_gradients_of_all_labels_are_counted():
+    """A streamed loss of labels that are trained alone, as one of a softmax over all."""
+    labels, columns = 200_000, 8
+    hidden = Predictions(
+        tf.ones([50, 1, columns]), tf.zeros([50, 1], tf.int32), tf.ones([50, 1, 1])
+    )
+    (part,) = OneVsAll(labels, columns).loss(hidden, {})[1]
+    assert part.tiles is not None and part.rows == labels
 
 
 def test_no_other_steps_are_not_compiled():

@@ -99,6 +99,7 @@ def test_two_replicas_train_as_one_device_on_tables_of_their_own_and_on_shared_o
     for name, case in printed["shared"].items():
         assert case["apart"] < (1e-4 if "classes" in name else 1e-5), name
         assert case.get("loaded", True), name
+    assert np.isfinite(printed["elsewhere"])
     # A step is two programs in each replica. Only the exchange is outside, and what clips.
     for name, case in printed["compiled"].items():
         assert max(case["apart"], case["uncompiled"]) < (1e-4 if "output" in name else 1e-6), name

@@ -113,14 +113,21 @@ def test_hot_rows_without_a_cache_are_no_reason_to_compile():
         fit_hot(model, hot_data(np.full_like(HOT_IDS, models.ROWS)))
 
 
+def leave_out_variables(optimizer):
+    """Let steps call `apply` with gradients alone, as an optimizer that is built allows."""
+    optimizer.apply_gradients = lambda pairs: optimizer.apply([each for each, _ in pairs])
+
+
 def test_replicas_train_by_two_programs_a_step_as_without():
     """With one replica: the number of devices is fixed for the life of a process."""
     found = []
     for compiled in (False, True):
         with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
             model = counted(models.make_model(RowEmbedding(models.ROWS, 3)))
+            model.optimizer.build(model.trainable_variables)
         if compiled:
             compile_steps(model)
+            leave_out_variables(model.optimizer)
         found.append([models.fit(model), *numbers(model)])
         assert model.by_xla.numpy() == compiled * model.optimizer.iterations.numpy()
     assert_close(*found)
@@ -160,6 +167,12 @@ def test_a_strategy_of_another_kind_and_a_step_with_two_updates_are_refused():
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
         model = sharing()
     with pytest.raises(ValueError, match="needs tf.distribute.MirroredStrategy, not OneDevice"):
+        compile_steps(model)
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = sharing()
+    with tf.distribute.get_strategy().scope():
+        model.compile(model.optimizer, "mse")
+    with pytest.raises(ValueError, match="needs compile.. and its optimizer within strategy.scope"):
         compile_steps(model)
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = sharing()

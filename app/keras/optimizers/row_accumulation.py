@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -149,7 +150,8 @@ def make_numbers(count: int, device: str | None) -> tf.Variable:
 
     Keras and TensorFlow do not see it, so no checkpoint has it.
     """
-    with tf.init_scope(), tf.device(device), one_copy("a step by XLA"):
+    place = tf.device(device) if device else contextlib.nullcontext()  # None would be any device
+    with tf.init_scope(), place, one_copy("a step by XLA"):
         # A function that creates a variable of the usual kind is traced twice. A GPU has no kernels
         # for variables of int32.
         return tf.Variable(

@@ -89,7 +89,7 @@ class RowSparse(StateByPart):
             row of such a table is then updated by the rule, even if its gradient is dense.
         updates_rows: True: no warning that the optimizer writes whole tables.
         updates_by_xla: Whether XLA compiles the update of each device under a strategy of
-            tf.distribute; set by `compile_steps`.
+            tf.distribute; set while `compile_steps` traces it.
     """
 
     has_row_state = False

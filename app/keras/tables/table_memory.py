@@ -217,15 +217,16 @@ def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:
     if sum(map(operator.mul, rows, sizes)) < LARGE:
         return
     needed: collections.Counter[tuple[str, Path | None]] = collections.Counter()
+    is_sharded = False
     for variable, count in zip(tables, rows, strict=True):
         row, _ = row_state(optimizer, variable.shape[1], variable.dtype, variable.path)
         table: Any = variable.table if isinstance(variable, TableVariable) else variable.value
         if isinstance(table, CachedTable):
             needed[_place(table), None] += table.cache_map.unpinned * row
             table = table.backing
+        is_sharded |= isinstance(table, ShardedTable)
         is_file = isinstance(table, FileTable)
         needed[(FILE, table.path) if is_file else (_place(table), None)] += count * row
-    is_sharded = any(isinstance(getattr(v, "table", None), ShardedTable) for v in tables)
     names = ", ".join(variable.path for variable in tables)
     for (place, path), count in needed.items():
         taker = f"{names}: the optimizer state of {type(optimizer).__name__}"
