@@ -9,12 +9,14 @@ import runpy
 import sys
 
 from app.distributed import rendezvous
+from tests.integration.commands import ROOT
 
 
 def main() -> None:
     """Runs the module that is named, with the other arguments."""
     config, *command = sys.argv[1:]
     os.environ["TF_CONFIG"] = config
+    os.environ["PYTHONPATH"] = str(ROOT)  # for a program that starts itself again
     name, _, version = command[0].partition("=")
     if version:
         package, known = rendezvous._PACKAGES[name], rendezvous._version
