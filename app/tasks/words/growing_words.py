@@ -249,7 +249,7 @@ def load(checkpoint: Path) -> WordVectors:
         RunError: A file cannot be read.
     """
     words, rows = _read_words(checkpoint / STREAM_FOLDER)
-    rows_ND = row_files.read([checkpoint / "input" / row_files.VALUES], checkpoint)[rows]
+    rows_ND = row_files.read([checkpoint / "input" / row_files.VALUES], checkpoint.parent)[rows]
     return WordVectors(words.tokens, rows_ND, words.counts)
 
 
