@@ -35,9 +35,8 @@ from ...tables.base import Slot, Table
 from ...tables.cached import CachedRows
 from ...tables.device import DeviceTable, VariableRows
 from ...tables.disk.file import FileTable
-from ...tables.dynamic.dynamic import DynamicTable, RowsByKey, replace_lacking
+from ...tables.dynamic.dynamic import DynamicTable, RowsByKey, RowStore, replace_lacking
 from ...tables.dynamic.keys import STRING
-from ...tables.dynamic.row_store import RowStore
 from ...tables.id_checks import check_ids
 from ...tables.initial import fingerprints
 from ...tables.joined import JoinedTable, StackedTable
@@ -471,14 +470,6 @@ class _WholeHandle(_Handle):
         _scatter, ("scatter_add", "scatter_sub", "scatter_update")
     )
     _strided_slice_assign = _refused("assignment to a part")
-    scatter_div, scatter_max, scatter_min, scatter_mul, batch_scatter_update = map(
-        _refused,
-        ("scatter_div", "scatter_max", "scatter_min", "scatter_mul", "batch_scatter_update"),
-    )
-    scatter_nd_add, scatter_nd_sub, scatter_nd_update = map(
-        _refused, ("scatter_nd_add", "scatter_nd_sub", "scatter_nd_update")
-    )
-    scatter_nd_max, scatter_nd_min = map(_refused, ("scatter_nd_max", "scatter_nd_min"))
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
         """Return all rows, (V, D), with a dense gradient."""
@@ -494,6 +485,11 @@ class _WholeHandle(_Handle):
     def _write_object_proto(self, *args: Any, **kwargs: Any) -> None:
         """Describe the handle without rows for a SavedModel, which has the rows beside it."""
         self._made._write_object_proto(*args, **kwargs)
+
+
+for method in dir(BaseResourceVariable):  # such as `scatter_nd_add`
+    if "scatter_" in method and method not in vars(_WholeHandle):
+        setattr(_WholeHandle, method, _refused(method))
 
 
 class StackedVariable(TableVariable):
