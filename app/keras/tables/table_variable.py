@@ -466,6 +466,7 @@ class _WholeHandle(_Handle):
         """Subtract from all rows."""
         return self.assign(self._read_variable_op() - tf.cast(delta, self.dtype))
 
+    vars().update({name: _refused(name) for name in dir(_Handle) if "scatter_" in name})
     scatter_add, scatter_sub, scatter_update = map(
         _scatter, ("scatter_add", "scatter_sub", "scatter_update")
     )
@@ -485,11 +486,6 @@ class _WholeHandle(_Handle):
     def _write_object_proto(self, *args: Any, **kwargs: Any) -> None:
         """Describe the handle without rows for a SavedModel, which has the rows beside it."""
         self._made._write_object_proto(*args, **kwargs)
-
-
-for method in dir(BaseResourceVariable):  # such as `scatter_nd_add`
-    if "scatter_" in method and method not in vars(_WholeHandle):
-        setattr(_WholeHandle, method, _refused(method))
 
 
 class StackedVariable(TableVariable):
