@@ -169,13 +169,21 @@ def read_earlier(folder: Path, key: str) -> np.ndarray | None:
         os.close(descriptor)
 
 
-def earlier_writes(folder: Path, name: str, slot: str) -> np.ndarray | None:
-    """Return the writes of a table or a slot that an earlier version counted; None if it did not.
+def count_writes(folder: Path, name: str, slot: str) -> int:
+    """Return the writes of a table or a slot that were counted for stochastic rounding, or 0.
 
-    They are counted for stochastic rounding, by the first shard if there are several.
+    Of several shards, which count the same, it is that of the first.
     """
-    key = _earlier_keys(name, slot, read_layout(folder, name))[0]
-    return read_earlier(folder, f"{key.removesuffix('values')}writes")
+    layout = read_layout(folder, name)
+    if (folder / EARLIER).exists():  # also beside a table in a file
+        key = _earlier_keys(name, slot, layout)[0]
+        writes = read_earlier(folder, f"{key.removesuffix('values')}writes")
+        return 0 if writes is None else int(writes)
+    if layout["kind"] == "file":
+        from ..tables.disk import file  # it imports TensorFlow
+
+        return file.read_writes(folder / name).get(slot or row_files.VALUES, 0)
+    return int(row_files.read_manifest(_files(folder, name, slot, layout)[0])["writes"])
 
 
 def _earlier_keys(name: str, slot: str, layout: Layout) -> list[str]:

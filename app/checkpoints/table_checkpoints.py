@@ -15,6 +15,7 @@ from ..errors import RunError
 from ..system.checked_files import missing
 from ..system.files import remove_folder, replacing, replacing_folder
 from ..tables.arrays import row_slices
+from ..tables.sharded import ShardedTable
 from . import stored
 from .checkpoint import (
     POSITION_FILE,
@@ -144,11 +145,11 @@ class Checkpoints:
         """Load one checkpoint, convert tables of another kind, and return the position."""
         position = read_position(path)
         for name, table in self._tables.items():
-            if _is_of_this_kind(path, name, table):
+            if is_same := _is_of_this_kind(path, name, table):
                 table.restore(path / name)
             else:
                 _convert(path, name, table)
-            if (path / stored.EARLIER).exists():
+            if not is_same or (path / stored.EARLIER).exists():
                 _restore_writes(path, name, table)
         return position
 
@@ -234,9 +235,8 @@ def _convert(folder: Path, name: str, table: Any) -> None:
 
 
 def _restore_writes(folder: Path, name: str, table: Any) -> None:
-    """Set the counts of writes of a table and its slots to those that an earlier version saved."""
+    """Set the counts of writes of a table and its slots to those of a stored table."""
     for slot, target in {"": table, **getattr(table, "slots", {})}.items():
-        if getattr(target, "is_stochastic", False):
-            writes = stored.earlier_writes(folder, name, slot)
-            if writes is not None:
-                target.writes.assign(writes)
+        for part in target.parts if isinstance(target, ShardedTable) else [target]:
+            if getattr(part, "is_stochastic", False):
+                part.writes.assign(stored.count_writes(folder, name, slot))

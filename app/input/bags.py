@@ -28,6 +28,9 @@ _MIN_STEPS, _MIN_STEPS_OF = 13, {4096: 50, 8192: 25}
 # some not at all.
 _SMALL = 4096
 _SMALL_FILLED = 0.99  # the assumed share of such a step that is not padding
+# Where ids have only the space that they need, that is a multiple of this share of the features,
+# and above the unique ids of the calls so far by this factor: each size is a program for XLA.
+_SIZES, _ROOM = 16, 1.03
 # Calls to prepare ahead for --prefetch=-1. The depth that tf.data finds by itself leaves the steps
 # waiting, as calls are made one after the other.
 _AHEAD = 4
@@ -209,6 +212,7 @@ def make_batches(
     weights_C: np.ndarray,
     settings: InputConfig,
     seed: int,
+    is_tight: bool = False,
 ) -> Batches:
     """Return the batches of a run: `Bags` of S / micro steps, each with `micro` micro-batches.
 
@@ -219,9 +223,13 @@ def make_batches(
         examples: The training texts; each has a word.
         texts: Their features, at most N of each.
         weights_C: Weight of each label, above 0.
+        is_tight: Whether `ids_N` has about the space that the unique ids of the calls so far have
+            needed, for steps that read and update rows for the padding, too: XLA's. It has N else.
     """
     weights_C, ahead = np.asarray(weights_C, np.float32), settings.prefetch
-    specs = present(shape.spec(of_call=True))
+    ids_spec, *others = present(shape.spec(of_call=True))
+    if is_tight:
+        ids_spec = tf.TensorSpec([ids_spec.shape[0], None], tf.int32)
 
     @without_autograph
     def make_dataset(epochs: range, first: int) -> tf.data.Dataset:
@@ -230,15 +238,22 @@ def make_batches(
 
         def calls() -> Iterator[tuple[np.ndarray, ...]]:
             """Yield the calls, made in numpy: TensorFlow has no fast sort."""
+            size = 0 if is_tight else shape.features
             for epoch in epochs:
                 planned = plan_epoch(texts.sizes_E, shape, seed, epoch)
                 for number in range(first if epoch == epochs.start else 0, len(planned)):
                     draw = np.random.default_rng((seed, _LABEL, epoch, number))
                     how = examples, texts, shape, weights_C, planned[number], draw, index_V
-                    yield np.int64(epoch), *present(pack_call(*how))
+                    call = pack_call(*how)
+                    size = max(size, _size_of_ids(call, shape))
+                    ids_SN = call.ids_N.reshape(-1, shape.features)[:, :size]
+                    call = call._replace(ids_N=ids_SN.reshape(len(call.ids_N), -1))
+                    yield np.int64(epoch), *present(call)
 
         # In one thread: Python's threads would wait for one another.
-        dataset = from_generator(calls, (tf.TensorSpec([], tf.int64), *specs), name="bags")
+        dataset = from_generator(
+            calls, (tf.TensorSpec([], tf.int64), ids_spec, *others), name="bags"
+        )
         return dataset.prefetch(_AHEAD if ahead < 0 else ahead, name="ahead")
 
     def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Bags]]:
@@ -255,6 +270,13 @@ def make_batches(
                 yield int(epoch), Bags(*parts)
 
     return epoch_batches
+
+
+def _size_of_ids(call: Bags, shape: Packing) -> int:
+    """Return the size of `ids_N` of a micro-batch with room for those of a call, at most N."""
+    most = call.counts_P2[..., 0].reshape(-1, shape.partitions).sum(axis=1).max()
+    share = -(-shape.features // _SIZES)
+    return min(shape.features, -(-int(_ROOM * most) // share) * share)
 
 
 def present(bags: Bags) -> list:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import tempfile
 import zipfile
 import zlib
@@ -213,9 +214,10 @@ def make_buffer(shape: tuple[int, ...], folder: Path) -> np.ndarray:
     arbitrary at first.
 
     Args:
-        folder: The folder of the temporary file. The file has no name and ends with the array.
+        folder: The folder of the temporary file, which has no name and ends with the array. Where
+            the folder cannot be written, it is that of TMPDIR.
     """
     if math.prod(shape) * _FLOAT_BYTES < machine.free_bytes() // 2:
         return np.empty(shape, np.float32)
-    with tempfile.TemporaryFile(dir=folder) as file:
+    with tempfile.TemporaryFile(dir=folder if os.access(folder, os.W_OK) else None) as file:
         return np.memmap(file, np.float32, "w+", shape=shape)

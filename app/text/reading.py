@@ -341,6 +341,14 @@ def is_cuttable(path: str, text_column: str) -> bool:
     return not text_column and recognize_file(path).is_plain
 
 
+def check_decompressed(path: str | Path, head: bytes) -> None:
+    """Raise UsageError if the first bytes of a file, decompressed, are not those of its content."""
+    if decompression(head) is not contextlib.nullcontext:
+        raise UsageError(f"{path} is compressed twice; decompress it once")
+    if other := kind_of_other(head):
+        raise UsageError(f"{path} is {other[0]}, which cannot be read; {other[1]}")
+
+
 def kind_of_other(head: bytes) -> tuple[str, str] | None:
     """Return what a file is that is not text, by its first bytes, and the remedy; else None."""
     found = (other for pattern, other in _OTHERS.items() if re.match(pattern, head))
@@ -361,12 +369,8 @@ def recognize(path: str, file: BinaryIO) -> Content:
         file.seek(0)
         with decompress(file) as stream:
             head = stream.read(_HEAD_BYTES)
-            if decompression(head) is not contextlib.nullcontext:
-                raise UsageError(f"{path} is compressed twice; decompress it once")
         file.seek(0)
-    if other := kind_of_other(head):
-        kind, remedy = other
-        raise UsageError(f"{path} is {kind}, which cannot be read; {remedy}")
+    check_decompressed(path, head)
     if head.startswith(b"PAR1") and (b"\0" in head or _ends_as_parquet(file)):
         if is_compressed:
             raise UsageError(f"{path} is a compressed Parquet file; decompress it")

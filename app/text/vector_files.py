@@ -35,6 +35,7 @@ _REMEDY = "give a word2vec file (text or binary), GloVe text, or a .bin of fastT
 _LONGEST_WORD = 65_536
 # Bytes; longer than any header, and than a row of 80,000 numbers.
 _LONGEST_LINE = _READ_BYTES = 1 << 20
+_MAGIC_BYTES = 16  # no compression needs more to be known
 # Far more columns than any vectors have, so that a damaged header cannot ask for all memory.
 _MOST_COLUMNS, _LONGEST_NUMBER = 1 << 20, 18
 # Rows of words that came before. A file that repeats more is no file of vectors; a compressed one
@@ -229,17 +230,18 @@ def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
     """Yield the rows of a word2vec file; the word may be empty, and numbers not finite."""
     count = 0
     try:
-        with open_stream(path) as raw, reading.decompression(raw.peek())(raw) as stream:
-            # A pipe can be read only once, so the reader of rows gets these first bytes as well.
-            start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
-            if other := reading.kind_of_other(start):
-                raise UsageError(f"{path} is {other[0]}, which cannot be read; {other[1]}")
-            layout, start = _detect_layout(path, start, stream)
-            file = io.BufferedReader(_Joined(start, stream), _READ_BYTES)
-            parse = _binary_rows if layout.binary else _text_rows
-            for token, row in parse(path, file, layout):
-                count += 1
-                yield token.decode("utf-8", "replace"), row
+        with open_stream(path) as raw:
+            # A pipe can be read only once, so the next reader gets these first bytes as well. They
+            # may come one by one.
+            head = raw.read(_MAGIC_BYTES)
+            with reading.decompression(head)(_joined(path, head, raw)) as stream:
+                start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
+                reading.check_decompressed(path, start)
+                layout, start = _detect_layout(path, start, stream)
+                parse = _binary_rows if layout.binary else _text_rows
+                for token, row in parse(path, _joined(path, start, stream), layout):
+                    count += 1
+                    yield token.decode("utf-8", "replace"), row
     except reading.DAMAGE as error:
         raise reading.damaged(path, error) from error
     except OSError as error:
@@ -254,11 +256,16 @@ def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
         )
 
 
-class _Joined(io.RawIOBase):
-    """A stream of `start`, bytes that were read already, followed by the rest of `stream`."""
+def _joined(path: str | Path, start: bytes, stream: Any) -> io.BufferedReader:
+    """Return the stream of `start`, bytes that were read already, and the rest of `stream`."""
+    return io.BufferedReader(_Joined(path, start, stream), _READ_BYTES)
 
-    def __init__(self, start: bytes, stream: Any):
-        self._start, self._stream = io.BytesIO(start), stream
+
+class _Joined(io.RawIOBase):
+    """The stream of `_joined`; `name` is the path of the file, as of other streams."""
+
+    def __init__(self, path: str | Path, start: bytes, stream: Any):
+        self.name, self._start, self._stream = path, io.BytesIO(start), stream
 
     def readable(self) -> bool:
         """Return True."""

@@ -1,5 +1,5 @@
 import errno
-import functools
+import itertools
 import json
 import logging
 import os
@@ -460,23 +460,53 @@ def test_one_of_an_earlier_version_is_read_or_found_damaged(tmp_path, tables):
         Checkpoints(tmp_path, tables).restore()
 
 
-@pytest.mark.parametrize("kind", ["device", "sharded"])
-def test_one_of_an_earlier_version_has_the_count_of_draws(tmp_path, kind):
-    devices = {"devices": ["CPU:0"] * 2} if kind == "sharded" else {}
-    make = functools.partial(sharded.make if devices else DeviceTable, **devices)
+def counting(kind, folder):
+    """A table of this kind that counts draws, as does its slot."""
     options = {"dtype": tf.bfloat16, "slot_dtype": tf.bfloat16, "rounding": "stochastic"}
     options["slots"] = {"moment": Slot(0, 0.0)}
-    table, again = (make(5, 3, Constant(0.0), **options) for _ in range(2))
+    if kind == "file":
+        file = TableFile(folder / f"rows{len(os.listdir(folder))}", "owner", resume=False)
+        return FileTable(file, "input", 5, 3, Constant(0.0), **options)
+    if kind == "sharded":
+        return sharded.make(5, 3, Constant(0.0), ["CPU:0"] * 2, **options)
+    return DeviceTable(5, 3, Constant(0.0), **options)
+
+
+def draw(table):
     for _ in range(4):
         table.assign(tf.range(5), tf.ones([5, 3]))
     table.slots["moment"].assign(tf.range(5), tf.ones([5, 3]))
+
+
+def counts(table):
+    """The counts of draws of a table, and of its slot; of each shard, where it has some."""
+    parts = table.parts if isinstance(table, sharded.ShardedTable) else [table]
+    return {(int(part.writes), int(part.slots["moment"].writes)) for part in parts}
+
+
+KINDS = "device", "sharded", "file"
+
+
+@pytest.mark.parametrize(("before", "now"), [*itertools.permutations(KINDS, 2)])
+def test_another_kind_of_table_goes_on_with_the_count_of_draws(tmp_path, before, now):
+    table, again = counting(before, tmp_path), counting(now, tmp_path)
+    draw(table)
+    Checkpoints(tmp_path / "of", {"input": table}).save(Position(step=1))
+    Checkpoints(tmp_path / "of", {"input": again}).restore()
+    assert counts(again) == {(4, 1)}
+
+
+@pytest.mark.parametrize("kind", ["device", "sharded"])
+def test_one_of_an_earlier_version_has_the_count_of_draws(tmp_path, kind):
+    table, again = counting(kind, tmp_path), counting(kind, tmp_path)
+    draw(table)
     folder = tmp_path / "step-000000000005"
     folder.mkdir()
     tf.train.Checkpoint(input=table).write(str(folder / "tables"))
     (folder / stored.LAYOUTS).write_text(json.dumps({"input": table.layout()}))
     checkpoint.write_position(folder, Position(step=5))
     Checkpoints(tmp_path, {"input": again}).restore()
-    assert (int(again.writes), int(again.slots["moment"].writes)) == (4, 1)
+    assert counts(again) == {(4, 1)}
 
 
 def test_one_without_the_folder_of_a_table_is_damaged(tmp_path, tables, caplog):

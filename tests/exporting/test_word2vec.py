@@ -6,6 +6,8 @@ import os
 import struct
 import subprocess
 import sys
+import threading
+import time
 import tracemalloc
 import zipfile
 
@@ -215,6 +217,9 @@ def test_packed_vectors_are_known_by_their_content(tmp_path):
     path.write_bytes(zipped(data))
     with pytest.raises(UsageError, match=f"^{path} is a zip archive, which cannot be read; unpack"):
         vector_files.read(path)
+    path.write_bytes(gzip.compress(gzip.compress(data)[:-4]))
+    with pytest.raises(UsageError, match=f"^{path} is compressed twice; decompress it once"):
+        vector_files.read(path)
 
 
 def test_a_word_that_begins_as_a_packed_file(tmp_path):
@@ -264,11 +269,22 @@ def test_a_byte_order_mark_is_skipped(tmp_path, content):
 @pytest.mark.parametrize("binary", [False, True])
 def test_a_pipe_is_read(vectors, tmp_path, binary):
     word2vec.write(vectors, tmp_path / "vectors", binary)
-    reading, writing = os.pipe()
-    with open(writing, "wb") as file:
-        file.write((tmp_path / "vectors").read_bytes())
-    with open(reading, "rb"):
-        assert_equal(vector_files.read(f"/dev/fd/{reading}"), vectors)
+    data = (tmp_path / "vectors").read_bytes()
+    zstd = pytest.importorskip("pyarrow").compress(data, "zstd", asbytes=True)
+    for sent in (data, gzip.compress(data), bz2.compress(data), lzma.compress(data), zstd):
+        reading, writing = os.pipe()
+
+        def send(parts=(sent[:1], sent[1:2], sent[2:]), writing=writing):
+            with open(writing, "wb", buffering=0) as file:
+                for part in parts:
+                    file.write(part)
+                    time.sleep(0.01)  # the other end reads as much as there is
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        with open(reading, "rb"):
+            assert_equal(vector_files.read(f"/dev/fd/{reading}"), vectors)
+        thread.join()
 
 
 def test_a_device_is_refused():

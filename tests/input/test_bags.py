@@ -23,14 +23,14 @@ from tests.input.example_texts import (
 )
 
 
-def make(examples, ngrams=2, all_labels=False, weights=None, seed=7, partitions=1):
+def make(examples, ngrams=2, all_labels=False, weights=None, seed=7, partitions=1, is_tight=False):
     features = Features(WORDS, ngrams, BUCKETS)
     settings = InputConfig(batch_tokens=30, steps_per_call=2)
     shape = bags.make_packing(examples, features, settings, all_labels)
     shape = shape._replace(features=30, bags=9, partitions=partitions)
     weights = np.ones(LABELS) if weights is None else weights
     texts = encode(examples, features, shape.features)
-    return shape, bags.make_batches(examples, texts, shape, weights, settings, seed)
+    return shape, bags.make_batches(examples, texts, shape, weights, settings, seed, is_tight)
 
 
 def steps_of(batches, epochs, first=0):
@@ -132,6 +132,22 @@ def test_batches_go_on_where_they_stopped():
         assert epoch == other
         for one, two in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, two)
+
+
+def test_ids_have_the_space_that_they_need():
+    examples = make_examples()
+    examples = dataclasses.replace(examples, tokens_M=examples.tokens_M // 4)
+    (_, batches), (_, tight) = (make(examples, 1, is_tight=is_tight) for is_tight in (False, True))
+    sizes = []
+    for (_, one), (_, two) in zip(
+        steps_of(batches, range(3)), steps_of(tight, range(3)), strict=True
+    ):
+        sizes.append(len(two.ids_N))
+        assert two.counts_P2[:, 0].sum() <= sizes[-1]
+        np.testing.assert_array_equal(two.ids_N, one.ids_N[: sizes[-1]])
+        for same, other in zip(one[1:], two[1:], strict=True):
+            np.testing.assert_array_equal(same, other)
+    assert sizes == sorted(sizes) and sizes[-1] < 30 and len({*sizes}) <= 3
 
 
 @pytest.mark.parametrize("all_labels", [False, True])

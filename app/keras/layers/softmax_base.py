@@ -544,13 +544,13 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         Raises:
             ValueError: XLA compiles the code, and cannot read some of the tables.
         """
-        if self.table != "device":
-            check_xla(self)
+        tied = [] if self._tied is None else [self._tied.rows()]
+        check_xla(self, [*self._tables.values(), *tied], on_device=self.table == "device")
         sources = {name: softmax_gradients.Source([_rows(v)]) for name, v in self._tables.items()}
-        if self._tied is None:
+        if not tied:
             return sources
         biases = sources.pop(_BIAS).variables if self.use_bias else []
-        variables = [_rows(self._tied.rows()), *biases]
+        variables = [*map(_rows, tied), *biases]
         ids_V = None if self._ids_V is None else in_replica(self._ids_V.read())
         return {_WORDS: softmax_gradients.Source(variables, ids_V), **sources}
 

@@ -127,7 +127,7 @@ class FileTable(RoundedTable):
     def restore(self, folder: Path) -> None:
         """Bring the file back to a snapshot; see `TableFile.restore`."""
         self._file.restore(folder)
-        counts = read_json(folder / _WRITES, {str: COUNT}, optional=True) or {}
+        counts = read_writes(folder)
         for name, writes in self._counts().items():
             writes.assign(counts.get(name, 0))
 
@@ -154,6 +154,15 @@ class FileTable(RoundedTable):
             if tf.executing_eagerly():
                 return function(*(np.asarray(tensor) for tensor in inputs))
             return call_python(function, inputs, result)
+
+
+def read_writes(folder: Path) -> dict[str, int]:
+    """Return the counts of writes in a snapshot, as `FileTable._counts` names them.
+
+    Raises:
+        DamagedError: Their file is damaged.
+    """
+    return read_json(folder / _WRITES, {str: COUNT}, optional=True) or {}
 
 
 def count_rows(path: Path, name: str) -> int:

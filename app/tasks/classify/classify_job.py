@@ -23,6 +23,7 @@ from ...input import bags
 from ...input.features import Examples, Features
 from ...models.bag import Bag
 from ...settings import ClassifyConfig, CorpusConfig, InputConfig
+from ...system import devices
 from ...tables import memory
 from ...tables.base import Table
 from ...text import subwords, vector_files
@@ -62,7 +63,8 @@ def build_job(
     shape = bags.make_packing(examples, features, config.input, model.output.is_multi_label)
     _warn_about_long_texts(examples, features, config.input)
     weights_C = classify_data.parse_class_weights(labelled.class_weights, data.labels)
-    batches = bags.make_batches(examples, texts, shape, weights_C, config.input, config.run.seed)
+    how = examples, texts, shape, weights_C, config.input, config.run.seed
+    batches = bags.make_batches(*how, is_tight="GPU" in devices.name(config.run))
     # The packer of steps has a number for each feature id.
     size = examples.bytes + texts.bytes + 4 * features.rows
     examples_memory = memory.Item(

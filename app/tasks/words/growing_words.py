@@ -17,8 +17,8 @@ from ...input.token_rows import PAD
 from ...system.checked_files import COUNT, damaged
 from ...tables import arrays, row_files
 from ...tables.base import Layout
+from ...tables.dynamic.dynamic import RowStore
 from ...tables.dynamic.keys import KeyMap, read_keys
-from ...tables.dynamic.row_store import RowStore
 from ...text import columns, vocabulary
 from ...text.reading import Progress
 from ...text.tokenize import warn_about_long_tokens
@@ -249,7 +249,7 @@ def load(checkpoint: Path) -> WordVectors:
         RunError: A file cannot be read.
     """
     words, rows = _read_words(checkpoint / STREAM_FOLDER)
-    rows_ND = row_files.read([checkpoint / "input" / row_files.VALUES], checkpoint)[rows]
+    rows_ND = row_files.read([checkpoint / "input" / row_files.VALUES], checkpoint.parent)[rows]
     return WordVectors(words.tokens, rows_ND, words.counts)
 
 

@@ -199,11 +199,16 @@ def test_rows_of_a_snapshot_are_read_while_training_goes_on(table, tmp_path, mon
         table.assign(tf.constant([step, 5]), tf.fill([2, 2], float(step + 100)))
         other.assign(tf.constant([step]), tf.constant([[1.0]]))
         np.testing.assert_array_equal(read_rows(tmp_path / "rows", folders[0], "words"), expected)
+    used, temporary = [], tempfile.TemporaryFile
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: used.append(dir) or temporary())
     for free in (1 << 30, 0):  # in memory, and in a file where that is short
         monkeypatch.setattr(machine, "free_bytes", lambda free=free: free)
         found = read_rows(tmp_path / "rows", folders[-1], "words")
         assert isinstance(found, np.memmap) == (not free)
         np.testing.assert_array_equal(found, ROWS)
+    monkeypatch.setattr("os.access", lambda *_: False)  # a folder of another person
+    read_rows(tmp_path / "rows", folders[-1], "words")
+    assert used == [tmp_path, None]
     half = np.full((6, 1), 0.5, np.float32)
     np.testing.assert_array_equal(
         read_rows(tmp_path / "rows", folders[-1], "words.accumulator"), half
