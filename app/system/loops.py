@@ -49,7 +49,7 @@ def join(array: tf.TensorArray, spec: tf.TensorSpec) -> tf.Tensor:
     """Join the values of an array along their first dimension; no values make an empty tensor."""
     if tf.executing_eagerly() and not int(array.size()):  # eager TensorFlow cannot join no values
         return tf.zeros([0, *spec.shape[1:]], spec.dtype)
-    return array.concat()
+    return tf.cond(tf.equal(array.size(), 1), lambda: array.read(0), array.concat)  # or it copies
 
 
 def combine(
