@@ -37,7 +37,6 @@ from .trained import (
 
 if TYPE_CHECKING:
     from .input.user_item_pairs import KnownItems
-    from .tasks.recommend.ranking_metrics import Ranker
     from .tasks.recommend.recommend_model import TrainedRecommender
 
 _COLUMNS = ("user", "item", "rating", "time")
@@ -139,12 +138,16 @@ class Items(Result):
 
     def _set(self, trained: TrainedRecommender) -> None:
         """Set the recommender, and forget what was computed with another."""
+        from .tasks.recommend.ranking_metrics import Ranker
+
         self._trained = trained
-        self.items, self.users = self._trained.items.tokens, self._trained.users.tokens
+        self.items, self.users = trained.items.tokens, trained.users.tokens
         self._item_ids = {name: number for number, name in enumerate(self.items)}
         self._user_ids = {name: number for number, name in enumerate(self.users)}
         vars(self).pop("_vectors", None)
-        self._rankers: dict[int, Ranker] = {}
+        make = functools.partial(Ranker, trained.model, trained.tables)
+        # Finds the k best items of users; it is traced for each number of items.
+        self._ranker = functools.lru_cache(_RANKERS)(make)
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -382,15 +385,6 @@ class Items(Result):
     def _vectors(self) -> tuple[np.ndarray, np.ndarray]:
         """The vectors of users and of items."""
         return self._ranker(1).vectors()
-
-    def _ranker(self, k: int) -> Ranker:
-        """Return what finds the k best items of users; it is traced for each number of items."""
-        from .tasks.recommend.ranking_metrics import Ranker
-
-        if k not in self._rankers:
-            self._rankers = dict(list(self._rankers.items())[1 - _RANKERS :])
-            self._rankers[k] = Ranker(self._trained.model, self._trained.tables, k)
-        return self._rankers[k]
 
     def _rank(
         self, users_N: np.ndarray, k: int, known: KnownItems | None, left_out: set[int]

@@ -21,9 +21,8 @@ from ..tables.device import DeviceTable
 from ..tables.disk.file import FileTable
 from ..tables.disk.sections import read_own_header
 from ..tables.disk.table_file import TableFile
-from ..tables.dynamic.dynamic import DynamicTable
+from ..tables.dynamic.dynamic import DynamicTable, RowStore
 from ..tables.dynamic.keys import INT64, KeyMap
-from ..tables.dynamic.row_store import RowStore
 from ..types import HOST
 
 

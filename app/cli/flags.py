@@ -143,24 +143,24 @@ def _unknown_flag(name: str, arguments: Sequence[str], takes_names: bool) -> str
     return f"{argument}: no such flag; {remedy}"
 
 
-def parsed(needs_workdir: bool = True) -> Config:
+def parsed() -> Config:
     """Return the checked settings of this run, from the parsed flags.
 
     A flag that is not given takes its value from the workdir's `flags.cfg`, if there is one, else
     the default of the task. Values of the workdir or of a flagfile that have no effect are left
     out, with a log message for those of a flagfile. A typed one is an error.
 
-    Args:
-        needs_workdir: Whether an empty `--workdir` is an error.
-
     Raises:
-        UsageError: A value is not allowed, or does not fit the data in the workdir.
+        UsageError: A value is not allowed, or does not fit the data in the workdir, or --workdir is
+            empty.
     """
     known = (name for name in flag_values.fields() if flags.FLAGS[name].present)
     given = {name: flags.FLAGS[name].value for name in known}
     typed = {name for name in given if flags.FLAGS[name].is_typed}
     stored = workdir.read_settings(given.get("workdir", ""))
-    return checks.combine(given, stored, typed, needs_workdir)
+    config = checks.combine(given, stored, typed)
+    checks.check_workdir(config.run)
+    return config
 
 
 def define_vectors(compares: bool = True) -> None:

@@ -72,12 +72,7 @@ def make_lexicon(vectors: WordVectors, case: str = "fold", restrict: int = 0) ->
         case: `fold` compares spellings in the form `FOLDED`, `exact` in the form that the words of
             the text have.
         restrict: The number of most frequent words to use; 0 uses all.
-
-    Raises:
-        UsageError: There is no such case.
     """
-    if case not in _CASES:
-        raise UsageError(f"--case={case}: no such comparison; choose one of {', '.join(_CASES)}")
     available = len(vectors.tokens)
     considered = min(restrict or available, available)
     words, matrix, *_ = vectors.first(restrict)

@@ -61,8 +61,6 @@ def write(vectors: WordVectors, folder: str | Path, limit: int = TSNE_POINTS) ->
     if not len(rows):
         raise UsageError(f"--output={folder}: no word has a finite vector; train or choose others")
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"--output={folder}: is a file; give a folder")
     columns, counts = vectors.matrix.shape[1], vectors.counts
     line = "\t".join(["%.6g"] * columns) + "\n"
     with (

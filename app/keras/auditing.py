@@ -72,22 +72,8 @@ class Findings(tuple[Finding, ...]):
         notes: Further lines of the report.
     """
 
-    least_bytes: int
-    notes: tuple[str, ...]
-
-    def __new__(
-        cls, findings: Iterable[Finding], least_bytes: int, notes: Iterable[str] = ()
-    ) -> Findings:
-        """Return the findings in descending order of bytes.
-
-        Args:
-            findings: The findings in any order.
-            least_bytes: The size of the smallest table that was audited, in bytes.
-            notes: Further lines of the report.
-        """
-        self = super().__new__(cls, sorted(findings, key=lambda finding: -finding.bytes))
-        self.least_bytes, self.notes = least_bytes, tuple(notes)
-        return self
+    least_bytes: int = 0
+    notes: Sequence[str] = ()
 
     @property
     def total(self) -> int:
@@ -199,7 +185,7 @@ class Walk:
 
     def findings(
         self, tables: set[str], explain: Callable[[str, tf.Operation, str], tuple[str, str]]
-    ) -> Findings:
+    ) -> tuple[Finding, ...]:
         """Return the operations on whole tables, grouped by table, type and cause.
 
         The bytes are an upper bound: both branches of a condition count, and XLA fuses operations.
@@ -224,7 +210,7 @@ class Walk:
             merged[table, op.type, cause] = dataclasses.replace(
                 new, bytes=old.bytes + moved, count=old.count + 1
             )
-        return Findings(merged.values(), self._least_bytes)
+        return tuple(sorted(merged.values(), key=lambda finding: -finding.bytes))
 
     def by_row(self) -> set[str]:
         """Return the names of the tables of which the function reads or writes single rows."""

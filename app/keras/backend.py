@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -97,6 +97,12 @@ def model_of_step() -> Any:
     return next((frame.f_locals["self"] for frame in steps), None)
 
 
+def weighs_samples() -> bool:
+    """Return whether a training step of Keras runs or is traced now on batches with weights."""
+    steps = (frame for frame in callers("keras.") if frame.f_code.co_name == "train_step")
+    return any(frame.f_locals.get("sample_weight") is not None for frame in steps)
+
+
 def lacks_y() -> bool:
     """Return whether a step of Keras runs or is traced now whose loss needs a y that is None."""
     for frame in callers("keras."):
@@ -179,16 +185,18 @@ def with_seed_of_chief(initializer: Any) -> Any:
     return type(initializer).from_config(initializer.get_config() | {"seed": int(local)})
 
 
-def check_xla(layer: keras.layers.Layer, *devices: str, on_cache: bool = False) -> None:
+def check_xla(
+    layer: keras.layers.Layer, variables: Iterable[Any] = (), on_device: bool = False
+) -> None:
     """Check that XLA can read the table of a layer, if it compiles the code that is being traced.
 
     Args:
-        *devices: The TensorFlow names of the devices of its variables; empty if not known.
-        on_cache: Whether the code reads only rows in a cache on the device.
+        variables: The Keras variables of its rows, of which some can be a `TableVariable`.
+        on_device: Whether the code reads only rows on a device, such as those in a cache.
     """
     if not under_xla():
         return
-    if not (layer.supports_jit or on_cache):
+    if not (layer.supports_jit or on_device):
         raise ValueError(
             f"{layer.name}: XLA cannot compile look-ups in this table; leave out jit_compile"
         )
@@ -196,9 +204,13 @@ def check_xla(layer: keras.layers.Layer, *devices: str, on_cache: bool = False) 
     if not step:  # where the traced function runs, by default the first GPU
         with tf.init_scope():
             step = tf.zeros([]).device
+    devices = [step]
+    for variable in variables:
+        table = getattr(variable, "table", variable.value)
+        devices += [in_replica(each).device for each in (table, variable.value)]
     step, *places = [
         f"{spec.device_type}:{spec.device_index}"
-        for spec in map(tf.DeviceSpec.from_string, filter(None, (step, *devices)))
+        for spec in map(tf.DeviceSpec.from_string, filter(None, devices))  # not known of a tensor
     ]
     for place in places:
         if place != step:

@@ -107,13 +107,14 @@ def audit(
     walk, causes = Walk(function, variables, least_bytes), Causes(parts)
     tables = walk.by_row()
     tables |= {name for name in variables if any(is_slot(name, table) for table in tables)}
-    findings, notes = walk.findings(tables, causes.explain), causes.notes()
+    findings, notes = Findings(walk.findings(tables, causes.explain)), causes.notes()
     largest = max(map(variable_bytes, variables.values()), default=0)
     if largest < least_bytes and not notes:  # notes are of tables outside of variables
         notes.append(
             f"the largest variable has {size_text(largest)}; give least_bytes=0 to audit small ones"
         )
-    return Findings(findings, least_bytes, notes)
+    findings.least_bytes, findings.notes = least_bytes, notes
+    return findings
 
 
 def _trace(model: Any, data: Any) -> tuple[Any, StepParts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,6 @@ import tensorflow as tf
 from ..tables.cached import cached_rows_only
 from ..types import HOST
 from .backend import is_ours
-from .optimizers.row_accumulation import Merged
 from .optimizers.row_sparse import RowSparse
 from .prefetched_rows import are_cached
 from .tables.table_kinds import KINDS, has_cache
@@ -38,7 +38,8 @@ def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None
 
     Under `tf.distribute.MirroredStrategy`, a replica runs two programs in each step: one before the
     exchange of gradients, which XLA cannot compile, and one after it. The model needs an optimizer
-    of `lexrow.keras` and tables on the device, and no `jit_compile`.
+    of `lexrow.keras` and tables on the device, and no `jit_compile`. It may have any
+    `steps_per_execution`, also where `fit` alone cannot.
 
     Example:
         >>> model.compile(
@@ -68,7 +69,7 @@ def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None
                 model.train_function = (
                     _train_function(model, model.train_function, inputs)
                     if model._distribute_strategy is None
-                    else model._make_function(_step_of_replica(model))
+                    else _train_function_of_replicas(model)
                 )
         return model.train_function
 
@@ -122,15 +123,16 @@ def _reason_against(model: keras.Model) -> str:
 
 def _reason_against_replicas(model: keras.Model) -> str:
     """Return why XLA cannot compile the steps of a model under a strategy, empty if it can."""
-    strategy, optimizer = type(model._distribute_strategy), type(model.optimizer)
+    strategy = type(model._distribute_strategy)
     if not issubclass(strategy, tf.distribute.MirroredStrategy):
         return f"needs tf.distribute.MirroredStrategy, not {strategy.__name__}"
     if model.jit_compile:
         return "makes the programs of a strategy; compile the model with jit_compile=False"
-    if not issubclass(optimizer, RowSparse):
+    # Keras adds rows that repeat wrongly, and the look-ups of a program repeat more of them.
+    if not isinstance(_inner_optimizer(model), (RowSparse, keras.optimizers.MultiOptimizer)):
         return (
-            "under a strategy needs an optimizer of lexrow.keras, such as LazyAdam, with no other "
-            f"around it, not {optimizer.__name__}"
+            "under a strategy needs an optimizer of lexrow.keras, such as LazyAdam, not "
+            f"{type(_inner_optimizer(model)).__name__}"
         )
     made = [model.optimizer.iterations, *model.metrics_variables]
     if not all(isinstance(each.value, tf.distribute.DistributedValues) for each in made):
@@ -151,13 +153,29 @@ def _names(layers: Sequence[keras.layers.Layer]) -> str:
     return ", ".join(layer.name for layer in layers)
 
 
+def _inner_optimizer(model: keras.Model) -> Any:
+    """Return the optimizer of a model, or the one within its loss scale."""
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)
+
+
+def _train_function_of_replicas(model: keras.Model) -> Callable[[Any], Any]:
+    """Return a function that makes the steps of one call, as the one of Keras does."""
+    train = model._make_function(_step_of_replica(model))
+    if model.steps_per_execution == 1:
+        return train
+    # For these, Keras calls a function for each step. Its loop in a graph fails on several devices.
+    return lambda iterator: train(itertools.chain([next(iterator)], iterator))
+
+
 def _step_of_replica(model: keras.Model) -> Callable[[Any], Any]:
     """Return a training step of a replica that XLA compiles to two programs.
 
     The first ends with the gradients. The optimizer exchanges them, for which XLA has no operation,
-    and makes the second, the update.
+    and makes the second, the update; the optimizers of a MultiOptimizer update without XLA.
     """
     optimizer: Any = model.optimizer
+    inner = _inner_optimizer(model)
+    updates_by_xla = isinstance(inner, RowSparse)
     variables: list[Any] = []
 
     @tf.function(autograph=False, jit_compile=True, reduce_retracing=True)
@@ -180,16 +198,16 @@ def _step_of_replica(model: keras.Model) -> Callable[[Any], Any]:
                 f"a strategy, not {len(calls)} times"
             )
         gradients, variables[:] = calls[0]
-        return result, optimizer.merge(gradients, variables)
+        return result, inner.merge(gradients, variables) if updates_by_xla else list(gradients)
 
     def train_step(data: Any) -> Any:
         """Make a step."""
         result, gradients = differentiate(data)
-        optimizer.updates_by_xla = True
+        inner.updates_by_xla = updates_by_xla
         try:
-            optimizer.apply([Merged.again(gradient) for gradient in gradients], variables)
+            optimizer.apply(gradients, variables)
         finally:
-            optimizer.updates_by_xla = False
+            inner.updates_by_xla = False
         return result
 
     return train_step

@@ -29,11 +29,8 @@ _NO_CHOICES = {
 _FUNCTIONS = {"classify": "classifier", "recommend": "recommender"}
 
 
-def check(config: Config, needs_workdir: bool = True) -> None:
+def check(config: Config) -> None:
     """Raise UsageError unless every value is allowed and all values fit together.
-
-    Args:
-        needs_workdir: Whether an empty `--workdir` is an error.
 
     Raises:
         UsageError: A value or a combination of values is not possible.
@@ -50,8 +47,6 @@ def check(config: Config, needs_workdir: bool = True) -> None:
     if config.input.map_parallelism == 0:
         raise UsageError("--map_parallelism=0: give at least 1, or -1")
     windows(config.run.profile_steps)
-    if needs_workdir:
-        check_workdir(config.run)
 
 
 def check_workdir(settings: RunConfig) -> None:
@@ -96,7 +91,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
         UsageError: A name, a value or its type is not allowed, or values do not fit together.
     """
     given = typed_values(values, values.get("task", "words"))
-    return combine(given, {}, given.keys(), needs_workdir=False)
+    return combine(given, {}, given.keys())
 
 
 def typed_values(values: Mapping[str, Any], task: str) -> dict[str, Any]:
@@ -115,12 +110,7 @@ def typed_values(values: Mapping[str, Any], task: str) -> dict[str, Any]:
     return {name: flag_values.typed_value(name, value) for name, value in values.items()}
 
 
-def combine(
-    given: Mapping[str, Any],
-    stored: Mapping[str, Any],
-    typed: Collection[str],
-    needs_workdir: bool = True,
-) -> Config:
+def combine(given: Mapping[str, Any], stored: Mapping[str, Any], typed: Collection[str]) -> Config:
     """Return the checked settings of a run: those given, then those stored, then the defaults.
 
     Settings that have no effect beside the others are left out if they are stored, or, with a log
@@ -130,7 +120,6 @@ def combine(
         given: Flag name -> value.
         stored: Flag name -> value in the workdir; empty for a new one.
         typed: The names of `given` that must have an effect.
-        needs_workdir: Whether an empty `--workdir` is an error.
 
     Raises:
         UsageError: A value is not allowed, or does not fit the data in the workdir.
@@ -144,7 +133,7 @@ def combine(
         config = flag_values.from_names(flag_values.defaults(values) | values)
         try:
             check_names({"task": task} | given)
-            check(config, needs_workdir)
+            check(config)
             break
         except NoEffectError as error:
             # Without its --loss, a flagfile would describe another model.
@@ -234,12 +223,10 @@ def check_micro_batches(config: Config) -> None:
     if micro > (most := settings.batch_tokens):
         raise UsageError(f"--micro_batches={micro}: give at most --batch_tokens={most}")
     if config.run.task != "classify" and most % (micro * unit):
-        rows = f"--row_tokens={unit}"
-        if micro > 1:
-            rows = (
-                f"{micro * unit}, which is --micro_batches={micro}{f' rows of {rows}' * has_rows}"
-            )
-        raise UsageError(f"--batch_tokens={most} is no multiple of {rows}; change one of them")
+        parts = [f"--micro_batches={micro}"] * (micro > 1) + [f"--row_tokens={unit}"] * has_rows
+        raise UsageError(
+            f"--batch_tokens={most} is no multiple of {' times '.join(parts)}; change one of them"
+        )
     shared = has_rows and config.model.loss == "negative_sampling"
     centres = config.model.pool_centres
     if shared and settings.micro_tokens % centres:
@@ -250,12 +237,10 @@ def check_micro_batches(config: Config) -> None:
 
 def _check_strategy(config: Config) -> None:
     """Raise UsageError if a flag does not fit a strategy of several replicas."""
-    strategy = config.run.strategy
-    storage = "a copy of the tables on every device"
     if config.table.table != "device":
         raise UsageError(
-            f"--table={config.table.table}: --strategy={strategy} keeps {storage}; give "
-            "--table=device, or another --strategy"
+            f"--table={config.table.table}: --strategy={config.run.strategy} keeps a copy of the "
+            "tables on every device; give --table=device, or another --strategy"
         )
     steps, call = config.run.sync_steps, config.input.steps_per_call
     if steps > 1 and steps % call:

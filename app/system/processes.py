@@ -95,7 +95,7 @@ class Process:
     def _start(self) -> None:
         """Start the process in a session of its own, with TensorFlow's log level 3 if none is set.
 
-        Its output is appended to the log. On Linux it is killed when this process ends.
+        Its output is appended to the log. It is killed when this process ends.
         """
         self._started = time.monotonic()
         with open(self._log, "ab") if self._log else contextlib.nullcontext() as log:
@@ -130,17 +130,14 @@ def last_line(log: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def end_with_parent(parent: int) -> Callable[[], None] | None:
+def end_with_parent(parent: int) -> Callable[[], None]:
     """Return a function for a child process, by which Linux kills it when its parent ends.
 
-    The function exits at once if the parent has ended already. Elsewhere than on Linux, return
-    None.
+    The function exits at once if the parent has ended already.
 
     Args:
         parent: The id of the parent process.
     """
-    if sys.platform != "linux":
-        return None
     library = ctypes.CDLL(None)
 
     def ask() -> None:

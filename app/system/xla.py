@@ -174,17 +174,13 @@ def _is_refusal(error: tf.errors.OpError) -> bool:
     return isinstance(error, _REFUSALS) or (bool(folder) and folder in str(error))
 
 
-def _known_reason(error: tf.errors.OpError) -> str:
-    """Return what XLA lacks to compile a graph, empty if the error says something else."""
-    for pattern, reason in _REASONS.items():
-        if found := re.search(pattern, " ".join(str(error).split())):
-            return reason.format(*found.groups())
-    return ""
-
-
 def _reason(error: tf.errors.OpError) -> str:
     """Return why XLA refused a graph, in one line."""
-    return _known_reason(error) or " ".join(str(error).split()).split(". ")[0][:200]
+    text = " ".join(str(error).split())
+    for pattern, reason in _REASONS.items():
+        if found := re.search(pattern, text):
+            return reason.format(*found.groups())
+    return text.split(". ")[0][:200]
 
 
 def uniform_fractions(count: int, seed: tf.Tensor) -> tf.Tensor:

@@ -156,11 +156,6 @@ def test_no_words_at_all(make_vectors):
     assert make_lexicon(make_vectors([])).words == []
 
 
-def test_a_choice_that_cannot_be_is_named(make_vectors):
-    with pytest.raises(UsageError, match="--case"):
-        make_lexicon(make_vectors(["a"]), case="x")
-
-
 @pytest.mark.parametrize("k", [1, 4])
 def test_blocks_of_any_size_find_what_a_full_sort_finds(make_vectors, monkeypatch, k):
     words = make_lexicon(make_vectors([str(n) for n in range(50)]))

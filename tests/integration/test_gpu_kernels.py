@@ -14,8 +14,8 @@ from app.optimizers.base import update_rows
 from app.settings import flag_values
 from app.tables import sharded
 from app.tables.device import DeviceTable, host_variable
+from app.tables.dynamic.dynamic import RowStore
 from app.tables.dynamic.keys import KeyMap
-from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Uniform
 from app.tasks import all_tasks
 from tests.integration.gpu_jobs import (

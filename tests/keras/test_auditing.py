@@ -278,7 +278,7 @@ def test_operations_of_one_kind_and_cause_are_added_up_heaviest_first():
         ("Sum", 3, 3 * TABLE),
         ("Max", 1, TABLE),
     ]
-    assert findings.total == 10 * TABLE
+    assert Findings(findings).total == 10 * TABLE
     assert findings[0].shape == SHAPE and "test_auditing.py" in findings[0].cause
 
 
@@ -370,11 +370,10 @@ def finding(kind, size, cause, instead, count=1):
 def test_a_report_is_aligned_and_names_each_remedy_once():
     findings = Findings(
         [
-            finding("Sqrt", 128_000, "Adam 'adam'", "LazyAdam"),
             finding("UnsortedSegmentSum", 3_250_000_000, "Adam 'adam'", "LazyAdam", count=2),
             finding("ReadVariableOp", 1_500_000, "Embedding 'words'", "RowEmbedding"),
-        ],
-        least_bytes=16 << 20,
+            finding("Sqrt", 128_000, "Adam 'adam'", "LazyAdam"),
+        ]
     )
     assert str(findings).splitlines() == [
         "4 operations on whole tables, 3.25 GB read and written:",
@@ -389,7 +388,8 @@ def test_a_report_is_aligned_and_names_each_remedy_once():
 
 
 def test_nothing_found_is_false_and_says_so():
-    findings = Findings([], least_bytes=16 << 20)
+    findings = Findings()
+    findings.least_bytes = 16 << 20
     assert not findings and findings.total == 0
     assert str(findings) == "no operation on a whole table of 16.78 MB or more"
 

@@ -23,6 +23,7 @@ from app.keras import (
     prefetch_rows,
 )
 from app.keras.tables import table_variable
+from tests.keras import softmax_models
 from tests.keras import table_models as models
 
 every_kind = pytest.mark.parametrize("kind", models.KINDS)
@@ -261,16 +262,21 @@ PROGRAM = """
 import json, pathlib, tempfile, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, 2 * [tf.config.LogicalDeviceConfiguration()])
-from tests.keras import table_models as models
+from tests.keras import softmax_models, table_models as models
 errors = {}
-for kind in ("device", "host"):
+hidden = tf.zeros([2, softmax_models.DIM])
+for kind in ("device", "host", *softmax_models.LAYERS):
     for table, step in (("CPU:1", "CPU:0"), ("CPU:0", "CPU:1"), ("CPU:1", "CPU:1")):
         with tf.device(table):
-            layer = models.make_layer(kind, None, name="words")
+            if kind in softmax_models.LAYERS:
+                layer, inputs = softmax_models.built(kind), [hidden]
+                layer.name = "words"
+            else:
+                layer, inputs = models.make_layer(kind, None, name="words"), []
         function = tf.function(layer.call, jit_compile=True, autograph=False)
         with tf.device(step):
             try:
-                function(tf.constant([1, 2]))
+                function(*inputs, tf.constant([1, 2]))
             except ValueError as error:
                 errors[f"{kind} {table} {step}"] = str(error)
 print(json.dumps(errors))
@@ -290,8 +296,11 @@ def test_a_table_on_another_device():
     )
     assert errors == {
         # Rows in host memory are on the first CPU. Their handle is where the layer was made.
-        "device CPU:1 CPU:0": words.format("CPU:1", "CPU:0", "CPU:0"),
-        "device CPU:0 CPU:1": words.format("CPU:0", "CPU:1", "CPU:1"),
+        **{
+            f"{kind} {table} {step}": words.format(table, step, step)
+            for kind in ("device", *softmax_models.LAYERS)
+            for table, step in (("CPU:1", "CPU:0"), ("CPU:0", "CPU:1"))
+        },
         "host CPU:1 CPU:0": words.format("CPU:1", "CPU:0", "CPU:0"),
         "host CPU:0 CPU:1": words.format("CPU:0", "CPU:1", "CPU:1"),
         "host CPU:1 CPU:1": words.format("CPU:0", "CPU:1", "CPU:1"),

@@ -130,7 +130,6 @@ def test_a_number_that_is_too_small(name, least):
         ({"profile_steps": "5,5"}, "--profile_steps=5,5: give START,STOP"),
         ({"profile_steps": "5,6,7"}, "--profile_steps=5,6,7: give START,STOP"),
         ({"profile_steps": "\u00b2,\u00b3"}, "--profile_steps=\u00b2,\u00b3: give START,STOP"),
-        ({"workdir": ""}, "--workdir= is empty; name a folder for the run"),
         ({"profile_steps": "2,4,4,8"}, "--profile_steps=2,4,4,8: give START,STOP such as 100,200"),
         ({"hot_rows": "5"}, "--hot_rows=5 means nothing to --table=device, only to host"),
         ({"min_ngram": 5, "max_ngram": 4}, "--min_ngram=5 is above --max_ngram=4"),
@@ -181,7 +180,9 @@ def test_a_combination_that_cannot_be(values, message):
 
 
 def test_a_plan_needs_no_workdir():
-    checks.check(flag_values.from_names(DEFAULTS | {"plan_only": True}))
+    checks.check_workdir(config.RunConfig(plan_only=True))
+    with pytest.raises(UsageError, match="^--workdir= is empty; name a folder for the run"):
+        checks.check_workdir(config.RunConfig())
 
 
 def test_what_may_change_in_a_workdir():

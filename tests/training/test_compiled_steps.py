@@ -17,7 +17,7 @@ from app.optimizers.sgd import sgd
 from app.system.xla import CompiledIfPossible
 from app.tables.cached import CacheSize
 from app.tables.device import ON_HOST, DeviceTable
-from app.tables.dynamic.row_store import RowStore
+from app.tables.dynamic.dynamic import RowStore
 from app.training import gradients, runner
 from app.training.compiled_steps import Representatives
 from app.training.gradients import RowGradients, StepGradients, add_gradients

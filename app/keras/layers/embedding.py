@@ -221,12 +221,9 @@ class RowEmbedding(RowsByPart, keras.layers.Embedding):
         self._check_dtype(inputs.dtype)
         ids = to_integers(inputs, self.input_dim, self.name)
         ids = check_ids(ids, self.input_dim, self.name)
-        if isinstance(self._embeddings, TableVariable):
-            table = self._embeddings.table
-            on_cache = is_cached_only() and isinstance(table, CachedTable)
-            check_xla(self, table.device, self._embeddings.value.device, on_cache=on_cache)
-        else:
-            check_xla(self, in_replica(self._embeddings.value).device)
+        table = getattr(self._embeddings, "table", None)
+        on_cache = is_cached_only() and isinstance(table, CachedTable)
+        check_xla(self, [self._embeddings], on_cache)
         if (rows_ND := _given.get()) is None:
             rows = _read(self._embeddings, ids)
         else:

@@ -436,13 +436,20 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         real_N: tf.Tensor | None,
     ) -> tf.Tensor:
         """Return the loss of each target, float32 (N,): here the exact -log P, in training, too."""
-        losses_N = self._exact(hidden_ND, targets_N)
+        trained_N = None
+        if training:
+            trained_N = tf.ones_like(targets_N, tf.float32)
+            trained_N *= 1.0 if real_N is None else tf.cast(real_N, tf.float32)
+        losses_N = self._exact(hidden_ND, targets_N, trained_N)
         self._measure(PERPLEXITY, losses_N, real_N)
         return losses_N
 
-    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
-        """Return -log P of each target, float32 (N,)."""
-        return softmax_gradients.exact(self._output, self._sources(), hidden_ND, targets_N)
+    def _exact(
+        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, trained_N: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Return -log P of each target, float32 (N,); see `softmax_gradients.exact`."""
+        inputs = self._sources(), hidden_ND, targets_N, trained_N
+        return softmax_gradients.exact(self._output, *inputs)
 
     def _measure(self, name: str, values_N: tf.Tensor, real_N: tf.Tensor | None = None) -> None:
         """Add the values of some targets to the metric of a name, if the layer has it."""
@@ -537,13 +544,13 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         Raises:
             ValueError: XLA compiles the code, and cannot read some of the tables.
         """
-        if self.table != "device":
-            check_xla(self)
+        tied = [] if self._tied is None else [self._tied.rows()]
+        check_xla(self, [*self._tables.values(), *tied], on_device=self.table == "device")
         sources = {name: softmax_gradients.Source([_rows(v)]) for name, v in self._tables.items()}
-        if self._tied is None:
+        if not tied:
             return sources
         biases = sources.pop(_BIAS).variables if self.use_bias else []
-        variables = [_rows(self._tied.rows()), *biases]
+        variables = [*map(_rows, tied), *biases]
         ids_V = None if self._ids_V is None else in_replica(self._ids_V.read())
         return {_WORDS: softmax_gradients.Source(variables, ids_V), **sources}
 

@@ -255,6 +255,8 @@ class RowSparse(StateByPart):
             v.value if isinstance(g, tf.IndexedSlices) and row_constraint(v) else v
             for g, v in zip(grads, variables, strict=True)
         ]
+        if self.updates_by_xla:  # the program that made the gradients has merged them
+            return [Merged.again(gradient) for gradient in grads], below
         if under_xla() and not tf.distribute.has_strategy():  # a program has the whole step
             return self.merge(grads, variables), below
         return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below

@@ -35,9 +35,8 @@ from ...tables.base import Slot, Table
 from ...tables.cached import CachedRows
 from ...tables.device import DeviceTable, VariableRows
 from ...tables.disk.file import FileTable
-from ...tables.dynamic.dynamic import DynamicTable, RowsByKey, replace_lacking
+from ...tables.dynamic.dynamic import DynamicTable, RowsByKey, RowStore, replace_lacking
 from ...tables.dynamic.keys import STRING
-from ...tables.dynamic.row_store import RowStore
 from ...tables.id_checks import check_ids
 from ...tables.initial import fingerprints
 from ...tables.joined import JoinedTable, StackedTable
@@ -467,18 +466,11 @@ class _WholeHandle(_Handle):
         """Subtract from all rows."""
         return self.assign(self._read_variable_op() - tf.cast(delta, self.dtype))
 
+    vars().update({name: _refused(name) for name in dir(_Handle) if "scatter_" in name})
     scatter_add, scatter_sub, scatter_update = map(
         _scatter, ("scatter_add", "scatter_sub", "scatter_update")
     )
     _strided_slice_assign = _refused("assignment to a part")
-    scatter_div, scatter_max, scatter_min, scatter_mul, batch_scatter_update = map(
-        _refused,
-        ("scatter_div", "scatter_max", "scatter_min", "scatter_mul", "batch_scatter_update"),
-    )
-    scatter_nd_add, scatter_nd_sub, scatter_nd_update = map(
-        _refused, ("scatter_nd_add", "scatter_nd_sub", "scatter_nd_update")
-    )
-    scatter_nd_max, scatter_nd_min = map(_refused, ("scatter_nd_max", "scatter_nd_min"))
 
     def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
         """Return all rows, (V, D), with a dense gradient."""

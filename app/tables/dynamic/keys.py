@@ -12,7 +12,7 @@ from ...errors import RunError
 from ...system.checked_files import COUNT, damaged, read_json
 from .. import arrays
 from ..initial import fingerprints
-from .key_index import DEPTH, LFU, MAX_COUNT, KeyIndex, Sketch, select_least
+from .key_index import DEPTH, LFU, KeyIndex, Sketch, select_least
 
 INT64, STRING = "int64", "string"
 STATE = "keys.json"
@@ -123,8 +123,6 @@ class KeyMap:
         pinned: int = 0,
         eviction: str = LFU,
     ):
-        if not 0 < capacity < 2**31 - 1 or not 1 <= min_sightings <= MAX_COUNT:
-            raise ValueError(f"no map has {capacity} rows, or admits after {min_sightings}")
         self.capacity, self.kind, self.min_sightings = capacity, kind, min_sightings
         self.step, self.used = 0, 0  # rows from the number `used` on were never in use
         self._max_age, self._pinned = max_age, pinned

@@ -315,7 +315,7 @@ class _Trainer:
             finite.
         """
         config = with_values(self._config, settings)
-        check(config, needs_workdir=False)
+        check(config)
         try:
             graph = self._graph(config)
             for variable, value in graph.initial:

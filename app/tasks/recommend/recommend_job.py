@@ -32,7 +32,7 @@ from .recommend_model import (
     make_model,
     parse_top,
 )
-from .spectral_start import SpectralStart, spectral_vectors
+from .spectral_start import spectral_vectors
 
 # How many scores take about as long as training on a pair, and how many take 20 seconds. Measured
 # on two cores: 15 ns and 3 us.
@@ -66,7 +66,7 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
         raise _nothing_to_score(config.input.heldout, split.left_out)
     mean = None if train.ratings_N is None else float(train.ratings_N.mean())
     start = _make_start(config, split, workdir)
-    initial = start.initial() if start else {}
+    initial = {"users": lambda: start()[0], "items": lambda: start()[1]} if start else {}
     model = make_model(
         *(config, split.users, split.items, mean, split.features, initial),
         has_disliked=split.disliked_N is not None,
@@ -75,7 +75,9 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
     batches = user_item_pairs.make_batches(
         train, weights_N, seed, config.input, model.pair_loss.user_pairs
     )
-    placed = _place_tables(config, model, batches, split, start, workdir)
+    is_started = start is not None and bool(model.start)
+    placed = _place_tables(config, model, batches, split, is_started, workdir)
+    is_started &= not config.run.plan_only
     wanted, pairs = len(np.unique(heldout.users_N)), len(train.users_N)
     users = count_ranked_users(settings.score_users, wanted, model.items, pairs)
     data = TrainingData(
@@ -86,7 +88,7 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
         unit="pairs",
         batch_unit="pairs",
         depends_on_micro_batches=False,
-        digest=start.digest if start else 0,
+        digest=spectral_start.compute_digest(*start()) if is_started else 0,
         summary=[*recommend_data.about(split, sources), *_about_sample(users, wanted)],
         record=lambda: recommend_data.record(split, fingerprint, model.pair_loss.mean, workdir),
     )
@@ -105,23 +107,21 @@ def _place_tables(
     model: Recommender,
     batches: Batches,
     split: Split,
-    start: SpectralStart | None,
+    is_started: bool,
     workdir: Workdir,
 ) -> PlacedTables:
-    """Plan the memory and make the tables; compute the vectors to start from, if any."""
+    """Plan the memory and make the tables, which start from computed vectors or not."""
     size, dtypes = [config.input.micro_tokens], (tf.int32, tf.int32, tf.float32, tf.float32)
     spec = UserItemPairs(*(tf.TensorSpec(size, dtype) for dtype in dtypes))
-    others, is_needed = [recommend_data.memory_item(split.train, split.heldout)], False
-    if start and model.start:
+    others = [recommend_data.memory_item(split.train, split.heldout)]
+    if is_started:
         others.append(spectral_start.memory_item(model.users, model.items, config.model.dim))
-        is_needed = not config.run.plan_only
-    placed = placing.place_tables(config, model, batches, spec, workdir, others=others)
-    if start and is_needed:
-        _ = start.vectors
-    return placed
+    return placing.place_tables(config, model, batches, spec, workdir, others=others)
 
 
-def _make_start(config: RecommendConfig, split: Split, workdir: Workdir) -> SpectralStart | None:
+def _make_start(
+    config: RecommendConfig, split: Split, workdir: Workdir
+) -> Callable[[], tuple[tf.Tensor, tf.Tensor]] | None:
     """Return the vectors to start from, not yet computed; None if the run starts at random.
 
     A resumed run needs none, unless a dynamic table gives rows to ids that are still to come.
@@ -142,7 +142,7 @@ def _make_start(config: RecommendConfig, split: Split, workdir: Workdir) -> Spec
         )
         return users, items
 
-    return SpectralStart(compute)
+    return spectral_start.when_needed(compute)
 
 
 def evaluate(

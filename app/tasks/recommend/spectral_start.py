@@ -28,39 +28,31 @@ _TINY = np.finfo(np.float32).tiny
 _LEAST = 1e-3
 
 
-class SpectralStart:
-    """The vectors of `spectral_vectors`, computed when they are first needed.
+def when_needed(
+    compute: Callable[[], tuple[np.ndarray, np.ndarray]],
+) -> Callable[[], tuple[tf.Tensor, tf.Tensor]]:
+    """Return a function that computes the vectors of users and items in its first call.
 
     So memory is planned before it is used.
-
-    Args:
-        compute: Returns the vectors of users and items.
-
-    Attributes:
-        digest: A checksum of the vectors, 0 before they are computed. Processors of different kinds
-            may round differently.
     """
 
-    def __init__(self, compute: Callable[[], tuple[np.ndarray, np.ndarray]]):
-        self._compute = compute
-        self.digest = 0
-
-    @functools.cached_property
-    def vectors(self) -> dict[str, tf.Tensor]:
-        """The vectors of the tables `users` and `items`, by name."""
+    @functools.cache
+    def vectors() -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the vectors, in host memory."""
         began = time.perf_counter()
         # A table is made in the scope of its device, where TensorFlow may have no product with a
         # sparse matrix.
-        with tf.device(None):
-            users_UK, items_VK = self._compute()
-        self.digest = zlib.crc32(items_VK.tobytes(), zlib.crc32(users_UK.tobytes()))
-        logging.info("vectors to start from: computed in %.1f s", time.perf_counter() - began)
         with tf.device(None), tf.device(HOST):
-            return {"users": tf.constant(users_UK), "items": tf.constant(items_VK)}
+            users_UK, items_VK = map(tf.constant, compute())
+        logging.info("vectors to start from: computed in %.1f s", time.perf_counter() - began)
+        return users_UK, items_VK
 
-    def initial(self) -> dict[str, Callable[[], tf.Tensor]]:
-        """Return for each table a function that returns its vectors, by name."""
-        return {"users": lambda: self.vectors["users"], "items": lambda: self.vectors["items"]}
+    return vectors
+
+
+def compute_digest(users_UK: tf.Tensor, items_VK: tf.Tensor) -> int:
+    """Return a checksum of vectors: processors of different kinds may round differently."""
+    return zlib.crc32(items_VK.numpy().tobytes(), zlib.crc32(users_UK.numpy().tobytes()))
 
 
 def spectral_vectors(

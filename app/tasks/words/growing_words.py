@@ -17,8 +17,8 @@ from ...input.token_rows import PAD
 from ...system.checked_files import COUNT, damaged
 from ...tables import arrays, row_files
 from ...tables.base import Layout
+from ...tables.dynamic.dynamic import RowStore
 from ...tables.dynamic.keys import KeyMap, read_keys
-from ...tables.dynamic.row_store import RowStore
 from ...text import columns, vocabulary
 from ...text.reading import Progress
 from ...text.tokenize import warn_about_long_tokens

@@ -13,9 +13,8 @@ from app.models.base import Outcome
 from app.optimizers.sgd import sgd
 from app.tables import arrays, row_files
 from app.tables.base import Slot, TableSpec
-from app.tables.dynamic.dynamic import DynamicTable, KeyLocator
+from app.tables.dynamic.dynamic import DynamicTable, KeyLocator, RowStore
 from app.tables.dynamic.keys import INT64, STRING, KeyMap
-from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Constant, Uniform
 from app.tables.row_reads import take
 from app.tasks.recommend import recommend_job

@@ -212,8 +212,6 @@ def test_a_key_of_the_other_kind_is_refused_by_name():
         see(KeyMap(4), [1], 1), KeyMap(4, STRING).see(np.array([1]), np.ones(1, int), 1)
     with pytest.raises(TypeError, match="keys are float32"):
         KeyMap(4).rows(np.ones(1, np.float32))
-    with pytest.raises(ValueError, match="admits after 256"):
-        KeyMap(4, min_sightings=256)
 
 
 @both

@@ -11,8 +11,8 @@ from app.losses.negative_sampling import NegativeSampling
 from app.models.skipgram import SkipGram
 from app.optimizers.adagrad import rowwise_adagrad
 from app.settings.flag_values import from_names
+from app.tables.dynamic.dynamic import RowStore
 from app.tables.dynamic.keys import STRING, KeyMap
-from app.tables.dynamic.row_store import RowStore
 from app.tables.initial import Constant, Uniform
 from app.tasks.words import growing_words
 from app.tasks.words.growing_words import PINNED_STEPS, WordStream
