@@ -88,8 +88,8 @@ class HierarchicalSoftmax(NormalizedLoss):
             part = single_loss.make_part(self._code, predictions, _TABLE)
         else:
             part = self._grouped.part(predictions, _TABLE)
-        rows = self._code.count_read(predictions.targets_GM.shape.num_elements())
-        return 0.0, [part._replace(rows=rows)]
+        read = self._code.count_read(predictions.targets_GM.shape.num_elements())
+        return 0.0, [part._replace(rows=read)]
 
     def vector_losses(self, predictions: Predictions, rows: dict[str, Rows]) -> tf.Tensor:
         """Return the weighted loss of each vector under XLA, (G N,) float32, to differentiate.
