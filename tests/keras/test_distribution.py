@@ -108,7 +108,8 @@ def test_two_processes_train_as_one(tmp_path):
         found, expected = first["trained"][f"{kind} {name}"], two_workers.train(kind, name, folder)
         for ours, theirs in zip(found, expected, strict=True):
             # Sums in another order.
-            np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5, err_msg=f"{kind} {name}")
+            error = 1e-4 if name == "classes" else 2e-5
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=error, err_msg=f"{kind} {name}")
 
 
 @pytest.mark.slow
