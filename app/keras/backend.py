@@ -97,6 +97,12 @@ def model_of_step() -> Any:
     return next((frame.f_locals["self"] for frame in steps), None)
 
 
+def weighs_samples() -> bool:
+    """Return whether a training step of Keras runs or is traced now on batches with weights."""
+    steps = (frame for frame in callers("keras.") if frame.f_code.co_name == "train_step")
+    return any(frame.f_locals.get("sample_weight") is not None for frame in steps)
+
+
 def lacks_y() -> bool:
     """Return whether a step of Keras runs or is traced now whose loss needs a y that is None."""
     for frame in callers("keras."):

@@ -8,7 +8,7 @@ updates the rows of a part block by block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -183,6 +183,8 @@ class Part(NamedTuple):
             the tile's rows (U,) int32, labels). Labels are everything else that `loss` needs to
             know of the block. The third argument is None without a first pass, and while it runs.
         loss: From (labels, hidden_MD, rows_UD) to losses of any shape, which are summed.
+        gradients: From the same to these losses and the gradients of their sum, by the vectors
+            (M, D) and by the rows (U, D). None if TensorFlow differentiates `loss`.
         segments: The number of segments, an int or an int32 scalar.
         members: The hidden vectors of each segment. None if a single segment has them all.
         tiles: From a segment to its number of tiles, an int32 scalar. None if each segment has one.
@@ -197,6 +199,7 @@ class Part(NamedTuple):
     hidden_ND: tf.Tensor
     block: Callable[[tf.Tensor, tf.Tensor, tf.Tensor | None], tuple[tf.Tensor, Any]] | None
     loss: Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor]
+    gradients: Callable[[Any, tf.Tensor, tf.Tensor], Sequence[tf.Tensor]] | None = None
     segments: int | tf.Tensor = 1
     members: SegmentMembers | None = None
     tiles: Callable[[tf.Tensor], tf.Tensor] | None = None

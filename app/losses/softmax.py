@@ -15,17 +15,16 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..system.loops import combine
-from ..system.python_functions import custom_gradient
 from ..system.xla import under_xla
 
 # The most scores in memory at once: 32 MB. With fewer there are more matrix products; more do not
 # fit the processor's caches.
 SCORES = 8 << 20
 # Rows of at most so many columns are narrow: their time goes into passes over scores and rows, not
-# into products. So these are in float32, without casts, and there are fewer passes over rows: four
+# into products. So these are in float32, without casts, and there are fewer passes over rows: eight
 # times as many scores in memory at once, and tiles of twice the size.
 NARROW = 32
-_SCALARS = tf.TensorSpec([None], tf.float32)
+_LOSSES = tf.TensorSpec([None], tf.float32)
 
 
 # Returns the values of some of the vectors, given those of all, (M, ...).
@@ -54,48 +53,54 @@ class Labels(NamedTuple):
         return Labels(take(self.positions_M), take(self.weights_M), self.first, normalizer_M)
 
 
-def summed_loss(labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor) -> tf.Tensor:
-    """Return the tile's share of the weighted sum of -log P over the vectors.
+def losses_and_gradients(
+    labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the tile's share of the weighted -log P of each vector, (M,), and its gradients.
 
-    With one tile this is the whole sum. The gradient is computed with the loss, from the same
-    scores. The gradients of all tiles sum to the gradient of the whole loss, although none flows to
-    the normalizer.
+    They are those of the sum, by the vectors, (M, D) of their dtype, and by the rows, (U, D). All
+    else is float32. The gradients of all tiles sum to the gradient of the whole loss, although none
+    flows to the normalizer.
 
     Args:
         labels: The row that each vector is to predict.
         hidden_MD: The vectors, of the dtype in which products are computed.
         rows_UD: The rows of the tile, float32.
-
-    Returns:
-        A float32 scalar.
     """
-
-    @custom_gradient
-    def loss(hidden_MD: tf.Tensor, rows_UD: tf.Tensor):
-        """Return the loss, with gradients that are computed already."""
-        # A cast of narrow rows takes longer than their products. oneDNN prepares products of
-        # bfloat16 anew for the size of each class: 1,580 of a step took 315 ms, 7 ms in float32.
-        is_class = rows_UD.shape[0] is None
-        is_float32 = labels.normalizer_M is None and (is_class or _is_narrow(rows_UD))
-        vectors_MD = tf.cast(hidden_MD, tf.float32) if is_float32 else hidden_MD
-        value, by_rows, by_hidden = _in_chunks(
-            vectors_MD,
-            rows_UD,
-            lambda take: _loss_and_gradients(labels.part(take), take(vectors_MD), rows_UD),
-            lambda: [tf.constant(0.0), tf.zeros_like(rows_UD)],
-            tf.TensorSpec([None, vectors_MD.shape[1]], vectors_MD.dtype),
+    # A cast of narrow rows takes longer than their products. oneDNN prepares products of
+    # bfloat16 anew for the size of each class: 1,580 of a step took 315 ms, 7 ms in float32.
+    is_class = rows_UD.shape[0] is None
+    is_float32 = labels.normalizer_M is None and (is_class or _is_narrow(rows_UD))
+    vectors_MD = tf.cast(hidden_MD, tf.float32) if is_float32 else hidden_MD
+    by_rows, losses_M, by_hidden = _in_chunks(
+        vectors_MD,
+        rows_UD,
+        lambda take: _losses_and_gradients(labels.part(take), take(vectors_MD), rows_UD),
+        lambda: [tf.zeros_like(rows_UD)],
+        [tf.TensorSpec([None, vectors_MD.shape[1]], vectors_MD.dtype)],
+    )
+    if _subtracts_rows(vectors_MD, rows_UD):
+        inside_M, positions_M, _ = _targets(labels, rows_UD.shape[0])
+        weights_M1 = tf.where(inside_M, labels.weights_M, 0.0)[:, tf.newaxis]
+        by_hidden -= weights_M1 * tf.gather(rows_UD, positions_M)
+        by_rows = tf.tensor_scatter_nd_sub(
+            by_rows, positions_M[:, tf.newaxis], weights_M1 * vectors_MD
         )
-        by_hidden = tf.cast(by_hidden, hidden_MD.dtype)
-
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return tf.cast(upstream, by_hidden.dtype) * by_hidden, upstream * by_rows
-
-        return value, gradient
-
-    return loss(hidden_MD, rows_UD)
+    return losses_M, tf.cast(by_hidden, hidden_MD.dtype), by_rows
 
 
-def vector_losses(labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor) -> tf.Tensor:
+def _subtracts_rows(vectors_MD: tf.Tensor, rows_UD: tf.Tensor) -> bool:
+    """Return whether targets are subtracted from the gradients, and not from the shares.
+
+    A scatter copies its tensor, and gradients are smaller than the shares of many rows. In bfloat16
+    the difference of two rounded numbers would not be precise.
+    """
+    rows, columns = rows_UD.shape  # rows is None for a class, and for a tile of several
+    are_many = rows is not None and rows > columns
+    return are_many and vectors_MD.dtype == tf.float32 and not under_xla()
+
+
+def losses(labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor) -> tf.Tensor:
     """Return the tile's share of the weighted -log P of each vector, (M,) float32.
 
     With one tile this is the whole loss. It is computed in float32, and not to be differentiated.
@@ -145,12 +150,10 @@ def log_sum_exp(hidden_MD: tf.Tensor, rows_UD: tf.Tensor, before_M: tf.Tensor) -
     return greater_M + tf.math.log(tf.exp(before_M - greater_M) + tf.exp(tile_M - greater_M))
 
 
-def _loss_and_gradients(
+def _losses_and_gradients(
     labels: Labels, hidden_MD: tf.Tensor, rows_UD: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the weighted loss, and its gradients by the rows (U, D) and by the vectors (M, D).
-
-    The loss and the gradient by the rows are float32; the other has the dtype of the vectors.
+    """Return the gradient by the rows (U, D), the weighted losses, and the one by the vectors.
 
     The gradient by a score is its share of the softmax, less 1 for the target, times the weight.
     """
@@ -159,17 +162,13 @@ def _loss_and_gradients(
     scores_MU = tf.cast(tf.matmul(hidden_MD, block_UD, transpose_b=True), tf.float32)
     targets = _targets(labels, tf.shape(scores_MU)[1])
     loss_M, error_MU = _losses_and_shares(scores_MU, labels, targets)
-    loss = tf.reduce_sum(loss_M * labels.weights_M)
     inside_M, positions_M, indices_M2 = targets
     rows, columns = rows_UD.shape  # rows is None for a class, and for a tile of several
     are_few = rows is not None and rows <= columns
-    # A scatter copies its tensor, so targets are subtracted from the products where the scores are
-    # larger. In bfloat16 the difference of two rounded numbers would not be precise.
-    by_product = not (rows is None or are_few or dtype != tf.float32 or under_xla())
     if under_xla():  # which joins this to the shares, and has a slow kernel for a scatter
         positions_M = tf.where(inside_M, positions_M, -1)
         error_MU -= tf.one_hot(positions_M, tf.shape(scores_MU)[1], dtype=tf.float32)
-    elif not by_product:
+    elif not _subtracts_rows(hidden_MD, rows_UD):
         error_MU = tf.tensor_scatter_nd_sub(error_MU, indices_M2, tf.cast(inside_M, tf.float32))
     # The weights are multiplied by the scores or by the vectors, whichever are fewer numbers.
     if are_few:
@@ -180,13 +179,7 @@ def _loss_and_gradients(
         by_hidden_MD = weights_M1 * tf.matmul(error_MU, block_UD)
         hidden_MD = weights_M1 * hidden_MD
     by_rows_UD = tf.cast(tf.matmul(error_MU, hidden_MD, transpose_a=True), tf.float32)
-    if by_product:
-        inside_M1 = tf.cast(inside_M, tf.float32)[:, tf.newaxis]
-        by_hidden_MD -= inside_M1 * weights_M1 * tf.gather(rows_UD, positions_M)
-        by_rows_UD = tf.tensor_scatter_nd_sub(
-            by_rows_UD, positions_M[:, tf.newaxis], inside_M1 * hidden_MD
-        )
-    return loss, by_rows_UD, by_hidden_MD
+    return by_rows_UD, loss_M * labels.weights_M, by_hidden_MD
 
 
 def _losses_and_shares(
@@ -253,18 +246,19 @@ def _in_chunks(
     rows_UD: tf.Tensor,
     compute: Callable[[Take], Sequence[tf.Tensor]],
     sums: Callable[[], Sequence[tf.Tensor]] = tuple,
-    joined: tf.TensorSpec = _SCALARS,
+    joined: Sequence[tf.TensorSpec] = (),
 ) -> Sequence[tf.Tensor]:
     """Return the results of `compute` for chunks of vectors whose scores fit `SCORES`.
 
-    Of narrow rows there are four times as many scores. Chunks of a block are of about equal size.
+    Of narrow rows there are eight times as many scores. Chunks of a block are of about equal size.
 
     Args:
         compute: Function from a chunk, as a function that takes its values, to its results.
-        sums: Returns zeros for the first results, which are added over the chunks.
-        joined: The shape and the dtype of the last result, which is joined.
+        sums: Returns zeros for the first results, which are added over the chunks. The next
+            result has a number for each vector.
+        joined: The shapes and the dtypes of the results after the losses, which are joined, too.
     """
-    most = 4 * SCORES if _is_narrow(rows_UD) else SCORES
+    most = 8 * SCORES if _is_narrow(rows_UD) else SCORES
     size: int | tf.Tensor
     if rows_UD.shape[0] is not None:
         size = max(most // max(rows_UD.shape[0], 1), 1)
@@ -283,7 +277,7 @@ def _in_chunks(
             start = index * even
             return compute(lambda values: values[start : tf.minimum(start + even, count)])
 
-        return combine(chunks, chunk, sums(), [joined])
+        return combine(chunks, chunk, sums(), [_LOSSES, *joined])
 
     if isinstance(size, int) and hidden_MD.shape[0] is not None:
         return whole() if hidden_MD.shape[0] <= size else by_chunk()

@@ -24,35 +24,38 @@ from .base import Gather, Part
 Update = Callable[[str, tf.Tensor, tf.Tensor, tf.Tensor], None]
 # Called for each block as visit(ids_U, labels, hidden_MD, rows_UD).
 _Visit = Callable[..., Sequence[tf.Tensor]]
-_SCALAR = tf.TensorSpec([], tf.float32)
+_SCALAR, _LOSSES = tf.TensorSpec([], tf.float32), tf.TensorSpec([None], tf.float32)
 
 
 def differentiate(
-    part: Part, gather: Gather, update: Update | None = None, by_rows_alone: bool = False
+    part: Part,
+    gather: Gather,
+    update: Update | None = None,
+    by_rows_alone: bool = False,
+    by_vector: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]:
     """Compute and differentiate a part.
 
     Args:
         by_rows_alone: Whether to leave out the gradient by the hidden vectors: zeros are returned.
+        by_vector: Whether to return the loss of each hidden vector (see `losses`) for their sum.
         update: Writes the rows of a block, given their gradients, before the next block is read.
             By default no row changes, and all gradients are in memory at once.
 
     Returns:
-        The loss, a float32 scalar; its gradient by the hidden vectors, (N, D) of their dtype; and
-        without `update` the ids of all rows of the part, (U,) int32, and the gradients by these
-        rows, (U, D) float32. Under XLA some of these ids are the largest int32, for no row.
+        The loss, a float32 scalar or (N,); its gradient by the hidden vectors, (N, D) of their
+        dtype; and without `update` the ids of all rows of the part, (U,) int32, and the gradients
+        by these rows, (U, D) float32. Under XLA some of these ids are the largest int32, for no
+        row.
     """
     if part.padded is not None:
-        return part.padded.differentiate(gather, update, by_rows_alone)
-    if by_rows_alone:
-        loss = part.loss
-        part = part._replace(
-            loss=lambda labels, hidden, rows: loss(labels, tf.stop_gradient(hidden), rows)
-        )
+        return part.padded.differentiate(gather, update, by_rows_alone, by_vector)
 
     def visit(ids_U, labels, hidden_MD, rows_UD) -> Sequence[tf.Tensor]:
         """Return a block's loss and its gradients, or update its rows."""
-        value, by_hidden, by_rows = _differentiate(part, labels, hidden_MD, rows_UD)
+        value, by_hidden, by_rows = _differentiate(part, labels, hidden_MD, rows_UD, by_vector)
+        if by_rows_alone:
+            by_hidden = tf.zeros_like(by_hidden)
         if update is None:
             return value, by_hidden, ids_U, by_rows
         with tf.name_scope("update/"):
@@ -60,9 +63,10 @@ def differentiate(
         return value, by_hidden
 
     joined = [] if update else [tf.TensorSpec([None], tf.int32), _vectors(part)]
-    value, by_hidden, *by_row = _visit_blocks(
-        part, gather, visit, [_SCALAR, _vectors(part)], joined
-    )
+    losses = _LOSSES if by_vector else _SCALAR
+    value, by_hidden, *by_row = _visit_blocks(part, gather, visit, [losses, _vectors(part)], joined)
+    if by_vector:
+        value = _sum_by_vector(part, value)
     return value, tf.cast(_sum_by_vector(part, by_hidden), part.hidden_ND.dtype), by_row
 
 
@@ -80,21 +84,26 @@ def losses(part: Part, gather: Gather) -> tf.Tensor:
         """Return the losses of a block, one for each vector."""
         return [part.loss(labels, hidden_MD, rows_UD)]
 
-    (losses_P,) = _visit_blocks(part, gather, visit, [tf.TensorSpec([None], tf.float32)])
+    (losses_P,) = _visit_blocks(part, gather, visit, [_LOSSES])
     return _sum_by_vector(part, losses_P)
 
 
-def _differentiate(part: Part, labels, hidden_MD, rows_UD) -> Sequence[tf.Tensor]:
+def _differentiate(part: Part, labels, hidden_MD, rows_UD, by_vector: bool) -> Sequence[tf.Tensor]:
     """Return a block's loss and its gradients by the vectors and by the rows, all float32."""
     with tf.name_scope("loss/"), tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch((hidden_MD, rows_UD))
-        value = tf.reduce_sum(part.loss(labels, hidden_MD, rows_UD))
+        if part.gradients is not None:
+            value, *by_both = part.gradients(labels, hidden_MD, rows_UD)
+        else:
+            tape.watch((hidden_MD, rows_UD))
+            value = part.loss(labels, hidden_MD, rows_UD)
+        total = tf.reduce_sum(value)
     with tf.name_scope("gradient/"):
-        by_both = tape.gradient(value, (hidden_MD, rows_UD), unconnected_gradients="zero")
+        if part.gradients is None:
+            by_both = tape.gradient(total, (hidden_MD, rows_UD), unconnected_gradients="zero")
         by_both = [tf.cast(tf.convert_to_tensor(gradient), tf.float32) for gradient in by_both]
         for gradient, values in zip(by_both, (hidden_MD, rows_UD), strict=True):
             gradient.set_shape(values.shape)  # a gradient with a formula of its own may not know it
-        return value, *by_both
+        return value if by_vector else total, *by_both
 
 
 def _visit_blocks(

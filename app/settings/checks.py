@@ -223,12 +223,10 @@ def check_micro_batches(config: Config) -> None:
     if micro > (most := settings.batch_tokens):
         raise UsageError(f"--micro_batches={micro}: give at most --batch_tokens={most}")
     if config.run.task != "classify" and most % (micro * unit):
-        rows = f"--row_tokens={unit}"
-        if micro > 1:
-            rows = (
-                f"{micro * unit}, which is --micro_batches={micro}{f' rows of {rows}' * has_rows}"
-            )
-        raise UsageError(f"--batch_tokens={most} is no multiple of {rows}; change one of them")
+        parts = [f"--micro_batches={micro}"] * (micro > 1) + [f"--row_tokens={unit}"] * has_rows
+        raise UsageError(
+            f"--batch_tokens={most} is no multiple of {' times '.join(parts)}; change one of them"
+        )
     shared = has_rows and config.model.loss == "negative_sampling"
     centres = config.model.pool_centres
     if shared and settings.micro_tokens % centres:
@@ -239,12 +237,10 @@ def check_micro_batches(config: Config) -> None:
 
 def _check_strategy(config: Config) -> None:
     """Raise UsageError if a flag does not fit a strategy of several replicas."""
-    strategy = config.run.strategy
-    storage = "a copy of the tables on every device"
     if config.table.table != "device":
         raise UsageError(
-            f"--table={config.table.table}: --strategy={strategy} keeps {storage}; give "
-            "--table=device, or another --strategy"
+            f"--table={config.table.table}: --strategy={config.run.strategy} keeps a copy of the "
+            "tables on every device; give --table=device, or another --strategy"
         )
     steps, call = config.run.sync_steps, config.input.steps_per_call
     if steps > 1 and steps % call:

@@ -126,7 +126,7 @@ def test_micro_batches_that_cannot_be():
     message = "--micro_batches=3: 2 replicas cannot share them evenly; give a multiple of 2, or 0"
     with pytest.raises(UsageError, match=f"^{message}$"):
         settled(3, 2)
-    message = "^--batch_tokens=1024 is no multiple of 3, which is --micro_batches=3; change one"
+    message = "^--batch_tokens=1024 is no multiple of --micro_batches=3; change one"
     with pytest.raises(UsageError, match=message):
         settled(0, 3)
 

@@ -27,7 +27,7 @@ from tests.benchmarks import harness, programs
 from tests.benchmarks.harness import Measure, Report, Table
 
 LOSSES = ("softmax", "class_softmax", "sampled_softmax", "adaptive_softmax")
-FITTED = ("class_softmax", "sampled_softmax")
+FITTED = LOSSES
 PEERS = ("keras",)
 MEASURES = (
     Measure("tokens_per_s", "tokens/s", ",.0f", drawn=True),

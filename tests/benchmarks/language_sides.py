@@ -12,7 +12,15 @@ import numpy as np
 import tensorflow as tf
 
 from app.assembly import learning
-from app.keras import ClassSoftmax, LazyAdam, RowEmbedding, SampledSoftmax, output_as_loss
+from app.keras import (
+    AdaptiveSoftmax,
+    ClassSoftmax,
+    LazyAdam,
+    RowEmbedding,
+    SampledSoftmax,
+    Softmax,
+    output_as_loss,
+)
 from app.settings.words_config import LanguageModelConfig
 from app.tables.device import DeviceTable
 from app.tasks.language_model.language_model_job import make_model
@@ -21,7 +29,12 @@ from app.training.step import train_function
 from tests.benchmarks import programs, steps
 
 RATE = 0.004  # the speed of no side depends on the rate
-_LAYERS = {"class_softmax": ClassSoftmax, "sampled_softmax": SampledSoftmax}
+_LAYERS = {
+    "softmax": Softmax,
+    "class_softmax": ClassSoftmax,
+    "sampled_softmax": SampledSoftmax,
+    "adaptive_softmax": AdaptiveSoftmax,
+}
 _CALL_STEPS = LanguageModelConfig().input.steps_per_call
 _POOL = 64  # steps whose tokens are drawn, used in turn
 
@@ -98,7 +111,7 @@ def _fit(job: Any, name: str, tokens_SBL: np.ndarray, counts_V: np.ndarray) -> d
         data: Any = (inputs, targets)
     else:
         words = keras.Input((job.row_tokens,), dtype="int32")
-        output = _LAYERS[name](job.words, counts_V)
+        output = _LAYERS[name](job.words, **({"counts": counts_V} if name != "softmax" else {}))
         model = keras.Model([tokens, words], output(hidden, words))
         model.compile(LazyAdam(RATE), output_as_loss)
         data = ((inputs, targets), targets)

@@ -35,6 +35,7 @@ from app.keras import (
 from app.keras.layers import softmax_base, softmax_gradients
 from app.keras.optimizers.row_accumulation import Streamed
 from app.keras.tables.table_variable import record_ids
+from app.losses import softmax
 from app.losses.classes import padded
 from tests.keras.graphs import as_large_as
 from tests.keras.models import dtype_policy
@@ -165,6 +166,16 @@ def test_gradients_are_the_slopes_of_the_loss(name):
                 ends.append(total(*weights, hidden=hidden + sign * step * way))
         slope = (ends[0] - ends[1]) / (2 * step)
         assert slope == pytest.approx(float(tf.reduce_sum(slopes * way)), rel=1e-2, abs=1e-2)
+
+
+@pytest.mark.parametrize(("weights", "times"), [(None, 1), (np.full((30, 6), 2.0), 2)])
+def test_a_step_scores_a_block_once_unless_targets_have_weights(weights, times, monkeypatch):
+    blocks, score = [], softmax._losses_and_shares
+    monkeypatch.setattr(softmax, "_losses_and_shares", lambda *a: blocks.append(a) or score(*a))
+    model, _, _ = make_model("softmax", SGD(0.1), run_eagerly=True)  # with a mask
+    x, y = planted()
+    model.train_on_batch([x, y], y, weights)
+    assert len(blocks) == times
 
 
 @every

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
@@ -18,8 +18,8 @@ from ...system.python_functions import custom_gradient
 from ...system.xla import under_xla
 from ...tables.device import VariableRows
 from ...tables.row_reads import gather_unique
-from ...types import HOST
-from ..backend import model_of_step
+from ...types import HOST, Rows
+from ..backend import model_of_step, weighs_samples
 from ..optimizers.row_accumulation import Merged, RowUpdate, Streamed
 from ..optimizers.row_sparse import RowSparse
 from ..tables.table_variable import TableVariable
@@ -72,22 +72,37 @@ def look_up(values_V: tf.Variable, ids_N: tf.Tensor) -> tf.Tensor:
 
 
 def exact(
-    loss: NormalizedLoss, tables: Sources, hidden_ND: tf.Tensor, targets_N: tf.Tensor
+    loss: NormalizedLoss,
+    tables: Sources,
+    hidden_ND: tf.Tensor,
+    targets_N: tf.Tensor,
+    trained_N: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Return -log P of each target, float32 (N,), computed block by block of rows.
 
-    The backward pass reads the blocks once more, with the incoming gradient of each target as its
-    weight. It then holds the gradients of all rows that were read, unless they are `Streamed`.
+    The backward pass weights each target by its incoming gradient. It holds the gradients of all
+    rows that were read, unless they are `Streamed`. In training, a block is differentiated where
+    its losses are computed, as if all targets had one weight. Where they have not, the backward
+    pass reads the rows once more, for the gradients by them.
 
     Args:
         targets_N: The ranks of the targets, int32.
+        trained_N: In training, 1 for targets that have a weight and 0 for others, float32. None if
+            no gradients are expected.
     """
     gather = gather_of(tables)
 
     @custom_gradient
     def forward(hidden_ND: tf.Tensor, *_):
         """Return -log P of each target; the tables are arguments only for their gradients."""
-        losses_N = -inference.log_probability(loss, hidden_ND, targets_N, gather)
+        if trained_N is None:
+            known = None
+            losses_N = -inference.log_probability(loss, hidden_ND, targets_N, gather)
+        else:
+            parts, rows = _parts(loss, gather, hidden_ND, targets_N, trained_N)[:2]
+            later = _streamed_tables(tables, parts, rows) if _expects_one_weight() else tables
+            known = _differentiate(parts, gather, later)
+            losses_N = tf.add_n([each_N for each_N, *_ in known])
 
         def backward(upstream_N: tf.Tensor) -> tuple[Any, ...]:
             """Return the gradients by the vectors and by each table, weighted by target."""
@@ -95,7 +110,7 @@ def exact(
             # that writes it: the losses would be those of some new rows.
             with tf.control_dependencies([losses_N]):
                 weights_N = _after(losses_N, upstream_N)
-                return _gradients(loss, tables, hidden_ND, targets_N, weights_N)
+                return _gradients(loss, tables, hidden_ND, targets_N, weights_N, trained_N, known)
 
         return losses_N, backward
 
@@ -171,18 +186,64 @@ def _look_up(rows: _Rows, ids_U: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.gather(rows, ids_U), tf.float32)
 
 
+# The losses of a part by vector, their gradients by the vectors, and ids and gradients of rows.
+_PartGradients: TypeAlias = tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]
+
+
 def _gradients(
     loss: NormalizedLoss,
     tables: Sources,
     hidden_ND: tf.Tensor,
     targets_N: tf.Tensor,
     weights_N: tf.Tensor,
+    trained_N: tf.Tensor | None,
+    known: list[_PartGradients] | None,
 ) -> tuple[Any, ...]:
     """Return the gradients of the loss, weighted by target: by the vectors, then by each table.
 
     Those by the tables are row-sparse, in the order of `tables`.
+
+    Args:
+        trained_N: The weights of the targets for `known`.
+        known: The result of `_differentiate`, or None.
     """
     gather = gather_of(tables)
+    parts, rows, chain = _parts(loss, gather, hidden_ND, targets_N, weights_N)
+    streamed = _streamed_tables(tables, parts, rows)
+    if known is None:
+        known = _differentiate(parts, gather, streamed)
+    else:
+        known = _weighted(known, weights_N, trained_N, parts, gather, streamed)
+    by_hidden, found = chain([by_vectors for _, by_vectors, _ in known])
+    for part, (_, by_vectors, by_rows) in zip(parts, known, strict=True):
+        if part.table in streamed:
+            # The rows are read once more where their gradient is applied.
+            by_rows = _streamed(tables[part.table], part, by_vectors, gather=gather)
+        found.setdefault(part.table, []).append(by_rows)
+    return by_hidden, *(
+        gradient
+        for name, source in tables.items()
+        for gradient in (
+            found[name]
+            if name in streamed
+            # Under XLA the ids of rows to read repeat the first.
+            else _slices(source, found[name], not (under_xla() and name in rows))
+        )
+    )
+
+
+def _parts(
+    loss: NormalizedLoss,
+    gather: Gather,
+    hidden_ND: tf.Tensor,
+    targets_N: tf.Tensor,
+    weights_N: tf.Tensor,
+) -> tuple[list[Part], dict[str, Rows], Callable[[list[tf.Tensor]], tuple[tf.Tensor, dict]]]:
+    """Return the parts of the weighted loss, the rows that they need whole, and the chain rule.
+
+    The latter is a function from the gradients by the vectors of each part to that by the hidden
+    vectors, and lists of the gradients of the rows by table, pairs of ids and values.
+    """
     seed = tf.zeros(2, tf.int64)  # not used: these losses draw no samples
     targets_N1 = targets_N[:, tf.newaxis]
     rows = gather_unique(loss.lookups(targets_N1, tf.size(targets_N), seed), gather)
@@ -191,40 +252,79 @@ def _gradients(
         tape.watch((hidden_ND, values))
         weights_N11 = weights_N[:, tf.newaxis, tf.newaxis]
         predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11)
-        total, parts = loss.loss(predictions, rows)
-        total = tf.convert_to_tensor(total, tf.float32)
-    counts = collections.Counter([*values, *(part.table for part in parts)])
-    streamed = {part.table for part in parts if counts[part.table] == 1}
-    streamed = {name for name in streamed if _can_stream(tables[name])}
-    found: dict[str, list[Any]] = {name: [] for name in tables}
-    by_vectors = []
-    for part in parts:
-        if part.table in streamed:
-            # The rows are read once more where their gradient is applied.
-            _, by_part, _ = stream.differentiate(part, gather, lambda *_: None)
-            found[part.table].append((part, by_part))
-        else:
-            _, by_part, by_rows = stream.differentiate(part, gather)
-            found[part.table].append(by_rows)
-        by_vectors.append(by_part)
-    by_hidden, by_values = tape.gradient(
-        [total, *(part.hidden_ND for part in parts)],
-        (hidden_ND, values),
-        output_gradients=[tf.ones_like(total), *by_vectors],
-        unconnected_gradients="zero",
-    )
-    for name in values:
-        found[name].insert(0, (rows[name].ids_U, by_values[name]))
-    return by_hidden, *(
-        gradient
-        for name, source in tables.items()
-        for gradient in (
-            [_streamed(source, *found[name][0], gather=gather)]
-            if name in streamed
-            # Under XLA the ids of rows to read repeat the first.
-            else _slices(source, found[name], not (under_xla() and name in rows))
+        _, parts = loss.loss(predictions, rows)
+
+    def chain(by_vectors: list[tf.Tensor]) -> tuple[tf.Tensor, dict[str, list]]:
+        """Return the gradients by the hidden vectors and by the rows."""
+        by_hidden, by_values = tape.gradient(
+            [part.hidden_ND for part in parts],
+            (hidden_ND, values),
+            output_gradients=by_vectors,
+            unconnected_gradients="zero",
         )
-    )
+        return by_hidden, {name: [(rows[name].ids_U, by_values[name])] for name in rows}
+
+    return parts, rows, chain
+
+
+def _differentiate(
+    parts: list[Part], gather: Gather, later: Container[str]
+) -> list[_PartGradients]:
+    """Return the losses and gradients of parts, without rows of tables that are read once more."""
+    return [
+        stream.differentiate(
+            part, gather, (lambda *_: None) if part.table in later else None, by_vector=True
+        )
+        for part in parts
+    ]
+
+
+def _weighted(
+    known: list[_PartGradients],
+    weights_N: tf.Tensor,
+    trained_N: tf.Tensor,
+    parts: list[Part],
+    gather: Gather,
+    streamed: Container[str],
+) -> list[_PartGradients]:
+    """Return losses and gradients of targets of the weights `trained_N` for other weights.
+
+    Args:
+        parts: The parts of the loss with these weights.
+        streamed: Tables whose gradients by rows are not needed.
+    """
+    # The weight that all of them have, if they have one: its sign is not known.
+    one = tf.maximum(tf.reduce_max(weights_N), 0.0) + tf.minimum(tf.reduce_min(weights_N), 0.0)
+    is_one = tf.reduce_all(weights_N == one * trained_N)
+    found = []
+    for part, (losses_N, by_vectors, by_rows) in zip(parts, known, strict=True):
+        of_vectors = weights_N[:, tf.newaxis] * tf.cast(by_vectors, tf.float32)
+        if part.table not in streamed:
+
+            def again(part: Part = part) -> tuple[tf.Tensor, ...]:
+                """Return the ids and the gradients of the rows, which are read once more."""
+                return tuple(stream.differentiate(part, gather, by_rows_alone=True)[2])
+
+            def scaled(by_rows: Sequence[tf.Tensor] = by_rows) -> tuple[tf.Tensor, ...]:
+                """Return the known gradients, in the unit of the weights."""
+                ids_U, values_UD = by_rows
+                return ids_U, one * values_UD
+
+            by_rows = tf.cond(is_one, scaled, again) if by_rows else again()
+        found.append((losses_N, tf.cast(of_vectors, by_vectors.dtype), by_rows))
+    return found
+
+
+def _expects_one_weight() -> bool:
+    """Return whether targets are expected to have one weight, without waiting for a GPU to know."""
+    return (under_xla() or not tf.config.list_logical_devices("GPU")) and not weighs_samples()
+
+
+def _streamed_tables(tables: Sources, parts: Sequence[Part], looked_up: Iterable[str]) -> set[str]:
+    """Return the tables whose gradients are applied block by block."""
+    counts = collections.Counter([*looked_up, *(part.table for part in parts)])
+    once = {part.table for part in parts if counts[part.table] == 1}
+    return {name for name in once if _can_stream(tables[name])}
 
 
 def _can_stream(source: Source) -> bool:

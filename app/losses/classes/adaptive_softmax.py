@@ -15,7 +15,6 @@ from ...tables.base import TableSpec
 from ...tables.initial import Uniform
 from ...tables.row_reads import gather_unique, take
 from ...types import HOST, Rows
-from .. import softmax
 from ..base import Gather, NormalizedLoss, Part, Predictions, VectorWordPairs, WordSegments
 from .class_softmax import Level
 from .classes import probabilities
@@ -120,8 +119,7 @@ class AdaptiveSoftmax(NormalizedLoss):
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
         """Return the parts of `loss`, not yet computed, with one number for each vector."""
-        _, parts = self.loss(predictions, gather_unique(self.lookups(), gather))
-        return [part._replace(loss=softmax.vector_losses) for part in parts]
+        return self.loss(predictions, gather_unique(self.lookups(), gather))[1]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return the log share of the text of every word and cluster in the head.

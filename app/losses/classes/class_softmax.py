@@ -82,7 +82,7 @@ class Level:
             padded = PaddedSegments(
                 self.table, self.bounds, pairs, self.segment_of(pairs.targets_P)
             )
-            return [Part(self.table, pairs.hidden_ND, None, softmax.summed_loss, padded=padded)]
+            return [Part(self.table, pairs.hidden_ND, None, softmax.losses, padded=padded)]
         members, segments_G = None, tf.zeros(1, tf.int32)
         if under_xla():
             is_row_P = (pairs.targets_P >= 0) & (pairs.targets_P < self.rows)
@@ -117,7 +117,8 @@ class Level:
             else 0.0,
             members=members,
             block=block,
-            loss=softmax.summed_loss,
+            loss=softmax.losses,
+            gradients=softmax.losses_and_gradients,
         )
         if self._tile is not None:
             part = part._replace(
@@ -264,8 +265,7 @@ class ClassSoftmax(NormalizedLoss):
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
         """Return the parts of a class softmax, not yet computed, with a number for each vector."""
-        _, parts = ClassSoftmax.loss(self, predictions, {})
-        return [part._replace(loss=softmax.vector_losses) for part in parts]
+        return ClassSoftmax.loss(self, predictions, {})[1]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return the logarithm of the share of the text of each word and of each class."""

@@ -118,7 +118,11 @@ class PaddedSegments:
         return self._places * self._size * self._pairs.hidden_ND.shape[1] * tf.float32.size
 
     def differentiate(
-        self, gather: Gather, update: Update | None = None, by_rows_alone: bool = False
+        self,
+        gather: Gather,
+        update: Update | None = None,
+        by_rows_alone: bool = False,
+        by_vector: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]:
         """Compute and differentiate the loss; see `losses.stream.differentiate`.
 
@@ -139,19 +143,19 @@ class PaddedSegments:
                 """Add the loss and the gradients of a chunk of pairs."""
                 index_Q, hidden_BMD, loss_BM, error_BMS = self._chunk(block, chunk)
                 value, by_hidden_ND, sum_BSD = sums
+                index_Q1 = index_Q[:, tf.newaxis]
                 if not by_rows_alone:
                     rows = tf.cast(rows_BSD, hidden_BMD.dtype)
                     by_hidden_BMD = tf.cast(tf.matmul(error_BMS, rows), tf.float32)
                     by_hidden_QD = tf.reshape(by_hidden_BMD, [-1, hidden_BMD.shape[2]])
-                    by_hidden_ND = tf.tensor_scatter_nd_add(
-                        by_hidden_ND, index_Q[:, tf.newaxis], by_hidden_QD
-                    )
+                    by_hidden_ND = tf.tensor_scatter_nd_add(by_hidden_ND, index_Q1, by_hidden_QD)
+                if by_vector:
+                    loss_Q = tf.reshape(loss_BM, [-1])
+                    value = tf.tensor_scatter_nd_add(value, index_Q1, loss_Q)
+                else:
+                    value += tf.reduce_sum(loss_BM)
                 by_rows_BSD = tf.matmul(error_BMS, hidden_BMD, transpose_a=True)
-                return [
-                    value + tf.reduce_sum(loss_BM),
-                    by_hidden_ND,
-                    sum_BSD + tf.cast(by_rows_BSD, tf.float32),
-                ]
+                return [value, by_hidden_ND, sum_BSD + tf.cast(by_rows_BSD, tf.float32)]
 
             sums = [value, by_hidden_ND, tf.zeros_like(rows_BSD)]
             *sums, by_rows_BSD = self._over_chunks(block, add, sums)
@@ -166,7 +170,8 @@ class PaddedSegments:
             new = zip(by_row, (ids_BS, by_rows_BSD), strict=True)
             return [*sums, *(tf.tensor_scatter_nd_update(old, index_B1, each) for old, each in new)]
 
-        first = [tf.constant(0.0), tf.zeros_like(hidden_ND, tf.float32), *by_row]
+        zero = tf.zeros_like(hidden_ND[:, 0], tf.float32) if by_vector else tf.constant(0.0)
+        first = [zero, tf.zeros_like(hidden_ND, tf.float32), *by_row]
         value, by_hidden_ND, *by_row = self._over_blocks(gather, visit, first)
         if by_row:
             ids, values = by_row
@@ -174,22 +179,11 @@ class PaddedSegments:
         return value, tf.cast(by_hidden_ND, hidden_ND.dtype), by_row
 
     def losses(self, gather: Gather) -> tf.Tensor:
-        """Return the loss of each hidden vector, (N,) float32; see `losses.stream.losses`."""
+        """Return the loss of each hidden vector, (N,) float32; see `losses.stream.losses`.
 
-        def visit(block: _Block, loss_N: tf.Tensor) -> Sequence[tf.Tensor]:
-            """Add the losses of a block."""
-
-            def add(chunk: tf.Tensor | int, loss_N: tf.Tensor) -> list[tf.Tensor]:
-                """Add the losses of a chunk of pairs."""
-                index_Q, _, loss_BM, _ = self._chunk(block, chunk)
-                loss_Q = tf.reshape(loss_BM, [-1])
-                return [tf.tensor_scatter_nd_add(loss_N, index_Q[:, tf.newaxis], loss_Q)]
-
-            return self._over_chunks(block, add, [loss_N])
-
-        zero_N = tf.zeros_like(self._pairs.hidden_ND[:, 0], tf.float32)
-        (loss_N,) = self._over_blocks(gather, visit, [zero_N])
-        return loss_N
+        XLA leaves out the gradients, which nothing reads.
+        """
+        return self.differentiate(gather, lambda *_: None, by_vector=True)[0]
 
     def _over_blocks(
         self,
