@@ -7,9 +7,10 @@ two processes, and 1.5 times as long for 1.2 MB.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -83,20 +84,45 @@ class Exchange:
     """The collective operations of one group of all replicas of a strategy.
 
     Every process has to construct its groups in the same order, as they are numbered.
+
+    Attributes:
+        replicas: The number of replicas of all processes.
+        devices: The devices of the replicas of this process.
+        is_gpu: Whether these are GPUs.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
-        self.replicas = strategy.num_replicas_in_sync
+        self._strategy, self.replicas = strategy, strategy.num_replicas_in_sync
         self._group = next(_GROUPS)
-        devices = strategy.extended.worker_devices
-        self.is_gpu = "GPU" in devices[0]
+        self.devices = strategy.extended.worker_devices
+        self.is_gpu = "GPU" in self.devices[0]
         self._used = 0
         # A token for each device orders the operations on that device only. Without tokens, a graph
         # would order the operations of all devices.
         self._tokens = []
-        for device in devices:
+        for device in self.devices:
             with tf.device(device):
                 self._tokens.append(tf.Variable(0.0, trainable=False))
+
+    def in_replicas(self, function: Callable, **options: Any) -> Any:
+        """Return a `tf.function` that calls a function in each replica of this process.
+
+        Its result has a value of each replica (see `first`).
+
+        Args:
+            **options: Options of `tf.function`.
+        """
+        run = functools.partial(self._strategy.run, function)
+        return tf.function(lambda *inputs: run(args=inputs), autograph=False, **options)
+
+    def first(self, value: Any) -> tf.Tensor:
+        """Return the value of the first replica of this process."""
+        return self._strategy.experimental_local_results(value)[0]
+
+    def own(self, parts: int) -> range:
+        """Return the share of so many parts of the replica that is traced now."""
+        each = parts // self.replicas
+        return range(replica_number() * each, (replica_number() + 1) * each)
 
     def keys(self, count: int) -> range:
         """Reserve keys for some operations of a function.

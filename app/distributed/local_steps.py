@@ -76,8 +76,8 @@ class LocalSteps:
     """The steps of the replicas of one process, and the exchange of their changes.
 
     Args:
-        devices: The devices of the replicas of this process.
-        unique_rows: For each of them, what finds the unique rows in a program; empty without XLA.
+        unique_rows: For each replica of this process, what finds the unique rows in a program;
+            empty without XLA.
         is_half: Whether changes are sent as bfloat16.
     """
 
@@ -86,7 +86,6 @@ class LocalSteps:
         job: Job,
         tables: Mapping[str, Table],
         exchange: Exchange,
-        devices: Sequence[str],
         unique_rows: Sequence[UniqueRows],
         is_half: bool,
     ):
@@ -97,7 +96,7 @@ class LocalSteps:
         }
         self._unique_rows = unique_rows
         self._marks = []
-        for device in devices:
+        for device in exchange.devices:
             with tf.device(device if exchange.is_gpu else HOST):
                 self._marks.append(
                     {
@@ -130,7 +129,7 @@ class LocalSteps:
         """Return the number of the replica that is traced now, among those of this process."""
         return replica_number() % len(self._marks)
 
-    def train_function(self, strategy: tf.distribute.Strategy, held: range, seed: int) -> Any:
+    def train_function(self, held: range, seed: int) -> Any:
         """Return a function that trains S steps in each replica alone, on a GPU as one program.
 
         Its arguments are the data of S steps, the number of steps before them, the learning rate,
@@ -139,37 +138,35 @@ class LocalSteps:
         Args:
             held: The indices of the micro-batches that the data has.
         """
-        replicas = self._exchange.replicas
-        each = self._job.placed.micro_batches // replicas
-        (key,) = self._exchange.keys(1)
+        exchange = self._exchange
+        (key,) = exchange.keys(1)
 
         def replica(
             is_by_xla: bool, data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor
         ) -> Made:
             """Train the steps of a call in one replica, on its share of the micro-batches."""
-            mine = range(replica_number() * each, (replica_number() + 1) * each)
-            make_steps = self._steps(is_by_xla, seed, mine, held)
+            make_steps = self._steps(is_by_xla, seed, held)
             loss, examples = make_steps(data_S, first, rate)
             # Nothing waits for this vector but the result, so it is sent during the other steps.
             own_N = tf.concat([tf.stack([loss, examples]), flags_F], axis=0)
-            gathered = tf.reshape(self._exchange.gather(own_N, key), [replicas, 2 + FLAGS])
+            gathered = tf.reshape(exchange.gather(own_N, key), [exchange.replicas, 2 + FLAGS])
             sums_N = tf.reduce_sum(gathered, axis=0)
             numbers = (2 + FLAGS) / self._job.data.steps_per_batch
             return Made(sums_N[0], sums_N[1], sums_N[2:], tf.constant(numbers))
 
-        def made(is_by_xla: bool) -> Any:
-            """Return the function, of which XLA compiles the steps, or not."""
-            run = functools.partial(strategy.run, functools.partial(replica, is_by_xla))
-            return tf.function(lambda *inputs: run(args=inputs), autograph=False)
+        without, by_xla = (
+            exchange.in_replicas(functools.partial(replica, is_by_xla))
+            for is_by_xla in (False, True)
+        )
+        return (
+            CompiledIfPossible(by_xla, without, "steps of replicas") if exchange.is_gpu else without
+        )
 
-        if not self._exchange.is_gpu:
-            return made(is_by_xla=False)
-        return CompiledIfPossible(made(is_by_xla=True), made(is_by_xla=False), "steps of replicas")
-
-    def _steps(self, is_by_xla: bool, seed: int, mine: range, held: range) -> TrainFunction:
+    def _steps(self, is_by_xla: bool, seed: int, held: range) -> TrainFunction:
         """Return a function that makes steps in the replica that is traced now."""
         job, replica = self._job, self._replica()
         marks, micro = self._marks[replica], job.placed.micro_batches
+        mine = self._exchange.own(micro)
         tables = {name: MarkedTable(table, marks[name]) for name, table in self._tables.items()}
         step = functools.partial(train_step, job.model, tables, job.optimizer)
 
@@ -273,12 +270,10 @@ class Synchronizer:
         sync_steps: The steps between two exchanges of all rows.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy, local: LocalSteps, sync_steps: int):
-        self._strategy, self._local, self._sync_steps = strategy, local, sync_steps
+    def __init__(self, exchange: Exchange, local: LocalSteps, sync_steps: int):
+        self._first, self._local, self._sync_steps = exchange.first, local, sync_steps
         # One function for both kinds, as it takes one to two seconds to trace and optimize it.
-        self._function = tf.function(
-            lambda most, steps: strategy.run(local.exchange, args=(most, steps)), autograph=False
-        )
+        self._function = exchange.in_replicas(local.exchange)
         self._period = max(sync_steps // FREQUENT_TIMES, FREQUENT_STEPS)
         self._waiting = {ALL_ROWS: 0, FREQUENT_ROWS: 0}  # steps since the last exchange
         self._sent, self._seconds, self._since = 0.0, 0.0, time.perf_counter()
@@ -318,7 +313,7 @@ class Synchronizer:
         """Exchange the rows with ids below a number, `ALL_ROWS` or `FREQUENT_ROWS`, and wait."""
         began = time.perf_counter()
         sent = self._function(tf.constant(most), tf.constant(self._waiting[most]))
-        self._sent += float(self._strategy.experimental_local_results(sent)[0])
+        self._sent += float(self._first(sent))
         self._waiting |= {rows: 0 for rows in self._waiting if rows <= most}
         self._seconds += time.perf_counter() - began
 

@@ -58,9 +58,8 @@ class Workers(Replicas):
         with self.error_context():
             strategy = _connect(hosts, settings.device, seconds)
             super().__init__(strategy, settings.sync_steps, settings.sync_dtype)
-        self._gather_function = tf.function(
-            lambda mine_N, key: self.strategy.run(self.exchange.gather, args=(mine_N, key)),
-            autograph=False,
+        self._gather_function = self.exchange.in_replicas(
+            self.exchange.gather,
             reduce_retracing=True,  # lengths differ
         )
         self.chief = hosts.is_chief
@@ -178,8 +177,7 @@ class Workers(Replicas):
         `mine_N` is the vector of each replica of this process.
         """
         joined = self._gather_function(mine_N, tf.constant(self.exchange.keys(1)[0]))
-        gathered = self.strategy.experimental_local_results(joined)[0]
-        return gathered.numpy().reshape(self.replicas, -1)
+        return self.exchange.first(joined).numpy().reshape(self.replicas, -1)
 
     def _check_same_start(self, data: Any, first: tf.Tensor) -> None:
         """Raise RunError unless all processes continue at the same step with the same data.

@@ -95,14 +95,13 @@ class Replicas(Runner):
         steps = job.data.expected_batches * job.data.steps_per_batch
         self._unit, self._step_units = job.data.unit, job.data.epoch_size / max(1, steps)
         if self._sync_steps > 1 and self.replicas > 1:
-            devices = self.strategy.extended.worker_devices
             unique_rows = self.unique_rows(tables) if self.exchange.is_gpu else []
-            local = LocalSteps(job, tables, self.exchange, devices, unique_rows, self._is_half)
-            self._function = local.train_function(self.strategy, self.micro_batches(job), seed)
-            self._synchronizer = Synchronizer(self.strategy, local, self._sync_steps)
+            local = LocalSteps(job, tables, self.exchange, unique_rows, self._is_half)
+            self._function = local.train_function(self.micro_batches(job), seed)
+            self._synchronizer = Synchronizer(self.exchange, local, self._sync_steps)
             return
         self._function = _train_function(self, job, tables, seed)
-        is_one_process = self.replicas == len(self.strategy.extended.worker_devices)
+        is_one_process = self.replicas == len(self.exchange.devices)
         if self.exchange.is_gpu and is_one_process:
             by_xla = _train_function_by_xla(self, job, tables, seed)
             self._function = CompiledIfPossible(by_xla, self._function, "the steps of replicas")
@@ -110,7 +109,7 @@ class Replicas(Runner):
     def unique_rows(self, tables: Mapping[str, Table]) -> list[Representatives]:
         """Return what finds the unique rows in programs of XLA, for each replica of the process."""
         made = []
-        for device in self.strategy.extended.worker_devices:
+        for device in self.exchange.devices:
             with tf.device(device):
                 made.append(Representatives())
                 made[-1].prepare(tables)
@@ -128,8 +127,7 @@ class Replicas(Runner):
         with table_errors():
             self._trace_once(*inputs)
             results = self._function(*inputs)
-        local = self.strategy.experimental_local_results
-        result = Made._make([local(part)[0] for part in results])
+        result = Made._make(map(self.exchange.first, results))
         self._exchanged.append(result.numbers)
         if self._synchronizer is not None:
             self._synchronizer.count(self._steps_per_call, int(first) + self._steps_per_call)
@@ -203,8 +201,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
     Args:
         runner: The replicas of this process, with the micro-batches that it reads.
     """
-    strategy, exchange, held = runner.strategy, runner.exchange, runner.micro_batches(job)
-    each = job.placed.micro_batches // exchange.replicas
+    exchange, held, micro = runner.exchange, runner.micro_batches(job), job.placed.micro_batches
     model, gather = job.model, gather_from(tables)
     # The most operations of a call: the vectors of each step and their sizes.
     reserved = exchange.keys(2 * job.data.steps_per_batch)
@@ -214,8 +211,7 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
 
         The loss, examples and flags of the result are those of the first step, over all replicas.
         """
-        mine = range(replica_number() * each, (replica_number() + 1) * each)
-        steps = list(split_steps(data_S, first, seed, job.placed.micro_batches, mine, held))
+        steps = list(split_steps(data_S, first, seed, micro, exchange.own(micro), held))
         lookups = [[make_lookups(model, batch) for batch in batches] for batches in steps]
         keys = iter(reserved)
         sizes: list[tf.Tensor] = []
@@ -235,26 +231,20 @@ def _train_function(runner: Replicas, job: Job, tables: Mapping[str, Table], see
             made.append(Made(merged.loss, merged.examples, sums_F, tf.cast(size, tf.float32)))
         return made[0]._replace(numbers=tf.add_n([step.numbers for step in made]) / len(made))
 
-    @tf.function(autograph=False)
-    def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
-        """Run `replica` in each replica; return the fields of `Made` as per-replica values."""
-        # The steps are unrolled: the draws and lookups of a step run during the exchange before it.
-        return strategy.run(replica, args=(data_S, first, rate, flags_F))
-
-    return train
+    # The steps are unrolled: the draws and lookups of a step run during the exchange before it.
+    return exchange.in_replicas(replica)
 
 
 def _train_function_by_xla(
     runner: Replicas, job: Job, tables: Mapping[str, Table], seed: int
 ) -> Any:
     """Return the same as `_train_function`, of which XLA compiles all but the exchange."""
-    strategy, exchange = runner.strategy, runner.exchange
-    each = job.placed.micro_batches // exchange.replicas
+    exchange = runner.exchange
     keys, unique_rows = exchange.keys(job.data.steps_per_batch), runner.unique_rows(tables)
 
     def replica(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
         """Train the steps of a call in one replica; see `_train_function`."""
-        mine = range(replica_number() * each, (replica_number() + 1) * each)
+        mine = exchange.own(job.placed.micro_batches)
         of_device = unique_rows[replica_number() % len(unique_rows)]
         made_for = job, tables, seed, mine, exchange.replicas, of_device
         differentiate, update = step_programs(*made_for)
@@ -269,12 +259,7 @@ def _train_function_by_xla(
         loss, examples, sums_F = made[0]
         return Made(loss, examples, sums_F, tf.constant(float(size)))
 
-    @tf.function(autograph=False)
-    def train(data_S: Any, first: tf.Tensor, rate: tf.Tensor, flags_F: tf.Tensor) -> Made:
-        """Run `replica` in each replica; return the fields of `Made` as per-replica values."""
-        return strategy.run(replica, args=(data_S, first, rate, flags_F))
-
-    return train
+    return exchange.in_replicas(replica)
 
 
 def step_programs(

@@ -300,6 +300,10 @@ def test_places_of_each_kind(limit, tmp_path, monkeypatch):
     monkeypatch.setattr(sharded, "local_devices", lambda: ["/device:CPU:1", "/device:CPU:2"])
     with pytest.raises(UsageError, match="CPU:1 has"):
         decide(config(table="sharded", device_memory=0.005))
+    monkeypatch.setattr(sharded, "local_devices", lambda: ["/device:GPU:0", "/device:GPU:1"])
+    monkeypatch.setattr(memory_plan, "gpu_bytes", {"GPU:0": 1 << 34, "GPU:1": 1 << 20}.get)
+    with pytest.raises(UsageError, match="GPU:1 has"):  # the smaller one limits the shards
+        decide(config(table="sharded"))
 
 
 @pytest.mark.slow

@@ -173,18 +173,21 @@ def test_metrics(trained):
     assert metrics["four"]["bytes_per_word"] == pytest.approx(sent, rel=0.02)
 
 
-class Strategy:
-    """A strategy of one replica."""
+class Exchange:
+    """An exchange of one replica."""
 
-    def experimental_local_results(self, value):
-        return [value]
+    def in_replicas(self, function):
+        return function
+
+    def first(self, value):
+        return value
 
 
 class Exchanges(Synchronizer):
     """Notes how many rows it would exchange, and after how many steps."""
 
     def __init__(self, sync_steps):
-        super().__init__(Strategy(), LocalSteps, sync_steps)
+        super().__init__(Exchange(), LocalSteps, sync_steps)
         self.made, self.alone, self.done = [], [], 0
         self._function = self.exchange
 

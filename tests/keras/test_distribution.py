@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.keras import backend
+from app.keras import LazyAdam, backend
 from app.keras.tables.table_variable import TableVariable
 from app.system import ports
 from tests.integration.commands import SECONDS
@@ -46,6 +46,36 @@ def test_a_model_under_a_strategy_trains_as_one_without(tmp_path):
     assert not any(isinstance(v, tf.distribute.DistributedValues) for v in rows_of(model))
 
 
+# What no strategy of several replicas has, by kind of table. This may only become shorter.
+REFUSED = [
+    ("file", {"hot_rows": 9}, {}, "words: hot_rows=9 is a cache on one device"),
+    ("sharded", {"hot_rows": 9}, {}, "words: hot_rows=9 is a cache on one device"),
+    *(
+        (kind, {}, {"gradient_accumulation_steps": 2}, "gradients of words/embeddings in one pro")
+        for kind in ("device", *table_models.KINDS)
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "optimizer", "message"), REFUSED)
+def test_what_replicas_cannot_have_is_refused(kind, options, optimizer, message, tmp_path):
+    with (
+        tf.distribute.MirroredStrategy(["CPU:0"]).scope(),
+        pytest.raises(ValueError, match=rf"^[^\n]*{message}[^\n]*; leave it out$"),
+    ):
+        layer = table_models.make_layer(kind, tmp_path, name="words", **options)
+        model = table_models.make_model(layer, LazyAdam(0.1, **optimizer))
+        model.optimizer.build(model.trainable_variables)
+
+
+@pytest.mark.parametrize("kind", [*table_models.KINDS, "dynamic"])
+def test_replicas_that_do_not_train_in_step_are_refused(kind, tmp_path):
+    strategy = tf.distribute.experimental.CentralStorageStrategy(["CPU:0"])
+    message = rf"^[^\n]* has its rows .* the replicas of {type(strategy).__name__} do not train"
+    with strategy.scope(), pytest.raises(ValueError, match=message):
+        table_models.make_layer(kind, tmp_path).build()
+
+
 def rows_of(model):
     """The variables of the rows and slots of all tables of a model."""
     variables = [*model.variables, *model.optimizer.variables]
@@ -78,7 +108,8 @@ def test_two_processes_train_as_one(tmp_path):
         found, expected = first["trained"][f"{kind} {name}"], two_workers.train(kind, name, folder)
         for ours, theirs in zip(found, expected, strict=True):
             # Sums in another order.
-            np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5, err_msg=f"{kind} {name}")
+            error = 1e-4 if name == "classes" else 2e-5
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=error, err_msg=f"{kind} {name}")
 
 
 @pytest.mark.slow

@@ -402,7 +402,7 @@ def test_ours_touch_no_whole_table_and_say_where_rows_are(
     name, optimizer, compiled, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(row_sparse, "_LARGE", 1)  # a false alarm would show
+    monkeypatch.setattr(row_sparse, "LARGE", 1)  # a false alarm would show
     kind, options = LAYERS[name]
     if kind is ours.DynamicEmbedding:
         layer = kind(COLUMNS, capacity=ROWS, name="words", **options)

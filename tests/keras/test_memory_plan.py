@@ -303,7 +303,7 @@ def test_tables_that_replicas_share_or_mirror_are_checked(kind, little, monkeypa
 def test_a_table_larger_than_the_gpus_is_refused(kind, monkeypatch, tmp_path):
     monkeypatch.setattr(table_memory, "LARGE", TABLE)
     monkeypatch.setattr(table_memory, "device_place", lambda: table_memory.DEVICE)
-    sizes = {"device": [TABLE - 1] * 2, "sharded": [TABLE // 2 - 1] * 2}  # of two GPUs
+    sizes = {"device": [TABLE - 1] * 2, "sharded": [TABLE, TABLE // 2 - 1]}  # of two GPUs
     monkeypatch.setattr(table_memory, "free_on_gpus", lambda: sizes[kind])
     layer = make_layer(kind, tmp_path)
     remedy = "give it table='host' with hot_rows" if kind == "device" else "give it table='file'"

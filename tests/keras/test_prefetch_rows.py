@@ -114,7 +114,7 @@ def test_steps_find_their_rows_in_the_cache(tmp_path):
 
 @pytest.mark.slow
 def test_metrics_of_the_caches(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_sparse, "_LARGE", 1)  # no warning says that the table is read whole
+    monkeypatch.setattr(row_sparse, "LARGE", 1)  # no warning says that the table is read whole
     folder, steps = tmp_path / "logs", len(list(data()))
     callbacks = [TableMetrics(), keras.callbacks.TensorBoard(folder)]
 

@@ -148,7 +148,7 @@ ALL = pytest.mark.parametrize("kind", [SGD, Adagrad, RowwiseAdagrad, LazyAdam, L
 def large(request, monkeypatch):
     """Whether the tables of the model count as large."""
     if request.param == "large":
-        monkeypatch.setattr(row_sparse, "_LARGE", 4 * 13 * 4)  # the bytes of "words"
+        monkeypatch.setattr(row_sparse, "LARGE", 4 * 13 * 4)  # the bytes of "words"
     return request.param == "large"
 
 
@@ -261,7 +261,7 @@ def scaled_later():
 )
 def test_what_needs_no_warning(optimizer, options, monkeypatch):
     monkeypatch.setattr(table_warnings, "LARGE", 1)
-    monkeypatch.setattr(row_sparse, "_LARGE", 1)
+    monkeypatch.setattr(row_sparse, "LARGE", 1)
     assert step(make_model(optimizer(), **options)) == set()
 
 
@@ -291,7 +291,7 @@ def test_a_constraint_on_whole_columns_of_a_large_table_is_warned_of(large):
 
 
 def test_a_large_kernel_is_not_taken_for_a_table(monkeypatch):
-    monkeypatch.setattr(row_sparse, "_LARGE", 1)
+    monkeypatch.setattr(row_sparse, "LARGE", 1)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(50), keras.layers.Dense(1)])
     model.compile(LazyAdam(0.1), "mse")
     with warnings.catch_warnings():
@@ -302,7 +302,7 @@ def test_a_large_kernel_is_not_taken_for_a_table(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(keras.optimizers, "MultiOptimizer"), reason="Keras 3.12 has none")
 def test_an_optimizer_of_several_is_no_loss_scale(monkeypatch):
-    monkeypatch.setattr(row_sparse, "_LARGE", 1)
+    monkeypatch.setattr(row_sparse, "LARGE", 1)
     monkeypatch.setattr(table_warnings, "LARGE", 1)
     tables, others = LazyAdam(0.1), keras.optimizers.Adam(0.1)
     split = keras.optimizers.MultiOptimizer(

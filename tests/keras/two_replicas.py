@@ -163,12 +163,41 @@ EXAMPLES = (
     table_models.TARGETS[: -table_models.BATCH // 2],
 )
 SHARED = [
-    *(("host", name) for name in (*SHARED_OPTIMIZERS, "classes", "tied")),
-    *(("file", name) for name in ("lazy_adam", "samples")),
-    *(("sharded", name) for name in ("adagrad", "classes")),
+    *(("host", name) for name in (*SHARED_OPTIMIZERS, "features", "classes", "tied")),
+    *(("file", name) for name in ("lazy_adam", "features", "samples")),
+    *(("sharded", name) for name in ("adagrad", "features", "classes", "adaptive")),
+    ("device", "features"),
     ("dynamic", "lazy_adam"),
 ]
 NUMBERS = itertools.count()  # of files; one that belongs to a loaded model is removed with it
+
+
+def _place(kind, folder):
+    """The arguments of a layer with a table of a kind."""
+    file = {"table_file": str(folder / f"rows{next(NUMBERS)}.bin")} if kind == "file" else {}
+    return {"table": kind, **file}
+
+
+def make_features(kind, folder):
+    """A model with two tables, one of which reduces its rows and serves two features."""
+    options = {"initializer": "ones"}
+    one, other = (
+        TableConfig(
+            name, table_models.ROWS, 3, combiner=combiner, **options, **_place(kind, folder)
+        )
+        for name, combiner in (("one", "mean"), ("other", None))
+    )
+    configs = [
+        FeatureConfig(str(number), table, (None, table_models.LENGTH))
+        for number, table in enumerate((one, other, one))
+    ]
+    inputs = keras.Input((table_models.LENGTH,), dtype="int64")
+    flipped = keras.ops.flip(inputs, axis=1) % 11
+    vectors = FeatureEmbedding(configs)([inputs, inputs, flipped])
+    flat = [keras.layers.Flatten()(each) for each in vectors]
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(flat)))
+    model.compile(LazyAdam(0.1), "mse")
+    return model
 
 
 def make_shared(kind, name, folder):
@@ -177,9 +206,9 @@ def make_shared(kind, name, folder):
     if name in SHARED_OPTIMIZERS:
         layer = table_models.make_layer(kind, folder)
         return table_models.make_model(layer, SHARED_OPTIMIZERS[name]()), EXAMPLES
-    options = {"table": kind}
-    if kind == "file":
-        options["table_file"] = str(folder / f"rows{next(NUMBERS)}.bin")
+    if name == "features":
+        return make_features(kind, folder), EXAMPLES
+    options = _place(kind, folder)
     words = RowEmbedding(WORDS, 6, table=kind, name="words") if name == "tied" else None
     options |= {"tied_to": "words"} if words else {}
     layer = "classes" if name == "tied" else name

@@ -20,14 +20,16 @@ else:
     STRATEGY = tf.distribute.get_strategy()
 
 from app.keras import DynamicEmbedding, RowEmbedding  # noqa: E402
-from tests.keras import two_replicas  # noqa: E402
+from tests.keras import softmax_models, two_replicas  # noqa: E402
 
 CASES = [
     ("device", "lazy_adam"),
     ("host", "lazy_adam"),
+    ("host", "classes"),
     ("file", "samples"),
     ("sharded", "adagrad"),
     ("dynamic", "lazy_adam"),
+    *((kind, "features") for kind in ("device", "host", "file", "sharded")),
 ]
 
 
@@ -39,7 +41,7 @@ def train(kind, name, folder):
     def step(x, y):
         with tf.GradientTape() as tape:
             found = model(x, training=True)
-            loss = tf.reduce_mean(found if name == "samples" else (found - y) ** 2)
+            loss = tf.reduce_mean(found if name in softmax_models.LAYERS else (found - y) ** 2)
             loss /= STRATEGY.num_replicas_in_sync
         gradients = tape.gradient(loss, model.trainable_variables)
         model.optimizer.apply(gradients, model.trainable_variables)

@@ -39,7 +39,6 @@ from .row_accumulation import (
     merge_together,
 )
 
-_LARGE = LARGE
 _ROUNDINGS = ("stochastic", "nearest")
 _HALF = (tf.bfloat16, tf.float16)
 _CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
@@ -219,7 +218,7 @@ class RowSparse(StateByPart):
             self._refuse_whole_tables(sparse)
             log_missing_prefetch(sparse)
             for table in sparse:
-                if variable_bytes(table) >= _LARGE:
+                if variable_bytes(table) >= LARGE:
                     warn_of_whole_table(table)
         if variables and not self.built and not tf.distribute.has_strategy():
             # Keras creates slots in the trace of a step, where they take their memory twice.
@@ -384,7 +383,7 @@ class RowSparse(StateByPart):
         index = self._get_variable_index(variable)
         own = self._trainable_variables[index]
         if not isinstance(gradient, tf.IndexedSlices):
-            if variable_bytes(own) >= _LARGE:
+            if variable_bytes(own) >= LARGE:
                 warn_of_dense_gradient(own)
             if not self._is_always_by_row(variable):
                 super().update_step(gradient, variable, learning_rate)

@@ -153,7 +153,8 @@ def require_free(
             # The bytes of a GPU start its devices: not for a small table.
             if count < LARGE or not (on_gpus := free_on_gpus()):
                 continue
-            free = sum(on_gpus) if is_sharded else max(on_gpus)
+            # Shards are of one size, so the smallest GPU limits all.
+            free = len(on_gpus) * min(on_gpus) if is_sharded else max(on_gpus)
         if place == FILE:
             folder = next(folder for folder in table_file.absolute().parents if folder.exists())
             where, free = f"{place} in {folder}", shutil.disk_usage(folder).free

@@ -85,8 +85,11 @@ class HierarchicalSoftmax(NormalizedLoss):
         if under_xla():
             return tf.reduce_sum(self.vector_losses(predictions, rows)), []
         if predictions.hidden_GND.shape[1] == predictions.targets_GM.shape[1] == 1:
-            return 0.0, [single_loss.make_part(self._code, predictions, _TABLE)]
-        return 0.0, [self._grouped.part(predictions, _TABLE)]
+            part = single_loss.make_part(self._code, predictions, _TABLE)
+        else:
+            part = self._grouped.part(predictions, _TABLE)
+        read = self._code.count_read(predictions.targets_GM.shape.num_elements())
+        return 0.0, [part._replace(rows=read)]
 
     def vector_losses(self, predictions: Predictions, rows: dict[str, Rows]) -> tf.Tensor:
         """Return the weighted loss of each vector under XLA, (G N,) float32, to differentiate.
