@@ -757,7 +757,7 @@ def trained(model, steps=2):
                 # Gradients of 1e-10 differ in their last bits between a graph and eager mode.
                 ("classes", "host", functools.partial(LazyAdam, epsilon=1e-3)),
                 ("adaptive", "sharded", SGD),
-                ("tree", "device", LazyAdam),
+                ("tree", "device", functools.partial(LazyAdam, epsilon=1e-3)),
             )
         ),
     ],
