@@ -93,14 +93,18 @@ def model_of_step() -> Any:
 
     A step that a user has written is not looked at.
     """
-    steps = (frame for frame in callers("keras.") if frame.f_code.co_name == "train_step")
-    return next((frame.f_locals["self"] for frame in steps), None)
+    return _locals_of_step().get("self")
 
 
 def weighs_samples() -> bool:
     """Return whether a training step of Keras runs or is traced now on batches with weights."""
+    return _locals_of_step().get("sample_weight") is not None
+
+
+def _locals_of_step() -> Mapping[str, Any]:
+    """Return the local variables of the training step of Keras that runs or is traced now."""
     steps = (frame for frame in callers("keras.") if frame.f_code.co_name == "train_step")
-    return any(frame.f_locals.get("sample_weight") is not None for frame in steps)
+    return next((frame.f_locals for frame in steps), {})
 
 
 def lacks_y() -> bool:

@@ -190,7 +190,7 @@ class Part(NamedTuple):
         tiles: From a segment to its number of tiles, an int32 scalar. None if each segment has one.
         measure: From (hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32; the
             first carry is -inf. None if no first pass is needed.
-        rows: About how many rows it reads, for a plan of memory; 0 if a graph of it shows that.
+        rows: About how many rows it reads, for a plan of memory.
         padded: Under XLA, computes the part in blocks of static sizes, in place of the attributes
             after `hidden_ND` (see `losses.classes.padded.PaddedSegments`).
     """

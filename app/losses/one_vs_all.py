@@ -62,8 +62,7 @@ class OneVsAll(Loss):
 
         count = None if tiles == 1 else lambda segment: tf.constant(tiles)
         loss = functools.partial(_block_loss, vectors_N1, present_NM, weights_NM)
-        read = 0.0 if tiles == 1 else float(self._labels)
-        return 0.0, [Part(_TABLE, hidden_ND, block, loss, tiles=count, rows=read)]
+        return 0.0, [Part(_TABLE, hidden_ND, block, loss, tiles=count, rows=float(self._labels))]
 
     def word_segments(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordSegments]:
         """Return all labels in a segment (see `NormalizedLoss`); their sum is not 1."""

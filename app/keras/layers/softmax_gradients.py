@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import collections
+import functools
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
@@ -18,7 +19,7 @@ from ...system.python_functions import custom_gradient
 from ...system.xla import under_xla
 from ...tables.device import VariableRows
 from ...tables.row_reads import gather_unique
-from ...types import HOST, Rows
+from ...types import HOST
 from ..backend import model_of_step, weighs_samples
 from ..optimizers.row_accumulation import Merged, RowUpdate, Streamed
 from ..optimizers.row_sparse import RowSparse
@@ -90,18 +91,16 @@ def exact(
         trained_N: In training, 1 for targets that have a weight and 0 for others, float32. None if
             no gradients are expected.
     """
-    gather = gather_of(tables)
+    inputs = loss, tables, targets_N
 
     @custom_gradient
     def forward(hidden_ND: tf.Tensor, *_):
         """Return -log P of each target; the tables are arguments only for their gradients."""
+        known = None
         if trained_N is None:
-            known = None
-            losses_N = -inference.log_probability(loss, hidden_ND, targets_N, gather)
+            losses_N = -inference.log_probability(loss, hidden_ND, targets_N, gather_of(tables))
         else:
-            parts, rows = _parts(loss, gather, hidden_ND, targets_N, trained_N)[:2]
-            later = _streamed_tables(tables, parts, rows) if _expects_one_weight() else tables
-            known = _differentiate(parts, gather, later)
+            known = _WeightedLoss(*inputs, hidden_ND, trained_N).differentiate(_has_one_weight())
             losses_N = tf.add_n([each_N for each_N, *_ in known])
 
         def backward(upstream_N: tf.Tensor) -> tuple[Any, ...]:
@@ -110,11 +109,16 @@ def exact(
             # that writes it: the losses would be those of some new rows.
             with tf.control_dependencies([losses_N]):
                 weights_N = _after(losses_N, upstream_N)
-                return _gradients(loss, tables, hidden_ND, targets_N, weights_N, trained_N, known)
+                return _WeightedLoss(*inputs, hidden_ND, weights_N).gradients(known, trained_N)
 
         return losses_N, backward
 
     return forward(hidden_ND, *_watched(tables))
+
+
+def _has_one_weight() -> bool:
+    """Return whether all targets should have one weight, and no step waits for a GPU to know."""
+    return (under_xla() or not tf.config.list_logical_devices("GPU")) and not weighs_samples()
 
 
 def _after(first: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
@@ -186,145 +190,104 @@ def _look_up(rows: _Rows, ids_U: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.gather(rows, ids_U), tf.float32)
 
 
-# The losses of a part by vector, their gradients by the vectors, and ids and gradients of rows.
-_PartGradients: TypeAlias = tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]
+# Of a part: the loss of each vector, the gradients by the vectors, and the ids of rows and the
+# gradients by them, which can be missing.
+_OfPart: TypeAlias = tuple[tf.Tensor, tf.Tensor, Sequence[tf.Tensor]]
 
 
-def _gradients(
-    loss: NormalizedLoss,
-    tables: Sources,
-    hidden_ND: tf.Tensor,
-    targets_N: tf.Tensor,
-    weights_N: tf.Tensor,
-    trained_N: tf.Tensor | None,
-    known: list[_PartGradients] | None,
-) -> tuple[Any, ...]:
-    """Return the gradients of the loss, weighted by target: by the vectors, then by each table.
+class _WeightedLoss:
+    """The loss of some targets, each with a weight, in parts that are not yet computed."""
 
-    Those by the tables are row-sparse, in the order of `tables`.
+    def __init__(
+        self,
+        loss: NormalizedLoss,
+        tables: Sources,
+        targets_N: tf.Tensor,
+        hidden_ND: tf.Tensor,
+        weights_N: tf.Tensor,
+    ):
+        self._tables, self._hidden_ND, self._weights_N = tables, hidden_ND, weights_N
+        self._gather = gather_of(tables)
+        seed = tf.zeros(2, tf.int64)  # not used: these losses draw no samples
+        targets_N1 = targets_N[:, tf.newaxis]
+        lookups = loss.lookups(targets_N1, tf.size(targets_N), seed)
+        self._rows = gather_unique(lookups, self._gather)
+        self._values = {name: rows.values_UD for name, rows in self._rows.items()}
+        with tf.GradientTape(watch_accessed_variables=False) as self._tape:
+            self._tape.watch((hidden_ND, self._values))
+            weights_N11 = weights_N[:, tf.newaxis, tf.newaxis]
+            predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11)
+            _, self._parts = loss.loss(predictions, self._rows)
+        counts = collections.Counter([*self._rows, *(part.table for part in self._parts)])
+        once = {part.table for part in self._parts if counts[part.table] == 1}
+        self._streamed = {name for name in once if _can_stream(tables[name])}
 
-    Args:
-        trained_N: The weights of the targets for `known`.
-        known: The result of `_differentiate`, or None.
-    """
-    gather = gather_of(tables)
-    parts, rows, chain = _parts(loss, gather, hidden_ND, targets_N, weights_N)
-    streamed = _streamed_tables(tables, parts, rows)
-    if known is None:
-        known = _differentiate(parts, gather, streamed)
-    else:
-        known = _weighted(known, weights_N, trained_N, parts, gather, streamed)
-    by_hidden, found = chain([by_vectors for _, by_vectors, _ in known])
-    for part, (_, by_vectors, by_rows) in zip(parts, known, strict=True):
-        if part.table in streamed:
-            # The rows are read once more where their gradient is applied.
-            by_rows = _streamed(tables[part.table], part, by_vectors, gather=gather)
-        found.setdefault(part.table, []).append(by_rows)
-    return by_hidden, *(
-        gradient
-        for name, source in tables.items()
-        for gradient in (
-            found[name]
-            if name in streamed
-            # Under XLA the ids of rows to read repeat the first.
-            else _slices(source, found[name], not (under_xla() and name in rows))
-        )
-    )
+    def differentiate(self, has_rows: bool = True) -> list[_OfPart]:
+        """Return the losses and the gradients of the parts, without those of `Streamed` rows.
 
+        Args:
+            has_rows: Whether there are gradients by rows.
+        """
+        later = self._streamed if has_rows else self._tables
+        updates = [(lambda *_: None) if part.table in later else None for part in self._parts]
+        return [
+            stream.differentiate(part, self._gather, update, by_vector=True)
+            for part, update in zip(self._parts, updates, strict=True)
+        ]
 
-def _parts(
-    loss: NormalizedLoss,
-    gather: Gather,
-    hidden_ND: tf.Tensor,
-    targets_N: tf.Tensor,
-    weights_N: tf.Tensor,
-) -> tuple[list[Part], dict[str, Rows], Callable[[list[tf.Tensor]], tuple[tf.Tensor, dict]]]:
-    """Return the parts of the weighted loss, the rows that they need whole, and the chain rule.
+    def gradients(self, known: list[_OfPart] | None, known_N: tf.Tensor | None) -> tuple[Any, ...]:
+        """Return the gradients by the hidden vectors, then by each table, row-sparse, in order.
 
-    The latter is a function from the gradients by the vectors of each part to that by the hidden
-    vectors, and lists of the gradients of the rows by table, pairs of ids and values.
-    """
-    seed = tf.zeros(2, tf.int64)  # not used: these losses draw no samples
-    targets_N1 = targets_N[:, tf.newaxis]
-    rows = gather_unique(loss.lookups(targets_N1, tf.size(targets_N), seed), gather)
-    values = {name: table_rows.values_UD for name, table_rows in rows.items()}
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch((hidden_ND, values))
-        weights_N11 = weights_N[:, tf.newaxis, tf.newaxis]
-        predictions = Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11)
-        _, parts = loss.loss(predictions, rows)
-
-    def chain(by_vectors: list[tf.Tensor]) -> tuple[tf.Tensor, dict[str, list]]:
-        """Return the gradients by the hidden vectors and by the rows."""
-        by_hidden, by_values = tape.gradient(
-            [part.hidden_ND for part in parts],
-            (hidden_ND, values),
-            output_gradients=by_vectors,
+        Args:
+            known: The result of `differentiate` for the weights `known_N`, 0 and 1, if it is known.
+        """
+        known = self.differentiate() if known is None else self._scaled(known, known_N)
+        by_hidden, by_values = self._tape.gradient(
+            [part.hidden_ND for part in self._parts],
+            (self._hidden_ND, self._values),
+            output_gradients=[by_vectors for _, by_vectors, _ in known],
             unconnected_gradients="zero",
         )
-        return by_hidden, {name: [(rows[name].ids_U, by_values[name])] for name in rows}
-
-    return parts, rows, chain
-
-
-def _differentiate(
-    parts: list[Part], gather: Gather, later: Container[str]
-) -> list[_PartGradients]:
-    """Return the losses and gradients of parts, without rows of tables that are read once more."""
-    return [
-        stream.differentiate(
-            part, gather, (lambda *_: None) if part.table in later else None, by_vector=True
+        found: dict[str, list[Any]] = {
+            name: [(rows.ids_U, by_values[name])] for name, rows in self._rows.items()
+        }
+        for part, (_, by_vectors, by_rows) in zip(self._parts, known, strict=True):
+            if part.table in self._streamed:
+                # The rows are read once more where their gradient is applied.
+                source = self._tables[part.table]
+                by_rows = _streamed(source, part, by_vectors, gather=self._gather)
+            found.setdefault(part.table, []).append(by_rows)
+        return by_hidden, *(
+            gradient
+            for name, source in self._tables.items()
+            for gradient in (
+                found[name]
+                if name in self._streamed
+                # Under XLA the ids of rows to read repeat the first.
+                else _slices(source, found[name], not (under_xla() and name in self._rows))
+            )
         )
-        for part in parts
-    ]
 
-
-def _weighted(
-    known: list[_PartGradients],
-    weights_N: tf.Tensor,
-    trained_N: tf.Tensor,
-    parts: list[Part],
-    gather: Gather,
-    streamed: Container[str],
-) -> list[_PartGradients]:
-    """Return losses and gradients of targets of the weights `trained_N` for other weights.
-
-    Args:
-        parts: The parts of the loss with these weights.
-        streamed: Tables whose gradients by rows are not needed.
-    """
-    # The weight that all of them have, if they have one: its sign is not known.
-    one = tf.maximum(tf.reduce_max(weights_N), 0.0) + tf.minimum(tf.reduce_min(weights_N), 0.0)
-    is_one = tf.reduce_all(weights_N == one * trained_N)
-    found = []
-    for part, (losses_N, by_vectors, by_rows) in zip(parts, known, strict=True):
-        of_vectors = weights_N[:, tf.newaxis] * tf.cast(by_vectors, tf.float32)
-        if part.table not in streamed:
-
-            def again(part: Part = part) -> tuple[tf.Tensor, ...]:
-                """Return the ids and the gradients of the rows, which are read once more."""
-                return tuple(stream.differentiate(part, gather, by_rows_alone=True)[2])
-
-            def scaled(by_rows: Sequence[tf.Tensor] = by_rows) -> tuple[tf.Tensor, ...]:
-                """Return the known gradients, in the unit of the weights."""
+    def _scaled(self, known: list[_OfPart], known_N: tf.Tensor) -> list[_OfPart]:
+        """Return the losses and gradients for the weights of this loss; see `gradients`."""
+        weights_N = self._weights_N
+        # The weight that all of them have, if they have one: its sign is not known.
+        one = tf.maximum(tf.reduce_max(weights_N), 0.0) + tf.minimum(tf.reduce_min(weights_N), 0.0)
+        is_one, found = tf.reduce_all(weights_N == one * known_N), []
+        for part, (losses_N, by_vectors, by_rows) in zip(self._parts, known, strict=True):
+            weighted_ND = weights_N[:, tf.newaxis] * tf.cast(by_vectors, tf.float32)
+            again = functools.partial(self._read_again, part)
+            if by_rows:
                 ids_U, values_UD = by_rows
-                return ids_U, one * values_UD
+                by_rows = tf.cond(is_one, lambda u=ids_U, v=values_UD: (u, one * v), again)
+            elif part.table not in self._streamed:
+                by_rows = again()
+            found.append((losses_N, tf.cast(weighted_ND, by_vectors.dtype), by_rows))
+        return found
 
-            by_rows = tf.cond(is_one, scaled, again) if by_rows else again()
-        found.append((losses_N, tf.cast(of_vectors, by_vectors.dtype), by_rows))
-    return found
-
-
-def _expects_one_weight() -> bool:
-    """Return whether targets are expected to have one weight, without waiting for a GPU to know."""
-    return (under_xla() or not tf.config.list_logical_devices("GPU")) and not weighs_samples()
-
-
-def _streamed_tables(tables: Sources, parts: Sequence[Part], looked_up: Iterable[str]) -> set[str]:
-    """Return the tables whose gradients are applied block by block."""
-    counts = collections.Counter([*looked_up, *(part.table for part in parts)])
-    once = {part.table for part in parts if counts[part.table] == 1}
-    return {name for name in once if _can_stream(tables[name])}
+    def _read_again(self, part: Part) -> tuple[tf.Tensor, ...]:
+        """Return the ids of the rows of a part and the gradients by them."""
+        return tuple(stream.differentiate(part, self._gather, by_rows_alone=True)[2])
 
 
 def _can_stream(source: Source) -> bool:

@@ -102,7 +102,8 @@ class AdaptiveSoftmax(NormalizedLoss):
             cutoffs = tf.constant(self._bounds[:-1], tf.int32, shape=[len(self._tails)])
             cluster_P = tf.searchsorted(cutoffs, targets_P, side="right")  # 0 is the head
             in_head_P = tf.where(cluster_P > 0, first + cluster_P - 1, targets_P)
-        parts = self._head.parts(pairs._replace(targets_P=in_head_P))
+        targets = predictions.targets_GM.shape.num_elements()
+        parts = self._head.parts(pairs._replace(targets_P=in_head_P), targets)
         for number, tail in enumerate(self._tails, 1):
             rows_KD = take(rows[_projection(tail)], pairs.hidden_ND.dtype)
             tail_pairs = pairs._replace(
@@ -113,7 +114,7 @@ class AdaptiveSoftmax(NormalizedLoss):
                 with tf.device(HOST):
                     indices = tf.where(cluster_P == number)[:, 0]
                 tail_pairs = tail_pairs.select(indices)
-            (part,) = tail.parts(tail_pairs)
+            (part,) = tail.parts(tail_pairs, targets)
             parts.append(part._replace(segments=tf.minimum(tf.size(tail_pairs.targets_P), 1)))
         return 0.0, parts
 

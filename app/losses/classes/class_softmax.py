@@ -69,7 +69,7 @@ class Level:
             bounds = tf.constant(self.bounds, tf.int32) if under_xla() else self._bounds
             return count_at_most(bounds, rows_P) - 1
 
-    def parts(self, pairs: VectorWordPairs) -> list[Part]:
+    def parts(self, pairs: VectorWordPairs, targets: int | None) -> list[Part]:
         """Return one part, not yet computed: each pair's softmax cross-entropy within its segment.
 
         Only segments with a pair are in it; without XLA, the single segment of a level always is.
@@ -77,6 +77,8 @@ class Level:
         Args:
             pairs: Pairs whose targets are rows of this level, under XLA in ascending order if there
                 are several segments. There a pair of another target is left out.
+            targets: The number of words to predict, maybe each in several pairs, for a plan of
+                memory; None if it is not known.
         """
         if under_xla() and not self._is_block(pairs):
             padded = PaddedSegments(
@@ -112,9 +114,7 @@ class Level:
             table=self.table,
             hidden_ND=pairs.hidden_ND,
             segments=1 if self.segments == 1 else tf.size(segments_G),
-            rows=classes.rows_read(np.diff(self.bounds), pairs.weights_P.shape[0])
-            if self.segments > 1 or self._tile is not None
-            else 0.0,
+            rows=classes.rows_read(np.diff(self.bounds), targets),
             members=members,
             block=block,
             loss=softmax.losses,
@@ -259,7 +259,7 @@ class ClassSoftmax(NormalizedLoss):
         pairs = VectorWordPairs.from_predictions(predictions, is_sorted=len(self._levels) > 1)
         parts = []
         for level in self._levels:
-            parts += level.parts(pairs)
+            parts += level.parts(pairs, predictions.targets_GM.shape.num_elements())
             pairs = pairs._replace(targets_P=level.segment_of(pairs.targets_P))
         return 0.0, parts
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from ...system.xla import under_xla
 from ...tables.base import TableSpec
 from ...tables.initial import Constant
-from ...tables.row_reads import rows_to_read, take
+from ...tables.row_reads import take
 from ...types import Rows
 from ..base import Gather, NormalizedLoss, Part, Predictions, WordBlock, WordSegments
 from . import single_loss
@@ -85,8 +85,11 @@ class HierarchicalSoftmax(NormalizedLoss):
         if under_xla():
             return tf.reduce_sum(self.vector_losses(predictions, rows)), []
         if predictions.hidden_GND.shape[1] == predictions.targets_GM.shape[1] == 1:
-            return 0.0, [single_loss.make_part(self._code, predictions, _TABLE)]
-        return 0.0, [self._grouped.part(predictions, _TABLE)]
+            part = single_loss.make_part(self._code, predictions, _TABLE)
+        else:
+            part = self._grouped.part(predictions, _TABLE)
+        read = self._code.count_read(predictions.targets_GM.shape.num_elements())
+        return 0.0, [part._replace(rows=read)]
 
     def vector_losses(self, predictions: Predictions, rows: dict[str, Rows]) -> tf.Tensor:
         """Return the weighted loss of each vector under XLA, (G N,) float32, to differentiate.
@@ -113,21 +116,8 @@ class HierarchicalSoftmax(NormalizedLoss):
         return tf.reshape(tf.reduce_sum(losses_GNM, axis=2), [-1])
 
     def exact(self, predictions: Predictions, gather: Gather) -> list[Part]:
-        """Return the part of `loss`, which gives a loss for each vector."""
-        if not under_xla():
-            return self.loss(predictions, {})[1]
-        hidden_GND = predictions.hidden_GND
-        nodes = self.lookups(predictions.targets_GM, 0, tf.zeros(2, tf.int64))[_TABLE]
-        ids_U, inverse_N = rows_to_read(nodes)
-
-        def losses(_: None, hidden_ND: tf.Tensor, rows_UD: tf.Tensor) -> tf.Tensor:
-            """Return the loss of each vector, (N,) float32."""
-            hidden = tf.reshape(hidden_ND, (-1, *hidden_GND.shape[1:]))
-            rows = {_TABLE: Rows(rows_UD, inverse_N)}
-            return self.vector_losses(predictions._replace(hidden_GND=hidden), rows)
-
-        hidden_ND = tf.reshape(hidden_GND, (-1, hidden_GND.shape[2]))
-        return [Part(_TABLE, hidden_ND, lambda *_: (ids_U, None), losses)]
+        """Return the part of `loss`, which gives a loss for each vector; not under XLA."""
+        return self.loss(predictions, {})[1]
 
     def priors(self, counts_V: np.ndarray) -> dict[str, np.ndarray]:
         """Return no scores: at each node of Huffman's tree both turns are about as frequent."""

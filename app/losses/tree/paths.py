@@ -43,6 +43,16 @@ class Code(NamedTuple):
         """The length of the longest path."""
         return len(self.words_E) - 1
 
+    def count_read(self, targets: int | None) -> float:
+        """Return about how many rows the paths of so many words have; all if it is not known.
+
+        By Huffman's rule a path leads to a node at depth d with a probability of about 2^-d.
+        """
+        if targets is None:
+            return float(self.inner_E.sum())
+        chances_E = -np.expm1(-targets * 0.5 ** np.arange(len(self.inner_E)))
+        return float(chances_E @ self.inner_E)
+
 
 def canonical_code(counts_V: np.ndarray) -> Code:
     """Return the canonical code with Huffman's code lengths (Schwartz and Kallick 1964).

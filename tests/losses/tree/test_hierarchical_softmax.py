@@ -57,6 +57,17 @@ def paths(counts):
     return [found[word] for word in range(len(counts))]
 
 
+def test_the_rows_of_a_step_are_planned():
+    counts, draw = toy.counts(20_000), np.random.default_rng(0)
+    words_N = draw.choice(len(counts), 400, p=counts / counts.sum())
+    of_words = paths(counts)
+    expected = len({row for word in words_N for row, _ in of_words[word]})
+    predictions = toy.singly(tf.zeros((400, DIM)), tf.constant(words_N, tf.int32))
+    (part,) = HierarchicalSoftmax(counts, DIM).loss(predictions, {})[1]
+    assert part.rows == pytest.approx(expected, rel=0.25)
+    assert canonical_code(counts).count_read(None) == len(counts) - 1
+
+
 def dense_log_probability(counts, rows_VD, hidden_ND):
     """(N, V), from all scores and a matrix of all paths; differentiable."""
     left_VU, right_VU = (np.zeros((len(counts), rows_VD.shape[0]), np.float32) for _ in range(2))
@@ -126,8 +137,8 @@ def test_xla_computes_the_same_with_paths_of_one_length(counts, is_single, make)
             total, parts = loss.loss(predictions, rows)
         assert not parts
         by_both = tape.gradient(total, (predictions.hidden_GND, values_UD))
-        (part,) = loss.exact(predictions, toy.gather_from(tables))
-        return total, *by_both, rows["output"].ids_U, stream.losses(part, toy.gather_from(tables))
+        losses_N = loss.vector_losses(predictions, rows)
+        return total, *by_both, rows["output"].ids_U, losses_N
 
     found, found_hidden, found_rows, ids_U, losses_N = differentiate(predictions)
     np.testing.assert_allclose([found, sum(losses_N)], [total] * 2, rtol=1e-5)
