@@ -207,6 +207,7 @@ def test_the_readme_is_short_and_names_commands_of_the_guides():
 
 
 def test_every_link_leads_to_a_file():
+    assert len(GUIDES) > 10
     for guide, text in GUIDES.items():
         links = re.findall(r"(?:\]\(|^\[\w+\]: )(?!https?:)([^)#\s]+)", text, re.MULTILINE)
         assert [link for link in links if not (ROOT / guide).parent.joinpath(link).exists()] == []

@@ -59,6 +59,7 @@ def test_no_argument_hides_in_a_star(name):
     functions = {name: PUBLIC[name]}
     if inspect.isclass(PUBLIC[name]):
         functions = dict(inspect.getmembers(PUBLIC[name], inspect.isfunction))
+    assert functions
     for method, function in functions.items():
         is_public = method == "__init__" or method[0] != "_" and method not in PASSED_ON
         if is_public and function.__module__.startswith("app."):

@@ -18,7 +18,7 @@ from ..tables.base import Table, TableSpec
 from ..tables.initial import initial_rows
 from . import checkpoint, stored
 from .checkpoint import Position, read_position
-from .table_checkpoints import Checkpoints
+from .table_checkpoints import Checkpoints, restore_writes
 from .workdir import Workdir, write_flags
 
 
@@ -130,6 +130,7 @@ def _fill_tables(
             for part in row_slices(*rows_VD.shape):
                 target.assign(tf.constant(ids_V[part]), tf.constant(rows_VD[part]))
         _assign_new_rows(table, specs[name], ids_V)
+        restore_writes(folder, name, table)
     return dataclasses.replace(position, batch=0, since=0, best=None)
 
 

@@ -150,7 +150,7 @@ class Checkpoints:
             else:
                 _convert(path, name, table)
             if not is_same or (path / stored.EARLIER).exists():
-                _restore_writes(path, name, table)
+                restore_writes(path, name, table)
         return position
 
 
@@ -234,7 +234,7 @@ def _convert(folder: Path, name: str, table: Any) -> None:
             target.assign(tf.constant(ids_N[part]), tf.constant(rows_ND[part]))
 
 
-def _restore_writes(folder: Path, name: str, table: Any) -> None:
+def restore_writes(folder: Path, name: str, table: Any) -> None:
     """Set the counts of writes of a table and its slots to those of a stored table."""
     for slot, target in {"": table, **getattr(table, "slots", {})}.items():
         for part in target.parts if isinstance(target, ShardedTable) else [target]:

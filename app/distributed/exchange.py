@@ -7,7 +7,6 @@ two processes, and 1.5 times as long for 1.2 MB.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -112,8 +111,8 @@ class Exchange:
         Args:
             **options: Options of `tf.function`.
         """
-        run = functools.partial(self._strategy.run, function)
-        return tf.function(lambda *inputs: run(args=inputs), autograph=False, **options)
+        run = self._strategy.run
+        return tf.function(lambda *inputs: run(function, inputs), autograph=False, **options)
 
     def first(self, value: Any) -> tf.Tensor:
         """Return the value of the first replica of this process."""

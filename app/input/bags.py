@@ -227,13 +227,13 @@ def make_batches(
             needed, for steps that read and update rows for the padding, too: XLA's. It has N else.
     """
     weights_C, ahead = np.asarray(weights_C, np.float32), settings.prefetch
-    ids_spec, *others = present(shape.spec(of_call=True))
+    specs = shape.spec(of_call=True)
     if is_tight:
-        ids_spec = tf.TensorSpec([ids_spec.shape[0], None], tf.int32)
+        specs = specs._replace(ids_N=tf.TensorSpec([specs.ids_N.shape[0], None], tf.int32))
 
     @without_autograph
     def make_dataset(epochs: range, first: int) -> tf.data.Dataset:
-        """Return a dataset of (epoch, *parts of `Bags`) for each call."""
+        """Return a dataset of (epoch, `Bags`) for each call."""
         index_V = np.empty(texts.rows, np.int32)  # not shared: two datasets may run at once
 
         def calls() -> Iterator[tuple[np.ndarray, ...]]:
@@ -247,13 +247,10 @@ def make_batches(
                     call = pack_call(*how)
                     size = max(size, _size_of_ids(call, shape))
                     ids_SN = call.ids_N.reshape(-1, shape.features)[:, :size]
-                    call = call._replace(ids_N=ids_SN.reshape(len(call.ids_N), -1))
-                    yield np.int64(epoch), *present(call)
+                    yield np.int64(epoch), call._replace(ids_N=ids_SN.reshape(len(call.ids_N), -1))
 
         # In one thread: Python's threads would wait for one another.
-        dataset = from_generator(
-            calls, (tf.TensorSpec([], tf.int64), ids_spec, *others), name="bags"
-        )
+        dataset = from_generator(calls, (tf.TensorSpec([], tf.int64), specs), name="bags")
         return dataset.prefetch(_AHEAD if ahead < 0 else ahead, name="ahead")
 
     def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Bags]]:
@@ -266,8 +263,7 @@ def make_batches(
             waiting = thread.submit(next, calls, None)
             while (call := waiting.result()) is not None:
                 waiting = thread.submit(next, calls, None)
-                epoch, *parts = call
-                yield int(epoch), Bags(*parts)
+                yield int(call[0]), call[1]
 
     return epoch_batches
 
@@ -277,15 +273,6 @@ def _size_of_ids(call: Bags, shape: Packing) -> int:
     most = call.counts_P2[..., 0].reshape(-1, shape.partitions).sum(axis=1).max()
     share = -(-shape.features // _SIZES)
     return min(shape.features, -(-int(_ROOM * most) // share) * share)
-
-
-def present(bags: Bags) -> list:
-    """Return the fields of bags that are not None, in order, as tf.data takes no None.
-
-    Args:
-        bags: Bags, or their specs.
-    """
-    return [part for part in bags if not isinstance(part, tuple)]
 
 
 def pack_call(
@@ -312,8 +299,8 @@ def pack_call(
         *_pack_features(texts, shape, is_text_SB, examples_K, index_V),
         *_pack_labels(examples, shape, weights_C, is_text_SB, examples_K, draw),
     )
-    specs = present(shape.spec(of_call=True))
-    return Bags(*(part.reshape(spec.shape) for part, spec in zip(parts, specs, strict=True)))
+    specs = shape.spec(of_call=True)
+    return tf.nest.map_structure(lambda part, spec: part.reshape(spec.shape), Bags(*parts), specs)
 
 
 def _pack_features(

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from ..errors import RunError, UsageError
@@ -122,13 +123,13 @@ def sample_fingerprint(sources: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def hash_contents(progress: reading.Progress) -> str:
-    """Return the hash of all the text of a corpus, from the digests of a finished pass.
+def hash_contents(digests: Iterable[str]) -> str:
+    """Return the hash of all the text of a corpus, from the digests of its files.
 
     Args:
-        progress: State of a pass that has read every source to its end, made with `hashed=True`.
+        digests: Those of a pass that has read every file to its end (see `reading.Progress`).
     """
-    return hashlib.sha256("".join(progress.digests).encode()).hexdigest()
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def fingerprint(sources: tuple[str, ...], team: Team = ALONE) -> dict[str, Any]:
@@ -179,9 +180,7 @@ def read_contents(sources: tuple[str, ...], team: Team = ALONE) -> str:
         return json.dumps(progress.digests).encode()
 
     digests = map(json.loads, team.gather_parts(read_mine))
-    whole = reading.Progress.make(sources)
-    whole.digests = ["".join(of_file) for of_file in zip(*digests, strict=True)]
-    return hash_contents(whole)
+    return hash_contents("".join(of_file) for of_file in zip(*digests, strict=True))
 
 
 def check_same(sources: tuple[str, ...], recorded: dict[str, Any], team: Team) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.checkpoints import checkpoint, stored
+from app.checkpoints import checkpoint, growth, stored
 from app.checkpoints.checkpoint import Position
+from app.checkpoints.growth import RowMap
 from app.checkpoints.table_checkpoints import Checkpoints
 from app.errors import DamagedError, RunError
 from app.tables import arrays, sharded
-from app.tables.base import Slot
+from app.tables.base import Slot, TableSpec
 from app.tables.device import DeviceTable, named_variables
 from app.tables.disk.file import FileTable
 from app.tables.disk.table_file import TableFile
@@ -460,16 +461,16 @@ def test_one_of_an_earlier_version_is_read_or_found_damaged(tmp_path, tables):
         Checkpoints(tmp_path, tables).restore()
 
 
-def counting(kind, folder):
+def counting(kind, folder, rows=5):
     """A table of this kind that counts draws, as does its slot."""
     options = {"dtype": tf.bfloat16, "slot_dtype": tf.bfloat16, "rounding": "stochastic"}
     options["slots"] = {"moment": Slot(0, 0.0)}
     if kind == "file":
         file = TableFile(folder / f"rows{len(os.listdir(folder))}", "owner", resume=False)
-        return FileTable(file, "input", 5, 3, Constant(0.0), **options)
+        return FileTable(file, "input", rows, 3, Constant(0.0), **options)
     if kind == "sharded":
-        return sharded.make(5, 3, Constant(0.0), ["CPU:0"] * 2, **options)
-    return DeviceTable(5, 3, Constant(0.0), **options)
+        return sharded.make(rows, 3, Constant(0.0), ["CPU:0"] * 2, **options)
+    return DeviceTable(rows, 3, Constant(0.0), **options)
 
 
 def draw(table):
@@ -494,6 +495,15 @@ def test_another_kind_of_table_goes_on_with_the_count_of_draws(tmp_path, before,
     Checkpoints(tmp_path / "of", {"input": table}).save(Position(step=1))
     Checkpoints(tmp_path / "of", {"input": again}).restore()
     assert counts(again) == {(4, 1)}
+
+
+def test_a_grown_table_goes_on_with_the_count_of_draws(tmp_path):
+    table, grown = counting("device", tmp_path), counting("device", tmp_path, rows=7)
+    draw(table)
+    (folder,) = save_alone(tmp_path / "of", table)
+    maps, specs = {"input": RowMap(np.arange(5), 7)}, {"input": TableSpec(7, 3, Constant(0.0))}
+    growth._fill_tables(folder, maps, specs, {"input": grown})
+    assert counts(grown) == {(4, 1)}
 
 
 @pytest.mark.parametrize("kind", ["device", "sharded"])

@@ -303,6 +303,7 @@ def test_the_flag_that_is_meant(parse, tmp_path, written, remedy):
 
 def test_names_of_other_libraries_are_for_flags_that_there_are():
     others = {"k", "items", "vectors"}  # of commands that ask a trained run
+    assert names._MEANINGS
     for flag, names_elsewhere in names._MEANINGS.items():
         name, _, value = flag.partition("=")
         assert name in others or value in ("", *names.fields()[name].metadata["choices"])

@@ -15,6 +15,7 @@ from app.distributed import local_steps, row_changes
 from app.distributed.replicas import Replicas
 from app.models.base import Outcome
 from app.optimizers import adagrad, adam, sgd
+from app.system.xla import under_xla
 from app.tables.base import TableSpec
 from app.tables.device import DeviceTable
 from app.tables.row_reads import take
@@ -42,6 +43,7 @@ class Case(NamedTuple):
     rounding: str = "nearest"
     frequent: int = 0  # rows that are exchanged after every step
     is_gpu: bool = False  # whether XLA compiles steps, and all rows are merged at a time
+    is_refused: bool = False  # whether XLA refuses the program when it is called
 
 
 CASES = {
@@ -51,6 +53,9 @@ CASES = {
     "half_adam": Case(optimizer="adam", sync_dtype="bfloat16"),
     "rounded": Case(dtype="bfloat16", rounding="stochastic"),
     "in_step": Case(replicas=3, sync_steps=1, is_gpu=True),
+    # After a refusal in the middle of a step, all replicas can exchange.
+    "refused": Case(is_gpu=True, is_refused=True),
+    "refused_in_step": Case(sync_steps=1, is_gpu=True, is_refused=True),
     "rounded_in_step": Case(sync_steps=1, is_gpu=True, dtype="bfloat16", rounding="stochastic"),
 }
 
@@ -86,6 +91,17 @@ class Rows:
         return Outcome(tf.reduce_sum((taken_ND - goal_N) ** 2), tf.constant(4.0))
 
 
+class RefusedRows(Rows):
+    """The same, with an operation in programs that XLA does not have."""
+
+    def loss(self, batch, rows):
+        outcome = super().loss(batch, rows)
+        if not under_xla():
+            return outcome
+        one = tf.ensure_shape(tf.numpy_function(lambda: np.float32(1), [], tf.float32), [])
+        return outcome._replace(total=outcome.total * one)
+
+
 def first_rows(shape, dtype=tf.float32):
     """Return rows that bfloat16 can hold."""
     return tf.cast(tf.reshape(tf.range(shape[0] * shape[1]) % 8, shape), dtype) / 8.0
@@ -101,7 +117,7 @@ def make_table(case: Case) -> DeviceTable:
 def make_job(case: Case, tables) -> Job:
     """Return the job of a case."""
     return Job(
-        model=Rows(),
+        model=RefusedRows() if case.is_refused else Rows(),
         placed=PlacedTables(tables, "CPU:0", micro_batches=case.replicas),
         optimizer=OPTIMIZERS[case.optimizer](),
         learning_rate=lambda done: RATE,
@@ -138,7 +154,7 @@ def main() -> None:
             ready.append(runner.is_synchronized)
         runner.finish_epoch()
         runner.finish_epoch()  # nothing is left to exchange
-        assert not case.is_gpu or runner._function.is_by_xla
+        assert not case.is_gpu or runner._function.is_by_xla != case.is_refused
         metrics[name] = {"ready": ready, "losses": losses, **runner.values()}
         for part, variable in variables(tables["rows"]).items():
             for number, copy in enumerate(strategy.experimental_local_results(variable)):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from app.input import bags
-from app.input.bags import Bags, Packing, present
+from app.input.bags import Bags, Packing
 from app.input.features import Features, encode, find_buckets, select_rows
 from app.settings import InputConfig
 from app.text.fasttext.line_features import hash_words
@@ -36,7 +36,7 @@ def make(examples, ngrams=2, all_labels=False, weights=None, seed=7, partitions=
 def steps_of(batches, epochs, first=0):
     """Each step of each epoch as numpy."""
     for epoch, data in batches(epochs, first):
-        for step in zip(*(part.numpy() for part in present(data)), strict=True):
+        for step in zip(*(part.numpy() for part in tf.nest.flatten(data)), strict=True):
             yield epoch, Bags(*step)
 
 
@@ -89,7 +89,9 @@ def test_every_example_comes_once_an_epoch(ngrams, partitions):
         found[epoch] += bags_of(step)
     assert sorted(found[0]) == sorted(found[1]) == sorted(expected)
     assert found[0] != found[1]
-    assert [part.shape for part in present(shape.spec())] == [part.shape for part in present(step)]
+    assert [part.shape for part in tf.nest.flatten(shape.spec())] == [
+        part.shape for part in tf.nest.flatten(step)
+    ]
 
 
 def test_only_large_steps_have_two_partitions():
@@ -240,7 +242,7 @@ def test_a_step_with_micro_batches_has_them_side_by_side():
         found.append([data for _, data in batches(range(1), 0)])
     for one, two in zip(*found, strict=True):
         for whole, halves, spec in zip(
-            present(one), present(two), present(shape.spec()), strict=True
+            tf.nest.flatten(one), tf.nest.flatten(two), tf.nest.flatten(shape.spec()), strict=True
         ):
             assert halves.shape == (2, 2 * spec.shape[0], *spec.shape[1:])
             np.testing.assert_array_equal(whole, np.reshape(halves, whole.shape))

@@ -263,6 +263,7 @@ def test_flags_that_others_need_exist_with_their_values():
         tasks = [task for task in TASKS.values() if name in flag_values.fields_of(task)]
         choices = [flag_values.fields_of(task)[other].metadata["choices"] for task in tasks]
         assert values and set(values) <= set(set().union(*choices) or range(least, most + 1)), name
+    assert needs and flag_values.BEFORE
     for name, value in flag_values.BEFORE.items():
         assert setting.fault(FIELDS[name], value) is None
 

@@ -35,11 +35,12 @@ def cache_map():
 
 
 def test_every_id_of_a_chunk_has_a_position_of_its_own(cache_map):
-    where = {int(id): position for position, id in enumerate(PINNED)}
+    where, evicted = {int(id): position for position, id in enumerate(PINNED)}, 0
     for ids in chunks():
         ids = cache_map.drop_pinned(ids)
         assert not np.isin(PINNED, ids).any()
         plan = cache_map.plan(ids)
+        evicted += len(plan.evicted_ids_N)
         for id, position in zip(plan.evicted_ids_N, plan.evicted_positions_N, strict=True):
             assert where.pop(int(id)) == position and id not in ids and id not in PINNED
         for id, position in zip(plan.loaded_ids_M, plan.loaded_positions_M, strict=True):
@@ -49,6 +50,7 @@ def test_every_id_of_a_chunk_has_a_position_of_its_own(cache_map):
         assert set(ids.tolist()) <= where.keys()
         assert len(cache_map.misses(ids)) == 0
         assert max(where.values()) < len(PINNED) + UNPINNED
+    assert evicted
 
 
 def test_ids_that_are_not_pinned(cache_map):

@@ -187,7 +187,9 @@ def _count_text(
     else:
         keep_V = token_rows.keep_probability(words.counts, settings.subsample)
         batches = pipeline.estimate_batches(counts, keep_V, settings, blocks)
-    contents = corpus.hash_contents(progress) if is_alone else corpus.read_contents(sources, team)
+    contents = (
+        corpus.hash_contents(progress.digests) if is_alone else corpus.read_contents(sources, team)
+    )
     fingerprint = {**sample, "contents": contents}
     return Text(text_files, words, total, batches, fingerprint, phrases, new_ids_V, kept=kept)
 
