@@ -29,8 +29,8 @@ _MIN_STEPS, _MIN_STEPS_OF = 13, {4096: 50, 8192: 25}
 _SMALL = 4096
 _SMALL_FILLED = 0.99  # the assumed share of such a step that is not padding
 # Where ids have only the space that they need, that is a multiple of this share of the features,
-# and above the unique ids of the calls so far by this factor: each size is a program for XLA.
-_SIZES, _ROOM = 16, 1.03
+# and above the unique ids of a call by this factor: each size is a program for XLA.
+_SIZES, _ROOM = 16, 1.125
 # Calls to prepare ahead for --prefetch=-1. The depth that tf.data finds by itself leaves the steps
 # waiting, as calls are made one after the other.
 _AHEAD = 4
@@ -223,8 +223,8 @@ def make_batches(
         examples: The training texts; each has a word.
         texts: Their features, at most N of each.
         weights_C: Weight of each label, above 0.
-        is_tight: Whether `ids_N` has about the space that the unique ids of the calls so far have
-            needed, for steps that read and update rows for the padding, too: XLA's. It has N else.
+        is_tight: Whether `ids_N` has about the space that the unique ids need, for steps that read
+            and update rows for the padding, too: XLA's. It has N else.
     """
     weights_C, ahead = np.asarray(weights_C, np.float32), settings.prefetch
     specs = shape.spec(of_call=True)
@@ -238,14 +238,22 @@ def make_batches(
 
         def calls() -> Iterator[tuple[np.ndarray, ...]]:
             """Yield the calls, made in numpy: TensorFlow has no fast sort."""
-            size = 0 if is_tight else shape.features
+
+            def pack(epoch: int, number: int, planned_KSB: np.ndarray) -> Bags:
+                """Return a call of an epoch."""
+                draw = np.random.default_rng((seed, _LABEL, epoch, number))
+                how = planned_KSB[number], draw, index_V
+                return pack_call(examples, texts, shape, weights_C, *how)
+
+            size = shape.features
+            if is_tight:  # also a run that goes on begins with the first call's, and its program
+                size = _size_of_ids(pack(0, 0, plan_epoch(texts.sizes_E, shape, seed, 0)), shape)
             for epoch in epochs:
-                planned = plan_epoch(texts.sizes_E, shape, seed, epoch)
-                for number in range(first if epoch == epochs.start else 0, len(planned)):
-                    draw = np.random.default_rng((seed, _LABEL, epoch, number))
-                    how = examples, texts, shape, weights_C, planned[number], draw, index_V
-                    call = pack_call(*how)
-                    size = max(size, _size_of_ids(call, shape))
+                planned_KSB = plan_epoch(texts.sizes_E, shape, seed, epoch)
+                for number in range(first if epoch == epochs.start else 0, len(planned_KSB)):
+                    call = pack(epoch, number, planned_KSB)
+                    if _count_ids(call, shape) > size:
+                        size = _size_of_ids(call, shape)
                     ids_SN = call.ids_N.reshape(-1, shape.features)[:, :size]
                     yield np.int64(epoch), call._replace(ids_N=ids_SN.reshape(len(call.ids_N), -1))
 
@@ -268,11 +276,15 @@ def make_batches(
     return epoch_batches
 
 
+def _count_ids(call: Bags, shape: Packing) -> int:
+    """Return the most unique ids of a micro-batch of a call."""
+    return call.counts_P2[..., 0].reshape(-1, shape.partitions).sum(axis=1).max()
+
+
 def _size_of_ids(call: Bags, shape: Packing) -> int:
     """Return the size of `ids_N` of a micro-batch with room for those of a call, at most N."""
-    most = call.counts_P2[..., 0].reshape(-1, shape.partitions).sum(axis=1).max()
     share = -(-shape.features // _SIZES)
-    return min(shape.features, -(-int(_ROOM * most) // share) * share)
+    return min(shape.features, -(-int(_ROOM * _count_ids(call, shape)) // share) * share)
 
 
 def pack_call(

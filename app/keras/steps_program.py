@@ -134,7 +134,8 @@ def _reason_against_replicas(model: keras.Model) -> str:
             "under a strategy needs an optimizer of lexrow.keras, such as LazyAdam, not "
             f"{type(_inner_optimizer(model)).__name__}"
         )
-    made = [model.optimizer.iterations, *model.metrics_variables]
+    # `iterations` of an optimizer that accumulates gradients is a quotient.
+    made = [model.optimizer._iterations, *model.metrics_variables]
     if not all(isinstance(each.value, tf.distribute.DistributedValues) for each in made):
         return "under a strategy needs compile() and its optimizer within strategy.scope()"
     others = [

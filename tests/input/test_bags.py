@@ -150,6 +150,8 @@ def test_ids_have_the_space_that_they_need():
         for same, other in zip(one[1:], two[1:], strict=True):
             np.testing.assert_array_equal(same, other)
     assert sizes == sorted(sizes) and sizes[-1] < 30 and len({*sizes}) <= 3
+    resumed = next(iter(steps_of(tight, range(1, 3), first=1)))[1]
+    assert len(resumed.ids_N) == sizes[0]  # whose program is stored
 
 
 @pytest.mark.parametrize("all_labels", [False, True])

@@ -170,12 +170,22 @@ def test_gradients_are_the_slopes_of_the_loss(name):
 
 @pytest.mark.parametrize(("weights", "times"), [(None, 1), (np.full((30, 6), 2.0), 2)])
 def test_a_step_scores_a_block_once_unless_targets_have_weights(weights, times, monkeypatch):
-    blocks, score = [], softmax._losses_and_shares
-    monkeypatch.setattr(softmax, "_losses_and_shares", lambda *a: blocks.append(a) or score(*a))
+    blocks, score = [], softmax._losses_and_gradients
+    monkeypatch.setattr(softmax, "_losses_and_gradients", lambda *a: blocks.append(a) or score(*a))
     model, _, _ = make_model("softmax", SGD(0.1), run_eagerly=True)  # with a mask
     x, y = planted()
     model.train_on_batch([x, y], y, weights)
     assert len(blocks) == times
+    model([x, y], training=True)  # nothing is to be differentiated
+    model.evaluate([x, y], y, verbose=0)
+    assert len(blocks) == times
+
+
+@pytest.mark.parametrize("name", sorted({*LAYERS} - {*SAMPLED}))
+def test_whether_a_layer_trains_can_be_a_tensor(name):
+    layer = built(name)
+    losses = tf.function(lambda training: layer(vectors(), words(), training=training))
+    np.testing.assert_allclose(losses(True), layer(vectors(), words()), rtol=1e-6)
 
 
 @every

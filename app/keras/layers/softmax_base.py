@@ -436,19 +436,15 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         real_N: tf.Tensor | None,
     ) -> tf.Tensor:
         """Return the loss of each target, float32 (N,): here the exact -log P, in training, too."""
-        trained_N = None
-        if training:
-            trained_N = tf.ones_like(targets_N, tf.float32)
-            trained_N *= 1.0 if real_N is None else tf.cast(real_N, tf.float32)
-        losses_N = self._exact(hidden_ND, targets_N, trained_N)
+        losses_N = self._exact(hidden_ND, targets_N, real_N)
         self._measure(PERPLEXITY, losses_N, real_N)
         return losses_N
 
     def _exact(
-        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, trained_N: tf.Tensor | None = None
+        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, real_N: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Return -log P of each target, float32 (N,); see `softmax_gradients.exact`."""
-        inputs = self._sources(), hidden_ND, targets_N, trained_N
+        inputs = self._sources(), hidden_ND, targets_N, real_N
         return softmax_gradients.exact(self._output, *inputs)
 
     def _measure(self, name: str, values_N: tf.Tensor, real_N: tf.Tensor | None = None) -> None:

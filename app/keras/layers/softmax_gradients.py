@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import keras
 import tensorflow as tf
+from tensorflow.python.eager import record  # no public function knows of a tape
 
 from ...losses import inference, stream
 from ...losses.base import Gather, NormalizedLoss, Part, Predictions
@@ -77,21 +78,24 @@ def exact(
     tables: Sources,
     hidden_ND: tf.Tensor,
     targets_N: tf.Tensor,
-    trained_N: tf.Tensor | None = None,
+    real_N: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Return -log P of each target, float32 (N,), computed block by block of rows.
 
     The backward pass weights each target by its incoming gradient. It holds the gradients of all
-    rows that were read, unless they are `Streamed`. In training, a block is differentiated where
-    its losses are computed, as if all targets had one weight. Where they have not, the backward
-    pass reads the rows once more, for the gradients by them.
+    rows that were read, unless they are `Streamed`. Within a gradient tape, a block is
+    differentiated where its losses are computed, as if all targets had one weight. Where they have
+    not, the backward pass reads the rows once more, for the gradients by them.
 
     Args:
         targets_N: The ranks of the targets, int32.
-        trained_N: In training, 1 for targets that have a weight and 0 for others, float32. None if
-            no gradients are expected.
+        real_N: Which targets can have a weight, bool; None for all.
     """
     inputs = loss, tables, targets_N
+    trained_N = None
+    if record.could_possibly_record():
+        real_N = tf.ones_like(targets_N, tf.bool) if real_N is None else real_N
+        trained_N = tf.cast(real_N, tf.float32)
 
     @custom_gradient
     def forward(hidden_ND: tf.Tensor, *_):

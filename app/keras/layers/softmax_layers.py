@@ -28,11 +28,13 @@ The arguments of `OutputLayer` are common to all layers. The following holds for
   Keras leaves such positions out of the mean of a loss. Sample weights work as usual.
 - Gradients are row-sparse (`tf.IndexedSlices`). With an optimizer of `lexrow.keras`, a step writes
   only the rows that it read. The Keras optimizers write all rows.
-- Rows are read block by block: once for all targets of the batch that need them, and once more for
-  the gradient. The gradients of all these rows are in memory until the optimizer has used them. A
-  table of 1 GiB or more is read a third time, and each block is updated before the next is read:
-  where the training step is that of Keras (`fit`, `train_on_batch`), with an optimizer of
-  `lexrow.keras`. A warning names an option of the optimizer that prevents it, such as `clipnorm`.
+- Rows are read block by block, once for all targets of the batch that need them. In a gradient
+  tape, their gradients are computed with the losses; on a GPU without XLA, and where the losses
+  have different weights, rows are read once more for them. The gradients of all these rows are in
+  memory from then on until the optimizer has used them. Those of a table of 1 GiB or more are not:
+  it is read twice, and each block is updated before the next is read, where the training step is
+  that of Keras (`fit`, `train_on_batch`), with an optimizer of `lexrow.keras`. A warning names an
+  option of the optimizer that prevents it, such as `clipnorm`.
 - `table`, `table_file` and `tied_to` say where the rows are; see `OutputLayer`.
 - A target outside 0 .. V - 1 raises `tf.errors.InvalidArgumentError`, other misuse `ValueError`.
 - XLA compiles the layers with table="device", and on a CPU with "host"
@@ -205,11 +207,11 @@ class HierarchicalSoftmax(OutputLayer):
         return HierarchicalSoftmaxLoss(counts_V, columns)
 
     def _exact(
-        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, trained_N: tf.Tensor | None = None
+        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, real_N: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Return -log P of each target, float32 (N,); XLA reads the rows once, to copy no table."""
         if not under_xla():
-            return super()._exact(hidden_ND, targets_N, trained_N)
+            return super()._exact(hidden_ND, targets_N, real_N)
         seed = tf.zeros(2, tf.int64)  # not used: the loss draws no samples
         inputs = self._sources(), hidden_ND, targets_N
         return softmax_gradients.of_lookups(self._output, *inputs, seed)
@@ -350,10 +352,10 @@ class _SampledLayer(OutputLayer):
             self._seeds.state.assign(store[_DRAWS])
 
     def _exact(
-        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, trained_N: tf.Tensor | None = None
+        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, real_N: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Return -log P of the full softmax of each target, float32 (N,)."""
-        return softmax_gradients.exact(self._softmax, self._sources(), hidden_ND, targets_N)
+        return softmax_gradients.exact(self._softmax, self._sources(), hidden_ND, targets_N, real_N)
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
