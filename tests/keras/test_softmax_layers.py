@@ -170,15 +170,24 @@ def test_gradients_are_the_slopes_of_the_loss(name):
 
 @pytest.mark.parametrize(("weights", "times"), [(None, 1), (np.full((30, 6), 2.0), 2)])
 def test_a_step_scores_a_block_once_unless_targets_have_weights(weights, times, monkeypatch):
-    blocks, score = [], softmax._losses_and_gradients
-    monkeypatch.setattr(softmax, "_losses_and_gradients", lambda *a: blocks.append(a) or score(*a))
+    scored, differentiated = [], []
+    for name, calls in (
+        ("_losses_and_shares", scored),
+        ("_losses_and_gradients", differentiated),
+    ):
+        done = getattr(softmax, name)
+
+        def count(*inputs, done=done, calls=calls):
+            return calls.append(0) or done(*inputs)
+
+        monkeypatch.setattr(softmax, name, count)
     model, _, _ = make_model("softmax", SGD(0.1), run_eagerly=True)  # with a mask
     x, y = planted()
     model.train_on_batch([x, y], y, weights)
-    assert len(blocks) == times
-    model([x, y], training=True)  # nothing is to be differentiated
+    assert (len(scored), len(differentiated)) == (times, 1)
+    model([x, y], training=True)  # without a tape
     model.evaluate([x, y], y, verbose=0)
-    assert len(blocks) == times
+    assert (len(scored), len(differentiated)) == (times + 2, 1)
 
 
 @pytest.mark.parametrize("name", sorted({*LAYERS} - {*SAMPLED}))

@@ -436,16 +436,13 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         real_N: tf.Tensor | None,
     ) -> tf.Tensor:
         """Return the loss of each target, float32 (N,): here the exact -log P, in training, too."""
-        losses_N = self._exact(hidden_ND, targets_N, real_N)
+        losses_N = self._exact(hidden_ND, targets_N)
         self._measure(PERPLEXITY, losses_N, real_N)
         return losses_N
 
-    def _exact(
-        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, real_N: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """Return -log P of each target, float32 (N,); see `softmax_gradients.exact`."""
-        inputs = self._sources(), hidden_ND, targets_N, real_N
-        return softmax_gradients.exact(self._output, *inputs)
+    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
+        """Return -log P of each target, float32 (N,)."""
+        return softmax_gradients.exact(self._output, self._sources(), hidden_ND, targets_N)
 
     def _measure(self, name: str, values_N: tf.Tensor, real_N: tf.Tensor | None = None) -> None:
         """Add the values of some targets to the metric of a name, if the layer has it."""

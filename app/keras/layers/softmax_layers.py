@@ -28,13 +28,12 @@ The arguments of `OutputLayer` are common to all layers. The following holds for
   Keras leaves such positions out of the mean of a loss. Sample weights work as usual.
 - Gradients are row-sparse (`tf.IndexedSlices`). With an optimizer of `lexrow.keras`, a step writes
   only the rows that it read. The Keras optimizers write all rows.
-- Rows are read block by block, once for all targets of the batch that need them. In a gradient
-  tape, their gradients are computed with the losses; on a GPU without XLA, and where the losses
-  have different weights, rows are read once more for them. The gradients of all these rows are in
-  memory from then on until the optimizer has used them. Those of a table of 1 GiB or more are not:
-  it is read twice, and each block is updated before the next is read, where the training step is
-  that of Keras (`fit`, `train_on_batch`), with an optimizer of `lexrow.keras`. A warning names an
-  option of the optimizer that prevents it, such as `clipnorm`.
+- Rows are read block by block: once for all targets of the batch that need them, and once more for
+  the gradient, if XLA compiles the step, there is a GPU, or the losses have different weights. The
+  gradients of all these rows are in memory until the optimizer has used them. Those of a table of
+  1 GiB or more are not: it is read twice, and each block is updated before the next is read, where
+  the training step is that of Keras (`fit`, `train_on_batch`), with an optimizer of `lexrow.keras`.
+  A warning names an option of the optimizer that prevents it, such as `clipnorm`.
 - `table`, `table_file` and `tied_to` say where the rows are; see `OutputLayer`.
 - A target outside 0 .. V - 1 raises `tf.errors.InvalidArgumentError`, other misuse `ValueError`.
 - XLA compiles the layers with table="device", and on a CPU with "host"
@@ -206,12 +205,10 @@ class HierarchicalSoftmax(OutputLayer):
         """Return the hierarchical softmax on the Huffman tree of the counts."""
         return HierarchicalSoftmaxLoss(counts_V, columns)
 
-    def _exact(
-        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, real_N: tf.Tensor | None = None
-    ) -> tf.Tensor:
+    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
         """Return -log P of each target, float32 (N,); XLA reads the rows once, to copy no table."""
         if not under_xla():
-            return super()._exact(hidden_ND, targets_N, real_N)
+            return super()._exact(hidden_ND, targets_N)
         seed = tf.zeros(2, tf.int64)  # not used: the loss draws no samples
         inputs = self._sources(), hidden_ND, targets_N
         return softmax_gradients.of_lookups(self._output, *inputs, seed)
@@ -351,11 +348,9 @@ class _SampledLayer(OutputLayer):
         if _DRAWS in set(store.keys()):
             self._seeds.state.assign(store[_DRAWS])
 
-    def _exact(
-        self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, real_N: tf.Tensor | None = None
-    ) -> tf.Tensor:
+    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
         """Return -log P of the full softmax of each target, float32 (N,)."""
-        return softmax_gradients.exact(self._softmax, self._sources(), hidden_ND, targets_N, real_N)
+        return softmax_gradients.exact(self._softmax, self._sources(), hidden_ND, targets_N)
 
 
 @keras.saving.register_keras_serializable(package="lexrow")
