@@ -388,7 +388,7 @@ def _flag(
     lines, choices = [rules["help"]], rules.get("choices")
     if choices:
         lines.append(f"One of: {', '.join(choices)}.")
-    shown = ",".join(default) if isinstance(default, list) else as_text(default)
+    shown = ",".join(map(str, default)) if isinstance(default, list) else as_text(default)
     lines.append(f"Default: {'empty' if shown in ('', 'None') else shown}.")
     for other in flag_values.NEEDS.get(name, ()) if fields else ():
         values = flag_values.needed(name, other, fields)

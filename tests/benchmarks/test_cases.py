@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from absl import flags
 
+from app.cli.flags import help_text
 from app.errors import RunError, UsageError
 from app.input.user_item_pairs import KnownItems
 from app.tasks.recommend import ranking_metrics
@@ -37,8 +38,11 @@ def session(folder):
 
 
 @pytest.mark.parametrize("case", SMALLER)
-def test_every_case_has_its_flags_and_is_in_the_readme(case):
+def test_every_case_has_its_flags_and_is_in_the_readme(case, monkeypatch):
     options = parsed(case)
+    monkeypatch.setattr(flags, "FLAGS", options)
+    shown = help_text("")
+    assert all(f"  --{name}\n" in shown for name in options)
     assert options.repeats == 1 and options.json == ""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"`{case}`" in re.findall(r"The cases are.*?\n\n", readme, re.DOTALL)[0]
