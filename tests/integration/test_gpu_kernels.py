@@ -55,7 +55,7 @@ OFTEN = [
     (WORDS | {"table": "host", "table_dtype": "bfloat16"}, set(), 10),
     (WORDS | {"table": "sharded", "hot_rows": "5"}, set(), 8),
     (WORDS | {"micro_batches": 2}, set(), 19),
-    (LANGUAGE, set(), 16),
+    (LANGUAGE, set(), 18),
     (CLASSIFY, set(), 10),
     (RECOMMEND, set(), 7),
 ]
