@@ -234,31 +234,10 @@ def make_batches(
     @without_autograph
     def make_dataset(epochs: range, first: int) -> tf.data.Dataset:
         """Return a dataset of (epoch, `Bags`) for each call."""
-        index_V = np.empty(texts.rows, np.int32)  # not shared: two datasets may run at once
-
-        def calls() -> Iterator[tuple[np.ndarray, ...]]:
-            """Yield the calls, made in numpy: TensorFlow has no fast sort."""
-
-            def pack(epoch: int, number: int, planned_KSB: np.ndarray) -> Bags:
-                """Return a call of an epoch."""
-                draw = np.random.default_rng((seed, _LABEL, epoch, number))
-                how = planned_KSB[number], draw, index_V
-                return pack_call(examples, texts, shape, weights_C, *how)
-
-            size = shape.features
-            if is_tight:  # also a run that goes on begins with the first call's, and its program
-                size = _size_of_ids(pack(0, 0, plan_epoch(texts.sizes_E, shape, seed, 0)), shape)
-            for epoch in epochs:
-                planned_KSB = plan_epoch(texts.sizes_E, shape, seed, epoch)
-                for number in range(first if epoch == epochs.start else 0, len(planned_KSB)):
-                    call = pack(epoch, number, planned_KSB)
-                    if _count_ids(call, shape) > size:
-                        size = _size_of_ids(call, shape)
-                    ids_SN = call.ids_N.reshape(-1, shape.features)[:, :size]
-                    yield np.int64(epoch), call._replace(ids_N=ids_SN.reshape(len(call.ids_N), -1))
-
+        how = examples, texts, shape, weights_C, seed, is_tight, epochs, first
         # In one thread: Python's threads would wait for one another.
-        dataset = from_generator(calls, (tf.TensorSpec([], tf.int64), specs), name="bags")
+        signature = tf.TensorSpec([], tf.int64), specs
+        dataset = from_generator(lambda: _calls(*how), signature, name="bags")
         return dataset.prefetch(_AHEAD if ahead < 0 else ahead, name="ahead")
 
     def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Bags]]:
@@ -274,6 +253,40 @@ def make_batches(
                 yield int(call[0]), call[1]
 
     return epoch_batches
+
+
+def _calls(
+    examples: Examples,
+    texts: EncodedTexts,
+    shape: Packing,
+    weights_C: np.ndarray,
+    seed: int,
+    is_tight: bool,
+    epochs: range,
+    first: int,
+) -> Iterator[tuple[np.int64, Bags]]:
+    """Yield (epoch, `Bags`) for each call, made in numpy: TensorFlow has no fast sort.
+
+    See `make_batches` for the arguments.
+    """
+    index_V = np.empty(texts.rows, np.int32)  # not shared: two datasets may run at once
+
+    def pack(epoch: int, number: int, planned_KSB: np.ndarray) -> Bags:
+        """Return a call of an epoch."""
+        draw = np.random.default_rng((seed, _LABEL, epoch, number))
+        return pack_call(examples, texts, shape, weights_C, planned_KSB[number], draw, index_V)
+
+    size = shape.features
+    if is_tight:  # a resumed run begins with the size of the first call, too, and with its program
+        size = _size_of_ids(pack(0, 0, plan_epoch(texts.sizes_E, shape, seed, 0)), shape)
+    for epoch in epochs:
+        planned_KSB = plan_epoch(texts.sizes_E, shape, seed, epoch)
+        for number in range(first if epoch == epochs.start else 0, len(planned_KSB)):
+            call = pack(epoch, number, planned_KSB)
+            if _count_ids(call, shape) > size:
+                size = _size_of_ids(call, shape)
+            ids_SN = call.ids_N.reshape(-1, shape.features)[:, :size]
+            yield np.int64(epoch), call._replace(ids_N=ids_SN.reshape(len(call.ids_N), -1))
 
 
 def _count_ids(call: Bags, shape: Packing) -> int:
