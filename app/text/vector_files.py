@@ -26,7 +26,6 @@ from ..types import NgramVectors, WordVectors
 from . import reading
 from .fasttext import model_file
 from .fasttext.line_features import LineFeatures, make_rule, mean_rows
-from .fasttext.model_file import DenseMatrix
 
 _AGAIN = "copy or download the file again"
 _AS_BINARY = " (read as binary: its first row is no line of numbers)"
@@ -153,7 +152,11 @@ def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
     Raises:
         UsageError: As for `read`, but for rows that repeat a word.
     """
-    found = _fasttext_rows(path) if model_file.is_fasttext(path) else _rows(path)
+    found = _rows(path)
+    if model_file.is_fasttext(path):
+        vectors = _read_fasttext(path)
+        numbers = map(np.ndarray.tobytes, vectors.matrix.astype("<f4", copy=False))
+        found = zip(vectors.tokens, numbers, strict=True)
     first, blank = 1, 0
     while part := list(itertools.islice(found, _CHECKED)):
         numbers = np.frombuffer(b"".join(row for _, row in part), "<f4")
@@ -203,11 +206,11 @@ def _read_fasttext(path: str | Path, limit: int = 0) -> WordVectors:
     tokens = [word.decode(errors="replace") for word in words]
     # Of quantised rows, which fastText has in classifiers only, a small file can have more than any
     # memory.
-    if not isinstance(model.input, DenseMatrix):
+    if not isinstance(model.input, np.ndarray):
         raise UsageError(f"{path}: quantised word vectors; give a .bin file of fastText")
     ngrams = None
     if model.args.max_ngram > 0:
-        ngrams = NgramVectors(make_rule(model.args), model.input.values_VD[count:])
+        ngrams = NgramVectors(make_rule(model.args), model.input[count:])
     features = LineFeatures(model)
     matrix_VD = np.empty((len(words), model.args.dim), np.float32)
     for first in range(0, len(words), _COMPOSED):
@@ -217,13 +220,6 @@ def _read_fasttext(path: str | Path, limit: int = 0) -> WordVectors:
         matrix_VD[first : first + len(part)] = mean_rows(model, rows_N, owners_N, len(part))
     check_finite(path, tokens, matrix_VD)
     return WordVectors(tokens, matrix_VD, model.dictionary.counts_V[: limit or None], ngrams)
-
-
-def _fasttext_rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the words of a fastText file, and their vectors."""
-    vectors = _read_fasttext(path)
-    for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
-        yield token, row.astype("<f4").tobytes()
 
 
 def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:

@@ -175,7 +175,7 @@ def mean_rows(model: Model, rows_N: np.ndarray, owners_N: np.ndarray, count: int
     means_ED = np.zeros((count, model.args.dim), np.float32)
     if len(rows_N):
         first_K = np.flatnonzero(np.diff(owners_N, prepend=-1))
-        sums_KD = np.add.reduceat(model.input.take(rows_N), first_K, axis=0)
+        sums_KD = np.add.reduceat(model.input[rows_N], first_K, axis=0)
         sizes_K = np.diff(first_K, append=len(rows_N))
         means_ED[owners_N[first_K]] = sums_KD / sizes_K[:, np.newaxis].astype(np.float32)
     return means_ED
