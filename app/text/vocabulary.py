@@ -120,6 +120,19 @@ def load(path: str) -> Vocabulary:
     return Vocabulary(list(lines), np.array(counts, np.int64), total)
 
 
+def rank(counts: Iterable[tuple[str, int]], total: int, most: int | None = None) -> Vocabulary:
+    """Return names by descending count, then by code point.
+
+    Args:
+        counts: Names, each once, and their counts.
+        total: The `total` of the result.
+        most: Largest number of names; None for all.
+    """
+    ranked = sorted(counts, key=lambda item: (-item[1], item[0]))[:most]
+    found = np.array([count for _, count in ranked], np.int64)
+    return Vocabulary([name for name, _ in ranked], found, total)
+
+
 class GrownVocabulary(NamedTuple):
     """A vocabulary with the counts and the new tokens of more text.
 
@@ -147,26 +160,13 @@ def grow(
         min_count: The least count of a new token.
         most: The most tokens of the result, unless there are more old ones; 0 for no limit.
     """
-    ranked = [
-        (-count - counts.get(token, 0), token)
-        for token, count in zip(old.tokens, old.counts.tolist(), strict=True)
-    ]
-    known = set(old.tokens)
-    new = sorted(
-        (-count, token)
-        for token, count in counts.items()
-        if count >= min_count and token not in known
-    )
-    ranked = sorted(ranked + new[: max(most - len(known), 0) if most else None])
-    id_of = {token: number for number, (_, token) in enumerate(ranked)}
-    return GrownVocabulary(
-        Vocabulary(
-            [token for _, token in ranked],
-            np.array([-count for count, _ in ranked], np.int64),
-            old.total + total,
-        ),
-        np.array([id_of[token] for token in old.tokens], np.int64),
-    )
+    known = dict(zip(old.tokens, old.counts.tolist(), strict=True))
+    frequent = (item for item in counts.items() if item[1] >= min_count and item[0] not in known)
+    new = rank(frequent, total, max(most - len(known), 0) if most else None)
+    both = [(token, count + counts.get(token, 0)) for token, count in known.items()]
+    grown = rank([*both, *zip(new.tokens, new.counts.tolist(), strict=True)], old.total + total)
+    id_of = {token: number for number, token in enumerate(grown.tokens)}
+    return GrownVocabulary(grown, np.array([id_of[token] for token in old.tokens], np.int64))
 
 
 def lookup_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:
@@ -217,10 +217,8 @@ def count_names(
         Names with new ids. `total` is M, with the occurrences of dropped names.
     """
     counts_V = np.bincount(ids_M, minlength=len(names))
-    ranked = sorted((-int(counts_V[i]), names[i]) for i in np.flatnonzero(counts_V >= min_count))
-    ranked = ranked[: most or None]
-    counts = np.array([-count for count, _ in ranked], np.int64)
-    return Vocabulary([name for _, name in ranked], counts, len(ids_M))
+    frequent = ((names[i], int(counts_V[i])) for i in np.flatnonzero(counts_V >= min_count))
+    return rank(frequent, len(ids_M), most or None)
 
 
 def close_names(name: str, names: Sequence[str]) -> list[str]:
