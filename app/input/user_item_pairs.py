@@ -127,7 +127,7 @@ def split_pairs(
         liked_N = ~_is_disliked(train, disliked_below)
         users = count_names(train.user_keys, train.users_N[liked_N], least)
         items = count_names(train.item_keys, train.items_N[liked_N], least)
-        train = _select_known(_with_ids(train, users.tokens, items.tokens))
+        train = _select_known(train, users.tokens, items.tokens)
     if not train.users_N.size:
         raise UsageError(
             "--corpus: no pair is left to train on; lower --min_count, --min_rating or "
@@ -205,9 +205,8 @@ def select_scorable(
         pairs: Held-out pairs.
         known: Items that each user has in training.
     """
-    scorable = _select_known(
-        _with_ids(_merge_repeated(pairs, add_ratings=False)[0], users.tokens, items.tokens)
-    )
+    once, _ = _merge_repeated(pairs, add_ratings=False)
+    scorable = _select_known(once, users.tokens, items.tokens)
     owners_N = np.repeat(np.arange(len(known.starts_U) - 1), np.diff(known.starts_U))
     codes_N = owners_N * len(items.tokens) + known.items_N
     scorable = scorable.select(~np.isin(_codes(scorable), codes_N))
@@ -294,15 +293,12 @@ def _is_heldout(pairs: Ratings, rule: str, share: float, seed: int) -> np.ndarra
     return is_heldout_N
 
 
-def _with_ids(pairs: Ratings, user_keys: list[str], item_keys: list[str]) -> Ratings:
-    """Return the pairs with ids of other lists of names; -1 for a name that is not there."""
-    users, items = _positions(pairs.user_keys, user_keys), _positions(pairs.item_keys, item_keys)
-    return Ratings(user_keys, item_keys, users[pairs.users_N], items[pairs.items_N], *pairs[4:])
-
-
-def _select_known(pairs: Ratings) -> Ratings:
-    """Return the pairs whose user and item have an id."""
-    return pairs.select((pairs.users_N >= 0) & (pairs.items_N >= 0))
+def _select_known(pairs: Ratings, user_keys: list[str], item_keys: list[str]) -> Ratings:
+    """Return the pairs of users and items in other lists of names, with the ids of these."""
+    users_N = _positions(pairs.user_keys, user_keys)[pairs.users_N]
+    items_N = _positions(pairs.item_keys, item_keys)[pairs.items_N]
+    found = Ratings(user_keys, item_keys, users_N, items_N, *pairs[4:])
+    return found.select((users_N >= 0) & (items_N >= 0))
 
 
 def _positions(keys: list[str], others: list[str]) -> np.ndarray:

@@ -314,11 +314,6 @@ class Content(NamedTuple):
     decompress: Callable[[BinaryIO], Any] = contextlib.nullcontext
     encoding: str = "utf-8"
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the bytes of the file are the bytes of its text in UTF-8."""
-        return self == Content("text")
-
 
 def recognize_file(path: str) -> Content:
     """Return the content of a file (see `recognize`).
@@ -338,7 +333,7 @@ def is_cuttable(path: str, text_column: str) -> bool:
         UsageError: The file is neither text nor Parquet, or cannot be decompressed.
         RunError: The file cannot be read.
     """
-    return not text_column and recognize_file(path).is_plain
+    return not text_column and recognize_file(path) == Content("text")
 
 
 def check_decompressed(path: str | Path, head: bytes) -> None:
