@@ -78,25 +78,6 @@ class Examples:
             shares_N=None if self.shares_N is None else self.shares_N[mask_N],
         )
 
-    def part(self, start: int, stop: int) -> Examples:
-        """Return the texts from number `start` up to `stop`; word and label ids are not copied.
-
-        Args:
-            start: First text.
-            stop: The text after the last one.
-        """
-        bounds, labels = self.starts_E[start : stop + 1], self.label_starts_E[start : stop + 1]
-        part_N = slice(labels[0], labels[-1])
-        return dataclasses.replace(
-            self,
-            tokens_M=self.tokens_M[bounds[0] : bounds[-1]],
-            starts_E=bounds - bounds[0],
-            labels_N=self.labels_N[part_N],
-            label_starts_E=labels - labels[0],
-            weights_E=None if self.weights_E is None else self.weights_E[start:stop],
-            shares_N=None if self.shares_N is None else self.shares_N[part_N],
-        )
-
     def with_names(
         self, words: Sequence[str], labels: Sequence[str], keeps_unknown: bool = False
     ) -> Examples:

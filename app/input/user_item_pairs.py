@@ -15,6 +15,7 @@ from ..system.python_functions import numpy_function
 from ..text.vocabulary import Vocabulary, count_names, whole
 from ..types import HOST, Batches
 from .blocks import without_autograph, without_tuning_thread
+from .features import intervals
 from .named_features import NO_FEATURES, ByName, NamedFeatures, SideFeatures, gather
 from .ratings import Ratings, is_number
 
@@ -401,9 +402,7 @@ def _shuffle_groups(users_N: np.ndarray, size: int, random: np.random.Generator)
     starts_G = np.flatnonzero(places_N % size == 0)
     sizes_G = np.diff(starts_G, append=count)
     order_G = random.permutation(len(starts_G))
-    starts_G, sizes_G = starts_G[order_G], sizes_G[order_G]
-    shifts_G = starts_G - (np.cumsum(sizes_G) - sizes_G)
-    return by_user_N[np.arange(count) + np.repeat(shifts_G, sizes_G)].astype(np.int32)
+    return by_user_N[intervals(starts_G[order_G], sizes_G[order_G])[1]].astype(np.int32)
 
 
 def count_batches(pairs: int, settings: InputConfig) -> int:

@@ -12,7 +12,6 @@ import io
 import itertools
 import json
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -51,7 +50,6 @@ class _Layout(NamedTuple):
     """The format of a file: a file without a header is text."""
 
     binary: bool
-    header: bool
     rows: int | None  # the number that the header announces; None without a header
     columns: int
 
@@ -300,11 +298,11 @@ def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_L
                 f"{path}, line 2: {len(numbers)} numbers, where line 1 announces {columns}; "
                 f"{_AGAIN}, or correct line 1 to '{rows} {len(numbers)}'"
             )
-        return _Layout(not _are_numbers(row.split()[-columns:], columns), True, rows, columns), rest
+        return _Layout(not _are_numbers(row.split()[-columns:], columns), rows, columns), rest
     columns = len(fields) - 1
     if columns < 1 or not _are_numbers(fields[1:], columns):
         raise UsageError(f"{path}, line 1: neither a header nor a word and its numbers; {_REMEDY}")
-    return _Layout(False, False, None, columns), start
+    return _Layout(False, None, columns), start
 
 
 def _longest_row(columns: int) -> int:
@@ -327,7 +325,7 @@ def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tu
     """
     count, longest = 0, _longest_row(layout.columns)
     lines = iter(lambda: file.readline(longest + 1), b"")
-    for line_number, line in enumerate(lines, 1 + layout.header):
+    for line_number, line in enumerate(lines, 1 if layout.rows is None else 2):
         if not line.strip():
             continue
         if count == layout.rows:
@@ -350,8 +348,6 @@ def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tu
             raise UsageError(
                 f"{path}, line {line_number}: not a word and {layout.columns} numbers; {_AGAIN}"
             )
-        if sys.byteorder == "big":
-            row.byteswap()
         count += 1
         yield token, row.tobytes()
 
