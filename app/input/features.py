@@ -93,7 +93,7 @@ class Examples:
         if keeps_unknown:
             known = set(words)
             words = [*words, *(word for word in self.words if word not in known)]
-        tokens_M = _positions(self.words, words)[self.tokens_M]
+        tokens_M = positions(self.words, words)[self.tokens_M]
         known_M = tokens_M >= 0
         return dataclasses.replace(
             self,
@@ -101,7 +101,7 @@ class Examples:
             labels=labels,
             tokens_M=tokens_M[known_M],
             starts_E=list_starts(known_M)[self.starts_E],
-            labels_N=_positions(self.labels, labels)[self.labels_N],
+            labels_N=positions(self.labels, labels)[self.labels_N],
         )
 
     def with_last_word(self, word: str) -> Examples:
@@ -119,7 +119,7 @@ class Examples:
         )
 
 
-def _positions(names: Sequence[str], others: Sequence[str]) -> np.ndarray:
+def positions(names: Sequence[str], others: Sequence[str]) -> np.ndarray:
     """Return the position of each of `names` in `others`, int32; -1 if it is not there."""
     index = {name: position for position, name in enumerate(others)}
     return np.array([index.get(name, -1) for name in names], np.int32)

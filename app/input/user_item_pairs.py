@@ -15,7 +15,7 @@ from ..system.python_functions import numpy_function
 from ..text.vocabulary import Vocabulary, count_names, whole
 from ..types import HOST, Batches
 from .blocks import without_autograph, without_tuning_thread
-from .features import intervals
+from .features import intervals, positions
 from .named_features import NO_FEATURES, ByName, NamedFeatures, SideFeatures, gather
 from .ratings import Ratings, is_number
 
@@ -296,17 +296,11 @@ def _is_heldout(pairs: Ratings, rule: str, share: float, seed: int) -> np.ndarra
 
 def _select_known(pairs: Ratings, user_keys: list[str], item_keys: list[str]) -> Ratings:
     """Return the pairs of users and items in other lists of names, with the ids of these."""
-    users_N = _positions(pairs.user_keys, user_keys)[pairs.users_N]
-    items_N = _positions(pairs.item_keys, item_keys)[pairs.items_N]
+    # Older workdirs may have names such as 5800.0.
+    users_N = positions(pairs.user_keys, [*map(whole, user_keys)])[pairs.users_N]
+    items_N = positions(pairs.item_keys, [*map(whole, item_keys)])[pairs.items_N]
     found = Ratings(user_keys, item_keys, users_N, items_N, *pairs[4:])
     return found.select((users_N >= 0) & (items_N >= 0))
-
-
-def _positions(keys: list[str], others: list[str]) -> np.ndarray:
-    """Return the position of each key among others, int32; -1 if absent. Append -1, for id -1."""
-    # Older workdirs may have names such as 5800.0.
-    positions = {whole(key): position for position, key in enumerate(others)}
-    return np.array([*(positions.get(key, -1) for key in keys), -1], np.int32)
 
 
 def _codes(pairs: Ratings) -> np.ndarray:

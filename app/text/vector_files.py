@@ -395,16 +395,14 @@ def _read_safetensors(path: str | Path, limit: int) -> WordVectors:
             part = data[first:last].view(_DTYPES[header[name]["dtype"]])
             parts[name] = part.reshape(header[name]["shape"])
         tokens = json.loads(parts["tokens"].tobytes())
-        _check(path, tokens, parts["vectors"].shape, parts.get("counts"))
         matrix = np.array(parts["vectors"][: limit or None], np.float32)
         counts = np.array(parts["counts"][: limit or None]) if "counts" in parts else None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give another file") from error
-    except UsageError:
-        raise
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         reason = f"no tensors `vectors` and `tokens` can be read ({error})"
         raise UsageError(f"{path}: {reason}; {_COPY_AGAIN}") from error
+    _check(path, tokens, parts["vectors"].shape, parts.get("counts"))
     return WordVectors(tokens[: limit or None], matrix, counts)
 
 

@@ -131,9 +131,9 @@ def test_a_cell_that_is_too_long(tmp_path, monkeypatch):
 
 
 def test_long_cells_are_read_a_few_at_a_time():
-    rows = [labelled_files.Row("x" * size, ["a"], []) for size in (1, 2, 9, 1, 10, 1)]
-    found = list(grouped(rows, 4096, 10, lambda row: len(row.text)))
-    assert [[len(row.text) for row in group] for group in found] == [[1, 2, 9], [1, 10], [1]]
+    rows = [("x" * size, ["a"], []) for size in (1, 2, 9, 1, 10, 1)]
+    found = list(grouped(rows, 4096, 10, lambda row: len(row[0])))
+    assert [[len(text) for text, *_ in group] for group in found] == [[1, 2, 9], [1, 10], [1]]
 
 
 @pytest.mark.slow

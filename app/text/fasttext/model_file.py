@@ -39,9 +39,9 @@ _MOST_COLUMNS, _LONGEST_NGRAM = 1 << 20, 1 << 8
 # The end of a line, which is a word of its own (Dictionary::EOS).
 LINE_END = "</s>"
 LABEL_PREFIX = "__label__"  # the default of -label, which files do not store
-# Names of losses and models by number (enums loss_name and model_name of src/args.h).
-LOSSES = {1: "hierarchical_softmax", 2: "negative_sampling", 3: "softmax", 4: "one_vs_all"}
-MODELS = {1: "cbow", 2: "skipgram", 3: "supervised"}
+# Names of losses and models by number, from 1 (enums loss_name and model_name of src/args.h).
+LOSSES = ("", "hierarchical_softmax", "negative_sampling", "softmax", "one_vs_all")
+MODELS = ("", "cbow", "skipgram", "supervised")
 # Centroids of each part of a vector: one for each value of a byte (ProductQuantizer::ksub_).
 CENTROIDS = 256
 
@@ -56,8 +56,8 @@ class Args(NamedTuple):
         min_count: The least count of a word (-minCount).
         negatives: Negative samples (-neg).
         word_ngrams: The words of the longest word n-gram (-wordNgrams).
-        loss: A key of `LOSSES`.
-        model: A key of `MODELS`.
+        loss: The number of one of `LOSSES`.
+        model: The number of one of `MODELS`.
         buckets: Rows for n-grams (-bucket).
         min_ngram: The characters of the shortest character n-gram (-minn).
         max_ngram: The characters of the longest one; 0 for none (-maxn).
@@ -82,7 +82,7 @@ class Args(NamedTuple):
     @property
     def is_supervised(self) -> bool:
         """Whether the model is a classifier."""
-        return MODELS.get(self.model) == "supervised"
+        return self.model == MODELS.index("supervised")
 
 
 class Dictionary(NamedTuple):
@@ -111,8 +111,8 @@ def check_args(args: Args) -> str:
     has_ngrams = args.max_ngram > 0 or (args.is_supervised and args.word_ngrams > 1)
     checks = (
         ("dim", args.dim, 0 < args.dim <= _MOST_COLUMNS),
-        ("model", args.model, args.model in MODELS),
-        ("loss", args.loss, args.loss in LOSSES),
+        ("model", args.model, 0 < args.model < len(MODELS)),
+        ("loss", args.loss, 0 < args.loss < len(LOSSES)),
         ("bucket", args.buckets, args.buckets >= (1 if has_ngrams else 0)),
         ("maxn", args.max_ngram, args.max_ngram <= _LONGEST_NGRAM),
         ("wordNgrams", args.word_ngrams, args.word_ngrams <= _LONGEST_NGRAM),
