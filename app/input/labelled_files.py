@@ -31,12 +31,8 @@ _ROWS = 4096  # rows of a file that are tokenized at a time
 _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
 
 
-class Row(NamedTuple):
-    """A row of a file: a text, its labels, at least one, and its weight as text, or nothing."""
-
-    text: str
-    labels: list[str]
-    weights: list[str]
+# A text, its labels, at least one, and its weight as text, or nothing.
+_Row = tuple[str, list[str], list[str]]
 
 
 class Files(NamedTuple):
@@ -268,7 +264,7 @@ def _column_blocks(files: Files, progress: Progress) -> tf.data.Dataset:
     def read_groups(index: int) -> Iterator[tuple[list, ...]]:
         """Yield the groups of the source of this number."""
         rows, most = read_columns(files, progress, index), files.settings.block_bytes
-        for group in reading.grouped(rows, _ROWS, most, lambda row: len(row.text)):
+        for group in reading.grouped(rows, _ROWS, most, lambda row: len(row[0])):
             texts, *lists = zip(*group, strict=True)
             flat: list[list] = []
             for column in lists:
@@ -280,7 +276,7 @@ def _column_blocks(files: Files, progress: Progress) -> tf.data.Dataset:
     return interleave_sources(len(files.sources), read_groups, *how)
 
 
-def read_columns(files: Files, progress: Progress, index: int) -> Iterator[Row]:
+def read_columns(files: Files, progress: Progress, index: int) -> Iterator[_Row]:
     """Yield the rows of the file of a number.
 
     Raises:
@@ -302,7 +298,7 @@ def read_columns(files: Files, progress: Progress, index: int) -> Iterator[Row]:
         weights = [columns.as_text(cell, where, labelled.weight_column) for cell in weights]
         if wrong := _wrong_weight(weights, labels, corpus, labelled):
             raise UsageError(f"{where}: {wrong}")
-        yield Row(columns.as_text(text, where, corpus.text_column), labels, weights)
+        yield columns.as_text(text, where, corpus.text_column), labels, weights
 
 
 def _split_labels(cell: str, separator: str) -> list[str]:

@@ -122,10 +122,14 @@ def raw_blocks(
         found = recognize(path, file)
 
         def chunks() -> Iterator[bytes]:
-            """Yield the text, and set the position in `progress`."""
-            for chunk in read_chunks(file, found, block_bytes):
-                progress.positions[index] = file.tell()
-                yield chunk
+            """Yield the text, decompressed and in UTF-8, and set the position in `progress`."""
+            with found.decompress(file) as stream:
+                parts = iter(lambda: stream.read(block_bytes), b"")
+                if found.encoding != "utf-8":
+                    parts = map(str.encode, codecs.iterdecode(parts, found.encoding))
+                for chunk in parts:
+                    progress.positions[index] = file.tell()
+                    yield chunk
 
         for offset, block in cut_blocks(chunks(), documents, block_bytes):
             if digest is not None:
@@ -314,11 +318,6 @@ class Content(NamedTuple):
     decompress: Callable[[BinaryIO], Any] = contextlib.nullcontext
     encoding: str = "utf-8"
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the bytes of the file are the bytes of its text in UTF-8."""
-        return self == Content("text")
-
 
 def recognize_file(path: str) -> Content:
     """Return the content of a file (see `recognize`).
@@ -338,7 +337,7 @@ def is_cuttable(path: str, text_column: str) -> bool:
         UsageError: The file is neither text nor Parquet, or cannot be decompressed.
         RunError: The file cannot be read.
     """
-    return not text_column and recognize_file(path).is_plain
+    return not text_column and recognize_file(path) == Content("text")
 
 
 def check_decompressed(path: str | Path, head: bytes) -> None:
@@ -392,25 +391,6 @@ def recognize(path: str, file: BinaryIO) -> Content:
     is_json = _begins_with_object(start, len(head) < _HEAD_BYTES)
     kind = "json" if is_json else "text"
     return Content(kind, decompress, encoding)
-
-
-def read_chunks(file: BinaryIO, content: Content, size: int) -> Iterator[bytes]:
-    """Yield the bytes of a file, decompressed, and converted to UTF-8 if it is another encoding.
-
-    Args:
-        file: The file, at its beginning.
-        size: Largest number of bytes to read at a time.
-
-    Raises:
-        EOFError, OSError, UnicodeError, zlib.error, lzma.LZMAError: It cannot be read, or is
-            truncated or corrupt.
-    """
-    with content.decompress(file) as stream:
-        chunks = iter(lambda: stream.read(size), b"")
-        if content.encoding == "utf-8":
-            yield from chunks
-        else:
-            yield from map(str.encode, codecs.iterdecode(chunks, content.encoding))
 
 
 def decompression(head: bytes) -> Callable[[BinaryIO], Any]:

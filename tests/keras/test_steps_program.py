@@ -161,7 +161,7 @@ def sharing(layer=None, optimizer="lexrow>LazyAdam", **options):
 REFUSED_SHARING = {
     # XLA has no exchange between the devices of a program, and `evaluate` would want one, too.
     "a program of all replicas": (lambda: sharing(jit_compile=True), "with jit_compile=False"),
-    # Keras adds rows that repeat wrongly; the numbers would be others, as these repeat in a program.
+    # Keras adds rows that repeat wrongly, and those of such a layer repeat in a program.
     "an optimizer of Keras": (
         lambda: sharing(RowEmbeddingReduce(9, 2, name="words"), "adam"),
         "lexrow.keras, .*, for words",
