@@ -104,20 +104,6 @@ class Examples:
             labels_N=positions(self.labels, labels)[self.labels_N],
         )
 
-    def with_last_word(self, word: str) -> Examples:
-        """Return the texts with a word more at the end of each.
-
-        Args:
-            word: The word, which need not have an id yet.
-        """
-        words = self.words if word in self.words else [*self.words, word]
-        return dataclasses.replace(
-            self,
-            words=words,
-            tokens_M=np.insert(self.tokens_M, self.starts_E[1:], words.index(word)),
-            starts_E=self.starts_E + np.arange(len(self.starts_E)),
-        )
-
 
 def positions(names: Sequence[str], others: Sequence[str]) -> np.ndarray:
     """Return the position of each of `names` in `others`, int32; -1 if it is not there."""

@@ -79,7 +79,7 @@ def read(
         raise UsageError(
             f"{', '.join(sources)}: every text has the weight 0; give some a weight above 0"
         )
-    return examples.with_last_word(LINE_END) if labelled.fasttext_features else examples
+    return examples
 
 
 def _number_block(
@@ -194,19 +194,7 @@ def make_word_splitter(
     With the features of fastText, the last word of each text is `</s>`.
     """
     parse = _make_parser(corpus, labelled)
-
-    def split(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the words of texts, and the text number of each."""
-        words_M, owners_M, *_ = parse(texts_E)
-        if not labelled.fasttext_features:
-            return words_M, owners_M
-        count = tf.size(texts_E, tf.int64)
-        owners = tf.concat([owners_M, tf.range(count)], axis=0)
-        words = tf.concat([words_M, tf.fill([count], LINE_END)], axis=0)
-        order = tf.argsort(owners, stable=True)
-        return tf.gather(words, order), tf.gather(owners, order)
-
-    return split
+    return lambda texts_E: parse(texts_E)[:2]
 
 
 def _make_parser(
@@ -214,14 +202,18 @@ def _make_parser(
 ) -> Callable[[tf.Tensor], tuple[tf.Tensor, ...]]:
     """Return a function from texts (E,) to flat lists of their words, and maybe of more.
 
-    These are the words, the text number of each, and how many were too long. In lines, where a
-    piece PREFIXname is the label `name` and WEIGHT_PREFIXnumber is a weight, labels and weights
-    without prefixes follow, each with the text number of each.
+    These are the words, the text number of each, and how many were too long. With the features of
+    fastText, the last word of each text is `</s>`. In lines, where a piece PREFIXname is the label
+    `name` and WEIGHT_PREFIXnumber is a weight, labels and weights without prefixes follow, each
+    with the text number of each.
     """
     split = make_splitter(corpus)
 
     def flatten(tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         words, dropped = drop_long_tokens(tokens)
+        if labelled.fasttext_features:
+            ends = tf.fill(tf.stack([words.nrows(), 1]), LINE_END)
+            words = tf.concat([words, ends], axis=1)
         return words.flat_values, words.value_rowids(), dropped
 
     if corpus.text_column:

@@ -373,23 +373,18 @@ def _read_kept_buckets(parts: _Parts, count: int) -> np.ndarray:
 def _read_matrix(parts: _Parts, is_quantized: bool, rows: int, columns: int, name: str) -> Matrix:
     """Return a matrix of the given shape; raise UsageError if it has another."""
     part = f"{name} matrix"
+    has_norms = parts.unpack(FLAG, part)[0] if is_quantized else False
+    if (found := parts.unpack(SHAPE, part)) != (rows, columns):
+        raise parts.error(f"{found[0]} x {found[1]} numbers in the {part}, not {(rows, columns)}")
     if not is_quantized:
-        _check_shape(parts, parts.unpack(SHAPE, part), (rows, columns), part)
         return parts.array("<f4", rows * columns, part).reshape(rows, columns)
-    has_norms, *shape, size = parts.unpack(QUANTIZED, part)
-    _check_shape(parts, tuple(shape), (rows, columns), part)
+    (size,) = parts.unpack(_INT32, part)
     codes = parts.array("u1", size, part)
     quantizer = _read_quantizer(parts, columns, part)
     if len(codes) != rows * quantizer.parts:
         raise parts.error(f"{size} bytes of codes in the {part}")
     norms = (parts.array("u1", rows, part), _read_quantizer(parts, 1, part)) if has_norms else ()
     return QuantizedMatrix(codes.reshape(rows, -1), quantizer, *norms)
-
-
-def _check_shape(parts: _Parts, found: tuple[int, ...], wanted: tuple[int, int], part: str) -> None:
-    """Raise UsageError if a matrix has another shape than the head and the dictionary announce."""
-    if found != wanted:
-        raise parts.error(f"{found[0]} x {found[1]} numbers in the {part}, not {wanted}")
 
 
 def _read_quantizer(parts: _Parts, columns: int, part: str) -> Quantizer:
