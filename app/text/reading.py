@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ..errors import RunError, UsageError, needs_package
-from ..system.files import BYTE_ORDER_MARK, open_regular
+from ..system.files import BYTE_ORDER_MARK, LONGEST_LINE, open_regular, open_stream
 
 Item = TypeVar("Item")
 
@@ -252,6 +252,31 @@ def open_source(path: str) -> Iterator[BinaryIO]:
         raise RunError(f"cannot read {path}: {error.strerror}; check the file") from error
 
 
+def read_lines(path: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file or a pipe, without a byte-order mark. It is opened at the first."""
+    try:
+        with open_stream(path) as file:
+            yield from bounded_lines(file, path, content)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}; give a file of {content}"
+        ) from error
+
+
+def bounded_lines(file: BinaryIO, name: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of an open file, without a byte-order mark."""
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
+        if number == 1:
+            check_not_compressed(name, line)
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        if len(line) > LONGEST_LINE:
+            raise UsageError(
+                f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; give a file of "
+                f"{content}"
+            )
+        yield number, line
+
+
 def damaged(path: str | Path, error: Exception, kind: type[Exception] = UsageError) -> Exception:
     """Return the error for a file that an error of a library shows as damaged."""
     reason = " ".join(str(error).split())
@@ -338,6 +363,12 @@ def is_cuttable(path: str, text_column: str) -> bool:
         RunError: The file cannot be read.
     """
     return not text_column and recognize_file(path) == Content("text")
+
+
+def check_not_compressed(name: str | Path, head: bytes) -> None:
+    """Raise UsageError if the first bytes of text that is read as it is are compressed."""
+    if decompression(head) is not contextlib.nullcontext:
+        raise UsageError(f"{name} is compressed; decompress it, as zcat does for gzip")
 
 
 def check_decompressed(path: str | Path, head: bytes) -> None:

@@ -229,8 +229,9 @@ def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
             # may come one by one.
             head = raw.read(_MAGIC_BYTES)
             with reading.decompression(head)(_joined(path, head, raw)) as stream:
-                start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
+                start = stream.read(_LONGEST_LINE)
                 reading.check_decompressed(path, start)
+                start = start.removeprefix(BYTE_ORDER_MARK)
                 layout, start = _detect_layout(path, start, stream)
                 parse = _binary_rows if layout.binary else _text_rows
                 for token, row in parse(path, _joined(path, start, stream), layout):

@@ -18,7 +18,8 @@ import numpy as np
 from ..errors import UsageError
 from ..system import checked_files
 from ..system.checked_files import COUNT, damaged
-from ..system.files import LONGEST_LINE, read_lines, replacing
+from ..system.files import LONGEST_LINE, replacing
+from .reading import read_lines
 
 if TYPE_CHECKING:
     import tensorflow as tf
