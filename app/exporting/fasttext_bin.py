@@ -19,23 +19,19 @@ from ..types import WordVectors
 from . import word2vec
 
 _ZERO_ROWS = 4_096  # written at once
-_NUMBERS = {
-    name: number
-    for table in (model_file.LOSSES, model_file.MODELS)
-    for number, name in table.items()
-}
 
 
 def make_args(loss: str, model: str, dim: int, **others: Any) -> Args:
     """Return settings for a file; those that are not given are fastText's defaults.
 
     Args:
-        loss: One of `parts.LOSSES`.
-        model: One of `parts.MODELS`.
+        loss: One of `model_file.LOSSES`.
+        model: One of `model_file.MODELS`.
         dim: The columns of a vector.
         **others: Other fields of `Args`.
     """
-    return Args(dim, loss=_NUMBERS[loss], model=_NUMBERS[model], **others)
+    numbers = {"loss": model_file.LOSSES.index(loss), "model": model_file.MODELS.index(model)}
+    return Args(dim, **numbers, **others)
 
 
 def make_dictionary(

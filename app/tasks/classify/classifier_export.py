@@ -313,7 +313,7 @@ def quantize_tables(config: ClassifyConfig, trained: Classifier, most: int) -> N
         ids_N = tf.range(part.start, part.stop)
         table.assign(ids_N, tf.zeros([part.stop - part.start, table.columns]))
     (written_K,) = np.nonzero(model.ids_N >= 0)
-    table.assign(tf.constant(model.ids_N[written_K], tf.int32), tf.constant(matrix.take(written_K)))
+    table.assign(tf.constant(model.ids_N[written_K], tf.int32), tf.constant(matrix[written_K]))
 
 
 def _file_sizes(model: FastTextModel, qout: bool) -> np.ndarray:
