@@ -101,9 +101,14 @@ def _number_block(
     weights_E = _text_weights(count, *weights)
     names = (label.decode() for label in labels_U.tolist())
     pairs = [_parse_label(name, labelled.label_weights) for name in names]
+    ids_M = _assign_ids(words_U.tolist(), words)[words_M]
+    lengths_E = np.bincount(owners_M, minlength=count)
+    if labelled.fasttext_features:
+        (end,) = _assign_ids([LINE_END.encode()], words)
+        ids_M, lengths_E = np.insert(ids_M, np.cumsum(lengths_E), end), lengths_E + 1
     return (
-        _assign_ids(words_U.tolist(), words)[words_M],
-        np.bincount(owners_M, minlength=count),
+        ids_M,
+        lengths_E,
         _assign_ids([name for name, _ in pairs], labels)[labels_N],
         label_counts_E,
         weights_E,
@@ -165,11 +170,10 @@ def _parse(files: Files, progress: Progress) -> tf.data.Dataset:
         words_and_labels = *tf.unique(words), owners_M, *tf.unique(labels), label_owners_N
         return dropped, tf.size(texts_E), *words_and_labels, *weights
 
-    by_line = dataclasses.replace(corpus, documents="line")
     if corpus.text_column:
         blocks = _column_blocks(files, progress)
     else:
-        blocks = share_dataset(TextFiles(sources, by_line, settings), progress)
+        blocks = share_dataset(TextFiles(sources, corpus, settings), progress)
     return map_in_order(blocks, parse_block, settings, "tokenize").prefetch(settings.prefetch)
 
 
@@ -194,7 +198,17 @@ def make_word_splitter(
     With the features of fastText, the last word of each text is `</s>`.
     """
     parse = _make_parser(corpus, labelled)
-    return lambda texts_E: parse(texts_E)[:2]
+    if not labelled.fasttext_features:
+        return lambda texts_E: parse(texts_E)[:2]
+
+    def split(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the words of texts, each with `</s>` at its end, and the text number of each."""
+        words_M, owners_M, *_ = parse(texts_E)
+        words = tf.RaggedTensor.from_value_rowids(words_M, owners_M, tf.size(texts_E, tf.int64))
+        words = tf.concat([words, tf.fill(tf.stack([words.nrows(), 1]), LINE_END)], axis=1)
+        return words.flat_values, words.value_rowids()
+
+    return split
 
 
 def _make_parser(
@@ -202,18 +216,14 @@ def _make_parser(
 ) -> Callable[[tf.Tensor], tuple[tf.Tensor, ...]]:
     """Return a function from texts (E,) to flat lists of their words, and maybe of more.
 
-    These are the words, the text number of each, and how many were too long. With the features of
-    fastText, the last word of each text is `</s>`. In lines, where a piece PREFIXname is the label
-    `name` and WEIGHT_PREFIXnumber is a weight, labels and weights without prefixes follow, each
-    with the text number of each.
+    These are the words, the text number of each, and how many were too long. In lines, where a
+    piece PREFIXname is the label `name` and WEIGHT_PREFIXnumber is a weight, labels and weights
+    without prefixes follow, each with the text number of each.
     """
     split = make_splitter(corpus)
 
     def flatten(tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         words, dropped = drop_long_tokens(tokens)
-        if labelled.fasttext_features:
-            ends = tf.fill(tf.stack([words.nrows(), 1]), LINE_END)
-            words = tf.concat([words, ends], axis=1)
         return words.flat_values, words.value_rowids(), dropped
 
     if corpus.text_column:
