@@ -10,11 +10,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...system.python_functions import callers, graphs_in_trace
+from ...system.python_functions import graphs_in_trace
 from ...system.xla import under_xla
 from ...tables.cached import CachedTable
 from ..backend import row_constraint
-from .table_variable import READS_MARKS, TableVariable
+from .table_variable import TableVariable, step_that_reads
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
 LARGE = 16 << 20
@@ -24,7 +24,7 @@ class StockOptimizerWarning:
     """False as a bool; warns once if the optimizer that reads it writes all rows of a large table.
 
     It takes the place of False in `keras.Variable.overwrite_with_gradient`, which an optimizer
-    reads in each step that has a gradient of the variable.
+    of Keras reads in each step that has a gradient of the variable.
     """
 
     def __init__(self, variable: keras.Variable):
@@ -32,7 +32,7 @@ class StockOptimizerWarning:
         self._is_done = self._bytes < LARGE
 
     def __bool__(self) -> bool:
-        """Return False; warn once, when an optimizer that writes whole tables reads it."""
+        """Return False; warn once, when the step of an optimizer reads it."""
         if not self._is_done and (optimizer := _find_stock_optimizer()) is not None:
             self._is_done = True
             kind = type(optimizer).__name__
@@ -46,10 +46,8 @@ class StockOptimizerWarning:
 
 
 def _find_stock_optimizer() -> Any:
-    """Return the optimizer whose step is in the call stack; None if it updates rows alone."""
-    frame = next((frame for frame in callers() if frame.f_code.co_name == READS_MARKS), None)
-    if frame is None or getattr(optimizer := frame.f_locals["self"], "updates_rows", False):
-        return None
+    """Return the optimizer of Keras that makes a step now; None if it updates rows alone."""
+    optimizer = step_that_reads().get("self")
     # The scatter of plain SGD changes rows alone where XLA compiles it.
     is_sgd = isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum
     return None if is_sgd and under_xla() else optimizer
