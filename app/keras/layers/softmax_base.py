@@ -22,13 +22,7 @@ from ...tables.base import TableSpec
 from ...tables.device import PreparedValues, initial_values
 from ...tables.id_checks import check_ids
 from ...types import HOST
-from ..backend import (
-    check_xla,
-    in_replica,
-    lacks_y,
-    owners_in_call,
-    require_tensorflow,
-)
+from ..backend import check_xla, in_replica, lacks_y, owners_in_call
 from ..saving import RowsByPart
 from ..tables.table_kinds import (
     check_place,
@@ -124,7 +118,6 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         tied_to: RowEmbedding | str | None = None,
         **options: Any,
     ):
-        require_tensorflow()
         super().__init__(autocast=False, **options)  # rows are cast after they are read
         is_whole = not isinstance(vocabulary_size, bool) and int(vocabulary_size) == vocabulary_size
         if not is_whole or not 1 <= vocabulary_size < 2**31:
@@ -388,7 +381,7 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         counts_V = self._counts_V
         return super().get_config() | {
             "vocabulary_size": self.vocabulary_size,
-            "counts": None if counts_V is None else packed_counts(counts_V),
+            **({} if counts_V is None else {"counts": packed_counts(counts_V)}),
             "use_bias": self.use_bias,
             **({"metrics": self.measured} if self.measured else {}),
             **{name: getattr(self, name) for name in self._own_arguments},

@@ -112,12 +112,6 @@ class Softmax(OutputLayer):
         """Return the full softmax over all words, without classes."""
         return ClassSoftmaxLoss(len(counts_V), columns)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the layer, which has no counts."""
-        config = super().get_config()
-        del config["counts"]
-        return config
-
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class ClassSoftmax(OutputLayer):

@@ -17,7 +17,7 @@ from ...tables.base import Ids, Table, plain_ids
 from ...tables.device import VariableRows
 from ...tables.joined import JoinedTable, join_slots, kind
 from ...tables.rounding import round_stochastically, round_under_xla
-from ..backend import in_place, in_replica, owners_in_call, require_tensorflow, row_constraint
+from ..backend import in_place, in_replica, owners_in_call, row_constraint
 from ..saving import StateByPart
 from ..tables.table_memory import require_room_for_slots
 from ..tables.table_variable import TableVariable
@@ -97,7 +97,6 @@ class RowSparse(StateByPart):
     row_slots: Callable[[int], dict[str, keras.Variable]]
 
     def __init__(self, *args: Any, rounding: str = "stochastic", **kwargs: Any):
-        require_tensorflow()
         if rounding not in _ROUNDINGS:
             raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
         super().__init__(*args, **kwargs)
@@ -448,16 +447,11 @@ class RowSparse(StateByPart):
         columns = tables[0].columns
         values = [tf.reshape(gradient.values, (-1, columns)) for gradient, _ in pairs]
         ids = [gradient.indices for gradient, _ in pairs]
-        is_one = len(pairs) == 1
+        if len(pairs) == 1:
+            update_rows(rule, tables[0], ids[0], values[0], rate, step)
+            return
         joined = JoinedTable([each.table for each in tables], [each.slots for each in tables])
-        update_rows(
-            rule,
-            tables[0] if is_one else joined,
-            ids[0] if is_one else ids,
-            values[0] if is_one else tf.concat(values, axis=0),
-            rate,
-            step,
-        )
+        update_rows(rule, joined, ids, tf.concat(values, axis=0), rate, step)
 
     def needs_whole(self) -> str | None:
         """Return the argument for which this optimizer needs the whole gradient of a table."""
@@ -504,8 +498,11 @@ class RowSparse(StateByPart):
 
     def _accumulated_rows(self) -> dict[str, tf.Variable]:
         """Return the variables of all sums of tables' gradients by name; none before `build`."""
-        sums = enumerate(getattr(self, "_row_accumulators", ()))
-        return {name: v for number, each in sums for name, v in each.saved(number).items()}
+        return {
+            f"gradient_accumulator_{number}_{name}": getattr(each, name)
+            for number, each in enumerate(getattr(self, "_row_accumulators", ()))
+            for name in ("ids", "values")
+        }
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the optimizer, `rounding` included."""

@@ -25,6 +25,7 @@ from ...system.python_functions import (
     custom_gradient,
     graphs_in_trace,
     keep_with_graphs,
+    locals_of_call,
     under_vectorized_map,
 )
 from ...system.scoped import Scoped
@@ -111,8 +112,7 @@ class HandleVariable(keras.Variable):
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
         """Raise ValueError; but give `sample` to the histograms of Keras' `TensorBoard`."""
-        from_callback = callers("keras.src.callbacks.tensorboard")
-        if any(frame.f_code.co_name == "_log_weights" for frame in from_callback):
+        if locals_of_call("keras.src.callbacks.tensorboard", "_log_weights"):
             return tf.convert_to_tensor(self.sample(), dtype, name=name)
         return tf.convert_to_tensor(self.value, dtype, name=name)
 
@@ -505,8 +505,7 @@ def step_that_reads() -> Mapping[str, Any]:
     They are the optimizer, `self`, its gradients, `grads`, and `vars`. Empty if there is no step.
     """
     name = "_overwrite_variables_directly_with_gradients"
-    frames = callers("keras.src.optimizers.")
-    return next((frame.f_locals for frame in frames if frame.f_code.co_name == name), {})
+    return locals_of_call("keras.src.optimizers.", name)
 
 
 def look_up_together(

@@ -56,14 +56,28 @@ def _find_stock_optimizer() -> Any:
 def warn_of_whole_table(table: Any) -> None:
     """Warn of parts of a step that read or write the whole of a table with a row-sparse gradient.
 
-    These are whole reads, and constraints that are not by row.
+    These are constraints that are not by row and, if a step is traced without XLA, whole reads.
     """
-    warn_of_whole_read(table)
     constraint = getattr(table, "constraint", None)
     if constraint is not None and not row_constraint(table):
         warnings.warn(
             f"the constraint {type(constraint).__name__} of {variable_name(table)} reads and "
             "writes every row at each step; lexrow.keras.RowEmbedding has those by row",
+            stacklevel=2,
+        )
+    if tf.executing_eagerly() or under_xla() or isinstance(table, TableVariable):
+        return  # XLA reads a whole table without a copy; a `TableVariable` is gathered
+    handle = (table.value if isinstance(table, keras.Variable) else table).handle
+    readers = set()
+    for graph in graphs_in_trace():  # the update may be in a branch of the step
+        if isinstance(graph, tf.__internal__.FuncGraph):
+            readers |= {operation.type for operation in graph.capture(handle).consumers()}
+    if "ReadVariableOp" in readers:
+        warnings.warn(
+            f"{variable_name(table)} ({variable_bytes(table):,} bytes) is copied as a whole "
+            "at each step: keras.layers.Embedding and keras.ops.take read it so; "
+            "lexrow.keras.RowEmbedding reads the rows of the batch, and "
+            "lexrow.keras.audit(model, batch) tells more",
             stacklevel=2,
         )
 
@@ -79,28 +93,6 @@ def warn_of_dense_gradient(variable: Any) -> None:
         warnings.warn(
             f"the gradient of {name} is dense: every one of its {variable.shape[0]:,} rows is read "
             "and written at each step; lexrow.keras.audit(model, batch) finds out why",
-            stacklevel=2,
-        )
-
-
-def warn_of_whole_read(variable: Any) -> None:
-    """Warn if the step being traced has also read the whole of a table that it updates by row.
-
-    Does nothing in eager mode, under XLA and for a `TableVariable`.
-    """
-    if tf.executing_eagerly() or under_xla() or isinstance(variable, TableVariable):
-        return  # XLA reads a whole table without a copy; a `TableVariable` is gathered
-    handle = (variable.value if isinstance(variable, keras.Variable) else variable).handle
-    readers = set()
-    for graph in graphs_in_trace():  # the update may be in a branch of the step
-        if isinstance(graph, tf.__internal__.FuncGraph):
-            readers |= {operation.type for operation in graph.capture(handle).consumers()}
-    if "ReadVariableOp" in readers:
-        warnings.warn(
-            f"{variable_name(variable)} ({variable_bytes(variable):,} bytes) is copied as a whole "
-            "at each step: keras.layers.Embedding and keras.ops.take read it so; "
-            "lexrow.keras.RowEmbedding reads the rows of the batch, and "
-            "lexrow.keras.audit(model, batch) tells more",
             stacklevel=2,
         )
 
