@@ -353,15 +353,11 @@ class RowSparse(StateByPart):
         self, grads: Sequence[Any], acc_grads: Sequence[Any]
     ) -> None:
         """Add each gradient to the accumulated one, in place."""
-        dense = []
+        if tf.distribute.has_strategy():  # no table then has a sum
+            super()._backend_increment_gradient_accumulators(grads, acc_grads)
+            return
         for gradient, total in zip(grads, acc_grads, strict=True):
-            if isinstance(total, RowAccumulator):
-                total.assign(gradient + total)
-            else:
-                dense.append((gradient, total))
-        super()._backend_increment_gradient_accumulators(
-            [gradient for gradient, _ in dense], [total for _, total in dense]
-        )
+            total.assign(gradient + total)
 
     def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
         """Apply weight decay to variables that Keras updates; rules for rows have their own."""
