@@ -25,6 +25,7 @@ from .system.console import note_terminal
 from .system.files import BYTE_ORDER_MARK, LONGEST_LINE
 from .tasks.classify import fasttext_prediction, label_metrics
 from .text.fasttext import model_file
+from .text.reading import check_not_compressed
 
 _BLOCK_BYTES = 1 << 20  # the most that one read of standard input returns
 
@@ -122,6 +123,8 @@ def _lines(file: Any, longest: int = LONGEST_LINE) -> Iterator[tuple[list[bytes]
 
     rest, is_start = b"", True
     while block := file.read1(_BLOCK_BYTES):
+        if is_start:
+            check_not_compressed("standard input", rest + block)
         *lines, rest = (rest + block).split(b"\n")
         rest = rest[: longest + 1]  # one byte more shows that the line is too long
         if lines:

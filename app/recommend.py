@@ -28,7 +28,7 @@ from .cli import flags, startup
 from .errors import UsageError
 from .settings.setting import MOST_ROWS
 from .system.console import note_terminal
-from .system.files import bounded_lines
+from .text.reading import bounded_lines
 
 if TYPE_CHECKING:
     from .tasks.recommend.ranking_metrics import Ranker

@@ -1,5 +1,6 @@
 """How lexrow predict reads: line by line as they come, whatever the bytes."""
 
+import gzip
 import io
 import os
 import types
@@ -37,6 +38,11 @@ def test_bytes_that_are_no_text():
     ((lines, _),) = predict._lines(io.BytesIO(b"caf\xe9 \xc3\xa9\r\n\n"))
     assert lines == ["caf\ufffd é\r".encode(), b""]
     assert [*predict._lines(io.BytesIO(b""))] == []
+
+
+def test_compressed_texts_are_refused():
+    with pytest.raises(UsageError, match="^standard input is compressed; decompress it, as zcat"):
+        next(predict._lines(io.BytesIO(gzip.compress(b"one\n"))))
 
 
 def test_a_byte_order_mark_is_skipped():

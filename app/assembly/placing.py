@@ -93,7 +93,7 @@ def make_staging(
     """
     seed, micro_batches = config.run.seed, config.input.micro_batches or 1
     if any(isinstance(table, DynamicTable) for table in tables.values()):
-        return KeyLocator(tables, lookup_function(model, seed, micro_batches, padding=0))
+        return KeyLocator(tables, lookup_function(model, seed, micro_batches))
     if not config.table.is_cached:
         return InPlace(tables)
     steps_per_batch = config.input.steps_per_call

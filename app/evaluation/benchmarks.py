@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..system.files import read_lines
-from ..text.reading import kind_of_other
+from ..text.reading import kind_of_other, read_lines
 from .lexicon import Lexicon, find_rows, nearest_rows, unit_rows, unit_vectors
 
 _PAIRS = "word pairs: one `word word score` a line, separated by tabs, commas or spaces"

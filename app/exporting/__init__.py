@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Set
 
 from ..errors import UsageError
@@ -20,20 +21,21 @@ def _saved_model(vectors: WordVectors, path: str, corpus: CorpusConfig) -> None:
     saved_model.write(vectors, path)
 
 
+def _for_any_text(write: Callable[..., object]) -> Callable[..., object]:
+    """Return a function that writes a format for which it does not matter how text is split."""
+    return lambda vectors, path, corpus, **options: write(vectors, path, **options)
+
+
 # Each writes vectors to a path; `corpus` says how their text was split. Some have options.
 FORMATS: dict[str, Callable[..., object]] = {
-    "word2vec": lambda vectors, path, corpus: word2vec.write(vectors, path),
-    "word2vec_binary": lambda vectors, path, corpus: word2vec.write(vectors, path, binary=True),
-    "fasttext": lambda vectors, path, corpus: fasttext_bin.write(vectors, path),
+    "word2vec": _for_any_text(word2vec.write),
+    "word2vec_binary": _for_any_text(functools.partial(word2vec.write, binary=True)),
+    "fasttext": _for_any_text(fasttext_bin.write),
     "saved_model": _saved_model,
-    "projector": lambda vectors, path, corpus, limit=projector.TSNE_POINTS: projector.write(
-        vectors, path, limit
-    ),
-    "safetensors": lambda vectors, path, corpus: array_files.write_safetensors(vectors, path),
-    "parquet": lambda vectors, path, corpus: array_files.write_parquet(vectors, path),
-    "static_embedding": lambda vectors, path, corpus, sif=0.0: static_embedding.write(
-        vectors, path, corpus, sif
-    ),
+    "projector": _for_any_text(projector.write),
+    "safetensors": _for_any_text(array_files.write_safetensors),
+    "parquet": _for_any_text(array_files.write_parquet),
+    "static_embedding": static_embedding.write,
 }
 # Those for vectors of a task that also has formats of its own.
 SHARED = {

@@ -19,23 +19,19 @@ from ..types import WordVectors
 from . import word2vec
 
 _ZERO_ROWS = 4_096  # written at once
-_NUMBERS = {
-    name: number
-    for table in (model_file.LOSSES, model_file.MODELS)
-    for number, name in table.items()
-}
 
 
 def make_args(loss: str, model: str, dim: int, **others: Any) -> Args:
     """Return settings for a file; those that are not given are fastText's defaults.
 
     Args:
-        loss: One of `parts.LOSSES`.
-        model: One of `parts.MODELS`.
+        loss: One of `model_file.LOSSES`.
+        model: One of `model_file.MODELS`.
         dim: The columns of a vector.
         **others: Other fields of `Args`.
     """
-    return Args(dim, loss=_NUMBERS[loss], model=_NUMBERS[model], **others)
+    numbers = {"loss": model_file.LOSSES.index(loss), "model": model_file.MODELS.index(model)}
+    return Args(dim, **numbers, **others)
 
 
 def make_dictionary(
@@ -133,8 +129,10 @@ def write(vectors: WordVectors, path: str | Path) -> None:
     """
     dictionary = make_dictionary(vectors.tokens, vectors.counts)
     args = make_args("negative_sampling", "skipgram", vectors.matrix.shape[1])
-    write_model(model_path(path), args, dictionary, [vectors.matrix], [])
-    write_vec(path, vectors)
+    target = model_path(path)
+    write_model(target, args, dictionary, [vectors.matrix], [])
+    if target != str(path):
+        word2vec.write(vectors, f"{path}.vec")
 
 
 def model_path(path: str | Path) -> str:
@@ -144,17 +142,6 @@ def model_path(path: str | Path) -> str:
         path: The value of --output.
     """
     return str(path) if str(path).endswith(".bin") else f"{path}.bin"
-
-
-def write_vec(path: str | Path, vectors: WordVectors) -> None:
-    """Write the `.vec` file beside a `.bin`, unless --output names the `.bin` alone.
-
-    Args:
-        path: The value of --output.
-        vectors: The vectors of words; those of n-grams are part of them.
-    """
-    if not str(path).endswith(".bin"):
-        word2vec.write(vectors, f"{path}.vec")
 
 
 def _write_matrix(

@@ -52,9 +52,9 @@ def quantize(
     codes = [_encode(products, _normalize(block)[0]) for block in read_blocks()]
     return QuantizedMatrix(
         np.concatenate(codes),
-        _make_quantizer(products, sample_ND.shape[1], length),
+        _make_quantizer(products, sample_ND.shape[1]),
         _encode(norm_products, norms_V[:, np.newaxis])[:, 0],
-        _make_quantizer(norm_products, 1, 1),
+        _make_quantizer(norm_products, 1),
     )
 
 
@@ -87,35 +87,30 @@ def _normalize(rows_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows_ND / np.where(norms_N > 0, norms_N, 1)[:, np.newaxis], norms_N
 
 
-def _train(sample_ND: np.ndarray, length: int) -> list[tuple[slice, Any]]:
-    """Return the columns and the trained quantizer of the whole parts, and of a shorter one."""
-    faiss, trained = import_faiss("fasttext_quantized"), []
-    whole = sample_ND.shape[1] // length * length
-    for columns in (slice(whole), slice(whole, None)):
-        rows_ND = np.ascontiguousarray(sample_ND[:, columns], np.float32)
-        if not rows_ND.size:
-            continue
-        part = min(length, rows_ND.shape[1])
-        bits = CENTROIDS.bit_length() - 1
-        products = faiss.ProductQuantizer(rows_ND.shape[1], rows_ND.shape[1] // part, bits)
-        products.cp.niter, products.cp.seed = _PASSES, _SEED
-        products.cp.min_points_per_centroid = 1  # no warning about few rows
-        products.train(rows_ND)
-        trained.append((columns, products))
-    return trained
+def _fill(rows_ND: np.ndarray, length: int) -> np.ndarray:
+    """Return rows as float32, with zeros after a last part that is shorter than the others."""
+    return np.pad(rows_ND.astype(np.float32, copy=False), [(0, 0), (0, -rows_ND.shape[1] % length)])
 
 
-def _encode(products: list[tuple[slice, Any]], rows_ND: np.ndarray) -> np.ndarray:
+def _train(sample_ND: np.ndarray, length: int) -> Any:
+    """Return the trained quantizer of Faiss for rows with parts of some columns."""
+    faiss, filled_ND = import_faiss("fasttext_quantized"), _fill(sample_ND, length)
+    parts, bits = filled_ND.shape[1] // length, CENTROIDS.bit_length() - 1
+    products = faiss.ProductQuantizer(filled_ND.shape[1], parts, bits)
+    products.cp.niter, products.cp.seed = _PASSES, _SEED
+    products.cp.min_points_per_centroid = 1  # no warning about few rows
+    products.train(filled_ND)
+    return products
+
+
+def _encode(products: Any, rows_ND: np.ndarray) -> np.ndarray:
     """Return the number of the centroid of each part, (N, P) uint8."""
-    codes = [
-        product.compute_codes(np.ascontiguousarray(rows_ND[:, columns], np.float32))
-        for columns, product in products
-    ]
-    return np.concatenate(codes, axis=1)
+    return products.compute_codes(_fill(rows_ND, products.dsub))
 
 
-def _make_quantizer(products: list[tuple[slice, Any]], columns: int, length: int) -> Quantizer:
-    """Return the centroids of trained quantizers."""
+def _make_quantizer(products: Any, columns: int) -> Quantizer:
+    """Return the centroids of a trained quantizer, without the columns that were filled in."""
     faiss = import_faiss("fasttext_quantized")
-    numbers = [faiss.vector_to_array(product.centroids) for _, product in products]
-    return Quantizer(columns, length, np.concatenate(numbers))
+    numbers = faiss.vector_to_array(products.centroids).reshape(products.M, CENTROIDS, -1)
+    last = numbers[-1, :, : columns - (products.M - 1) * products.dsub]
+    return Quantizer(columns, products.dsub, np.concatenate([numbers[:-1].ravel(), last.ravel()]))

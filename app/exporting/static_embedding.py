@@ -56,7 +56,7 @@ vector of a text shorter and does not change its direction.
 """
 
 
-def write(vectors: WordVectors, folder: str | Path, config: CorpusConfig, sif: float) -> None:
+def write(vectors: WordVectors, folder: str | Path, config: CorpusConfig, sif: float = 0.0) -> None:
     """Write the folder; an earlier one of this format is replaced as a whole.
 
     Rows that repeat a word, and rows with numbers that are not finite, are left out with a warning.

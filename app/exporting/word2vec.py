@@ -8,18 +8,16 @@ first line.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import UsageError
 from ..system.files import opener, replacing
+from ..text.vocabulary import WHITE_SPACE
 from ..types import WordVectors
 
 _ROWS_PER_WRITE = 512
-# Readers end a word at the first of these characters.
-_SPACES = re.compile(r"[ \t\n\v\f\r]")
 # Nine significant digits keep every float32 exactly (IEEE 754-2019, 5.12.2).
 _NUMBER = " %.9g"
 
@@ -35,7 +33,7 @@ def write(vectors: WordVectors, path: str | Path, binary: bool = False) -> None:
         RunError: The file cannot be written.
     """
     for row, token in enumerate(vectors.tokens):
-        if not token or _SPACES.search(token):
+        if not token or WHITE_SPACE.search(token):
             raise UsageError(
                 f"--format=word2vec: word {token!r} of row {row} is empty or holds white space, "
                 "which ends a word in this format; use --format=saved_model or rename the word"

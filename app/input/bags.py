@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import tensorflow as tf
 from ..settings import InputConfig
 from ..system.python_functions import from_generator
 from ..types import Batches
-from .blocks import without_autograph, without_tuning_thread
+from .blocks import take_ahead, without_autograph, without_tuning_thread
 from .features import EncodedTexts, Examples, Features, intervals
 
 _LABEL = 13  # a stream of random numbers (see `input.token_rows`)
@@ -226,18 +227,17 @@ def make_batches(
         is_tight: Whether `ids_N` has about the space that the unique ids need, for steps that read
             and update rows for the padding, too: XLA's. It has N else.
     """
-    weights_C, ahead = np.asarray(weights_C, np.float32), settings.prefetch
-    specs = shape.spec(of_call=True)
+    ahead, specs = settings.prefetch, shape.spec(of_call=True)
     if is_tight:
         specs = specs._replace(ids_N=tf.TensorSpec([specs.ids_N.shape[0], None], tf.int32))
+    how = examples, texts, shape, np.asarray(weights_C, np.float32), seed, is_tight
 
     @without_autograph
     def make_dataset(epochs: range, first: int) -> tf.data.Dataset:
         """Return a dataset of (epoch, `Bags`) for each call."""
-        how = examples, texts, shape, weights_C, seed, is_tight, epochs, first
         # In one thread: Python's threads would wait for one another.
         signature = tf.TensorSpec([], tf.int64), specs
-        dataset = from_generator(lambda: _calls(*how), signature, name="bags")
+        dataset = from_generator(lambda: _Packer(*how).calls(epochs, first), signature, name="bags")
         return dataset.prefetch(_AHEAD if ahead < 0 else ahead, name="ahead")
 
     def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, Bags]]:
@@ -246,47 +246,127 @@ def make_batches(
         The next one is taken in a thread: to take it from the dataset lasts as long as two steps.
         """
         calls = iter(without_tuning_thread(make_dataset(epochs, first)))
-        with concurrent.futures.ThreadPoolExecutor(1, "bags") as thread:
-            waiting = thread.submit(next, calls, None)
-            while (call := waiting.result()) is not None:
-                waiting = thread.submit(next, calls, None)
-                yield int(call[0]), call[1]
+        for epoch, data in take_ahead(functools.partial(next, calls, None), "bags"):
+            yield int(epoch), data
 
     return epoch_batches
 
 
-def _calls(
-    examples: Examples,
-    texts: EncodedTexts,
-    shape: Packing,
-    weights_C: np.ndarray,
-    seed: int,
-    is_tight: bool,
-    epochs: range,
-    first: int,
-) -> Iterator[tuple[np.int64, Bags]]:
-    """Yield (epoch, `Bags`) for each call, made in numpy: TensorFlow has no fast sort.
+@dataclasses.dataclass
+class _Packer:
+    """Makes the calls of a run in numpy: TensorFlow has no fast sort.
 
-    See `make_batches` for the arguments.
+    The fields are the arguments of `make_batches`.
     """
-    index_V = np.empty(texts.rows, np.int32)  # not shared: two datasets may run at once
 
-    def pack(epoch: int, number: int, planned_KSB: np.ndarray) -> Bags:
-        """Return a call of an epoch."""
-        draw = np.random.default_rng((seed, _LABEL, epoch, number))
-        return pack_call(examples, texts, shape, weights_C, planned_KSB[number], draw, index_V)
+    examples: Examples
+    texts: EncodedTexts
+    shape: Packing
+    weights_C: np.ndarray
+    seed: int
+    is_tight: bool
 
-    size = shape.features
-    if is_tight:  # a resumed run begins with the size of the first call, too, and with its program
-        size = _size_of_ids(pack(0, 0, plan_epoch(texts.sizes_E, shape, seed, 0)), shape)
-    for epoch in epochs:
-        planned_KSB = plan_epoch(texts.sizes_E, shape, seed, epoch)
-        for number in range(first if epoch == epochs.start else 0, len(planned_KSB)):
-            call = pack(epoch, number, planned_KSB)
-            if _count_ids(call, shape) > size:
-                size = _size_of_ids(call, shape)
-            ids_SN = call.ids_N.reshape(-1, shape.features)[:, :size]
-            yield np.int64(epoch), call._replace(ids_N=ids_SN.reshape(len(call.ids_N), -1))
+    def __post_init__(self) -> None:
+        """Make memory for a number for each feature id, which each step overwrites."""
+        self._index_V = np.empty(self.texts.rows, np.int32)
+
+    def calls(self, epochs: range, first: int) -> Iterator[tuple[np.int64, Bags]]:
+        """Yield (epoch, `Bags`) for each call of epochs, but the `first` of the first one."""
+        sizes_E, shape = self.texts.sizes_E, self.shape
+        size = shape.features
+        if self.is_tight:  # a resumed run begins with the size and the program of the first call
+            size = _size_of_ids(self._pack(0, 0, plan_epoch(sizes_E, shape, self.seed, 0)), shape)
+        for epoch in epochs:
+            planned_KSB = plan_epoch(sizes_E, shape, self.seed, epoch)
+            for number in range(first if epoch == epochs.start else 0, len(planned_KSB)):
+                call = self._pack(epoch, number, planned_KSB)
+                if _count_ids(call, shape) > size:
+                    size = _size_of_ids(call, shape)
+                ids_SN = call.ids_N.reshape(-1, shape.features)[:, :size]
+                yield np.int64(epoch), call._replace(ids_N=ids_SN.reshape(len(call.ids_N), -1))
+
+    def _pack(self, epoch: int, number: int, planned_KSB: np.ndarray) -> Bags:
+        """Return a call of an epoch.
+
+        Args:
+            planned_KSB: The texts of each step of each call, -1 for none.
+        """
+        is_text_SB = planned_KSB[number] >= 0
+        examples_K = planned_KSB[number][is_text_SB]
+        draw = np.random.default_rng((self.seed, _LABEL, epoch, number))
+        features = self._pack_features(is_text_SB, examples_K)
+        call = Bags(*features, *self._pack_labels(is_text_SB, examples_K, draw))
+        specs = self.shape.spec(of_call=True)
+        return tf.nest.map_structure(lambda part, spec: part.reshape(spec.shape), call, specs)
+
+    def _pack_features(
+        self, is_text_SB: np.ndarray, examples_K: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
+        """Return the first four parts of `Bags` of S steps, (S, ...), of texts at given places."""
+        texts, index_V, partitions = self.texts, self._index_V, self.shape.partitions
+        steps, features = len(is_text_SB), self.shape.features
+        ids_SN = np.zeros((steps, features), np.int32)
+        counts_SP2 = np.zeros((steps, partitions, 2), np.int32)
+        entries_SN2 = np.empty((steps, features, 2), np.int32)
+        shares_SN = np.empty((steps, features), np.float32)
+        ends_S = np.cumsum(is_text_SB.sum(axis=1)).tolist()
+        # The arrays of one step fit the processor's caches.
+        for step, (first, stop) in enumerate(itertools.pairwise([0, *ends_S])):
+            starts_K = texts.starts_E[examples_K[first:stop]]
+            sizes_K = texts.starts_E[examples_K[first:stop] + 1] - starts_K
+            owners_N, index_N = intervals(starts_K, sizes_K)
+            ids_N, count = texts.ids_F[index_N], len(index_N)
+            # One entry represents all of its id. `np.unique` would sort all: twice the time.
+            index_V[ids_N] = entry_N = np.arange(count, dtype=np.int32)
+            unique_U = np.sort(ids_N[index_V[ids_N] == entry_N])
+            # No partition is empty; rows without an entry do not change.
+            if len(unique_U) < partitions:
+                unique_U = np.union1d(unique_U, np.arange(partitions, dtype=np.int32))
+            index_V[unique_U] = np.arange(len(unique_U), dtype=np.int32)
+            # Neighbours go to different partitions: low ids are the most frequent ones.
+            ids_P = [unique_U[partition::partitions] for partition in range(partitions)]
+            rows_N = index_V[ids_N]
+            # There are 1 or 2 partitions.
+            rows_N, partition_N = rows_N >> partitions - 1, rows_N & partitions - 1
+            entries_P = [np.flatnonzero(partition_N == number) for number in range(partitions)]
+            counts_SP2[step] = [*zip(map(len, ids_P), map(len, entries_P), strict=True)]
+            ids_SN[step, : len(unique_U)] = np.concatenate(ids_P)
+            order_N, texts_K = np.concatenate(entries_P), np.flatnonzero(is_text_SB[step])
+            entries_SN2[step, :count, 0] = texts_K[owners_N[order_N]]
+            entries_SN2[step, :count, 1] = rows_N[order_N]
+            shares_SN[step, :count] = texts.shares_F[index_N[order_N]]
+            entries_SN2[step, count:] = 0
+            shares_SN[step, count:] = 0
+        return ids_SN, counts_SP2, entries_SN2, shares_SN
+
+    def _pack_labels(
+        self, is_text_SB: np.ndarray, examples_K: np.ndarray, draw: np.random.Generator
+    ) -> list[np.ndarray]:
+        """Return the parts of `Bags` from `labels_BM` on, (S, B, ...), of texts at given places.
+
+        If M is 1, one label of each text is drawn at random; else all are taken.
+        """
+        examples, shape = self.examples, self.shape
+        starts_K1 = examples.label_starts_E[examples_K, np.newaxis]
+        counts_K1 = examples.label_starts_E[examples_K + 1, np.newaxis] - starts_K1
+        if shape.labels == 1:
+            chosen_KM = (draw.random(counts_K1.shape) * counts_K1).astype(np.int64)
+        else:
+            chosen_KM = np.arange(shape.labels)[np.newaxis]
+        is_label_KM = chosen_KM < counts_K1
+        index_KM = np.where(is_label_KM, starts_K1 + chosen_KM, 0)
+        labels_KM = np.where(is_label_KM, examples.labels_N[index_KM], 0)
+        shares_KM = is_label_KM.astype(np.float32)
+        if examples.shares_N is not None:
+            shares_KM *= examples.shares_N[index_KM]
+        text_weights_K = np.ones(len(examples_K), np.float32)
+        if examples.weights_E is not None:
+            text_weights_K = examples.weights_E[examples_K]
+            shares_KM *= text_weights_K[:, np.newaxis]
+        parts = [labels_KM.astype(np.int32), self.weights_C[labels_KM] * shares_KM]
+        if shape.has_shares:
+            parts += [text_weights_K, shares_KM]
+        return [_scatter(part, is_text_SB) for part in parts]
 
 
 def _count_ids(call: Bags, shape: Packing) -> int:
@@ -298,110 +378,6 @@ def _size_of_ids(call: Bags, shape: Packing) -> int:
     """Return the size of `ids_N` of a micro-batch with room for those of a call, at most N."""
     share = -(-shape.features // _SIZES)
     return min(shape.features, -(-int(_ROOM * _count_ids(call, shape)) // share) * share)
-
-
-def pack_call(
-    examples: Examples,
-    texts: EncodedTexts,
-    shape: Packing,
-    weights_C: np.ndarray,
-    examples_SB: np.ndarray,
-    draw: np.random.Generator,
-    index_V: np.ndarray,
-) -> Bags:
-    """Return the `Bags` of a call.
-
-    If M is 1, one label of each text is drawn at random; else all are taken.
-
-    Args:
-        weights_C: Weight of each label, float32.
-        examples_SB: The texts of each step, -1 for none.
-        index_V: Memory for a number for each feature id, int32, which is overwritten.
-    """
-    is_text_SB = examples_SB >= 0
-    examples_K = examples_SB[is_text_SB]
-    parts = (
-        *_pack_features(texts, shape, is_text_SB, examples_K, index_V),
-        *_pack_labels(examples, shape, weights_C, is_text_SB, examples_K, draw),
-    )
-    specs = shape.spec(of_call=True)
-    return tf.nest.map_structure(lambda part, spec: part.reshape(spec.shape), Bags(*parts), specs)
-
-
-def _pack_features(
-    texts: EncodedTexts,
-    shape: Packing,
-    is_text_SB: np.ndarray,
-    examples_K: np.ndarray,
-    index_V: np.ndarray,
-) -> tuple[np.ndarray, ...]:
-    """Return the first four parts of `Bags` of S steps, (S, ...), of the texts at given places."""
-    steps, features, partitions = len(is_text_SB), shape.features, shape.partitions
-    ids_SN = np.zeros((steps, features), np.int32)
-    counts_SP2 = np.zeros((steps, partitions, 2), np.int32)
-    entries_SN2 = np.empty((steps, features, 2), np.int32)
-    shares_SN = np.empty((steps, features), np.float32)
-    ends_S = np.cumsum(is_text_SB.sum(axis=1)).tolist()
-    # The arrays of one step fit the processor's caches.
-    for step, (first, stop) in enumerate(itertools.pairwise([0, *ends_S])):
-        starts_K = texts.starts_E[examples_K[first:stop]]
-        sizes_K = texts.starts_E[examples_K[first:stop] + 1] - starts_K
-        owners_N, index_N = intervals(starts_K, sizes_K)
-        ids_N, count = texts.ids_F[index_N], len(index_N)
-        # One entry represents all of its id. `np.unique` would sort all entries: twice the time.
-        index_V[ids_N] = entry_N = np.arange(count, dtype=np.int32)
-        unique_U = np.sort(ids_N[index_V[ids_N] == entry_N])
-        if len(unique_U) < partitions:  # no partition is empty; rows without an entry do not change
-            unique_U = np.union1d(unique_U, np.arange(partitions, dtype=np.int32))
-        index_V[unique_U] = np.arange(len(unique_U), dtype=np.int32)
-        # Neighbours go to different partitions: low ids are the most frequent ones.
-        ids_P = [unique_U[partition::partitions] for partition in range(partitions)]
-        rows_N = index_V[ids_N]
-        rows_N, partition_N = (
-            rows_N >> partitions - 1,
-            rows_N & partitions - 1,
-        )  # there are 1 or 2 partitions
-        entries_P = [np.flatnonzero(partition_N == partition) for partition in range(partitions)]
-        counts_SP2[step] = [*zip(map(len, ids_P), map(len, entries_P), strict=True)]
-        ids_SN[step, : len(unique_U)] = np.concatenate(ids_P)
-        order_N, texts_K = np.concatenate(entries_P), np.flatnonzero(is_text_SB[step])
-        entries_SN2[step, :count, 0] = texts_K[owners_N[order_N]]
-        entries_SN2[step, :count, 1] = rows_N[order_N]
-        shares_SN[step, :count] = texts.shares_F[index_N[order_N]]
-        entries_SN2[step, count:] = 0
-        shares_SN[step, count:] = 0
-    return ids_SN, counts_SP2, entries_SN2, shares_SN
-
-
-def _pack_labels(
-    examples: Examples,
-    shape: Packing,
-    weights_C: np.ndarray,
-    is_text_SB: np.ndarray,
-    examples_K: np.ndarray,
-    draw: np.random.Generator,
-) -> list[np.ndarray]:
-    """Return the parts of `Bags` from `labels_BM` on, (S, B, ...), of the texts at given places."""
-    starts_K1 = examples.label_starts_E[examples_K, np.newaxis]
-    counts_K1 = examples.label_starts_E[examples_K + 1, np.newaxis] - starts_K1
-    if shape.labels == 1:
-        chosen_KM = (draw.random(counts_K1.shape) * counts_K1).astype(np.int64)
-    else:
-        chosen_KM = np.arange(shape.labels)[np.newaxis]
-    is_label_KM = chosen_KM < counts_K1
-    index_KM = np.where(is_label_KM, starts_K1 + chosen_KM, 0)
-    labels_KM = np.where(is_label_KM, examples.labels_N[index_KM], 0)
-    shares_KM = is_label_KM.astype(np.float32)
-    if examples.shares_N is not None:
-        shares_KM *= examples.shares_N[index_KM]
-    text_weights_K = np.ones(len(examples_K), np.float32)
-    if examples.weights_E is not None:
-        text_weights_K = examples.weights_E[examples_K]
-        shares_KM *= text_weights_K[:, np.newaxis]
-    parts = [labels_KM.astype(np.int32), weights_C[labels_KM] * shares_KM]
-    if shape.has_shares:
-        parts += [text_weights_K, shares_KM]
-    return [_scatter(part, is_text_SB) for part in parts]
 
 
 def _scatter(part_K: np.ndarray, is_text_SB: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from ..system.console import show_progress
 from ..text.phrase_table import Phrases, PhraseTable, make_joiner
 from ..text.reading import Progress
 from ..text.tokenize import LONGEST_TOKEN, make_tokenizer, warn_about_long_tokens
-from ..text.vocabulary import EOS, JOINT, UNK, Vocabulary
+from ..text.vocabulary import EOS, JOINT, UNK, Vocabulary, rank
 from ..types import ALONE, Team
 from .blocks import (
     ALL,
@@ -288,23 +288,22 @@ def select_tokens(
         UsageError: No token is frequent enough.
     """
     special = (UNK.encode(), _END) if ends_documents else ()
-    words = ((-count, token) for token, count in tally.items() if token not in special)
-    ranked = sorted(word for word in words if -word[0] >= settings.min_count)
-    if not ranked:
-        rest = ((count, token) for token, count in tally.items() if token not in special)
-        count, token = max(rest, default=(0, b""))
+    words = [(count, token) for token, count in tally.items() if token not in special]
+    frequent = [(token.decode(), count) for count, token in words if count >= settings.min_count]
+    if not frequent:
+        count, token = max(words, default=(0, b""))
         raise UsageError(
             f"--min_count={settings.min_count}: no token is seen that often; the most frequent, "
             f"{token.decode()!r}, has a count of {count}: lower --min_count or give more text"
         )
-    if settings.max_vocab_size:
-        del ranked[settings.max_vocab_size - len(special) :]
-    if ends_documents:
-        ends = tally.get(_END, 0)
-        unknown = total - ends + sum(count for count, _ in ranked)  # these counts are negative
-        ranked = sorted([*ranked, (-max(ends, 1), _END), (-max(unknown, 1), UNK.encode())])
-    tokens = [token.decode() for _, token in ranked]
-    return Vocabulary(tokens, np.array([-count for count, _ in ranked], np.int64), total)
+    most = settings.max_vocab_size - len(special) if settings.max_vocab_size else None
+    ranked = rank(frequent, total, most)
+    if not ends_documents:
+        return ranked
+    ends = tally.get(_END, 0)
+    unknown = total - ends - int(ranked.counts.sum())
+    counts = zip(ranked.tokens, ranked.counts.tolist(), strict=True)
+    return rank([*counts, (EOS, max(ends, 1)), (UNK, max(unknown, 1))], total)
 
 
 def look_up_counts(

@@ -78,25 +78,6 @@ class Examples:
             shares_N=None if self.shares_N is None else self.shares_N[mask_N],
         )
 
-    def part(self, start: int, stop: int) -> Examples:
-        """Return the texts from number `start` up to `stop`; word and label ids are not copied.
-
-        Args:
-            start: First text.
-            stop: The text after the last one.
-        """
-        bounds, labels = self.starts_E[start : stop + 1], self.label_starts_E[start : stop + 1]
-        part_N = slice(labels[0], labels[-1])
-        return dataclasses.replace(
-            self,
-            tokens_M=self.tokens_M[bounds[0] : bounds[-1]],
-            starts_E=bounds - bounds[0],
-            labels_N=self.labels_N[part_N],
-            label_starts_E=labels - labels[0],
-            weights_E=None if self.weights_E is None else self.weights_E[start:stop],
-            shares_N=None if self.shares_N is None else self.shares_N[part_N],
-        )
-
     def with_names(
         self, words: Sequence[str], labels: Sequence[str], keeps_unknown: bool = False
     ) -> Examples:
@@ -112,7 +93,7 @@ class Examples:
         if keeps_unknown:
             known = set(words)
             words = [*words, *(word for word in self.words if word not in known)]
-        tokens_M = _positions(self.words, words)[self.tokens_M]
+        tokens_M = positions(self.words, words)[self.tokens_M]
         known_M = tokens_M >= 0
         return dataclasses.replace(
             self,
@@ -120,25 +101,11 @@ class Examples:
             labels=labels,
             tokens_M=tokens_M[known_M],
             starts_E=list_starts(known_M)[self.starts_E],
-            labels_N=_positions(self.labels, labels)[self.labels_N],
-        )
-
-    def with_last_word(self, word: str) -> Examples:
-        """Return the texts with a word more at the end of each.
-
-        Args:
-            word: The word, which need not have an id yet.
-        """
-        words = self.words if word in self.words else [*self.words, word]
-        return dataclasses.replace(
-            self,
-            words=words,
-            tokens_M=np.insert(self.tokens_M, self.starts_E[1:], words.index(word)),
-            starts_E=self.starts_E + np.arange(len(self.starts_E)),
+            labels_N=positions(self.labels, labels)[self.labels_N],
         )
 
 
-def _positions(names: Sequence[str], others: Sequence[str]) -> np.ndarray:
+def positions(names: Sequence[str], others: Sequence[str]) -> np.ndarray:
     """Return the position of each of `names` in `others`, int32; -1 if it is not there."""
     index = {name: position for position, name in enumerate(others)}
     return np.array([index.get(name, -1) for name in names], np.int32)

@@ -31,12 +31,8 @@ _ROWS = 4096  # rows of a file that are tokenized at a time
 _STRINGS, _NUMBERS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
 
 
-class Row(NamedTuple):
-    """A row of a file: a text, its labels, at least one, and its weight as text, or nothing."""
-
-    text: str
-    labels: list[str]
-    weights: list[str]
+# A text, its labels, at least one, and its weight as text, or nothing.
+_Row = tuple[str, list[str], list[str]]
 
 
 class Files(NamedTuple):
@@ -83,7 +79,7 @@ def read(
         raise UsageError(
             f"{', '.join(sources)}: every text has the weight 0; give some a weight above 0"
         )
-    return examples.with_last_word(LINE_END) if labelled.fasttext_features else examples
+    return examples
 
 
 def _number_block(
@@ -105,9 +101,14 @@ def _number_block(
     weights_E = _text_weights(count, *weights)
     names = (label.decode() for label in labels_U.tolist())
     pairs = [_parse_label(name, labelled.label_weights) for name in names]
+    ids_M = _assign_ids(words_U.tolist(), words)[words_M]
+    lengths_E = np.bincount(owners_M, minlength=count)
+    if labelled.fasttext_features:
+        (end,) = _assign_ids([LINE_END.encode()], words)
+        ids_M, lengths_E = np.insert(ids_M, np.cumsum(lengths_E), end), lengths_E + 1
     return (
-        _assign_ids(words_U.tolist(), words)[words_M],
-        np.bincount(owners_M, minlength=count),
+        ids_M,
+        lengths_E,
         _assign_ids([name for name, _ in pairs], labels)[labels_N],
         label_counts_E,
         weights_E,
@@ -169,11 +170,10 @@ def _parse(files: Files, progress: Progress) -> tf.data.Dataset:
         words_and_labels = *tf.unique(words), owners_M, *tf.unique(labels), label_owners_N
         return dropped, tf.size(texts_E), *words_and_labels, *weights
 
-    by_line = dataclasses.replace(corpus, documents="line")
     if corpus.text_column:
         blocks = _column_blocks(files, progress)
     else:
-        blocks = share_dataset(TextFiles(sources, by_line, settings), progress)
+        blocks = share_dataset(TextFiles(sources, corpus, settings), progress)
     return map_in_order(blocks, parse_block, settings, "tokenize").prefetch(settings.prefetch)
 
 
@@ -198,17 +198,15 @@ def make_word_splitter(
     With the features of fastText, the last word of each text is `</s>`.
     """
     parse = _make_parser(corpus, labelled)
+    if not labelled.fasttext_features:
+        return lambda texts_E: parse(texts_E)[:2]
 
     def split(texts_E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the words of texts, and the text number of each."""
+        """Return the words of texts, each with `</s>` at its end, and the text number of each."""
         words_M, owners_M, *_ = parse(texts_E)
-        if not labelled.fasttext_features:
-            return words_M, owners_M
-        count = tf.size(texts_E, tf.int64)
-        owners = tf.concat([owners_M, tf.range(count)], axis=0)
-        words = tf.concat([words_M, tf.fill([count], LINE_END)], axis=0)
-        order = tf.argsort(owners, stable=True)
-        return tf.gather(words, order), tf.gather(owners, order)
+        words = tf.RaggedTensor.from_value_rowids(words_M, owners_M, tf.size(texts_E, tf.int64))
+        words = tf.concat([words, tf.fill(tf.stack([words.nrows(), 1]), LINE_END)], axis=1)
+        return words.flat_values, words.value_rowids()
 
     return split
 
@@ -268,7 +266,7 @@ def _column_blocks(files: Files, progress: Progress) -> tf.data.Dataset:
     def read_groups(index: int) -> Iterator[tuple[list, ...]]:
         """Yield the groups of the source of this number."""
         rows, most = read_columns(files, progress, index), files.settings.block_bytes
-        for group in reading.grouped(rows, _ROWS, most, lambda row: len(row.text)):
+        for group in reading.grouped(rows, _ROWS, most, lambda row: len(row[0])):
             texts, *lists = zip(*group, strict=True)
             flat: list[list] = []
             for column in lists:
@@ -280,7 +278,7 @@ def _column_blocks(files: Files, progress: Progress) -> tf.data.Dataset:
     return interleave_sources(len(files.sources), read_groups, *how)
 
 
-def read_columns(files: Files, progress: Progress, index: int) -> Iterator[Row]:
+def read_columns(files: Files, progress: Progress, index: int) -> Iterator[_Row]:
     """Yield the rows of the file of a number.
 
     Raises:
@@ -302,7 +300,7 @@ def read_columns(files: Files, progress: Progress, index: int) -> Iterator[Row]:
         weights = [columns.as_text(cell, where, labelled.weight_column) for cell in weights]
         if wrong := _wrong_weight(weights, labels, corpus, labelled):
             raise UsageError(f"{where}: {wrong}")
-        yield Row(columns.as_text(text, where, corpus.text_column), labels, weights)
+        yield columns.as_text(text, where, corpus.text_column), labels, weights
 
 
 def _split_labels(cell: str, separator: str) -> list[str]:

@@ -148,9 +148,7 @@ def features_of(
         is_list = not isinstance(cell, str | bytes | Mapping) and isinstance(cell, Iterable)
         title = " ".join(column.split())
         for part in cell if is_list else [cell]:
-            if isinstance(part, Mapping) or (
-                isinstance(part, Iterable) and not isinstance(part, str | bytes)
-            ):
+            if isinstance(part, Iterable) and not isinstance(part, str | bytes):
                 raise UsageError(
                     f"{where}: {column} is {part!r:.60}; give text, a number, or a list of these"
                 )

@@ -24,7 +24,7 @@ from .blocks import (
     without_autograph,
     without_tuning_thread,
 )
-from .token_rows import PAD, differs_from_previous, encode, make_block_rows, sample_rows
+from .token_rows import PAD, differs_from_previous, encode, make_block_rows
 
 # Function from the number of an epoch, int64, to a dataset of rows (R, L) int32, one per block.
 EpochRows = Callable[[tf.Tensor], tf.data.Dataset]
@@ -226,33 +226,3 @@ def make_block_parser(
         return TextBlock(words_U, tf.cast(counts, tf.int64), tokens, words.row_splits, dropped)
 
     return parse
-
-
-def make_parsed_rows(window: int, settings: InputConfig, seed: int) -> Callable[..., tf.Tensor]:
-    """Return a traced function that subsamples a block and makes its rows (see `token_rows`).
-
-    The rows are in random order if --shuffle.
-
-    Returns:
-        Function (epoch, number, ids_U, chances_U, tokens_M, splits_D) -> rows (R, L) int32.
-        Epoch and block number are int64 scalars; `ids_U` has the id of each unique word, int32;
-        `chances_U` the probability that its tokens are kept, float32, 0 for a word without an id.
-    """
-
-    def block_rows(
-        epoch: tf.Tensor,
-        number: tf.Tensor,
-        ids_U: tf.Tensor,
-        chances_U: tf.Tensor,
-        tokens_M: tf.Tensor,
-        splits_D: tf.Tensor,
-    ) -> tf.Tensor:
-        """Return the rows (R, L) int32 of the tokens that a random draw keeps."""
-        ids_M, chances_M = tf.gather(ids_U, tokens_M), tf.gather(chances_U, tokens_M)
-        documents_M = tf.ragged.row_splits_to_segment_ids(splits_D)
-        how = epoch, number, window, settings, seed
-        return sample_rows(ids_M, documents_M, chances_M, *how)
-
-    number = tf.TensorSpec([], tf.int64)
-    specs = [tf.TensorSpec([None], dtype) for dtype in (tf.int32, tf.float32, tf.int32, tf.int64)]
-    return tf.function(block_rows, autograph=False).get_concrete_function(number, number, *specs)

@@ -15,8 +15,9 @@ from ..system.python_functions import numpy_function
 from ..text.vocabulary import Vocabulary, count_names, whole
 from ..types import HOST, Batches
 from .blocks import without_autograph, without_tuning_thread
+from .features import intervals, positions
 from .named_features import NO_FEATURES, ByName, NamedFeatures, SideFeatures, gather
-from .ratings import Ratings, is_number
+from .ratings import Ratings
 
 
 class UserItemPairs(NamedTuple):
@@ -127,7 +128,7 @@ def split_pairs(
         liked_N = ~_is_disliked(train, disliked_below)
         users = count_names(train.user_keys, train.users_N[liked_N], least)
         items = count_names(train.item_keys, train.items_N[liked_N], least)
-        train = _select_known(_with_ids(train, users.tokens, items.tokens))
+        train = _select_known(train, users.tokens, items.tokens)
     if not train.users_N.size:
         raise UsageError(
             "--corpus: no pair is left to train on; lower --min_count, --min_rating or "
@@ -205,9 +206,8 @@ def select_scorable(
         pairs: Held-out pairs.
         known: Items that each user has in training.
     """
-    scorable = _select_known(
-        _with_ids(_merge_repeated(pairs, add_ratings=False)[0], users.tokens, items.tokens)
-    )
+    once, _ = _merge_repeated(pairs, add_ratings=False)
+    scorable = _select_known(once, users.tokens, items.tokens)
     owners_N = np.repeat(np.arange(len(known.starts_U) - 1), np.diff(known.starts_U))
     codes_N = owners_N * len(items.tokens) + known.items_N
     scorable = scorable.select(~np.isin(_codes(scorable), codes_N))
@@ -236,14 +236,12 @@ def filter_by_rating(pairs: Ratings, min_rating: str, disliked_below: float = -n
         min_rating: The value of the flag, the text of a finite number, or empty.
 
     Raises:
-        UsageError: The pairs have no ratings, or the value is not a number.
+        UsageError: The pairs have no ratings.
     """
     if not min_rating:
         return pairs
     if pairs.ratings_N is None:
         raise UsageError(f"--min_rating={min_rating}: the pairs have no ratings; leave it out")
-    if not is_number(min_rating) or not np.isfinite(float(min_rating)):
-        raise UsageError(f"--min_rating={min_rating}: give a number")
     is_kept_N = pairs.ratings_N >= float(min_rating)
     return pairs.select(is_kept_N | _is_disliked(pairs, disliked_below))
 
@@ -294,22 +292,13 @@ def _is_heldout(pairs: Ratings, rule: str, share: float, seed: int) -> np.ndarra
     return is_heldout_N
 
 
-def _with_ids(pairs: Ratings, user_keys: list[str], item_keys: list[str]) -> Ratings:
-    """Return the pairs with ids of other lists of names; -1 for a name that is not there."""
-    users, items = _positions(pairs.user_keys, user_keys), _positions(pairs.item_keys, item_keys)
-    return Ratings(user_keys, item_keys, users[pairs.users_N], items[pairs.items_N], *pairs[4:])
-
-
-def _select_known(pairs: Ratings) -> Ratings:
-    """Return the pairs whose user and item have an id."""
-    return pairs.select((pairs.users_N >= 0) & (pairs.items_N >= 0))
-
-
-def _positions(keys: list[str], others: list[str]) -> np.ndarray:
-    """Return the position of each key among others, int32; -1 if absent. Append -1, for id -1."""
+def _select_known(pairs: Ratings, user_keys: list[str], item_keys: list[str]) -> Ratings:
+    """Return the pairs of users and items in other lists of names, with the ids of these."""
     # Older workdirs may have names such as 5800.0.
-    positions = {whole(key): position for position, key in enumerate(others)}
-    return np.array([*(positions.get(key, -1) for key in keys), -1], np.int32)
+    users_N = positions(pairs.user_keys, [*map(whole, user_keys)])[pairs.users_N]
+    items_N = positions(pairs.item_keys, [*map(whole, item_keys)])[pairs.items_N]
+    found = Ratings(user_keys, item_keys, users_N, items_N, *pairs[4:])
+    return found.select((users_N >= 0) & (items_N >= 0))
 
 
 def _codes(pairs: Ratings) -> np.ndarray:
@@ -405,9 +394,7 @@ def _shuffle_groups(users_N: np.ndarray, size: int, random: np.random.Generator)
     starts_G = np.flatnonzero(places_N % size == 0)
     sizes_G = np.diff(starts_G, append=count)
     order_G = random.permutation(len(starts_G))
-    starts_G, sizes_G = starts_G[order_G], sizes_G[order_G]
-    shifts_G = starts_G - (np.cumsum(sizes_G) - sizes_G)
-    return by_user_N[np.arange(count) + np.repeat(shifts_G, sizes_G)].astype(np.int32)
+    return by_user_N[intervals(starts_G[order_G], sizes_G[order_G])[1]].astype(np.int32)
 
 
 def count_batches(pairs: int, settings: InputConfig) -> int:

@@ -13,6 +13,8 @@ import tensorflow as tf
 from ..tables.cached import cached_rows_only
 from ..types import HOST
 from .backend import is_ours
+from .layers.embedding_reduce import RowEmbeddingReduce
+from .layers.softmax_base import OutputLayer
 from .optimizers.row_sparse import RowSparse
 from .prefetched_rows import are_cached
 from .tables.table_kinds import KINDS, has_cache
@@ -37,9 +39,10 @@ def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None
     as NaN unless it is cached.
 
     Under `tf.distribute.MirroredStrategy`, a replica runs two programs in each step: one before the
-    exchange of gradients, which XLA cannot compile, and one after it. The model needs an optimizer
-    of `lexrow.keras` and tables on the device, and no `jit_compile`. It may have any
-    `steps_per_execution`, also where `fit` alone cannot.
+    exchange of gradients, which XLA cannot compile, and one after it, if the optimizer is one of
+    `lexrow.keras`; `RowEmbeddingReduce` and output layers need one. The model needs tables on the
+    device, and no `jit_compile`. It may have any `steps_per_execution`, also where `fit` alone
+    cannot.
 
     Example:
         >>> model.compile(
@@ -128,11 +131,18 @@ def _reason_against_replicas(model: keras.Model) -> str:
         return f"needs tf.distribute.MirroredStrategy, not {strategy.__name__}"
     if model.jit_compile:
         return "makes the programs of a strategy; compile the model with jit_compile=False"
-    # Keras adds rows that repeat wrongly, and the look-ups of a program repeat more of them.
-    if not isinstance(_inner_optimizer(model), (RowSparse, keras.optimizers.MultiOptimizer)):
+    layers, inner = model._flatten_layers(), _inner_optimizer(model)
+    optimizer_of = getattr(inner, "_optimizer_map", lambda _: inner)
+    # In a program, the gradients of these have rows twice, or ids of no row: Keras updates neither.
+    if others := [
+        each
+        for each in layers
+        if isinstance(each, (RowEmbeddingReduce, OutputLayer))
+        and not all(isinstance(optimizer_of(v), RowSparse) for v in each.trainable_variables)
+    ]:
         return (
-            "under a strategy needs an optimizer of lexrow.keras, such as LazyAdam, not "
-            f"{type(_inner_optimizer(model)).__name__}"
+            "under a strategy needs an optimizer of lexrow.keras, such as LazyAdam, for "
+            f"{_names(others)}"
         )
     # `iterations` of an optimizer that accumulates gradients is a quotient.
     made = [model.optimizer._iterations, *model.metrics_variables]
@@ -140,7 +150,7 @@ def _reason_against_replicas(model: keras.Model) -> str:
         return "under a strategy needs compile() and its optimizer within strategy.scope()"
     others = [
         each
-        for each in model._flatten_layers()
+        for each in layers
         if not each.supports_jit
         or (is_ours(type(each)) and getattr(each, "table", "") in KINDS[1:])
     ]

@@ -24,6 +24,9 @@ SCORES = 8 << 20
 # into products. So these are in float32, without casts, and there are fewer passes over rows: eight
 # times as many scores in memory at once, and tiles of twice the size.
 NARROW = 32
+# The logarithm of a share above this is as precise as that of a large one: float32 has shares from
+# 1e-38.
+_SAFE_SHARE = 1e-30
 _LOSSES = tf.TensorSpec([None], tf.float32)
 
 
@@ -197,13 +200,37 @@ def _losses_and_shares(
         shares_MU, normalizer_M = _plain_softmax(scores_MU)
     else:
         # On a CPU the softmax takes 1 to 4 ns a score, and TensorFlow's sparse cross-entropy 13 to
-        # 22. The largest share is at least 1 / U, so that its logarithm is safe.
+        # 22.
         shares_MU = tf.nn.softmax(scores_MU)
-        largest_M = tf.reduce_max(shares_MU, axis=1)
-        normalizer_M = tf.reduce_max(scores_MU, axis=1) - tf.math.log(largest_M)
+        normalizer_M = _normalizer(scores_MU, shares_MU, indices_M2)
     score_M = tf.where(inside_M, tf.gather_nd(scores_MU, indices_M2), 0.0)
     first_M = tf.where(labels.first, normalizer_M, tf.zeros_like(normalizer_M))
     return first_M - score_M, shares_MU
+
+
+def _normalizer(scores_MU: tf.Tensor, shares_MU: tf.Tensor, indices_M2: tf.Tensor) -> tf.Tensor:
+    """Return the log-sum-exp of each vector's scores, (M,), by one score and its share.
+
+    Args:
+        shares_MU: The softmax of the scores.
+        indices_M2: The index of a score of each vector.
+    """
+
+    def by_score(score_M: tf.Tensor, share_M: tf.Tensor) -> tf.Tensor:
+        return score_M - tf.math.log(share_M)
+
+    def by_largest() -> tf.Tensor:
+        """Return it by the largest share, which is at least 1 / U, with two passes over scores."""
+        return by_score(tf.reduce_max(scores_MU, axis=1), tf.reduce_max(shares_MU, axis=1))
+
+    if tf.config.list_logical_devices("GPU"):  # a step would wait for it
+        return by_largest()
+    share_M = tf.gather_nd(shares_MU, indices_M2)
+    return tf.cond(
+        tf.reduce_all(share_M > _SAFE_SHARE),
+        lambda: by_score(tf.gather_nd(scores_MU, indices_M2), share_M),
+        by_largest,
+    )
 
 
 def _plain_softmax(scores_MU: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

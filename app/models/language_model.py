@@ -358,10 +358,10 @@ def _run_back(
     units, dtype = recurrent_HG.shape[0], recurrent_HG.dtype
     others_H = [[0, 0], [0, kept[2].shape[2] - units]]  # the state begins with the output
 
-    def step(place: tf.Tensor, by_next_BS: tf.Tensor):
+    def step(place: tf.Tensor, by_next_BS: tf.Tensor, *products: tf.Tensor):
         """Return the gradient by the state; those by the products are kept."""
         by_next_BS += tf.pad(by_outputs_TBH[place], others_H)
-        given = [values[place] for values in kept]
+        given = [*products, kept[2][place]]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(given)
             next_BS = cell.next_state(*given)
@@ -370,9 +370,8 @@ def _run_back(
         by_state_BS += tf.pad(tf.cast(by_output_BH, tf.float32), others_H)
         return by_state_BS, (by_input_BG, by_inner_BG)
 
-    by_first_BS, by_inputs_TBG, by_inner_TBG = _loop(
-        steps, step, by_last_BS, [columns] * 2, is_backward=True
-    )
+    sizes = [columns] * 2
+    by_first_BS, by_inputs_TBG, by_inner_TBG = _loop(steps, step, by_last_BS, sizes, kept[:2])
     by_inner_NG = tf.reshape(by_inner_TBG, (-1, columns))
     outputs_NH = tf.cast(tf.reshape(kept[2][:, :, :units], (-1, units)), dtype)  # before each step
     by_recurrent_HG = tf.matmul(outputs_NH, tf.cast(by_inner_NG, dtype), transpose_a=True)
@@ -389,26 +388,37 @@ def _loop(
     body: Callable,
     state_BS: tf.Tensor,
     sizes: Sequence[int],
-    is_backward: bool = False,
+    replaced: Sequence[tf.Tensor] = (),
 ) -> Sequence[tf.Tensor]:
     """Return the last state, and what `body` returns for each step, stacked.
 
     Args:
-        body: From the number of a step and the state to the next state and the results.
+        body: From the number of a step, the state, and `replaced` at this step, to the next state
+            and the results.
         sizes: The columns of each result; a result has a row for each of the state.
-        is_backward: Whether the last step is made first.
+        replaced: For a loop that makes the last step first: what the results replace, (T, B, size)
+            each. XLA writes the results there, and has no more memory for them.
     """
     most = _AT_ONCE if under_xla() else 1
     together = max(count for count in range(1, most + 1) if steps % count == 0)
     blocks = steps // together
     shapes = [(together, state_BS.shape[0], size) for size in sizes]
     arrays = [tf.TensorArray(tf.float32, blocks, element_shape=shape) for shape in shapes]
+    is_in_place = bool(replaced) and under_xla()
+    if is_in_place:
+        arrays = [
+            array.unstack(tf.reshape(values, [blocks, *shape]))
+            for array, values, shape in zip(arrays, replaced, shapes, strict=True)
+        ]
 
     def write(index: tf.Tensor, state_BS: tf.Tensor, arrays: Sequence[tf.TensorArray]):
         """Make the steps of a block."""
-        block, results = blocks - 1 - index if is_backward else index, {}
-        for place in reversed(range(together)) if is_backward else range(together):
-            state_BS, results[place] = body(block * together + place, state_BS)
+        block, results = blocks - 1 - index if replaced else index, {}
+        read = [array.read(block) for array in arrays] if is_in_place else replaced
+        for place in reversed(range(together)) if replaced else range(together):
+            number = block * together + place
+            given = [values[place if is_in_place else number] for values in read]
+            state_BS, results[place] = body(number, state_BS, *given)
         parts = zip(*(results[place] for place in range(together)), strict=True)
         return index + 1, state_BS, write_arrays(arrays, block, [*map(tf.stack, parts)])
 

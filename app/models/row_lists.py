@@ -13,6 +13,7 @@ import tensorflow as tf
 from ..losses.sampling import count_at_most
 from ..system.python_functions import custom_gradient
 from ..system.xla import under_xla
+from ..tables.cached import NONE
 from ..tables.device import PreparedValues
 from ..tables.row_reads import take, unique
 from ..text.subwords import list_rows
@@ -94,7 +95,7 @@ class ListedRows(NamedTuple):
 
     Attributes:
         rows_N: The rows, one list after the other, int32; then the largest int32, which is no row,
-            or 0 if a table would make a row for it.
+            or `NONE` where rows are located before the step.
         places_N: The place in `ids_W` of the id that each row is for, int32; -1 for padding.
         shares_N: The share of each row in the vector of its id, float32; 0 for padding.
         ids_W: The ids in ascending order. Only the first of equal ids has a list.
@@ -174,7 +175,9 @@ class RowLists:
         if self._is_mean:
             shares_N = 1 / tf.cast(tf.gather(sizes_W, index_N), tf.float32)
         return ListedRows(
-            tf.where(is_real_N, tf.cast(rows_N, tf.int32), 0 if self._is_static else tf.int32.max),
+            tf.where(
+                is_real_N, tf.cast(rows_N, tf.int32), NONE if self._is_static else tf.int32.max
+            ),
             tf.where(is_real_N, places_N, -1),
             tf.where(is_real_N, shares_N, 0.0),
             ids_W,

@@ -135,28 +135,6 @@ def _open(path: str | Path, flags: int, kinds: tuple[int, ...], reason: str) -> 
     return os.fdopen(descriptor, "rb")
 
 
-def read_lines(path: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file or a pipe, without a byte-order mark. It is opened at the first."""
-    try:
-        with open_stream(path) as file:
-            yield from bounded_lines(file, path, content)
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}; give a file of {content}"
-        ) from error
-
-
-def bounded_lines(file: BinaryIO, name: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of an open file, without a byte-order mark."""
-    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
-        if len(line) > LONGEST_LINE:
-            raise UsageError(
-                f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; give a file of "
-                f"{content}"
-            )
-        yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
-
-
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yield the path of a temporary file, which replaces `path` if the block succeeds.

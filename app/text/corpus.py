@@ -49,14 +49,12 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
         RunError: A download or an extraction fails.
     """
     # Names are checked first, so that errors show before minutes of download.
-    files = check_files(config.corpus, flag)
     sources: list[str] = []
-    for item in _split_items(config.corpus, flag):
-        if item in files:
-            sources += files[item]
-        elif item == "text8":
+    for item, files in check_files(config.corpus, flag).items():
+        sources += files
+        if item == "text8":
             sources.append(builtin_corpora.fetch_text8(config.data_dir))
-        else:
+        elif not files:
             packages = item.removeprefix("docstrings").removeprefix(":").split(",")
             names = tuple(name.strip() for name in packages if name.strip())
             how = names or builtin_corpora.PACKAGES, config.data_dir
@@ -65,14 +63,14 @@ def resolve(config: CorpusConfig, flag: str = "corpus") -> tuple[str, ...]:
 
 
 def check_files(value: str, flag: str = "corpus") -> dict[str, list[str]]:
-    """Return the files by the item of a value of --corpus that names them; see `resolve`.
+    """Return the files that each item of a value of --corpus names, none for a built-in corpus.
 
     Raises:
         UsageError: The value names nothing, or an item is no such file or cannot be read.
     """
     items = _split_items(value, flag)
     try:
-        return {item: _expand_item(item, flag) for item in items if not _is_builtin(item)}
+        return {item: [] if _is_builtin(item) else _expand_item(item, flag) for item in items}
     except MissingError as error:
         if not _has_name_with_comma(value):
             raise

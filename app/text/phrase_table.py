@@ -128,15 +128,15 @@ def _make_pass(table: PhraseTable) -> Joiner:
     """Return the function that joins the pairs of one table."""
     parts = sorted({part for pair in table.pairs for part in pair})
     number_of = {part: number for number, part in enumerate(parts)}
-    # A pair is one number, so that a binary search finds it.
+    # A pair is one number.
     keys = [number_of[first] * len(parts) + number_of[second] for first, second in table.pairs]
-    order = np.argsort(keys)
-    keys_P = tf.constant(np.array(keys, np.int64)[order])
-    joined_P = tf.constant([JOINT.join(table.pairs[row]) for row in order])
-    numbers = tf.lookup.KeyValueTensorInitializer(
-        tf.constant(parts), tf.range(len(parts), dtype=tf.int64)
+    joined_P = tf.constant([JOINT.join(pair) for pair in table.pairs])
+    part_numbers, pair_rows = (
+        tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(names, tf.range(len(names), dtype=tf.int64)), -1
+        )
+        for names in (tf.constant(parts), tf.constant(keys, tf.int64))
     )
-    part_numbers = tf.lookup.StaticHashTable(numbers, default_value=-1)
 
     def join_pairs(words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the tokens (N, None) of the documents with the pairs joined."""
@@ -146,9 +146,8 @@ def _make_pass(table: PhraseTable) -> Joiner:
         is_near = documents_M[:-1] == documents_M[1:]
         at_C = tf.where((first >= 0) & (second >= 0) & is_near)[:, 0]  # candidates
         key_C = tf.gather(first, at_C) * len(parts) + tf.gather(second, at_C)
-        row_C = tf.searchsorted(keys_P, key_C, out_type=tf.int64)
-        row_C = tf.minimum(row_C, len(table.pairs) - 1)
-        is_pair_C = tf.gather(keys_P, row_C) == key_C
+        row_C = pair_rows.lookup(key_C)
+        is_pair_C = row_C >= 0
         at_Q, row_Q = tf.boolean_mask(at_C, is_pair_C), tf.boolean_mask(row_C, is_pair_C)
         taken_Q = _without_overlaps(at_Q)
         at_Q, row_Q = tf.boolean_mask(at_Q, taken_Q), tf.boolean_mask(row_Q, taken_Q)

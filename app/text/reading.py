@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ..errors import RunError, UsageError, needs_package
-from ..system.files import BYTE_ORDER_MARK, open_regular
+from ..system.files import BYTE_ORDER_MARK, LONGEST_LINE, open_regular, open_stream
 
 Item = TypeVar("Item")
 
@@ -31,7 +31,7 @@ BLOCK_BYTES = 1 << 20
 # ASCII characters that are white space for every tokenizer (Unicode property White_Space).
 _WHITE_SPACE = (b" ", b"\n", b"\t", b"\r", b"\v", b"\f")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-DAMAGE = (EOFError, UnicodeError, zlib.error, lzma.LZMAError)  # errors that a damaged file raises
+_DAMAGE = (EOFError, UnicodeError, zlib.error, lzma.LZMAError)  # errors that a damaged file raises
 
 
 @dataclasses.dataclass
@@ -122,10 +122,14 @@ def raw_blocks(
         found = recognize(path, file)
 
         def chunks() -> Iterator[bytes]:
-            """Yield the text, and set the position in `progress`."""
-            for chunk in read_chunks(file, found, block_bytes):
-                progress.positions[index] = file.tell()
-                yield chunk
+            """Yield the text, decompressed and in UTF-8, and set the position in `progress`."""
+            with found.decompress(file) as stream:
+                parts = iter(lambda: stream.read(block_bytes), b"")
+                if found.encoding != "utf-8":
+                    parts = map(str.encode, codecs.iterdecode(parts, found.encoding))
+                for chunk in parts:
+                    progress.positions[index] = file.tell()
+                    yield chunk
 
         for offset, block in cut_blocks(chunks(), documents, block_bytes):
             if digest is not None:
@@ -236,16 +240,51 @@ def open_source(path: str) -> Iterator[BinaryIO]:
         UsageError: The block of code raised an error of decompression or decoding.
         RunError: The file cannot be opened, or the block of code raised an OSError.
     """
+    with read_errors(path, RunError, "cannot read {}; check the file"), open_regular(path) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def read_errors(path: str | Path, kind: type[Exception], message: str) -> Iterator[None]:
+    """Convert the errors of a block that reads a file, or decompresses it.
+
+    Args:
+        kind: The error for a file that cannot be read.
+        message: Its text, in which `{}` stands for the path and the reason.
+
+    Raises:
+        UsageError: The file is damaged.
+    """
     try:
-        with open_regular(path) as file:
-            yield file
-    except DAMAGE as error:
+        yield
+    except _DAMAGE as error:
         raise damaged(path, error) from error
     except OSError as error:
         # bz2 and gzip report damage by an OSError without a number.
         if error.errno is None:
             raise damaged(path, error) from error
-        raise RunError(f"cannot read {path}: {error.strerror}; check the file") from error
+        raise kind(message.replace("{}", f"{path}: {error.strerror}")) from error
+
+
+def read_lines(path: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file or a pipe, without a byte-order mark. It is opened at the first."""
+    message = f"cannot read {{}}; give a file of {content}"
+    with read_errors(path, UsageError, message), open_stream(path) as file:
+        yield from bounded_lines(file, path, content)
+
+
+def bounded_lines(file: BinaryIO, name: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of an open file, without a byte-order mark."""
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
+        if number == 1:
+            check_not_compressed(name, line)
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        if len(line) > LONGEST_LINE:
+            raise UsageError(
+                f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; give a file of "
+                f"{content}"
+            )
+        yield number, line
 
 
 def damaged(path: str | Path, error: Exception, kind: type[Exception] = UsageError) -> Exception:
@@ -314,11 +353,6 @@ class Content(NamedTuple):
     decompress: Callable[[BinaryIO], Any] = contextlib.nullcontext
     encoding: str = "utf-8"
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the bytes of the file are the bytes of its text in UTF-8."""
-        return self == Content("text")
-
 
 def recognize_file(path: str) -> Content:
     """Return the content of a file (see `recognize`).
@@ -338,7 +372,13 @@ def is_cuttable(path: str, text_column: str) -> bool:
         UsageError: The file is neither text nor Parquet, or cannot be decompressed.
         RunError: The file cannot be read.
     """
-    return not text_column and recognize_file(path).is_plain
+    return not text_column and recognize_file(path) == Content("text")
+
+
+def check_not_compressed(name: str | Path, head: bytes) -> None:
+    """Raise UsageError if the first bytes of text that is read as it is are compressed."""
+    if decompression(head) is not contextlib.nullcontext:
+        raise UsageError(f"{name} is compressed; decompress it, as zcat does for gzip")
 
 
 def check_decompressed(path: str | Path, head: bytes) -> None:
@@ -392,25 +432,6 @@ def recognize(path: str, file: BinaryIO) -> Content:
     is_json = _begins_with_object(start, len(head) < _HEAD_BYTES)
     kind = "json" if is_json else "text"
     return Content(kind, decompress, encoding)
-
-
-def read_chunks(file: BinaryIO, content: Content, size: int) -> Iterator[bytes]:
-    """Yield the bytes of a file, decompressed, and converted to UTF-8 if it is another encoding.
-
-    Args:
-        file: The file, at its beginning.
-        size: Largest number of bytes to read at a time.
-
-    Raises:
-        EOFError, OSError, UnicodeError, zlib.error, lzma.LZMAError: It cannot be read, or is
-            truncated or corrupt.
-    """
-    with content.decompress(file) as stream:
-        chunks = iter(lambda: stream.read(size), b"")
-        if content.encoding == "utf-8":
-            yield from chunks
-        else:
-            yield from map(str.encode, codecs.iterdecode(chunks, content.encoding))
 
 
 def decompression(head: bytes) -> Callable[[BinaryIO], Any]:

@@ -103,12 +103,9 @@ def list_rows(words: Sequence[str], rule: NgramRule) -> tuple[np.ndarray, np.nda
     """
     ngrams = hash_words(words, rule)
     buckets_B, places_M = np.unique(ngrams.buckets_N, return_inverse=True)
-    starts = ngrams.starts + np.arange(len(words) + 1)
-    is_word_N = np.zeros(starts[-1], bool)
-    is_word_N[starts[:-1]] = True
-    rows_N = np.empty(starts[-1], np.int32)
-    rows_N[is_word_N], rows_N[~is_word_N] = np.arange(len(words)), places_M + len(words)
-    return rows_N, starts, buckets_B
+    rows_M, own_V = places_M.astype(np.int32) + len(words), np.arange(len(words))
+    rows_N = np.insert(rows_M, ngrams.starts[:-1], own_V)
+    return rows_N, ngrams.starts + np.arange(len(words) + 1), buckets_B
 
 
 def compose_unseen(words: Sequence[str | bytes], ngrams: NgramVectors) -> np.ndarray:

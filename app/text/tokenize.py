@@ -138,12 +138,9 @@ def make_splitter(config: CorpusConfig) -> Tokenizer:
     Returns:
         Function from valid UTF-8 strings (N,) to tokens (N, None).
     """
-    return {"whitespace": _whitespace, "unicode": _unicode}[config.tokenizer](config)
-
-
-def _whitespace(config: CorpusConfig) -> Tokenizer:
-    """Return the splitter `whitespace` (see `make_splitter`); no option of `config` is used."""
     split = _make_space_splitter()
+    if config.tokenizer == "unicode":
+        return _unicode(config, split)
     # tf.strings.split ignores wide spaces, and WhitespaceTokenizer leaves bytes of them on tokens.
     return lambda texts: split(tf.strings.regex_replace(texts, _WIDE_SPACE, " "))
 
@@ -161,10 +158,9 @@ def _make_space_splitter() -> Tokenizer:
     return tensorflow_text.WhitespaceTokenizer().tokenize
 
 
-def _unicode(config: CorpusConfig) -> Tokenizer:
-    """Return the splitter `unicode`, see `make_splitter`."""
-    split, form = _make_space_splitter(), unicode_rules.normal_form(config)
-    gaps = unicode_rules.GAPS[config.drop_punctuation]
+def _unicode(config: CorpusConfig, split: Tokenizer) -> Tokenizer:
+    """Return the splitter `unicode`, see `make_splitter`, on one at ASCII white space."""
+    form, gaps = unicode_rules.normal_form(config), unicode_rules.GAPS[config.drop_punctuation]
 
     def split_texts(texts: tf.Tensor) -> tf.RaggedTensor:
         """Return the tokens (N, None) of valid UTF-8 strings (N,)."""

@@ -12,7 +12,6 @@ import io
 import itertools
 import json
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -26,7 +25,6 @@ from ..types import NgramVectors, WordVectors
 from . import reading
 from .fasttext import model_file
 from .fasttext.line_features import LineFeatures, make_rule, mean_rows
-from .fasttext.model_file import DenseMatrix
 
 _AGAIN = "copy or download the file again"
 _AS_BINARY = " (read as binary: its first row is no line of numbers)"
@@ -52,7 +50,6 @@ class _Layout(NamedTuple):
     """The format of a file: a file without a header is text."""
 
     binary: bool
-    header: bool
     rows: int | None  # the number that the header announces; None without a header
     columns: int
 
@@ -153,7 +150,11 @@ def rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
     Raises:
         UsageError: As for `read`, but for rows that repeat a word.
     """
-    found = _fasttext_rows(path) if model_file.is_fasttext(path) else _rows(path)
+    found = _rows(path)
+    if model_file.is_fasttext(path):
+        vectors = _read_fasttext(path)
+        numbers = map(np.ndarray.tobytes, vectors.matrix.astype("<f4", copy=False))
+        found = zip(vectors.tokens, numbers, strict=True)
     first, blank = 1, 0
     while part := list(itertools.islice(found, _CHECKED)):
         numbers = np.frombuffer(b"".join(row for _, row in part), "<f4")
@@ -203,11 +204,11 @@ def _read_fasttext(path: str | Path, limit: int = 0) -> WordVectors:
     tokens = [word.decode(errors="replace") for word in words]
     # Of quantised rows, which fastText has in classifiers only, a small file can have more than any
     # memory.
-    if not isinstance(model.input, DenseMatrix):
+    if not isinstance(model.input, np.ndarray):
         raise UsageError(f"{path}: quantised word vectors; give a .bin file of fastText")
     ngrams = None
     if model.args.max_ngram > 0:
-        ngrams = NgramVectors(make_rule(model.args), model.input.values_VD[count:])
+        ngrams = NgramVectors(make_rule(model.args), model.input[count:])
     features = LineFeatures(model)
     matrix_VD = np.empty((len(words), model.args.dim), np.float32)
     for first in range(0, len(words), _COMPOSED):
@@ -219,35 +220,22 @@ def _read_fasttext(path: str | Path, limit: int = 0) -> WordVectors:
     return WordVectors(tokens, matrix_VD, model.dictionary.counts_V[: limit or None], ngrams)
 
 
-def _fasttext_rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the words of a fastText file, and their vectors."""
-    vectors = _read_fasttext(path)
-    for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
-        yield token, row.astype("<f4").tobytes()
-
-
 def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
     """Yield the rows of a word2vec file; the word may be empty, and numbers not finite."""
     count = 0
-    try:
-        with open_stream(path) as raw:
-            # A pipe can be read only once, so the next reader gets these first bytes as well. They
-            # may come one by one.
-            head = raw.read(_MAGIC_BYTES)
-            with reading.decompression(head)(_joined(path, head, raw)) as stream:
-                start = stream.read(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK)
-                reading.check_decompressed(path, start)
-                layout, start = _detect_layout(path, start, stream)
-                parse = _binary_rows if layout.binary else _text_rows
-                for token, row in parse(path, _joined(path, start, stream), layout):
-                    count += 1
-                    yield token.decode("utf-8", "replace"), row
-    except reading.DAMAGE as error:
-        raise reading.damaged(path, error) from error
-    except OSError as error:
-        if not error.strerror:  # bz2 and gzip report damage so
-            raise reading.damaged(path, error) from error
-        raise UsageError(f"{path}: {error.strerror}; {_REMEDY}") from error
+    with reading.read_errors(path, UsageError, f"{{}}; {_REMEDY}"), open_stream(path) as raw:
+        # A pipe can be read only once, so the next reader gets these first bytes as well. They may
+        # come one by one.
+        head = raw.read(_MAGIC_BYTES)
+        with reading.decompression(head)(_joined(path, head, raw)) as stream:
+            start = stream.read(_LONGEST_LINE)
+            reading.check_decompressed(path, start)
+            start = start.removeprefix(BYTE_ORDER_MARK)
+            layout, start = _detect_layout(path, start, stream)
+            parse = _binary_rows if layout.binary else _text_rows
+            for token, row in parse(path, _joined(path, start, stream), layout):
+                count += 1
+                yield token.decode("utf-8", "replace"), row
     if layout.rows is not None and count < layout.rows:
         remedy = "" if layout.binary else f", or correct line 1 to '{count} {layout.columns}'"
         raise UsageError(
@@ -304,11 +292,11 @@ def _detect_layout(path: str | Path, start: bytes, stream: BinaryIO) -> tuple[_L
                 f"{path}, line 2: {len(numbers)} numbers, where line 1 announces {columns}; "
                 f"{_AGAIN}, or correct line 1 to '{rows} {len(numbers)}'"
             )
-        return _Layout(not _are_numbers(row.split()[-columns:], columns), True, rows, columns), rest
+        return _Layout(not _are_numbers(row.split()[-columns:], columns), rows, columns), rest
     columns = len(fields) - 1
     if columns < 1 or not _are_numbers(fields[1:], columns):
         raise UsageError(f"{path}, line 1: neither a header nor a word and its numbers; {_REMEDY}")
-    return _Layout(False, False, None, columns), start
+    return _Layout(False, None, columns), start
 
 
 def _longest_row(columns: int) -> int:
@@ -331,7 +319,7 @@ def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tu
     """
     count, longest = 0, _longest_row(layout.columns)
     lines = iter(lambda: file.readline(longest + 1), b"")
-    for line_number, line in enumerate(lines, 1 + layout.header):
+    for line_number, line in enumerate(lines, 1 if layout.rows is None else 2):
         if not line.strip():
             continue
         if count == layout.rows:
@@ -354,8 +342,6 @@ def _text_rows(path: str | Path, file: BinaryIO, layout: _Layout) -> Iterator[tu
             raise UsageError(
                 f"{path}, line {line_number}: not a word and {layout.columns} numbers; {_AGAIN}"
             )
-        if sys.byteorder == "big":
-            row.byteswap()
         count += 1
         yield token, row.tobytes()
 
@@ -403,16 +389,14 @@ def _read_safetensors(path: str | Path, limit: int) -> WordVectors:
             part = data[first:last].view(_DTYPES[header[name]["dtype"]])
             parts[name] = part.reshape(header[name]["shape"])
         tokens = json.loads(parts["tokens"].tobytes())
-        _check(path, tokens, parts["vectors"].shape, parts.get("counts"))
         matrix = np.array(parts["vectors"][: limit or None], np.float32)
         counts = np.array(parts["counts"][: limit or None]) if "counts" in parts else None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give another file") from error
-    except UsageError:
-        raise
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         reason = f"no tensors `vectors` and `tokens` can be read ({error})"
         raise UsageError(f"{path}: {reason}; {_COPY_AGAIN}") from error
+    _check(path, tokens, parts["vectors"].shape, parts.get("counts"))
     return WordVectors(tokens[: limit or None], matrix, counts)
 
 

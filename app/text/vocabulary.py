@@ -11,14 +11,15 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import UsageError
 from ..system import checked_files
 from ..system.checked_files import COUNT, damaged
-from ..system.files import LONGEST_LINE, read_lines, replacing
+from ..system.files import LONGEST_LINE, replacing
+from .reading import read_lines
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -30,7 +31,7 @@ UNK, EOS = "<unk>", "<eos>"
 # Between the tokens of a phrase, as in word2vec and gensim.
 JOINT = "_"
 # No tokenizer makes a token with these characters, and word2vec files are split at them.
-_WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")
+WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")
 _LINE = re.compile(r"([^ \t\n\v\f\r]+)\t([0-9]{1,18})\r?\n?")
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _COMPARED = 50_000  # names, the most frequent, that are compared with an unknown one in 0.3 s
@@ -74,7 +75,7 @@ def save(vocabulary: Vocabulary, path: str) -> None:
         ValueError: A token is empty or has white space.
     """
     for token in vocabulary.tokens:
-        if not token or _WHITE_SPACE.search(token):
+        if not token or WHITE_SPACE.search(token):
             raise ValueError(f"token {token!r} is empty or holds white space")
     # `load` skips a byte-order mark. If the first token starts with one, write it twice.
     is_marked = any(token.startswith("\ufeff") for token in vocabulary.tokens[:1])
@@ -120,21 +121,22 @@ def load(path: str) -> Vocabulary:
     return Vocabulary(list(lines), np.array(counts, np.int64), total)
 
 
-class GrownVocabulary(NamedTuple):
-    """A vocabulary with the counts and the new tokens of more text.
+def rank(counts: Iterable[tuple[str, int]], total: int, most: int | None = None) -> Vocabulary:
+    """Return names by descending count, then by code point.
 
-    Attributes:
-        vocabulary: The old and the new tokens, by descending count, then by code point.
-        new_ids_V: The new id of each of the V old ids, (V,) int64.
+    Args:
+        counts: Names, each once, and their counts.
+        total: The `total` of the result.
+        most: Largest number of names; None for all.
     """
-
-    vocabulary: Vocabulary
-    new_ids_V: np.ndarray
+    ranked = sorted(counts, key=lambda item: (-item[1], item[0]))[:most]
+    found = np.array([count for _, count in ranked], np.int64)
+    return Vocabulary([name for name, _ in ranked], found, total)
 
 
 def grow(
     old: Vocabulary, counts: Mapping[str, int], total: int, min_count: int = 1, most: int = 0
-) -> GrownVocabulary:
+) -> tuple[Vocabulary, np.ndarray]:
     """Return a vocabulary with the counts of more text added, and with its new tokens.
 
     Every old token stays. A new token counts in the new text alone, as the counts of rare tokens of
@@ -146,27 +148,18 @@ def grow(
         total: Tokens of the new text.
         min_count: The least count of a new token.
         most: The most tokens of the result, unless there are more old ones; 0 for no limit.
+
+    Returns:
+        The old and the new tokens, by descending count, then by code point; and the new id of each
+        of the V old ids, (V,) int64.
     """
-    ranked = [
-        (-count - counts.get(token, 0), token)
-        for token, count in zip(old.tokens, old.counts.tolist(), strict=True)
-    ]
-    known = set(old.tokens)
-    new = sorted(
-        (-count, token)
-        for token, count in counts.items()
-        if count >= min_count and token not in known
-    )
-    ranked = sorted(ranked + new[: max(most - len(known), 0) if most else None])
-    id_of = {token: number for number, (_, token) in enumerate(ranked)}
-    return GrownVocabulary(
-        Vocabulary(
-            [token for _, token in ranked],
-            np.array([-count for count, _ in ranked], np.int64),
-            old.total + total,
-        ),
-        np.array([id_of[token] for token in old.tokens], np.int64),
-    )
+    known = dict(zip(old.tokens, old.counts.tolist(), strict=True))
+    frequent = (item for item in counts.items() if item[1] >= min_count and item[0] not in known)
+    new = rank(frequent, total, max(most - len(known), 0) if most else None)
+    both = [(token, count + counts.get(token, 0)) for token, count in known.items()]
+    grown = rank([*both, *zip(new.tokens, new.counts.tolist(), strict=True)], old.total + total)
+    id_of = {token: number for number, token in enumerate(grown.tokens)}
+    return grown, np.array([id_of[token] for token in old.tokens], np.int64)
 
 
 def lookup_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:
@@ -217,10 +210,8 @@ def count_names(
         Names with new ids. `total` is M, with the occurrences of dropped names.
     """
     counts_V = np.bincount(ids_M, minlength=len(names))
-    ranked = sorted((-int(counts_V[i]), names[i]) for i in np.flatnonzero(counts_V >= min_count))
-    ranked = ranked[: most or None]
-    counts = np.array([-count for count, _ in ranked], np.int64)
-    return Vocabulary([name for _, name in ranked], counts, len(ids_M))
+    frequent = ((names[i], int(counts_V[i])) for i in np.flatnonzero(counts_V >= min_count))
+    return rank(frequent, len(ids_M), most or None)
 
 
 def close_names(name: str, names: Sequence[str]) -> list[str]:

@@ -220,16 +220,14 @@ def steps_by_xla(
 
 
 def lookup_function(
-    model: Model, seed: int, micro_batches: int = 1, padding: int = NONE
+    model: Model, seed: int, micro_batches: int = 1
 ) -> Callable[..., dict[str, tf.Tensor]]:
     """Return a compiled function that returns the ids of all lookups of S steps.
 
     It is called as `lookups(data_S, first)`, see `TrainFunction`, and returns for each table the
     ids of all lookups in order, with repetitions: (S, N) if all steps look up the same number of
-    ids, otherwise (N,). A table that is streamed, too, is left out: its rows have no cache.
-
-    Args:
-        padding: What follows the ids of `UniqueIds`, so that all steps look up as many ids.
+    ids, otherwise (N,). A table that is streamed, too, is left out: its rows have no cache. `NONE`
+    follows the ids of `UniqueIds`, so that all steps look up as many.
     """
     streamed = {name for name, spec in model.tables().items() if spec.is_streamed}
 
@@ -237,7 +235,7 @@ def lookup_function(
         """Return the ids of one lookup, (N,)."""
         ids = join_partitions(ids)
         if isinstance(ids, UniqueIds):
-            return tf.where(tf.range(ids.ids_N.shape[0]) < ids.counts_P, ids.ids_N, padding)
+            return tf.where(tf.range(ids.ids_N.shape[0]) < ids.counts_P, ids.ids_N, NONE)
         return tf.reshape(ids, [-1])
 
     @tf.function(autograph=False)

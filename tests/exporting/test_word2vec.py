@@ -220,6 +220,9 @@ def test_packed_vectors_are_known_by_their_content(tmp_path):
     path.write_bytes(gzip.compress(gzip.compress(data)[:-4]))
     with pytest.raises(UsageError, match=f"^{path} is compressed twice; decompress it once"):
         vector_files.read(path)
+    path.write_bytes(b"\xef\xbb\xbf" + gzip.compress(data))
+    with pytest.raises(UsageError, match=f"^{path}, line 1: neither a header nor a word"):
+        vector_files.read(path)
 
 
 def test_a_word_that_begins_as_a_packed_file(tmp_path):

@@ -563,6 +563,23 @@ def test_xla_compiles_a_step_that_updates_a_table_in_blocks(name, streamed, monk
         np.testing.assert_allclose(ours, theirs, rtol=3e-4, atol=3e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["classes", "adaptive"])
+def test_a_weight_of_nan_changes_what_it_changes_without_blocks(name, monkeypatch):
+    """Of the first target: only its own classes and clusters, and what is below."""
+    x, y = planted()
+    weights, found = np.ones(y.shape, np.float32), []
+    weights[0, 0] = np.nan
+    for jit in (False, True):
+        monkeypatch.setattr(softmax_gradients, "_STREAMED_BYTES", 0 if jit else 1 << 30)
+        model, _, layer = make_model(name, SGD(0.1), jit_compile=jit)
+        model.train_on_batch([x, y], y, weights)
+        found.append({variable.path: np.isnan(variable) for variable in model.weights})
+    for path, is_nan in found[0].items():
+        np.testing.assert_array_equal(found[1][path], is_nan, err_msg=path)
+    assert not all(np.isnan(rows).all() for rows in layer.get_weights())
+
+
 def loops_and_copies(name):
     """The loops of a compiled step, and its copies of a table."""
     model, _, layer = make_model(name, LazyAdam(0.1), mask=False, jit_compile=True)

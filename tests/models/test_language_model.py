@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.compiler.xla.service import hlo_pb2
 
 from app.input.token_rows import PAD
 from app.losses.classes.class_softmax import ClassSoftmax
@@ -296,6 +297,26 @@ def test_a_cell_has_the_outputs_the_states_and_the_gradients_of_keras(cell_name,
     np.testing.assert_allclose(last_BS, np.concatenate(expected_states, axis=1), atol=1e-5)
     for one, other in zip(found, gradients, strict=True):
         np.testing.assert_allclose(one, np.reshape(other, one.shape), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_gradients_replace_the_products_that_are_kept_under_xla(cell_name):
+    cell, steps, units = KERAS_CELLS[cell_name][0](), 40, 64
+    columns = cell.gates * units
+    sizes = [steps, ROWS, columns], [ROWS, cell.states * units], [units, columns], [columns]
+    given = [*map(tf.zeros, sizes)]
+
+    @tf.function(autograph=False, jit_compile=True)
+    def run(*given):
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            outputs_TBH, _ = run_cell(cell, 2 * given[0], *given[1:])
+        return tape.gradient(outputs_TBH, given)
+
+    program = run.experimental_get_compiler_ir(*given)(stage="optimized_hlo_proto_serialized")
+    buffers = hlo_pb2.HloProto.FromString(program).buffer_assignment.buffer_allocations
+    temporary = max(b.size for b in buffers if not b.is_entry_computation_parameter)
+    assert temporary < 3 * 4 * steps * ROWS * columns  # of the input, and the state; and the states
 
 
 @pytest.fixture(params=KERAS_CELLS)

@@ -463,3 +463,39 @@ def test_a_file_that_is_not_read_to_its_end_has_no_digest(tmp_path):
     progress = reading.Progress.make((path,), hashed=True)
     next(reading.blocks(path, block_bytes=32, progress=progress))
     assert progress.digests == [""]
+
+
+def lines_of(path):
+    return list(reading.read_lines(path, "words"))
+
+
+def test_lines_come_with_their_numbers_and_without_a_byte_order_mark(tmp_path):
+    path = tmp_path / "words"
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\n\xef\xbb\xbftwo")
+    assert lines_of(path) == [(1, b"one\r\n"), (2, b"\n"), (3, b"\xef\xbb\xbftwo")]
+
+
+def test_lines_of_a_pipe_are_read():
+    # As a shell gives `<(zcat words.gz)`.
+    reading, writing = os.pipe()
+    with open(writing, "wb") as file:
+        file.write(b"one\ntwo\n")
+    with open(reading, "rb"):
+        assert lines_of(f"/dev/fd/{reading}") == [(1, b"one\n"), (2, b"two\n")]
+
+
+def test_a_device_and_an_endless_line_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(
+        UsageError, match="^cannot read /dev/zero: it is a folder or a device, .*of words$"
+    ):
+        lines_of("/dev/zero")
+    path = tmp_path / "words"
+    path.write_bytes(gzip.compress(b"one\n"))
+    with pytest.raises(UsageError, match=r"words is compressed; decompress it, as zcat does for"):
+        lines_of(path)
+    path.write_bytes(b"12345678\n123456789\n")
+    monkeypatch.setattr(reading, "LONGEST_LINE", 10)
+    assert len(lines_of(path)) == 2
+    monkeypatch.setattr(reading, "LONGEST_LINE", 9)
+    with pytest.raises(UsageError, match="words, line 2: longer than 9 bytes; give a file of wo"):
+        lines_of(path)

@@ -105,7 +105,7 @@ def test_a_vocabulary_grows_by_counts_and_new_tokens():
     assert grown.total == 45
     assert [grown.tokens[number] for number in new_ids_V] == old.tokens
     for most, expected in ((5, ["new"]), (4, []), (2, [])):
-        found = vocabulary.grow(old, counts, 15, min_count=2, most=most).vocabulary
+        found = vocabulary.grow(old, counts, 15, min_count=2, most=most)[0]
         assert sorted(set(found.tokens) - set(old.tokens)) == expected
         assert set(old.tokens) <= set(found.tokens)
     same, new_ids_V = vocabulary.grow(old, {}, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -116,7 +117,7 @@ def exact(
 
 
 def _after(first: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Return values that are computed after others; under XLA NaN where another is NaN.
+    """Return values that are computed after others.
 
     XLA orders nothing by itself: it copies a table that one loop reads and another one writes. Of
     its own operations, it removes a barrier before it decides that.
@@ -125,7 +126,7 @@ def _after(first: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
         first: A float32 tensor of a shape that fits.
     """
     if under_xla():
-        return tf.where(tf.math.is_nan(first), first, values)
+        return tf.where(first > math.inf, first, values)  # which XLA does not know to be False
     with tf.control_dependencies([first]):
         return tf.identity(values)
 
@@ -263,7 +264,10 @@ class _WeightedLoss:
         one = tf.reduce_sum(weights_N[:1])  # 0 if there are none
         is_one, found = tf.reduce_all(weights_N == one), []
         for part, (losses_N, by_vectors, by_rows) in zip(self._parts, known, strict=True):
-            weighted_ND = weights_N[:, tf.newaxis] * tf.cast(by_vectors, tf.float32)
+            # A vector without a loss is not in the part, where its weight, maybe NaN, has no place.
+            is_out_N = (losses_N == 0) & ~tf.math.is_finite(weights_N)
+            weights_N1 = tf.where(is_out_N, 0.0, weights_N)[:, tf.newaxis]
+            weighted_ND = weights_N1 * tf.cast(by_vectors, tf.float32)
             again = functools.partial(self._read_again, part)
             if by_rows:
                 ids_U, values_UD = by_rows
@@ -311,7 +315,7 @@ def _streamed(source: Source, part: Part, by_hidden: tf.Tensor, *, gather: Gathe
 
     def visit(update: RowUpdate) -> None:
         """Give the gradients of each block of rows to a function that may write them."""
-        first = tf.cast(tf.reshape(by_hidden, [-1])[:1], tf.float32)
+        first = tf.cast(tf.reduce_sum(by_hidden[:1]), tf.float32)
         stream.differentiate(
             part,
             gather,

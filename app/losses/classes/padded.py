@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla  # no public way to stop XLA's fusion
 
 from ...system.loops import loop
 from ..base import Gather, VectorWordPairs
 from ..stream import Update
 
 # The most numbers in memory at once: of the rows of a block, and of its vectors or scores.
-_ROWS, _SCORES = 64 << 20, 32 << 20
+_ROWS, _SCORES = 48 << 20, 32 << 20
 _TILE_ROWS = 8, 128  # the least and the most, unless a segment is larger than a block
 # Segments of at most so many pairs are in blocks of as many, the others in blocks of the last.
 _PAIRS = 32, 512, 8192
@@ -65,7 +66,7 @@ class _Block(NamedTuple):
     ids_U: tf.Tensor  # of the B S rows, _NO_ROW for padding
     start_B: tf.Tensor  # of the pairs of its segment
     count_B: tf.Tensor
-    rows_BSD: tf.Tensor  # padding has any row
+    rows_BSD: tf.Tensor  # 0 for padding
     normalizer_P: tf.Tensor | None = None  # of each pair over its segment, if this was measured
 
 
@@ -150,8 +151,7 @@ class PaddedSegments:
                     by_hidden_QD = tf.reshape(by_hidden_BMD, [-1, hidden_BMD.shape[2]])
                     by_hidden_ND = tf.tensor_scatter_nd_add(by_hidden_ND, index_Q1, by_hidden_QD)
                 if by_vector:
-                    loss_Q = tf.reshape(loss_BM, [-1])
-                    value = tf.tensor_scatter_nd_add(value, index_Q1, loss_Q)
+                    value = tf.tensor_scatter_nd_add(value, index_Q1, _in_line(loss_BM))
                 else:
                     value += tf.reduce_sum(loss_BM)
                 by_rows_BSD = tf.matmul(error_BMS, hidden_BMD, transpose_a=True)
@@ -272,6 +272,7 @@ class PaddedSegments:
         ids_U = tf.where(is_row_U, ids_U, _NO_ROW)
         with tf.name_scope("gather/"):
             rows_UD = gather(self._table, tf.minimum(ids_U, int(self._bounds[-1]) - 1))
+            rows_UD = tf.where(is_row_U[:, tf.newaxis], rows_UD, 0.0)  # a row may have NaN
         return _Block(
             shape,
             is_tile_B,
@@ -328,14 +329,13 @@ class PaddedSegments:
         pair_Q = tf.where(is_pair_Q, tf.gather(block.start_B, tile_Q) + number_Q, 0)
         owners_P, hidden_ND = self._pairs.owners_P, self._pairs.hidden_ND
         owner_Q = pair_Q if owners_P is None else tf.gather(owners_P, pair_Q)
-        hidden_BMD = tf.reshape(
-            tf.gather(hidden_ND, owner_Q), [shape.tiles, shape.pairs, hidden_ND.shape[1]]
-        )
+        hidden_QD = tf.where(is_pair_Q[:, tf.newaxis], tf.gather(hidden_ND, owner_Q), 0.0)
+        hidden_BMD = tf.reshape(hidden_QD, [shape.tiles, shape.pairs, hidden_ND.shape[1]])
         rows = tf.cast(block.rows_BSD, hidden_ND.dtype)
         scores_BMS = tf.cast(tf.matmul(hidden_BMD, rows, transpose_b=True), tf.float32)
         is_row_B1S = tf.reshape(block.ids_U != _NO_ROW, [shape.tiles, 1, self._size])
         scores_BMS = tf.where(is_row_B1S, scores_BMS, tf.float32.min)
-        index_Q = tf.where(is_pair_Q, owner_Q, tf.shape(hidden_ND)[0])
+        index_Q = _in_line(tf.where(is_pair_Q, owner_Q, tf.shape(hidden_ND)[0]))
         return pair_Q, is_pair_Q, index_Q, hidden_BMD, scores_BMS
 
     def _chunk(self, block: _Block, chunk: tf.Tensor | int) -> tuple[tf.Tensor, ...]:
@@ -382,6 +382,15 @@ class PaddedSegments:
 def _least(most: int, count: int | tf.Tensor) -> int | tf.Tensor:
     """Return the least of two numbers, a tensor if the second is one."""
     return min(most, count) if isinstance(count, int) else tf.minimum(most, count)
+
+
+def _in_line(values: tf.Tensor) -> tf.Tensor:
+    """Return values in one dimension, for XLA to add by index.
+
+    XLA would give two dimensions of blocks and pairs another layout, and then also the sums by
+    vector, which it would transpose twice in each block.
+    """
+    return xla.optimization_barrier(tf.reshape(values, [-1]))[0]
 
 
 def _repeat(

@@ -14,6 +14,7 @@ from ...system.python_functions import call_python, under_vectorized_map
 from ...types import HOST, LocatedData
 from ..arrays import row_slices
 from ..base import Ids, Layout, LocatedIds, Slot, Table
+from ..cached import NONE
 from ..device import DeviceTable, InPlace
 from ..initial import Initial, Unwritten, fingerprints, initial_rows
 from .keys import KeyMap
@@ -262,7 +263,7 @@ class KeyLocator(InPlace):
     Inside a compiled step, the Python operation that looks up keys would have no GPU kernel, and
     the other operations would wait for it. So all ids of a call are looked up and counted before
     the call, and no row of the call is evicted for another one. The key map counts an id once for
-    each lookup in a training step; padding counts, too.
+    each lookup in a training step, and padding, `NONE`, not at all.
 
     Args:
         tables: The tables by name. A key of a dynamic table gets a row when it is first seen; none
@@ -286,10 +287,12 @@ class KeyLocator(InPlace):
 
         @tf.function(autograph=False)
         def unique_ids(data: Any, first: tf.Tensor) -> dict[str, tuple[tf.Tensor, ...]]:
-            """Return by dynamic table the unique ids of S steps, their inverse and their counts."""
-            ids = lookups(data, first)
-            flat = {name: tf.reshape(ids[name], [-1]) for name in self._dynamic}
-            return {name: tuple(tf.unique_with_counts(ids_N)) for name, ids_N in flat.items()}
+            """Return by dynamic table where ids are, the unique ones, their inverse and counts."""
+            ids, unique = lookups(data, first), {}
+            for name in self._dynamic:
+                is_id_SN = ids[name] != NONE
+                unique[name] = is_id_SN, *tf.unique_with_counts(ids[name][is_id_SN])
+            return unique
 
         self._unique_ids = unique_ids
 
@@ -308,21 +311,22 @@ class KeyLocator(InPlace):
         with tf.device(HOST):  # the batch is there, so nothing waits for a GPU
             # TensorFlow would warn of calls that trace, in a process with several runs.
             unique = self._unique_ids.get_concrete_function(data, first)(data, first)
-        for name, (ids_U, *_) in unique.items():
-            if ids_U.shape[0] > self._dynamic[name].rows:
+        found = {name: [part.numpy() for part in parts] for name, parts in unique.items()}
+        for name, (_, ids_U, *_) in found.items():
+            if len(ids_U) > self._dynamic[name].rows:
                 raise RunError(
                     f"table {name!r} has {self._dynamic[name].rows:,} rows, but the {steps} steps "
-                    f"of one call need {ids_U.shape[0]:,} different ones; give a greater "
+                    f"of one call need {len(ids_U):,} different ones; give a greater "
                     "--table_gb, or a lower --batch_tokens or --steps_per_call"
                 )
         rows = {}
-        for name, (ids_U, inverse_N, counts_U) in unique.items():
-            inverse_SN = inverse_N.numpy().reshape(steps, -1)
-            step_U = np.empty(ids_U.shape[0], np.int64)  # the last step that looks up each id
-            for step, inverse in enumerate(inverse_SN):
-                step_U[inverse] = step
-            rows_U = self._dynamic[name].see(ids_U.numpy(), counts_U.numpy(), steps, step_U)
-            rows[name] = tf.constant(rows_U[inverse_SN])
+        for name, (is_id_SN, ids_U, inverse_M, counts_U) in found.items():
+            step_U = np.empty(len(ids_U), np.int64)
+            step_U[inverse_M] = np.nonzero(is_id_SN)[0]  # the last step that looks up each id
+            rows_U = self._dynamic[name].see(ids_U, counts_U, steps, step_U)
+            rows_SN = np.zeros(is_id_SN.shape, np.int64)  # padding has any row, and changes none
+            rows_SN[is_id_SN] = rows_U[inverse_M]
+            rows[name] = tf.constant(rows_SN)
         return LocatedData(data, rows)
 
 

@@ -16,7 +16,7 @@ from absl import logging
 from ...assembly.learning import ROW_PER_WORD
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...exporting import fasttext_bin, saved_model
+from ...exporting import fasttext_bin, saved_model, word2vec
 from ...exporting.product_quantization import quantize
 from ...input import labelled_files
 from ...losses.tree.paths import canonical_code
@@ -159,7 +159,7 @@ def _fasttext(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     fasttext_bin.write_model(target, model.args, model.dictionary, *blocks)
     if target != path:
         rows_VD = np.concatenate([*_blocks(model.inputs, model.ids_N[: len(words.tokens)])])
-        fasttext_bin.write_vec(path, WordVectors(words.tokens, rows_VD, words.counts))
+        word2vec.write(WordVectors(words.tokens, rows_VD, words.counts), f"{path}.vec")
     return f"{target}: {model.about()}"
 
 
@@ -313,7 +313,7 @@ def quantize_tables(config: ClassifyConfig, trained: Classifier, most: int) -> N
         ids_N = tf.range(part.start, part.stop)
         table.assign(ids_N, tf.zeros([part.stop - part.start, table.columns]))
     (written_K,) = np.nonzero(model.ids_N >= 0)
-    table.assign(tf.constant(model.ids_N[written_K], tf.int32), tf.constant(matrix.take(written_K)))
+    table.assign(tf.constant(model.ids_N[written_K], tf.int32), tf.constant(matrix[written_K]))
 
 
 def _file_sizes(model: FastTextModel, qout: bool) -> np.ndarray:

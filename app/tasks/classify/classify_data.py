@@ -279,21 +279,6 @@ def _grow_names(
     return words, labels, (word_ids, label_ids)
 
 
-def make_features(
-    settings: LabelledConfig, words: Vocabulary, buckets_N: np.ndarray | None = None
-) -> Features:
-    """Return the rule that gives a text its feature ids: of known words and hashed n-grams.
-
-    Args:
-        buckets_N: The buckets that have a row (see `Features`).
-    """
-    return Features(
-        *(len(words.tokens), settings.word_ngrams, settings.buckets),
-        by_spelling=settings.fasttext_features,
-        buckets_N=buckets_N,
-    )
-
-
 def fit_features(
     examples: Examples, most: int, words: Vocabulary, settings: LabelledConfig, workdir: Workdir
 ) -> tuple[Features, EncodedTexts]:
@@ -328,15 +313,19 @@ def load_features(settings: LabelledConfig, words: Vocabulary, workdir: Workdir)
         RunError: A file cannot be read.
     """
     count = recorded_corpus.count_ngram_rows(workdir)
+    features = Features(
+        *(len(words.tokens), settings.word_ngrams, settings.buckets),
+        by_spelling=settings.fasttext_features,
+    )
     if count is None:
-        return make_features(settings, words)
+        return features
     (buckets_N,) = read_npz(workdir.ngrams, [_ARRAY])
     is_list = buckets_N.shape == (count,) and count > 0 and buckets_N.dtype == np.int32
     if not is_list or buckets_N[0] < 0 or (np.diff(buckets_N) <= 0).any():
         raise damaged(workdir.ngrams, f"it does not list {count:,} buckets")
     if buckets_N[-1] >= settings.buckets:
         raise damaged(workdir.ngrams, f"it has the bucket {buckets_N[-1]} of {settings.buckets}")
-    return make_features(settings, words, buckets_N)
+    return features._replace(buckets_N=buckets_N)
 
 
 def _load_or_count_names(

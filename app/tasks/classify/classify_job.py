@@ -22,7 +22,7 @@ from ...errors import UsageError
 from ...input import bags
 from ...input.features import Examples, Features
 from ...models.bag import Bag
-from ...settings import ClassifyConfig, CorpusConfig, InputConfig
+from ...settings import ClassifyConfig, InputConfig
 from ...system import devices
 from ...tables import memory
 from ...tables.base import Table
@@ -158,27 +158,27 @@ def _assign_initial(config: ClassifyConfig, words: Vocabulary, tables: Mapping[s
         if tables:
             fasttext_start.assign_rows(initial, config.model.loss, tables)
     if labelled.pretrained_vectors:
-        how = words, config.model.dim, config.corpus
-        _load_pretrained(labelled.pretrained_vectors, tables, *how)
+        _load_pretrained(config, words, tables)
 
 
 def _load_pretrained(
-    path: str, tables: Mapping[str, Table], words: Vocabulary, dim: int, split: CorpusConfig
+    config: ClassifyConfig, words: Vocabulary, tables: Mapping[str, Table]
 ) -> None:
-    """Copy the vectors of a file to the rows of its words, and log their number.
+    """Copy the vectors of --pretrained_vectors to the rows of its words, and log their number.
 
     If the file has n-grams of characters, other words get the mean of theirs.
 
     Other rows are kept. Without tables nothing is copied. Raise UsageError if the vectors do not
     have --dim numbers, or the file cannot be used.
     """
+    path = config.labelled.pretrained_vectors
     pretrained = vector_files.read(path)
     columns = pretrained.matrix.shape[1]
-    if columns != dim:
+    if columns != config.model.dim:
         raise UsageError(
             f"--pretrained_vectors={path} has vectors of {columns} numbers; give --dim={columns}"
         )
-    tokens = normalize(pretrained.tokens, normal_form(split))
+    tokens = normalize(pretrained.tokens, normal_form(config.corpus))
     # Of several spellings of a word, the first is the most frequent.
     row_of = {token: row for row, token in reversed([*enumerate(tokens)])}
     ids = [number for number, token in enumerate(words.tokens) if token in row_of]

@@ -185,15 +185,14 @@ class Classifier:
         tallies = []
         with show_progress("scoring held-out texts", len(examples), " texts") as show:
             for first in range(0, len(examples), size):
-                part = examples.part(first, first + size)
-                hashes_M = None if hashes_W is None else hashes_W[part.tokens_M]
-                chances_EC = self.probabilities(part.tokens_M, part.lengths_E, hashes_M)
-                tallies.append(
-                    label_metrics.count_predictions(
-                        chances_EC, part.labels_N, part.label_counts_E, multi_label
-                    )
-                )
-                show(first + len(part))
+                starts_E = examples.starts_E[first : first + size + 1]
+                tokens_M = examples.tokens_M[starts_E[0] : starts_E[-1]]
+                hashes_M = None if hashes_W is None else hashes_W[tokens_M]
+                chances_EC = self.probabilities(tokens_M, np.diff(starts_E), hashes_M)
+                starts_E = examples.label_starts_E[first : first + size + 1]
+                actual = examples.labels_N[starts_E[0] : starts_E[-1]], np.diff(starts_E)
+                tallies.append(label_metrics.count_predictions(chances_EC, *actual, multi_label))
+                show(first + len(chances_EC))
                 check()
         return Tally(*map(sum, zip(*tallies, strict=True)))
 

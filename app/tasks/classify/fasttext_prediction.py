@@ -48,7 +48,7 @@ def make_scorer(model: Model) -> tuple[list[str], Callable[[list[bytes]], Iterat
 
 def _probabilities(model: Model) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function from hidden vectors (E, D) to the probabilities of all labels (E, C)."""
-    output_CD = model.output.take(np.arange(model.output.shape[0]))
+    output_CD = np.array(model.output[:])  # aligned, in memory
     loss = model_file.LOSSES[model.args.loss]
     if loss == "hierarchical_softmax":
         tree = line_features.build_tree(model.dictionary.counts_C)

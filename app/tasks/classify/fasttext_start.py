@@ -112,7 +112,7 @@ def _assign(table: Table, matrix: Matrix, rows_V: np.ndarray, sign: int = 1) -> 
     """
     for part in row_slices(min(table.rows, len(rows_V)), table.columns):
         ids = np.arange(part.start, part.stop, dtype=np.int32)
-        table.assign(tf.constant(ids), tf.constant(sign * matrix.take(rows_V[part])))
+        table.assign(tf.constant(ids), tf.constant(sign * matrix[rows_V[part]]))
 
 
 def has_tree(code: Code) -> bool:

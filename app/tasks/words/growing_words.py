@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -62,7 +63,12 @@ class WordStream:
     ):
         self._files, self._settings = files, files.settings
         self._keys, self._stores, self._reweigh, self._words = keys, stores, reweigh, words
-        self._rows_of = pipeline.make_parsed_rows(window, files.settings, seed)
+        specs = [tf.TensorSpec([None], dtype) for dtype in (tf.int32, tf.int64, tf.float32)]
+        specs += [tf.TensorSpec([], tf.int64)] * 2  # the numbers of the epoch and of the block
+        sample_rows = functools.partial(
+            token_rows.sample_rows, window=window, settings=files.settings, seed=seed
+        )
+        self._rows_of = tf.function(sample_rows, specs, autograph=False)
         self._count = files.settings.batch_tokens // files.settings.row_tokens
         # Rows of the blocks taken so far, from the batch in training on.
         self._waiting_RL = np.zeros((0, files.settings.row_tokens + 2 * window), np.int32)
@@ -190,13 +196,12 @@ class WordStream:
         chances_U = token_rows.keep_probability(
             np.where(has_row_U, counts_V[seen.rows_U], 1), self._settings.subsample, counts_V.sum()
         )
+        chances_U = np.where(has_row_U, chances_U, 0).astype(np.float32)
         rows_RL = self._rows_of(
-            tf.constant(self._epoch, tf.int64),
-            tf.constant(self._block, tf.int64),
-            tf.constant(seen.rows_U, tf.int32),
-            tf.constant(np.where(has_row_U, chances_U, 0), tf.float32),
-            block.tokens_M,
-            block.splits_D,
+            tf.gather(seen.rows_U.astype(np.int32), block.tokens_M),
+            tf.ragged.row_splits_to_segment_ids(block.splits_D),
+            tf.gather(chances_U, block.tokens_M),
+            *(tf.constant(number, tf.int64) for number in (self._epoch, self._block)),
         )
         self._block += 1
         self._waiting_RL = np.concatenate([self._waiting_RL, rows_RL])

@@ -89,7 +89,9 @@ class LineFeatures:
         self._kept = None
         if model.dictionary.kept_buckets_K is not None:
             order_K = np.argsort(model.dictionary.kept_buckets_K)
-            self._kept = model.dictionary.kept_buckets_K[order_K], order_K
+            # At the end a bucket that no n-gram has.
+            kept_K = np.append(model.dictionary.kept_buckets_K[order_K], -1)
+            self._kept = kept_K, np.append(order_K, 0)
 
     def of_lines(self, lines: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of the features of lines, and the line of each, not descending, (N,).
@@ -152,9 +154,7 @@ class LineFeatures:
         if self._kept is None:
             return len(self._words) + buckets_N, np.ones(len(buckets_N), bool)
         kept_K, order_K = self._kept
-        if not len(kept_K):
-            return buckets_N, np.zeros(len(buckets_N), bool)
-        places_N = np.minimum(np.searchsorted(kept_K, buckets_N), len(kept_K) - 1)
+        places_N = np.searchsorted(kept_K[:-1], buckets_N)
         return len(self._words) + order_K[places_N], kept_K[places_N] == buckets_N
 
 
@@ -175,7 +175,7 @@ def mean_rows(model: Model, rows_N: np.ndarray, owners_N: np.ndarray, count: int
     means_ED = np.zeros((count, model.args.dim), np.float32)
     if len(rows_N):
         first_K = np.flatnonzero(np.diff(owners_N, prepend=-1))
-        sums_KD = np.add.reduceat(model.input.take(rows_N), first_K, axis=0)
+        sums_KD = np.add.reduceat(model.input[rows_N], first_K, axis=0)
         sizes_K = np.diff(first_K, append=len(rows_N))
         means_ED[owners_N[first_K]] = sums_KD / sizes_K[:, np.newaxis].astype(np.float32)
     return means_ED

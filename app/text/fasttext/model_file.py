@@ -9,15 +9,17 @@ that are used are read from the disk.
 
 from __future__ import annotations
 
+import dataclasses
 import mmap
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from ...errors import UsageError
 from ...system.files import open_regular
+from .. import reading
 
 MAGIC, VERSION = 793_712_314, 12  # FASTTEXT_FILEFORMAT_MAGIC_INT32 and FASTTEXT_VERSION
 # Supervised models of this version were trained without character n-grams (FastText::loadModel).
@@ -38,9 +40,9 @@ _MOST_COLUMNS, _LONGEST_NGRAM = 1 << 20, 1 << 8
 # The end of a line, which is a word of its own (Dictionary::EOS).
 LINE_END = "</s>"
 LABEL_PREFIX = "__label__"  # the default of -label, which files do not store
-# Names of losses and models by number (enums loss_name and model_name of src/args.h).
-LOSSES = {1: "hierarchical_softmax", 2: "negative_sampling", 3: "softmax", 4: "one_vs_all"}
-MODELS = {1: "cbow", 2: "skipgram", 3: "supervised"}
+# Names of losses and models by number, from 1 (enums loss_name and model_name of src/args.h).
+LOSSES = ("", "hierarchical_softmax", "negative_sampling", "softmax", "one_vs_all")
+MODELS = ("", "cbow", "skipgram", "supervised")
 # Centroids of each part of a vector: one for each value of a byte (ProductQuantizer::ksub_).
 CENTROIDS = 256
 
@@ -55,8 +57,8 @@ class Args(NamedTuple):
         min_count: The least count of a word (-minCount).
         negatives: Negative samples (-neg).
         word_ngrams: The words of the longest word n-gram (-wordNgrams).
-        loss: A key of `LOSSES`.
-        model: A key of `MODELS`.
+        loss: The number of one of `LOSSES`.
+        model: The number of one of `MODELS`.
         buckets: Rows for n-grams (-bucket).
         min_ngram: The characters of the shortest character n-gram (-minn).
         max_ngram: The characters of the longest one; 0 for none (-maxn).
@@ -81,7 +83,7 @@ class Args(NamedTuple):
     @property
     def is_supervised(self) -> bool:
         """Whether the model is a classifier."""
-        return MODELS.get(self.model) == "supervised"
+        return self.model == MODELS.index("supervised")
 
 
 class Dictionary(NamedTuple):
@@ -110,32 +112,13 @@ def check_args(args: Args) -> str:
     has_ngrams = args.max_ngram > 0 or (args.is_supervised and args.word_ngrams > 1)
     checks = (
         ("dim", args.dim, 0 < args.dim <= _MOST_COLUMNS),
-        ("model", args.model, args.model in MODELS),
-        ("loss", args.loss, args.loss in LOSSES),
+        ("model", args.model, 0 < args.model < len(MODELS)),
+        ("loss", args.loss, 0 < args.loss < len(LOSSES)),
         ("bucket", args.buckets, args.buckets >= (1 if has_ngrams else 0)),
         ("maxn", args.max_ngram, args.max_ngram <= _LONGEST_NGRAM),
         ("wordNgrams", args.word_ngrams, args.word_ngrams <= _LONGEST_NGRAM),
     )
     return next((f"{name} {value}" for name, value, is_possible in checks if not is_possible), "")
-
-
-class DenseMatrix(NamedTuple):
-    """A matrix of float32 numbers in a mapped file.
-
-    Attributes:
-        values_VD: The numbers, which are read from the file where they are used.
-    """
-
-    values_VD: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Return the number of rows and of columns."""
-        return self.values_VD.shape
-
-    def take(self, rows_N: np.ndarray) -> np.ndarray:
-        """Return some rows, (N, D) float32, with any repetitions."""
-        return np.asarray(self.values_VD[rows_N], np.float32)
 
 
 class Quantizer(NamedTuple):
@@ -174,8 +157,9 @@ class Quantizer(NamedTuple):
         return np.concatenate(decoded, axis=1)
 
 
-class QuantizedMatrix(NamedTuple):
-    """A matrix of product-quantised rows (src/quantmatrix.cc).
+@dataclasses.dataclass(eq=False)
+class QuantizedMatrix:
+    """A matrix of product-quantised rows (src/quantmatrix.cc), which are indexed as those of numpy.
 
     Attributes:
         codes_VP: The centroid of each part of each row, uint8.
@@ -194,15 +178,16 @@ class QuantizedMatrix(NamedTuple):
         """Return the number of rows and of columns."""
         return len(self.codes_VP), self.quantizer.columns
 
-    def take(self, rows_N: np.ndarray) -> np.ndarray:
+    def __getitem__(self, rows_N: np.ndarray | slice) -> np.ndarray:
         """Return some rows, (N, D) float32."""
         rows_ND = self.quantizer.decode(self.codes_VP[rows_N])
         if self.norm_codes_V is None:
             return rows_ND
-        return rows_ND * self.norm_quantizer.decode(self.norm_codes_V[rows_N, np.newaxis])
+        return rows_ND * self.norm_quantizer.decode(self.norm_codes_V[rows_N][:, np.newaxis])
 
 
-Matrix = DenseMatrix | QuantizedMatrix
+# An array is mapped: its numbers are read from the file where they are used.
+Matrix: TypeAlias = "np.ndarray | QuantizedMatrix"
 
 _REMEDY = "copy or download the file again"
 _LONGEST_WORD = 1 << 20  # bytes; a word without an end must not be searched in gigabytes
@@ -226,11 +211,6 @@ class Model(NamedTuple):
     dictionary: Dictionary
     input: Matrix
     output: Matrix
-
-    @property
-    def is_quantized(self) -> bool:
-        """Whether the rows of the input are product-quantised."""
-        return isinstance(self.input, QuantizedMatrix)
 
 
 def is_fasttext(path: str | Path) -> bool:
@@ -265,14 +245,10 @@ def load(path: str | Path, is_supervised: bool) -> Model:
         UsageError: The file is missing, no file of fastText, of another version, truncated or
             damaged; or it is a classifier where word vectors are needed, or the reverse.
     """
-    try:
-        with open_regular(path) as file:
-            # Without a byte nothing can be mapped.
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.read(1) else b""
-    except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror or error}; give a .bin or .ftz file of fastText"
-        ) from error
+    message = "{}; give a .bin or .ftz file of fastText"
+    with reading.read_errors(path, UsageError, message), open_regular(path) as file:
+        # Without a byte nothing can be mapped.
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.read(1) else b""
     parts = _Parts(path, data)
     args = _read_args(parts)
     _check_kind(path, args, is_supervised)
@@ -394,26 +370,18 @@ def _read_kept_buckets(parts: _Parts, count: int) -> np.ndarray:
 def _read_matrix(parts: _Parts, is_quantized: bool, rows: int, columns: int, name: str) -> Matrix:
     """Return a matrix of the given shape; raise UsageError if it has another."""
     part = f"{name} matrix"
+    has_norms = parts.unpack(FLAG, part)[0] if is_quantized else False
+    if (found := parts.unpack(SHAPE, part)) != (rows, columns):
+        raise parts.error(f"{found[0]} x {found[1]} numbers in the {part}, not {(rows, columns)}")
     if not is_quantized:
-        _check_shape(parts, parts.unpack(SHAPE, part), (rows, columns), part)
-        return DenseMatrix(parts.array("<f4", rows * columns, part).reshape(rows, columns))
-    has_norms, *shape, size = parts.unpack(QUANTIZED, part)
-    _check_shape(parts, tuple(shape), (rows, columns), part)
+        return parts.array("<f4", rows * columns, part).reshape(rows, columns)
+    (size,) = parts.unpack(_INT32, part)
     codes = parts.array("u1", size, part)
     quantizer = _read_quantizer(parts, columns, part)
     if len(codes) != rows * quantizer.parts:
         raise parts.error(f"{size} bytes of codes in the {part}")
-    matrix = QuantizedMatrix(codes.reshape(rows, -1), quantizer)
-    if has_norms:
-        norms = parts.array("u1", rows, part)
-        matrix = matrix._replace(norm_codes_V=norms, norm_quantizer=_read_quantizer(parts, 1, part))
-    return matrix
-
-
-def _check_shape(parts: _Parts, found: tuple[int, ...], wanted: tuple[int, int], part: str) -> None:
-    """Raise UsageError if a matrix has another shape than the head and the dictionary announce."""
-    if found != wanted:
-        raise parts.error(f"{found[0]} x {found[1]} numbers in the {part}, not {wanted}")
+    norms = (parts.array("u1", rows, part), _read_quantizer(parts, 1, part)) if has_norms else ()
+    return QuantizedMatrix(codes.reshape(rows, -1), quantizer, *norms)
 
 
 def _read_quantizer(parts: _Parts, columns: int, part: str) -> Quantizer:

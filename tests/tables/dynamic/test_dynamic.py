@@ -10,6 +10,7 @@ from app.checkpoints.workdir import Workdir
 from app.errors import DamagedError, RunError
 from app.losses.base import Part
 from app.models.base import Outcome
+from app.models.row_lists import RowLists
 from app.optimizers.sgd import sgd
 from app.tables import arrays, row_files
 from app.tables.base import Slot, TableSpec
@@ -22,6 +23,7 @@ from app.training import loop
 from app.training.run import check_flags
 from app.training.runner import Runner
 from app.training.step import lookup_function, train_function
+from app.types import UniqueIds
 from tests.tasks.recommend.test_recommend_job import blocks, config_of
 
 UNIFORM = Uniform(1.0, seed=3)
@@ -295,7 +297,7 @@ def test_several_tables_may_share_a_map_by_row_number():
 
 # Keys that are looked up before the call of the train function.
 RATE, COLUMNS = 0.25, 3
-KEYS = np.array([*range(-1, 40), 2**63 - 1, -(2**63)])
+KEYS = np.array([-2, *range(40), 2**63 - 1, -(2**63)])
 
 
 class Squares:
@@ -367,7 +369,7 @@ def make_table(capacity, **policy):
 
 
 def locator_of(model, tables, micro_batches=1):
-    return KeyLocator(tables, lookup_function(model, 1, micro_batches, padding=0))
+    return KeyLocator(tables, lookup_function(model, 1, micro_batches))
 
 
 @pytest.mark.slow
@@ -508,15 +510,39 @@ def test_a_call_of_more_ids_than_rows_is_refused_before_anything_changes():
             return {"rows": batch.data, "more": batch.data}
 
     locator, first = locator_of(Both(), tables), tf.constant(0, tf.int64)
-    locator.locate(tf.constant([[1, 1], [-1, 1]]), first)
+    locator.locate(tf.constant([[1, 1], [-2, 1]]), first)
     before = {name: (contents(table), table.key_map.step) for name, table in tables.items()}
     with pytest.raises(
         RunError, match="^table 'more' has 2 rows, but the 2 steps .* need 3 differ"
     ):
         locator.locate(tf.constant([[1, 2], [3, 1]]), first)
     assert before == {name: (contents(table), table.key_map.step) for name, table in tables.items()}
-    locator.locate(tf.constant([[-1, -1], [-1, -1]]), first)
-    assert contents(tables["more"])[-1] == [1, 5, 4]
+    locator.locate(tf.constant([[-2, -2], [-2, -2]]), first)
+    assert contents(tables["more"])[-2] == [1, 5, 4]
+
+
+def test_padding_is_not_counted():
+    """Neither after unique ids, whose room differs between devices, nor after lists of rows."""
+    lists = RowLists(np.array([7, 8, 9, 7], np.int32), np.array([0, 3, 4]), 10, is_static=True)
+
+    class Both(Squares):
+        def lookups(self, batch):
+            ids_N, count = batch.data
+            return {"rows": UniqueIds(ids_N, count), "more": lists.lookups(ids_N[:1])}
+
+    for room in (3, 5):
+        tables = {"rows": make_table(4), "more": make_table(4)}
+        ids_SN = np.zeros((2, room), np.int32)
+        ids_SN[:, :2] = [[0, 1], [1, 2]]
+        data = tf.constant(ids_SN), tf.constant([[1], [2]])
+        located = locator_of(Both(), tables).locate(data, tf.constant(0, tf.int64))
+        assert contents(tables["rows"]) == {0: [0, 1, 1], 1: [1, 1, 2], 2: [2, 1, 2]}
+        assert {key: seen for key, (_, seen, _) in contents(tables["more"]).items()} == {
+            7: 2,
+            8: 1,
+            9: 1,
+        }
+        np.testing.assert_array_equal(located.rows["rows"][:, :2], [[0, 0], [1, 2]])
 
 
 def test_rows_by_number_are_not_for_losses_that_stream_ids():

@@ -42,8 +42,9 @@ def test_a_share_is_held_out(tmp_path):
 @pytest.mark.slow
 def test_names_stay_as_they_were(tmp_path):
     found = data(tmp_path, LINES)
-    features = classify_data.make_features(LabelledConfig(), found.words)
-    classify_data.record(found, features, Workdir(tmp_path))
+    workdir = Workdir(tmp_path)
+    features = classify_data.load_features(LabelledConfig(), found.words, workdir)
+    classify_data.record(found, features, workdir)
     with pytest.raises(UsageError, match="is not what --workdir"):
         data(tmp_path, LINES[1:])
     found = data(tmp_path, [*LINES[1:9], "__label__new w1", "__label__a none"], finished=True)
@@ -175,8 +176,8 @@ def test_texts_of_one_word_have_a_bucket(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_an_earlier_version_keeps_all_buckets(tmp_path):
-    config, data, *_ = fitted(tmp_path, LINES_OF_NGRAMS)
-    every = classify_data.make_features(config.labelled, data.words)
+    _, data, features, _ = fitted(tmp_path, LINES_OF_NGRAMS)
+    every = features._replace(buckets_N=None)
     classify_data.record(data, every, Workdir(tmp_path))
     *_, features, texts = fitted(tmp_path, LINES_OF_NGRAMS)
     assert features.buckets_N is None and features.rows == texts.rows == 9 + 5000
