@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .backend import require_tensorflow
 from .keras_audit import audit
 from .keras_memory_plan import memory_plan
 from .layers.dynamic_embedding import DynamicEmbedding
@@ -27,8 +26,6 @@ from .prefetched_rows import TableMetrics, check_inputs, prefetch_rows
 from .saving import load_model, save_model
 from .steps_program import compile_steps
 from .tables.initial_rows import StoredRows
-
-require_tensorflow()
 
 __all__ = [
     "NCE",

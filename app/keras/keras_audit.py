@@ -15,7 +15,7 @@ from ..system.console import size_text
 from ..system.loops import creation_stack
 from ..tables.device import named_variables
 from .auditing import LEAST_BYTES, Findings, Walk, instead, source_line
-from .backend import is_ours
+from .backend import is_ours, require_tensorflow
 from .step_parts import StepParts, find_parts, parts_of
 from .tables.table_variable import StackedVariable, TableVariable
 from .tables.table_warnings import variable_bytes
@@ -101,6 +101,7 @@ def audit(
         ValueError: The model is not compiled, data is lacking or not made of tensors, or the
             function does not take these arguments.
     """
+    require_tensorflow()
     function, parts = _trace(model, data)
     variables = _variables(parts, function)
     walk, causes = Walk(function, variables, least_bytes), Causes(parts)

@@ -17,7 +17,14 @@ from ...tables import arrays
 from ...tables.dynamic.dynamic import DynamicTable
 from ...tables.dynamic.key_index import LFU, LRU, MAX_COUNT
 from ...tables.dynamic.keys import FILES, KeyMap, key_bytes
-from ..backend import check_xla, is_dtype_guessed, mirrors_workers, one_copy, with_seed_of_chief
+from ..backend import (
+    check_xla,
+    is_dtype_guessed,
+    mirrors_workers,
+    one_copy,
+    require_tensorflow,
+    with_seed_of_chief,
+)
 from ..saving import StoreByPart
 from ..tables.initial_rows import by_id
 from ..tables.table_memory import require_room
@@ -79,7 +86,7 @@ class DynamicEmbedding(keras.layers.Layer):
         embeddings_initializer: The initial rows: "zeros", "ones", a constant, or "uniform".
 
     Raises:
-        ValueError: A value is out of range.
+        ValueError: A value is out of range, or Keras does not run on TensorFlow.
     """
 
     def __init__(
@@ -95,6 +102,7 @@ class DynamicEmbedding(keras.layers.Layer):
         embeddings_initializer: Any = "uniform",
         **kwargs: Any,
     ):
+        require_tensorflow()
         super().__init__(**kwargs)
         if key_dtype not in ("int64", "string"):
             raise ValueError(

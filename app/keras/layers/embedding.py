@@ -15,7 +15,14 @@ from ...system.scoped import Scoped
 from ...tables.cached import CachedTable, is_cached_only
 from ...tables.id_checks import check_ids, require
 from ...tables.joined import StackedTable, concat_ids
-from ..backend import by_name, by_row, check_xla, in_place, in_replica
+from ..backend import (
+    by_name,
+    by_row,
+    check_xla,
+    in_place,
+    in_replica,
+    require_tensorflow,
+)
 from ..saving import RowsByPart
 from ..tables.table_kinds import (
     check_is_variable,
@@ -105,6 +112,7 @@ class RowEmbedding(RowsByPart, keras.layers.Embedding):
         options = by_name(locals(), "table", "table_file", "hot_rows")
         if quantization_config is None:
             del options["quantization_config"]  # Keras 3.12 has no such argument
+        require_tensorflow()
         self.table, self.table_file, self.hot_rows = table, table_file, hot_rows
         super().__init__(**options)
         check_kind(self)

@@ -22,7 +22,13 @@ from ...tables.base import TableSpec
 from ...tables.device import PreparedValues, initial_values
 from ...tables.id_checks import check_ids
 from ...types import HOST
-from ..backend import check_xla, in_replica, lacks_y, owners_in_call
+from ..backend import (
+    check_xla,
+    in_replica,
+    lacks_y,
+    owners_in_call,
+    require_tensorflow,
+)
 from ..saving import RowsByPart
 from ..tables.table_kinds import (
     check_place,
@@ -118,6 +124,7 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         tied_to: RowEmbedding | str | None = None,
         **options: Any,
     ):
+        require_tensorflow()
         super().__init__(autocast=False, **options)  # rows are cast after they are read
         is_whole = not isinstance(vocabulary_size, bool) and int(vocabulary_size) == vocabulary_size
         if not is_whole or not 1 <= vocabulary_size < 2**31:

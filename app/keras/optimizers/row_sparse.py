@@ -17,7 +17,7 @@ from ...tables.base import Ids, Table, plain_ids
 from ...tables.device import VariableRows
 from ...tables.joined import JoinedTable, join_slots, kind
 from ...tables.rounding import round_stochastically, round_under_xla
-from ..backend import in_place, in_replica, owners_in_call, row_constraint
+from ..backend import in_place, in_replica, owners_in_call, require_tensorflow, row_constraint
 from ..saving import StateByPart
 from ..tables.table_memory import require_room_for_slots
 from ..tables.table_variable import TableVariable
@@ -97,6 +97,7 @@ class RowSparse(StateByPart):
     row_slots: Callable[[int], dict[str, keras.Variable]]
 
     def __init__(self, *args: Any, rounding: str = "stochastic", **kwargs: Any):
+        require_tensorflow()
         if rounding not in _ROUNDINGS:
             raise ValueError(f"rounding={rounding!r}; give one of {', '.join(_ROUNDINGS)}")
         super().__init__(*args, **kwargs)
