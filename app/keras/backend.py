@@ -111,6 +111,12 @@ def lacks_y() -> bool:
     return False
 
 
+def require_model(model: Any, kind: type = keras.Model) -> None:
+    """Raise ValueError if a model is no object of a kind: a model, or a layer."""
+    if not isinstance(model, kind):
+        raise ValueError(f"model is {type(model).__name__}; give a {kind.__name__} of Keras")
+
+
 def is_ours(kind: type) -> bool:
     """Return whether a class is one of this package."""
     return kind.__module__.startswith(f"{__name__.partition('.')[0]}.")

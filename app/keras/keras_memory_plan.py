@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from ..tables.memory import Item, lines, representatives, totals
+from .backend import require_model
 from .layers.dynamic_embedding import DynamicEmbedding
 from .layers.softmax_base import OutputLayer
 from .step_parts import parts_of
@@ -64,6 +65,7 @@ def memory_plan(
     Raises:
         ValueError: An output layer is not built, and `hidden_size` is not given.
     """
+    require_model(model, keras.layers.Layer)
     optimizer = optimizer or getattr(model, "optimizer", None)
     if optimizer is not None:
         optimizer = keras.optimizers.get(optimizer)

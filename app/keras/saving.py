@@ -22,6 +22,7 @@ from ..system.console import apart, size_text
 from ..system.files import allocate, check_path, replacing
 from ..system.machine import free_bytes
 from ..tables.dynamic.dynamic import DynamicTable
+from .backend import require_model
 from .step_parts import parts_of
 from .tables.table_kinds import new_files_in
 from .tables.table_variable import TableVariable
@@ -61,6 +62,7 @@ def save_model(model: keras.Model, filepath: str | os.PathLike) -> None:
         ValueError: The name ends in something else, or names a folder.
         OSError: The file cannot be written, such as on a full disk. An earlier file is unchanged.
     """
+    require_model(model)
     path = Path(check_path(filepath, "filepath"))
     if not path.name.endswith((_MODEL, _WEIGHTS)):
         raise ValueError(f"filepath={path}: give a name that ends in {_MODEL} or {_WEIGHTS}")

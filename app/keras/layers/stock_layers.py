@@ -11,7 +11,7 @@ from keras import ops
 # Layers that several models share stay shared, and a Lambda of the model itself is no foreign code.
 from keras.src.saving.serialization_lib import ObjectSharingScope, SafeModeScope
 
-from ..backend import is_ours
+from ..backend import is_ours, require_model
 from .embedding_reduce import RowEmbeddingReduce, form_of
 
 _OURS = "lexrow>"  # begins the registered names of this package
@@ -42,6 +42,7 @@ def to_keras(model: keras.Model) -> keras.Model:
             Keras has none; or a `RowEmbeddingReduce` has ragged or sparse ids, weights, or a mask
             of Keras.
     """
+    require_model(model)
     if not isinstance(model, keras.Sequential | keras.src.models.functional.Functional):
         raise ValueError(
             f"{model.name} is a {type(model).__name__}, whose layers cannot be replaced; make it "
