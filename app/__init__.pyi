@@ -210,7 +210,7 @@ def train_recommender(
     min_count: int = 1,
     seed: int = 1,
     batch_tokens: int = 2048,
-    beta_1: float = 0.9,
+    beta_1: float = 0.0,
     beta_2: float = 0.999,
     checkpoint_minutes: float = 10.0,
     clip_global_norm: float = 0.0,

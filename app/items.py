@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import csv
 import functools
@@ -89,17 +88,12 @@ def train_recommender(
         12
     """
     run = Run(workdir)
-    written = {}
-    for kind, features in (("user", user_features), ("item", item_features)):
-        if features is not None and not isinstance(features, str | os.PathLike):
-            written[kind], features = features, str(run.path / f"{kind}s.jsonl")
-        if features is not None:
-            settings[f"{kind}_features"] = features
-    run.settings("recommend", settings)  # refuses a wrong one before anything is read
+    features = {"user": user_features, "item": item_features}
+    given = {f"{kind}_features": kind for kind, some in features.items() if some is not None}
+    run.settings("recommend", settings | given)  # refuses a wrong one before anything is read
     with run.undoing():
-        for kind, features in written.items():
-            with run.writing(f"{kind}s.jsonl", f"{kind}_features") as file:
-                _write_features(file, features, f"{kind}_features", kind)
+        for flag, kind in given.items():
+            settings[flag] = _features_file(run, features[kind], kind)
         if not isinstance(pairs, str | os.PathLike):
             with run.writing("pairs.csv", "pairs") as file:
                 settings |= _write_pairs(file, pairs, settings)
@@ -363,23 +357,21 @@ class Items(Result):
         """
         from .tasks.recommend import recommend_job
 
-        names: dict[str, str] = {}
         others: dict[str, Any] = {"score_users": "all", **columns}
         if not isinstance(top, str) or top:
             others["top"] = top
-        with contextlib.ExitStack() as stack:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pairs.csv")
+            names = {path: "pairs"}
             if isinstance(pairs, str | os.PathLike):
-                value = os.fspath(pairs)
+                path = os.fspath(pairs)
             else:
-                path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "pairs.csv"
-                with writing(path) as file:
+                with writing(Path(path)) as file:
                     written = _write_pairs(file, pairs, columns)
                 others |= {f"{one}_column": "" for one in _COLUMNS} | written
-                value = os.fspath(path)
-                names = {value: "pairs"}
-            stack.enter_context(argument_names(names, {"heldout": "pairs"}))
-            config = self._run.config_with(**others)
-            return recommend_job.evaluate(config, self._run.workdir, value, self._trained)[1]
+            with argument_names(names, {"heldout": "pairs"}):
+                config = self._run.config_with(**others)
+                return recommend_job.evaluate(config, self._run.workdir, path, self._trained)[1]
 
     @functools.cached_property
     def _vectors(self) -> tuple[np.ndarray, np.ndarray]:
@@ -431,6 +423,16 @@ def _nearest(vectors_VE: np.ndarray, names: Sequence[str], row: int, k: int) -> 
     cosines_V[row] = -np.inf
     order_K = np.argsort(-cosines_V, kind="stable")[: min(k, len(names) - 1)]
     return [(names[other], float(cosines_V[other])) for other in order_K]
+
+
+def _features_file(run: Run, features: Any, kind: str) -> str:
+    """Return the file of features, which is written to the workdir unless a path is given."""
+    if isinstance(features, str | os.PathLike):
+        return os.fspath(features)
+    name, argument = f"{kind}s.jsonl", f"{kind}_features"
+    with run.writing(name, argument) as file:
+        _write_features(file, features, argument, kind)
+    return str(run.path / name)
 
 
 def _write_features(file: TextIO, features: Any, argument: str, kind: str) -> None:

@@ -249,6 +249,7 @@ def search(
     lexicon: Lexicon, queries_ND: np.ndarray, excluded: list[list[int]], k: int
 ) -> list[Neighbors]:
     """Return the k words nearest to each query by cosine, best first, without the excluded rows."""
+    k = min(k, len(lexicon.words))  # any greater one would take memory
     rows, cosines = nearest_rows(lexicon, queries_ND, k, excluded)
     return [
         [(lexicon.words[row], value) for row, value in zip(*pair, strict=True) if row >= 0]

@@ -129,8 +129,10 @@ def write(vectors: WordVectors, path: str | Path) -> None:
     """
     dictionary = make_dictionary(vectors.tokens, vectors.counts)
     args = make_args("negative_sampling", "skipgram", vectors.matrix.shape[1])
-    write_model(model_path(path), args, dictionary, [vectors.matrix], [])
-    write_vec(path, vectors)
+    target = model_path(path)
+    write_model(target, args, dictionary, [vectors.matrix], [])
+    if target != str(path):
+        word2vec.write(vectors, f"{path}.vec")
 
 
 def model_path(path: str | Path) -> str:
@@ -140,17 +142,6 @@ def model_path(path: str | Path) -> str:
         path: The value of --output.
     """
     return str(path) if str(path).endswith(".bin") else f"{path}.bin"
-
-
-def write_vec(path: str | Path, vectors: WordVectors) -> None:
-    """Write the `.vec` file beside a `.bin`, unless --output names the `.bin` alone.
-
-    Args:
-        path: The value of --output.
-        vectors: The vectors of words; those of n-grams are part of them.
-    """
-    if not str(path).endswith(".bin"):
-        word2vec.write(vectors, f"{path}.vec")
 
 
 def _write_matrix(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import tensorflow as tf
 from ..settings import InputConfig
 from ..system.python_functions import from_generator
 from ..types import Batches
-from .blocks import without_autograph, without_tuning_thread
+from .blocks import take_ahead, without_autograph, without_tuning_thread
 from .features import EncodedTexts, Examples, Features, intervals
 
 _LABEL = 13  # a stream of random numbers (see `input.token_rows`)
@@ -246,11 +246,8 @@ def make_batches(
         The next one is taken in a thread: to take it from the dataset lasts as long as two steps.
         """
         calls = iter(without_tuning_thread(make_dataset(epochs, first)))
-        with concurrent.futures.ThreadPoolExecutor(1, "bags") as thread:
-            waiting = thread.submit(next, calls, None)
-            while (call := waiting.result()) is not None:
-                waiting = thread.submit(next, calls, None)
-                yield int(call[0]), call[1]
+        for epoch, data in take_ahead(functools.partial(next, calls, None), "bags"):
+            yield int(epoch), data
 
     return epoch_batches
 

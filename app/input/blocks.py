@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, NamedTuple
 
 import tensorflow as tf
@@ -131,6 +132,18 @@ def without_tuning_thread(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
+
+
+def take_ahead(take: Callable[[], Any], name: str) -> Iterator[Any]:
+    """Yield the results of a function until it returns None.
+
+    A thread of the given name makes the next call meanwhile.
+    """
+    with ThreadPoolExecutor(1, name) as thread:
+        following = thread.submit(take)
+        while (item := following.result()) is not None:
+            following = thread.submit(take)
+            yield item
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ import tensorflow as tf
 from ..settings import InputConfig
 from ..system.xla import copy_to_device, uniform
 from ..types import Batches
+from .blocks import take_ahead
 from .token_rows import PAD, SHUFFLE, SUBSAMPLE, block_seed, differs_from_previous, encode
 
 # Blocks of at most this share of the largest one have a size, and a compiled program, of their own.
@@ -59,11 +59,7 @@ def copy_ahead(
     # While steps are traced, a thread that makes tensors would change the names of functions, by
     # which XLA finds its stored programs (see `system.xla.renumber_functions`).
     yield item
-    with ThreadPoolExecutor(1, "copy") as thread:
-        following = thread.submit(take)
-        while (item := following.result()) is not None:
-            following = thread.submit(take)
-            yield item
+    yield from take_ahead(take, "copy")
 
 
 class _Corpus(NamedTuple):

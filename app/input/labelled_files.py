@@ -170,11 +170,10 @@ def _parse(files: Files, progress: Progress) -> tf.data.Dataset:
         words_and_labels = *tf.unique(words), owners_M, *tf.unique(labels), label_owners_N
         return dropped, tf.size(texts_E), *words_and_labels, *weights
 
-    by_line = dataclasses.replace(corpus, documents="line")
     if corpus.text_column:
         blocks = _column_blocks(files, progress)
     else:
-        blocks = share_dataset(TextFiles(sources, by_line, settings), progress)
+        blocks = share_dataset(TextFiles(sources, corpus, settings), progress)
     return map_in_order(blocks, parse_block, settings, "tokenize").prefetch(settings.prefetch)
 
 

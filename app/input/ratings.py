@@ -252,16 +252,10 @@ def _json_groups(path: str, layout: Layout) -> Iterator[_Group]:
 
 def _parquet_groups(path: str, layout: Layout) -> Iterator[_Group]:
     """Yield groups of the rows of a Parquet file."""
-    first, size = 1, 0
-
-    def part(batch: Any) -> int:
-        """Return the number of the group of some rows; a row takes some objects of Python."""
-        nonlocal size
-        size += batch.nbytes + len(batch) * (_BLOCK_BYTES // _ROWS)
-        return size // _BLOCK_BYTES
-
+    first, row_bytes = 1, _BLOCK_BYTES // _ROWS  # a row takes some objects of Python
     batches = columns.read_batches(path, [name for name in layout.columns if name is not None])
-    for _, group in itertools.groupby(batches, part):
+    how = _ROWS, _BLOCK_BYTES, lambda batch: batch.nbytes + len(batch) * row_bytes
+    for group in reading.grouped(batches, *how):
         batch = columns.join_batches(group)
         cells = functools.partial(columns.read_cells, path, batch)
         yield "row", range(first, first + len(batch)), cells

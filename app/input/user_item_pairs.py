@@ -17,7 +17,7 @@ from ..types import HOST, Batches
 from .blocks import without_autograph, without_tuning_thread
 from .features import intervals, positions
 from .named_features import NO_FEATURES, ByName, NamedFeatures, SideFeatures, gather
-from .ratings import Ratings, is_number
+from .ratings import Ratings
 
 
 class UserItemPairs(NamedTuple):
@@ -236,14 +236,12 @@ def filter_by_rating(pairs: Ratings, min_rating: str, disliked_below: float = -n
         min_rating: The value of the flag, the text of a finite number, or empty.
 
     Raises:
-        UsageError: The pairs have no ratings, or the value is not a number.
+        UsageError: The pairs have no ratings.
     """
     if not min_rating:
         return pairs
     if pairs.ratings_N is None:
         raise UsageError(f"--min_rating={min_rating}: the pairs have no ratings; leave it out")
-    if not is_number(min_rating) or not np.isfinite(float(min_rating)):
-        raise UsageError(f"--min_rating={min_rating}: give a number")
     is_kept_N = pairs.ratings_N >= float(min_rating)
     return pairs.select(is_kept_N | _is_disliked(pairs, disliked_below))
 

@@ -14,7 +14,10 @@ from ..tables.cached import CachedTable
 from ..tables.id_checks import failed_check
 from ..tables.prefetch import CacheTooSmallError, Prefetcher
 from ..types import HOST
+from .backend import require_model
 from .tables.table_variable import TableVariable, record_ids
+
+_LAST = "prefetch_rows must be the last stage of a dataset"
 
 
 def prefetch_rows(
@@ -51,7 +54,8 @@ def prefetch_rows(
 
     Raises:
         ValueError: `steps` is not positive, the model cannot be called on the batches, or it looks
-            up rows in a function of its own, such as a branch of `tf.cond`.
+            up rows in a function of its own, such as a branch of `tf.cond`; or the dataset is one
+            of this function already.
     """
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(f"steps={steps!r}; give a positive number of batches")
@@ -59,6 +63,8 @@ def prefetch_rows(
     look_up, tables = _trace(spec, model, inputs)
     if not tables:
         return dataset
+    if _is_last_stage(dataset):  # each would wait for the other
+        raise ValueError(f"dataset is one of prefetch_rows already; {_LAST}")
     for table in tables.values():
         table.lacks_prefetch = False
 
@@ -116,12 +122,17 @@ def _last_stage(generate: Callable, dataset: tf.data.Dataset) -> tf.data.Dataset
     def refuse(*_: Any, **__: Any) -> None:
         """Raise ValueError whatever the arguments are."""
         raise ValueError(
-            "prefetch_rows must be the last stage of a dataset: apply map and prefetch to the "
-            "dataset before it, and give fit a sample_weight in the batches, not a class_weight"
+            f"{_LAST}: apply map and prefetch to the dataset before it, and give fit a "
+            "sample_weight in the batches, not a class_weight"
         )
 
     result.map = result.prefetch = refuse
     return result
+
+
+def _is_last_stage(dataset: tf.data.Dataset) -> bool:
+    """Return whether `_last_stage` made a dataset, or one that it is made from."""
+    return "prefetch" in vars(dataset) or any(map(_is_last_stage, dataset._inputs()))
 
 
 def _trace(
@@ -139,12 +150,9 @@ def _trace(
         """Return the ids of each cached table; the trace adds the tables to `tables`."""
         ids_by_table: dict[str, list[tf.Tensor]] = {}
         for path, table, ids_N in _ids_in_caches(batch, model, inputs):
-            name = next((n for n, known in tables.items() if known is table), None)
-            if name is None:
-                name = path
-                while name in tables:
-                    name += "'"
-                tables[name] = table
+            name = path
+            while tables.setdefault(name, table) is not table:  # paths may repeat
+                name += "'"
             ids_by_table.setdefault(name, []).append(tf.cast(ids_N, tf.int64))
         return {name: tf.concat(ids, axis=0) for name, ids in ids_by_table.items()}
 
@@ -202,6 +210,7 @@ def _build_model(
             f"dataset is a {type(dataset).__name__}; make it a tf.data.Dataset of batches, as by "
             "tf.data.Dataset.from_tensor_slices((x, y)).batch(128)"
         )
+    require_model(model)
     if not all(layer.built for layer in model._flatten_layers()):
         call = tf.function(lambda batch: _call_model(model, batch, inputs), autograph=False)
         call.get_concrete_function(dataset.element_spec)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -20,9 +19,10 @@ from keras.src.saving.saving_lib import H5IOStore, safe_get_h5_dataset
 
 from ..errors import RunError, UsageError
 from ..system.console import apart, size_text
-from ..system.files import check_path, replacing
+from ..system.files import allocate, check_path, replacing
 from ..system.machine import free_bytes
 from ..tables.dynamic.dynamic import DynamicTable
+from .backend import require_model
 from .step_parts import parts_of
 from .tables.table_kinds import new_files_in
 from .tables.table_variable import TableVariable
@@ -62,6 +62,7 @@ def save_model(model: keras.Model, filepath: str | os.PathLike) -> None:
         ValueError: The name ends in something else, or names a folder.
         OSError: The file cannot be written, such as on a full disk. An earlier file is unchanged.
     """
+    require_model(model)
     path = Path(check_path(filepath, "filepath"))
     if not path.name.endswith((_MODEL, _WEIGHTS)):
         raise ValueError(f"filepath={path}: give a name that ends in {_MODEL} or {_WEIGHTS}")
@@ -227,10 +228,8 @@ def require_disk(folder: Path, size: int, name: str, offset: int = 0) -> None:
         OSError: The disk, a quota or a limit of the process is too small.
     """
     try:
-        if shutil.disk_usage(folder).free < size:  # else the system fills the disk, then fails
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), offset, max(size, 1))  # a model may have no weights
+            allocate(file, offset, max(size, 1))  # a model may have no weights
     except OSError as error:
         raise OSError(
             error.errno,

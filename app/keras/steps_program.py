@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ..tables.cached import cached_rows_only
 from ..types import HOST
-from .backend import is_ours
+from .backend import is_ours, require_model
 from .layers.embedding_reduce import RowEmbeddingReduce
 from .layers.softmax_base import OutputLayer
 from .optimizers.row_sparse import RowSparse
@@ -60,6 +60,7 @@ def compile_steps(model: keras.Model, inputs: Callable[[Any], Any] | None = None
         ValueError: The model is not compiled so, or XLA cannot compile it, or the strategy of
             tf.distribute is another one.
     """
+    require_model(model)
     reason = _reason_against(model)
     if reason:
         raise ValueError(f"{model.name}: compile_steps {reason}")

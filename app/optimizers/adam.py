@@ -34,13 +34,16 @@ def lazy_adam(
     to (1 - beta_1) / sqrt(1 - beta_2) = 3.2 times the rate, as with dense Adam.
 
     Args:
+        beta_1: With 0, m is g, and no slot has it.
         epsilon: The default is Keras'; the other defaults are the paper's.
         correct_skipped: Whether to decay the moments of a row by the steps since it was last
             touched, modulo 2^24, as if its gradients had been 0 (tensorflow issue 23668). Moments
             and changes then equal dense Adam's, without the moves in between.
         amsgrad: Whether v never decreases (Reddi et al. 2018, algorithm 2).
     """
-    slots = {"momentum": Slot(0, 0.0, "mean"), "velocity": Slot(0, 0.0, "mean")}
+    slots = {"velocity": Slot(0, 0.0, "mean")}
+    if beta_1:
+        slots = {"momentum": Slot(0, 0.0, "mean"), **slots}
     if amsgrad:
         slots["greatest_velocity"] = Slot(0, 0.0, "largest")
     if correct_skipped:
@@ -50,7 +53,8 @@ def lazy_adam(
         rows_UD: tf.Tensor, gradients_UD: tf.Tensor, state: State, rate: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
         """Return the change by lazy Adam, weight decay included, and the new slots."""
-        new, touched_U1 = {}, touched(gradients_UD)
+        new: dict[str, tf.Tensor] = {}
+        momentum_UD, touched_U1 = gradients_UD, touched(gradients_UD)
         steps_U1: tf.Tensor | float = 1.0  # since the row was last touched
         if correct_skipped:
             now = tf.cast(step % _INTEGERS, tf.float32)
@@ -58,11 +62,13 @@ def lazy_adam(
             new["last_step"] = tf.where(touched_U1, now, state["last_step"])
 
         # An idle row is multiplied by 1 and moved by 0, in (U, 1) numbers instead of (U, D).
-        decay_1_U1 = tf.where(touched_U1, beta_1**steps_U1, 1.0)
+        if beta_1:
+            decay_1_U1 = tf.where(touched_U1, beta_1**steps_U1, 1.0)
+            momentum_UD = decay_1_U1 * state["momentum"] + (1 - beta_1) * gradients_UD
+            new["momentum"] = momentum_UD
         decay_2_U1 = tf.where(touched_U1, beta_2**steps_U1, 1.0)
-        momentum_UD = decay_1_U1 * state["momentum"] + (1 - beta_1) * gradients_UD
         velocity_UD = decay_2_U1 * state["velocity"] + (1 - beta_2) * tf.square(gradients_UD)
-        new |= {"momentum": momentum_UD, "velocity": velocity_UD}
+        new["velocity"] = velocity_UD
         if amsgrad:
             velocity_UD = tf.maximum(state["greatest_velocity"], velocity_UD)
             new["greatest_velocity"] = velocity_UD

@@ -441,7 +441,12 @@ class OptimizerConfig:
         0.9, "The share of a row's velocity that a step keeps.", bounds=(0, 1), half_open=True
     )
     nesterov: bool = setting(False, "Use Nesterov's momentum.")
-    beta_1: float = setting(0.9, "The decay of Adam's first moment.", bounds=(0, 1), half_open=True)
+    beta_1: float = fixed_setting(
+        0.9,
+        "The decay of Adam's first moment; with 0 there is none.",
+        bounds=(0, 1),
+        half_open=True,
+    )
     beta_2: float = setting(
         0.999, "The decay of Adam's second moment.", bounds=(0, 1), half_open=True
     )

@@ -107,7 +107,7 @@ class RecommendConfig(Config):
     input: InputConfig = InputConfig(batch_tokens=2048, steps_per_call=2, heldout_share=0.1)
     ratings: RatingsConfig = RatingsConfig()
     model: ModelConfig = ModelConfig(loss="sampled_items", dim=64)
-    optimizer: OptimizerConfig = OptimizerConfig(optimizer="lazy_adam")
+    optimizer: OptimizerConfig = OptimizerConfig(optimizer="lazy_adam", beta_1=0.0)
 
     unused: ClassVar[frozenset[str]] = (
         SKIPGRAM

@@ -97,6 +97,8 @@ def read_rows(
         RunError: The file cannot be read, or it is not UTF-8 with --invalid_utf8=error.
     """
     kind = reading.recognize_file(path).format
+    if kind != "text":
+        _find(path, column_names(path), columns)
     if kind == "parquet":
         yield from _parquet_rows(path, columns, progress, index)
         return
@@ -406,7 +408,6 @@ def read_objects(path: str, lines: Iterable[Lines]) -> Iterator[tuple[int, dict[
 
 def _json_rows(path: str, lines: Iterable[Lines], columns: Mapping[str, str]) -> Iterator[Row]:
     """Yield the rows of a file of JSON lines."""
-    _find(path, column_names(path), columns)
     for number, value in read_objects(path, lines):
         yield f"{path}, line {number}", [value.get(name) for name in columns.values()]
 
@@ -420,7 +421,6 @@ def _parquet_rows(
     """Yield the rows of a Parquet file, and set the entries of `progress`."""
     progress.positions[index] = progress.replaced[index] = 0
     names = list(columns.values())
-    _find(path, column_names(path), columns)
     size, count, number = os.path.getsize(path), _open(path).metadata.num_rows, 0
     for batch in read_batches(path, names):
         try:

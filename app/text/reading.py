@@ -31,7 +31,7 @@ BLOCK_BYTES = 1 << 20
 # ASCII characters that are white space for every tokenizer (Unicode property White_Space).
 _WHITE_SPACE = (b" ", b"\n", b"\t", b"\r", b"\v", b"\f")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-DAMAGE = (EOFError, UnicodeError, zlib.error, lzma.LZMAError)  # errors that a damaged file raises
+_DAMAGE = (EOFError, UnicodeError, zlib.error, lzma.LZMAError)  # errors that a damaged file raises
 
 
 @dataclasses.dataclass
@@ -240,27 +240,37 @@ def open_source(path: str) -> Iterator[BinaryIO]:
         UsageError: The block of code raised an error of decompression or decoding.
         RunError: The file cannot be opened, or the block of code raised an OSError.
     """
+    with read_errors(path, RunError, "cannot read {}; check the file"), open_regular(path) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def read_errors(path: str | Path, kind: type[Exception], message: str) -> Iterator[None]:
+    """Convert the errors of a block that reads a file, or decompresses it.
+
+    Args:
+        kind: The error for a file that cannot be read.
+        message: Its text, in which `{}` stands for the path and the reason.
+
+    Raises:
+        UsageError: The file is damaged.
+    """
     try:
-        with open_regular(path) as file:
-            yield file
-    except DAMAGE as error:
+        yield
+    except _DAMAGE as error:
         raise damaged(path, error) from error
     except OSError as error:
         # bz2 and gzip report damage by an OSError without a number.
         if error.errno is None:
             raise damaged(path, error) from error
-        raise RunError(f"cannot read {path}: {error.strerror}; check the file") from error
+        raise kind(message.replace("{}", f"{path}: {error.strerror}")) from error
 
 
 def read_lines(path: str | Path, content: str) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file or a pipe, without a byte-order mark. It is opened at the first."""
-    try:
-        with open_stream(path) as file:
-            yield from bounded_lines(file, path, content)
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}; give a file of {content}"
-        ) from error
+    message = f"cannot read {{}}; give a file of {content}"
+    with read_errors(path, UsageError, message), open_stream(path) as file:
+        yield from bounded_lines(file, path, content)
 
 
 def bounded_lines(file: BinaryIO, name: str | Path, content: str) -> Iterator[tuple[int, bytes]]:

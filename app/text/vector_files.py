@@ -223,26 +223,19 @@ def _read_fasttext(path: str | Path, limit: int = 0) -> WordVectors:
 def _rows(path: str | Path) -> Iterator[tuple[str, bytes]]:
     """Yield the rows of a word2vec file; the word may be empty, and numbers not finite."""
     count = 0
-    try:
-        with open_stream(path) as raw:
-            # A pipe can be read only once, so the next reader gets these first bytes as well. They
-            # may come one by one.
-            head = raw.read(_MAGIC_BYTES)
-            with reading.decompression(head)(_joined(path, head, raw)) as stream:
-                start = stream.read(_LONGEST_LINE)
-                reading.check_decompressed(path, start)
-                start = start.removeprefix(BYTE_ORDER_MARK)
-                layout, start = _detect_layout(path, start, stream)
-                parse = _binary_rows if layout.binary else _text_rows
-                for token, row in parse(path, _joined(path, start, stream), layout):
-                    count += 1
-                    yield token.decode("utf-8", "replace"), row
-    except reading.DAMAGE as error:
-        raise reading.damaged(path, error) from error
-    except OSError as error:
-        if not error.strerror:  # bz2 and gzip report damage so
-            raise reading.damaged(path, error) from error
-        raise UsageError(f"{path}: {error.strerror}; {_REMEDY}") from error
+    with reading.read_errors(path, UsageError, f"{{}}; {_REMEDY}"), open_stream(path) as raw:
+        # A pipe can be read only once, so the next reader gets these first bytes as well. They may
+        # come one by one.
+        head = raw.read(_MAGIC_BYTES)
+        with reading.decompression(head)(_joined(path, head, raw)) as stream:
+            start = stream.read(_LONGEST_LINE)
+            reading.check_decompressed(path, start)
+            start = start.removeprefix(BYTE_ORDER_MARK)
+            layout, start = _detect_layout(path, start, stream)
+            parse = _binary_rows if layout.binary else _text_rows
+            for token, row in parse(path, _joined(path, start, stream), layout):
+                count += 1
+                yield token.decode("utf-8", "replace"), row
     if layout.rows is not None and count < layout.rows:
         remedy = "" if layout.binary else f", or correct line 1 to '{count} {layout.columns}'"
         raise UsageError(

@@ -33,6 +33,8 @@ def test_gensim_gives_the_same_neighbors(make_vectors):
             solve(words, "w1 - w2 + w3", 5),
             peer.most_similar(positive=["w1", "w3"], negative=["w2"], topn=5),
         ),
+        # As many words as there are, in no more memory.
+        (nearest(words, ["w7"], 2**31 - 1)[0], peer.most_similar("w7", topn=60)),
     ]:
         assert [word for word, _ in ours] == [word for word, _ in theirs]
         np.testing.assert_allclose([c for _, c in ours], [c for _, c in theirs], rtol=1e-5)

@@ -11,12 +11,12 @@ from app.errors import UsageError
 from app.input.ratings import Ratings
 from app.input.user_item_pairs import (
     count_batches,
-    filter_by_rating,
     make_batches,
     split_pairs,
     weigh,
 )
 from app.settings import InputConfig, RatingsConfig
+from app.settings.checks import make_config
 from app.settings.config import RunConfig
 
 SETTINGS = InputConfig(batch_tokens=4, steps_per_call=3)
@@ -176,10 +176,9 @@ def test_pairs_held_out_of_nobody_known():
 def test_what_is_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         split_pairs(ratings(["ax", "by"]), None, *how(**settings))
-    with pytest.raises(UsageError, match="--min_rating=good: give a number"):
-        filter_by_rating(ratings([("a", "x", 1.0)]), "good")
-    with pytest.raises(UsageError, match="--min_rating=nan: give a number"):
-        filter_by_rating(ratings([("a", "x", 1.0)]), "nan")
+    for text in ("good", "nan"):
+        with pytest.raises(UsageError, match=f"--min_rating={text}: '{text}' is no number; give"):
+            make_config({"task": "recommend", "corpus": "a", "min_rating": text})
 
 
 def found_in(batches, epochs, first=0):

@@ -424,3 +424,10 @@ def test_batches_of_another_form_are_refused(dress, tmp_path):
             dress(dataset, model)
     with pytest.raises(ValueError, match=r"dataset is a tuple; make it a tf\.data\.Dataset"):
         dress((models.IDS, models.TARGETS), model)
+    with pytest.raises(ValueError, match="^model is int; give a Model of Keras"):
+        dress(models.data(), 3)
+    if dress is prefetch_rows:
+        model = models.make_model(models.make_layer("file", tmp_path, hot_rows=9))
+        again = prefetch_rows(models.data(), model).repeat(2)
+        with pytest.raises(ValueError, match="^dataset is one of prefetch_rows already; prefetch_"):
+            prefetch_rows(again, model)

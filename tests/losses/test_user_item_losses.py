@@ -1,5 +1,8 @@
 """Losses of pairs against numpy."""
 
+import re
+from collections import Counter
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -206,6 +209,50 @@ def test_of_no_weight_there_is_no_gradient_at_all_of_the_softmax_of_samples():
     by_user, by_item = tape.gradient(loss, [users, items])
     assert by_user[:2].numpy().any(axis=1).all() and not by_user[2].numpy().any()
     assert not by_item[2:4].numpy().any()
+
+
+# Of these, XLA makes no kernel of their own beside a product or a sum of rows.
+FUSED = {"broadcast", "subtract", "exponential", "divide", "convert"}
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+@pytest.mark.parametrize("samples", [0, 24])
+def test_scores_are_written_by_one_product_and_read_as_seldom_as_xla_can(samples, dtype):
+    """For an H100 these are five kernels: a product, the exponentials of rows, two products.
+
+    XLA finds maximum, sum and exponentials of a softmax in one kernel, and of samples in two, as
+    the sums are needed by themselves.
+    """
+    count, weights = samples or 32, tf.ones(64)
+    places = tf.constant([*range(32), *range(32), *range(samples)], tf.int32)
+    log_expected_C = tf.zeros(count)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def gradients(users_BE, items_CE):
+        with tf.GradientTape() as tape:
+            tape.watch([users_BE, items_CE])
+            if samples:
+                own = tf.range(64), places, log_expected_C, weights
+                loss = sampled_items_softmax(users_BE, items_CE, *own, dtype)
+            else:
+                own = log_expected_C, places, weights
+                loss = in_batch_softmax(users_BE, items_CE, *own, dtype)
+        return tape.gradient(loss, [users_BE, items_CE])
+
+    arguments = tf.constant(drawn(64, 5)), tf.constant(drawn(32, 5))
+    lowered = gradients.experimental_get_compiler_ir(*arguments)(stage="hlo")
+    scores = rf"\[64,{count}\]"
+    made = re.findall(rf"= (\w+){scores}\S* ([\w-]+)\(([^)]*)\)(.*)", lowered)
+    assert all(operation != "transpose" or "={0,1}" in rest for _, operation, _, rest in made)
+    written = Counter(operation for _, operation, *_ in made)
+    assert written.pop("dot") == 1 and written.keys() <= FUSED | {"transpose"}
+    reads = re.findall(rf"= (?!\w+{scores})\S+ ([\w-]+)\([^)]*\w{scores}", lowered)
+    expected = {"reduce": 1, "dot": 3} if samples else {"reduce": 2, "dot": 2, "gather": 1}
+    assert Counter(reads) == expected, "the gather is of the loss, which few steps need"
+    products = re.findall(rf" dot\((\w+){scores}|= (\w+){scores}\S* dot\(", lowered)
+    sums = Counter("".join(pair) for pair in products)
+    name = {tf.float32: "f32", tf.bfloat16: "bf16"}[dtype]
+    assert sums[name] >= 3 and sums.total() - sums[name] <= bool(samples), sums
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ TEXT_WEIGHTS = np.array([2, 0.5, 1], np.float32)
 
 
 def make_weighted(texts, targets, text_weights, all_labels, of_labels=(1, 1, 1)):
-    """A call of one step of texts with weights, as `pack_call` makes it."""
+    """A call of one step of texts with weights, as `_Packer` makes it."""
     plain = make_bags([(text, 0) for text, _ in texts])
     labels, weights, shares = (np.zeros((1, 5, 2), np.float32) for _ in range(3))
     by_text = np.zeros((1, 5), np.float32)

@@ -240,6 +240,7 @@ def test_state_is_made_with_the_table(name):
     optimizer = make(**options)
     table = make_table(optimizer)
     assert list(table.slots) == list(optimizer.slots)
+    assert options.get("beta_1") != 0 or list(table.slots) == ["velocity"], "m is the gradient"
     narrow = {"last_step"} | ({"accumulator"} if make is rowwise_adagrad else set())
     for slot, part in table.slots.items():
         assert part.columns == (1 if slot in narrow else DIM)

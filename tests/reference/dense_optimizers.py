@@ -62,7 +62,8 @@ def apply_adam(
     weight_decay=0.0,
 ):
     parts["rows"].assign(parts["rows"] * (1 - rate * weight_decay))
-    moments = {"m": parts["momentum"].handle, "v": parts["velocity"].handle}
+    first = parts.get("momentum", tf.Variable(tf.zeros_like(parts["rows"])))  # if beta_1 is 0
+    moments = {"m": first.handle, "v": parts["velocity"].handle}
     apply = tf.raw_ops.ResourceApplyAdam
     if amsgrad:
         moments["vhat"] = parts["greatest_velocity"].handle

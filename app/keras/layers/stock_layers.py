@@ -11,8 +11,8 @@ from keras import ops
 # Layers that several models share stay shared, and a Lambda of the model itself is no foreign code.
 from keras.src.saving.serialization_lib import ObjectSharingScope, SafeModeScope
 
-from ..backend import is_ours
-from .embedding_reduce import RowEmbeddingReduce
+from ..backend import is_ours, require_model
+from .embedding_reduce import RowEmbeddingReduce, form_of
 
 _OURS = "lexrow>"  # begins the registered names of this package
 _ROW, _REDUCE, _STORED = (
@@ -42,6 +42,7 @@ def to_keras(model: keras.Model) -> keras.Model:
             Keras has none; or a `RowEmbeddingReduce` has ragged or sparse ids, weights, or a mask
             of Keras.
     """
+    require_model(model)
     if not isinstance(model, keras.Sequential | keras.src.models.functional.Functional):
         raise ValueError(
             f"{model.name} is a {type(model).__name__}, whose layers cannot be replaced; make it "
@@ -141,7 +142,7 @@ def _check_ids(layer: RowEmbeddingReduce) -> None:
     """Raise ValueError if a layer is called in a way that its stock form has not."""
     for node in layer._inbound_nodes:
         ids = node.input_tensors[0]
-        forms = [f"{form} ids" for form in ("ragged", "sparse") if getattr(ids, form, False)]
+        forms = [] if form_of(ids) == "dense" else [f"{form_of(ids)} ids"]
         if getattr(ids, "_keras_mask", None) is not None:
             forms.append("ids with a mask of the layer before")
         if len(node.input_tensors) > 1:

@@ -192,7 +192,9 @@ class _LazyAdam(RowSparse):
 
     def row_slots(self, index: int) -> dict[str, keras.Variable]:
         """Return the slots of variable number `index` by name, in the terms of `lazy_adam`."""
-        slots = {"momentum": self._momentums[index], "velocity": self._velocities[index]}
+        slots = {"velocity": self._velocities[index]}
+        if self.beta_1:
+            slots["momentum"] = self._momentums[index]
         if self.amsgrad:
             slots["greatest_velocity"] = self._velocity_hats[index]
         if self.correct_skipped:

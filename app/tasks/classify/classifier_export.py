@@ -16,7 +16,7 @@ from absl import logging
 from ...assembly.learning import ROW_PER_WORD
 from ...checkpoints.workdir import Workdir
 from ...errors import UsageError
-from ...exporting import fasttext_bin, saved_model
+from ...exporting import fasttext_bin, saved_model, word2vec
 from ...exporting.product_quantization import quantize
 from ...input import labelled_files
 from ...losses.tree.paths import canonical_code
@@ -159,7 +159,7 @@ def _fasttext(config: ClassifyConfig, workdir: Workdir, path: str) -> str:
     fasttext_bin.write_model(target, model.args, model.dictionary, *blocks)
     if target != path:
         rows_VD = np.concatenate([*_blocks(model.inputs, model.ids_N[: len(words.tokens)])])
-        fasttext_bin.write_vec(path, WordVectors(words.tokens, rows_VD, words.counts))
+        word2vec.write(WordVectors(words.tokens, rows_VD, words.counts), f"{path}.vec")
     return f"{target}: {model.about()}"
 
 

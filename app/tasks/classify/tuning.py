@@ -25,7 +25,7 @@ from ...settings.checks import check
 from ...settings.classify_config import TUNABLE
 from ...system import checked_files
 from ...system.console import log_progress
-from ...system.files import hash_file, replacing
+from ...system.files import hash_file, open_regular, replacing
 from ...system.signals import asked_to_stop
 from ...tables.device import DeviceTable
 from ...text import corpus, reading
@@ -442,11 +442,9 @@ def _hash_file(name: str, path: str) -> str:
     """Return a hash of the bytes of the file that a setting names; "" without a path."""
     if not path:
         return ""
-    try:
-        with reading.open_source(path) as file:
-            return hash_file(file)
-    except RunError as error:
-        raise UsageError(f"--{name}: {error}") from error
+    message = f"--{name}: cannot read {{}}; check the file"
+    with reading.read_errors(path, UsageError, message), open_regular(path) as file:
+        return hash_file(file)
 
 
 def _read(workdir: Workdir) -> list[Any]:

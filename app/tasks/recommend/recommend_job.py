@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import shlex
 from collections.abc import Callable, Sequence
@@ -65,19 +66,17 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
     if config.input.heldout and not len(heldout.users_N):
         raise _nothing_to_score(config.input.heldout, split.left_out)
     mean = None if train.ratings_N is None else float(train.ratings_N.mean())
-    start = _make_start(config, split, workdir)
-    initial = {"users": lambda: start()[0], "items": lambda: start()[1]} if start else {}
-    model = make_model(
-        *(config, split.users, split.items, mean, split.features, initial),
-        has_disliked=split.disliked_N is not None,
-    )
+    has_disliked = split.disliked_N is not None
+    model = make_model(config, split.users, split.items, mean, split.features, has_disliked)
+    start = _make_start(config, split, workdir) if model.pair_loss.is_softmax else None
+    if start:
+        initial = {"users": lambda: start()[0], "items": lambda: start()[1]}
+        model = dataclasses.replace(model, start=initial)
     weights_N = user_item_pairs.weigh(split, settings.weighted)
     batches = user_item_pairs.make_batches(
         train, weights_N, seed, config.input, model.pair_loss.user_pairs
     )
-    is_started = start is not None and bool(model.start)
-    placed = _place_tables(config, model, batches, split, is_started, workdir)
-    is_started &= not config.run.plan_only
+    placed = _place_tables(config, model, batches, split, workdir)
     wanted, pairs = len(np.unique(heldout.users_N)), len(train.users_N)
     users = count_ranked_users(settings.score_users, wanted, model.items, pairs)
     data = TrainingData(
@@ -88,7 +87,7 @@ def make_job(config: RecommendConfig, workdir: Workdir, finished: bool, team: Te
         unit="pairs",
         batch_unit="pairs",
         depends_on_micro_batches=False,
-        digest=spectral_start.compute_digest(*start()) if is_started else 0,
+        digest=spectral_start.compute_digest(*start()) if start and not config.run.plan_only else 0,
         summary=[*recommend_data.about(split, sources), *_about_sample(users, wanted)],
         record=lambda: recommend_data.record(split, fingerprint, model.pair_loss.mean, workdir),
     )
@@ -107,14 +106,13 @@ def _place_tables(
     model: Recommender,
     batches: Batches,
     split: Split,
-    is_started: bool,
     workdir: Workdir,
 ) -> PlacedTables:
     """Plan the memory and make the tables, which start from computed vectors or not."""
     size, dtypes = [config.input.micro_tokens], (tf.int32, tf.int32, tf.float32, tf.float32)
     spec = UserItemPairs(*(tf.TensorSpec(size, dtype) for dtype in dtypes))
     others = [recommend_data.memory_item(split.train, split.heldout)]
-    if is_started:
+    if model.start:
         others.append(spectral_start.memory_item(model.users, model.items, config.model.dim))
     return placing.place_tables(config, model, batches, spec, workdir, others=others)
 

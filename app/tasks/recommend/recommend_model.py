@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from ...assembly import placing
 from ...assembly.learning import PAIR_LOSSES, PairSpec
@@ -125,7 +124,6 @@ def make_model(
     items: Vocabulary,
     mean: float | None,
     features: SideFeatures = NO_FEATURES,
-    start: Mapping[str, Callable[[], tf.Tensor]] = {},
     has_disliked: bool = False,
 ) -> Recommender:
     """Return the model of the configuration, without tables.
@@ -135,7 +133,6 @@ def make_model(
         items: Names of the item ids, with their counts.
         mean: The mean rating; None if the pairs have no ratings.
         features: The features of users and items.
-        start: See `Recommender`.
         has_disliked: Whether pairs in training are of items that the user dislikes.
 
     Raises:
@@ -157,7 +154,6 @@ def make_model(
         pair_loss=loss,
         seed=config.run.seed,
         row_l2=config.ratings.row_l2,
-        start=start if loss.is_softmax else {},
         lists={
             name: RowLists(*found.table_rows(trained(names)), is_static=config.table.is_dynamic)
             for name, found, names in zip(features._fields, features, (users, items), strict=True)

@@ -11,7 +11,7 @@ from ...assembly.learning import ROW_PER_WORD
 from ...checkpoints import checkpoint
 from ...checkpoints.stored import read_rows
 from ...checkpoints.workdir import Workdir
-from ...exporting import fasttext_bin
+from ...exporting import fasttext_bin, word2vec
 from ...models.row_lists import SubwordRows
 from ...settings import Config
 from ...tables.arrays import row_slices
@@ -68,7 +68,7 @@ def _fasttext(config: Config, workdir: Workdir, path: str) -> str:
 
     message = checkpoint.read_newest(workdir.trained, write)
     if target != path:
-        fasttext_bin.write_vec(path, trained_vectors.load(workdir.path))
+        word2vec.write(trained_vectors.load(workdir.path), f"{path}.vec")
     return message
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...errors import UsageError
 from ...system.files import open_regular
+from .. import reading
 
 MAGIC, VERSION = 793_712_314, 12  # FASTTEXT_FILEFORMAT_MAGIC_INT32 and FASTTEXT_VERSION
 # Supervised models of this version were trained without character n-grams (FastText::loadModel).
@@ -244,14 +245,10 @@ def load(path: str | Path, is_supervised: bool) -> Model:
         UsageError: The file is missing, no file of fastText, of another version, truncated or
             damaged; or it is a classifier where word vectors are needed, or the reverse.
     """
-    try:
-        with open_regular(path) as file:
-            # Without a byte nothing can be mapped.
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.read(1) else b""
-    except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror or error}; give a .bin or .ftz file of fastText"
-        ) from error
+    message = "{}; give a .bin or .ftz file of fastText"
+    with reading.read_errors(path, UsageError, message), open_regular(path) as file:
+        # Without a byte nothing can be mapped.
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.read(1) else b""
     parts = _Parts(path, data)
     args = _read_args(parts)
     _check_kind(path, args, is_supervised)
