@@ -182,9 +182,10 @@ class Part(NamedTuple):
         block: From a segment, a tile, and the result of the first pass, (M,) float32, to (ids of
             the tile's rows (U,) int32, labels). Labels are everything else that `loss` needs to
             know of the block. The third argument is None without a first pass, and while it runs.
-        loss: From (labels, hidden_MD, rows_UD) to losses of any shape, which are summed.
-        gradients: From the same to these losses and the gradients of their sum, by the vectors
-            (M, D) and by the rows (U, D). None if TensorFlow differentiates `loss`.
+        gradients: From (labels, hidden_MD, rows_UD) to losses of any shape, which are summed, and
+            the gradients of their sum, by the vectors (M, D) and by the rows (U, D).
+        loss: From the same to a loss for each vector of the block, (M,), without gradients. None
+            for a part that `NormalizedLoss.exact` does not return.
         segments: The number of segments, an int or an int32 scalar.
         members: The hidden vectors of each segment. None if a single segment has them all.
         tiles: From a segment to its number of tiles, an int32 scalar. None if each segment has one.
@@ -198,9 +199,9 @@ class Part(NamedTuple):
 
     table: str
     hidden_ND: tf.Tensor
-    block: Callable[[tf.Tensor, tf.Tensor, tf.Tensor | None], tuple[tf.Tensor, Any]] | None
-    loss: Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor]
+    block: Callable[[tf.Tensor, tf.Tensor, tf.Tensor | None], tuple[tf.Tensor, Any]] | None = None
     gradients: Callable[[Any, tf.Tensor, tf.Tensor], Sequence[tf.Tensor]] | None = None
+    loss: Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
     segments: int | tf.Tensor = 1
     members: SegmentMembers | None = None
     tiles: Callable[[tf.Tensor], tf.Tensor] | None = None

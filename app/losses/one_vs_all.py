@@ -6,7 +6,6 @@ import functools
 
 import tensorflow as tf
 
-from ..system.python_functions import custom_gradient
 from ..tables.base import TableSpec
 from ..tables.initial import Constant
 from ..types import Rows
@@ -61,7 +60,7 @@ class OneVsAll(Loss):
             return ids_U, predictions.targets_GM - first
 
         count = None if tiles == 1 else lambda segment: tf.constant(tiles)
-        loss = functools.partial(_block_loss, vectors_N1, present_NM, weights_NM)
+        loss = functools.partial(_differentiate, vectors_N1, present_NM, weights_NM)
         return 0.0, [Part(_TABLE, hidden_ND, block, loss, tiles=count, rows=float(self._labels))]
 
     def word_segments(self, hidden_ND: tf.Tensor, gather: Gather) -> list[WordSegments]:
@@ -79,18 +78,17 @@ class OneVsAll(Loss):
         return [WordSegments(tf.zeros_like(hidden_ND[:, :1]), lambda segment: (blocks, words))]
 
 
-def _block_loss(
+def _differentiate(
     vectors_N1: tf.Tensor,
     present_NM: tf.Tensor,
     weights_NM: tf.Tensor,
     positions_NM: tf.Tensor,
     hidden_ND: tf.Tensor,
     rows_UD: tf.Tensor,
-) -> tf.Tensor:
-    """Return the loss of a block of rows, a float32 scalar.
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the loss of a block of rows, a float32 scalar, and its gradients by vectors and rows.
 
-    The gradients by the vectors and the rows are computed at once, from the same scores. A vector
-    whose weights are all 0 has neither loss nor gradient.
+    A vector whose weights are all 0 has neither loss nor gradient.
 
     Args:
         vectors_N1: The weight of each vector, float32, 0 for padding.
@@ -98,36 +96,26 @@ def _block_loss(
         weights_NM: The weight of these labels in the loss, float32.
         positions_NM: The positions of the labels in the block; outside of it for another block.
     """
-
-    @custom_gradient
-    def loss(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
-        """Return the loss, with gradients that are computed already."""
-        block_UD = tf.cast(rows_UD, hidden_ND.dtype)
-        scores_NU = tf.cast(tf.matmul(hidden_ND, block_UD, transpose_b=True), tf.float32)
-        in_block_NM = (positions_NM >= 0) & (positions_NM < tf.shape(rows_UD)[0])
-        # A label of another block is given any column, and has no effect there.
-        columns_NM = tf.clip_by_value(positions_NM, 0, tf.shape(rows_UD)[0] - 1)
-        score_NM = tf.gather(scores_NU, columns_NM, batch_dims=1)
-        chance_NM = tf.sigmoid(score_NM)
-        part_NM = tf.where(in_block_NM, present_NM, 0.0)
-        label_NM = tf.where(in_block_NM, weights_NM, 0.0)
-        # The loss as if the text had no label, corrected for the labels that it has.
-        value = tf.reduce_sum(vectors_N1 * tf.nn.softplus(scores_NU)) + tf.reduce_sum(
-            label_NM * tf.nn.softplus(-score_NM) - part_NM * tf.nn.softplus(score_NM)
-        )
-        vectors_NM = tf.range(tf.shape(positions_NM)[0])[:, tf.newaxis] + tf.zeros_like(columns_NM)
-        error_NU = tf.tensor_scatter_nd_add(
-            vectors_N1 * tf.sigmoid(scores_NU),
-            tf.stack([vectors_NM, columns_NM], axis=2),
-            label_NM * (chance_NM - 1.0) - part_NM * chance_NM,
-        )
-        error_NU = tf.cast(error_NU, hidden_ND.dtype)
-        by_hidden_ND = tf.matmul(error_NU, block_UD)
-        by_rows_UD = tf.cast(tf.matmul(error_NU, hidden_ND, transpose_a=True), tf.float32)
-
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return tf.cast(upstream, by_hidden_ND.dtype) * by_hidden_ND, upstream * by_rows_UD
-
-        return value, gradient
-
-    return loss(hidden_ND, rows_UD)
+    block_UD = tf.cast(rows_UD, hidden_ND.dtype)
+    scores_NU = tf.cast(tf.matmul(hidden_ND, block_UD, transpose_b=True), tf.float32)
+    in_block_NM = (positions_NM >= 0) & (positions_NM < tf.shape(rows_UD)[0])
+    # A label of another block is given any column, and has no effect there.
+    columns_NM = tf.clip_by_value(positions_NM, 0, tf.shape(rows_UD)[0] - 1)
+    score_NM = tf.gather(scores_NU, columns_NM, batch_dims=1)
+    chance_NM = tf.sigmoid(score_NM)
+    part_NM = tf.where(in_block_NM, present_NM, 0.0)
+    label_NM = tf.where(in_block_NM, weights_NM, 0.0)
+    # The loss as if the text had no label, corrected for the labels that it has.
+    value = tf.reduce_sum(vectors_N1 * tf.nn.softplus(scores_NU)) + tf.reduce_sum(
+        label_NM * tf.nn.softplus(-score_NM) - part_NM * tf.nn.softplus(score_NM)
+    )
+    vectors_NM = tf.range(tf.shape(positions_NM)[0])[:, tf.newaxis] + tf.zeros_like(columns_NM)
+    error_NU = tf.tensor_scatter_nd_add(
+        vectors_N1 * tf.sigmoid(scores_NU),
+        tf.stack([vectors_NM, columns_NM], axis=2),
+        label_NM * (chance_NM - 1.0) - part_NM * chance_NM,
+    )
+    error_NU = tf.cast(error_NU, hidden_ND.dtype)
+    by_hidden_ND = tf.matmul(error_NU, block_UD)
+    by_rows_UD = tf.matmul(error_NU, hidden_ND, transpose_a=True)
+    return value, by_hidden_ND, by_rows_UD

@@ -3,8 +3,8 @@
 For each segment of a part there are up to two passes over its tiles:
 
 1. measure(hidden, rows, carry) -> carry. It only reads. Parts without `measure` skip it.
-2. loss(labels, hidden, rows) -> losses, whose labels know the last carry of the first pass. Their
-   gradients by the rows go to `update`, and their gradients by the hidden vectors are summed.
+2. gradients(labels, hidden, rows) -> losses and their gradients. The labels know the last carry of
+   the first pass. Gradients by the rows go to `update`, those by the hidden vectors are summed.
 
 So memory holds the rows of one block, however large the table and the batch are.
 """
@@ -90,20 +90,12 @@ def losses(part: Part, gather: Gather) -> tf.Tensor:
 
 def _differentiate(part: Part, labels, hidden_MD, rows_UD, by_vector: bool) -> Sequence[tf.Tensor]:
     """Return a block's loss and its gradients by the vectors and by the rows, all float32."""
-    with tf.name_scope("loss/"), tf.GradientTape(watch_accessed_variables=False) as tape:
-        if part.gradients is not None:
-            value, *by_both = part.gradients(labels, hidden_MD, rows_UD)
-        else:
-            tape.watch((hidden_MD, rows_UD))
-            value = part.loss(labels, hidden_MD, rows_UD)
-        total = tf.reduce_sum(value)
-    with tf.name_scope("gradient/"):
-        if part.gradients is None:
-            by_both = tape.gradient(total, (hidden_MD, rows_UD), unconnected_gradients="zero")
-        by_both = [tf.cast(tf.convert_to_tensor(gradient), tf.float32) for gradient in by_both]
+    with tf.name_scope("loss/"):
+        value, *by_both = part.gradients(labels, hidden_MD, rows_UD)
+        by_both = [tf.cast(gradient, tf.float32) for gradient in by_both]
         for gradient, values in zip(by_both, (hidden_MD, rows_UD), strict=True):
             gradient.set_shape(values.shape)  # a gradient with a formula of its own may not know it
-        return value if by_vector else total, *by_both
+        return value if by_vector else tf.reduce_sum(value), *by_both
 
 
 def _visit_blocks(

@@ -84,7 +84,7 @@ class Level:
             padded = PaddedSegments(
                 self.table, self.bounds, pairs, self.segment_of(pairs.targets_P)
             )
-            return [Part(self.table, pairs.hidden_ND, None, softmax.losses, padded=padded)]
+            return [Part(self.table, pairs.hidden_ND, padded=padded)]
         members, segments_G = None, tf.zeros(1, tf.int32)
         if under_xla():
             is_row_P = (pairs.targets_P >= 0) & (pairs.targets_P < self.rows)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ...system.python_functions import custom_gradient
 from ...types import HOST, Rows
 from ..base import Part, Predictions
 from .paths import Code, Entries, GroupPaths, group_paths, pad
@@ -46,41 +44,29 @@ class GroupedLoss:
 
         words = predictions.targets_GM.shape[1]
         scored = math.ceil(_LONGER * words * self._code.count_below(self._shared))
-        return Part(table, vectors.values_UD, block, self._loss, scored=scored)
+        return Part(table, vectors.values_UD, block, self._differentiate, scored=scored)
 
-    def _loss(self, labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor) -> tf.Tensor:
-        """Return the loss of all vectors at all nodes, a float32 scalar."""
+    def _differentiate(self, labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor) -> _Scored:
+        """Return the loss of all vectors at all nodes, and its gradients, all float32."""
         count = self._upper_nodes
-
-        @custom_gradient
-        def total(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
-            """Return the loss, with gradients by the vectors and by the rows."""
-            narrow_UD = tf.cast(rows_UD, labels.dtype)
-            hidden_VD = pad(tf.cast(hidden_ND, labels.dtype), 0, is_coarse=True)
-            weights = self._upper_weights(*labels.upper, hidden_VD[:, 0])
-            upper_KD = tf.slice(narrow_UD, (0, 0), (count, narrow_UD.shape[1]))  # of static shape
-            scored = [_score_upper(upper_KD, hidden_VD, *weights)]
-            for entries, _, padded_GN, weights_GMN in labels.blocks:
-                rows_GKD = tf.gather(narrow_UD, entries.row_GK + count)
-                hidden_GND = tf.gather(hidden_VD, padded_GN)
-                scored.append(_score_lower(rows_GKD, hidden_GND, entries, weights_GMN))
-
-            def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                """Return the gradients by the vectors and by the rows, float32."""
-                by_hidden, by_rows = zip(
-                    *(gradients(upstream) for _, gradients in scored), strict=True
-                )
-                indices = [index_GN for _, index_GN, *_ in labels.blocks]
-                by_hidden_VD = _sum_rows(by_hidden[0], hidden_VD[:, 0], *indices, *by_hidden[1:])
-                rows = [entries.row_GK + count for entries, *_ in labels.blocks]
-                mask_U = pad(narrow_UD[:, 0], 0, is_coarse=True)
-                by_rows_UD = _sum_rows(by_rows[0], mask_U, *rows, *by_rows[1:])
-                return by_hidden_VD[: tf.shape(hidden_ND)[0]], by_rows_UD[: tf.shape(rows_UD)[0]]
-
-            # TensorFlow removes the losses from a graph that does not use them.
-            return tf.add_n([loss for loss, _ in scored]), gradient
-
-        return total(hidden_ND, rows_UD)
+        narrow_UD = tf.cast(rows_UD, labels.dtype)
+        hidden_VD = pad(tf.cast(hidden_ND, labels.dtype), 0, is_coarse=True)
+        weights = self._upper_weights(*labels.upper, hidden_VD[:, 0])
+        upper_KD = tf.slice(narrow_UD, (0, 0), (count, narrow_UD.shape[1]))  # of static shape
+        scored = [_score_upper(upper_KD, hidden_VD, *weights)]
+        for entries, _, padded_GN, weights_GMN in labels.blocks:
+            rows_GKD = tf.gather(narrow_UD, entries.row_GK + count)
+            hidden_GND = tf.gather(hidden_VD, padded_GN)
+            scored.append(_score_lower(rows_GKD, hidden_GND, entries, weights_GMN))
+        losses, by_hidden, by_rows = zip(*scored, strict=True)
+        indices = [index_GN for _, index_GN, *_ in labels.blocks]
+        by_hidden_VD = _sum_rows(by_hidden[0], hidden_VD[:, 0], *indices, *by_hidden[1:])
+        rows = [entries.row_GK + count for entries, *_ in labels.blocks]
+        mask_U = pad(narrow_UD[:, 0], 0, is_coarse=True)
+        by_rows_UD = _sum_rows(by_rows[0], mask_U, *rows, *by_rows[1:])
+        # TensorFlow removes the losses from a graph that does not use them.
+        counts = tf.shape(hidden_ND)[0], tf.shape(rows_UD)[0]
+        return tf.add_n(losses), by_hidden_VD[: counts[0]], by_rows_UD[: counts[1]]
 
     def _weigh_upper(
         self, cut_GM: tf.Tensor, index_GN: tf.Tensor, weights_GMN: tf.Tensor, mask_V: tf.Tensor
@@ -114,8 +100,8 @@ class GroupedLoss:
         return tf.concat(visits[::-1], axis=0), tf.concat(lefts[::-1], axis=0)
 
 
-# A loss, and a function from its upstream gradient to the gradients by vectors and by rows.
-_Scored = tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]
+# A loss, and its gradients by vectors and by rows.
+_Scored = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 class _Labels(NamedTuple):
@@ -176,17 +162,12 @@ def _score_upper(
         visits_KV: The weights with which vectors visit nodes, float32.
         lefts_KV: The weights with which vectors go left, float32.
 
-    Returns:
-        The loss, and a function from its upstream gradient to the gradients by vectors and rows.
     """
     scores_KV = tf.matmul(rows_KD, hidden_VD, transpose_b=True)
-
-    def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        error_KV = _upper_errors(scores_KV, visits_KV, lefts_KV, upstream)
-        by_hidden_VD = tf.matmul(error_KV, rows_KD, transpose_a=True)
-        return by_hidden_VD, tf.matmul(error_KV, hidden_VD)
-
-    return _upper_loss(scores_KV, visits_KV, lefts_KV), gradients
+    error_KV = _upper_errors(scores_KV, visits_KV, lefts_KV)
+    by_hidden_VD = tf.matmul(error_KV, rows_KD, transpose_a=True)
+    loss = _upper_loss(scores_KV, visits_KV, lefts_KV)
+    return loss, by_hidden_VD, tf.matmul(error_KV, hidden_VD)
 
 
 def _score_lower(
@@ -199,23 +180,17 @@ def _score_lower(
     """
     scores_GKN = tf.matmul(rows_GKD, hidden_GND, transpose_b=True)
     turns = weights_GMN, entries.word_GK, entries.left_GK
-
-    def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        error_GKN = _lower_errors(scores_GKN, *turns, upstream)
-        by_hidden_GND = tf.matmul(error_GKN, rows_GKD, transpose_a=True)
-        return by_hidden_GND, tf.matmul(error_GKN, hidden_GND)
-
-    return _lower_loss(scores_GKN, *turns), gradients
+    error_GKN = _lower_errors(scores_GKN, *turns)
+    by_hidden_GND = tf.matmul(error_GKN, rows_GKD, transpose_a=True)
+    return _lower_loss(scores_GKN, *turns), by_hidden_GND, tf.matmul(error_GKN, hidden_GND)
 
 
 # Not one function with `_weigh_upper`: XLA would compute the weights again for each score.
 @tf.function(autograph=False, jit_compile=True)
-def _upper_errors(
-    scores_KV: tf.Tensor, visits_KV: tf.Tensor, lefts_KV: tf.Tensor, upstream: tf.Tensor
-) -> tf.Tensor:
+def _upper_errors(scores_KV: tf.Tensor, visits_KV: tf.Tensor, lefts_KV: tf.Tensor) -> tf.Tensor:
     """Return the gradient by the scores of unique vectors with nodes, (K, V), of their dtype."""
     chance_KV = tf.sigmoid(_widen(scores_KV))
-    return _narrow(upstream * (visits_KV * chance_KV - lefts_KV), scores_KV.dtype)
+    return _narrow(visits_KV * chance_KV - lefts_KV, scores_KV.dtype)
 
 
 @tf.function(autograph=False, jit_compile=True)  # one pass instead of seven
@@ -224,10 +199,9 @@ def _lower_errors(
     weights_GMN: tf.Tensor,
     word_GK: tf.Tensor,
     left_GK: tf.Tensor,
-    upstream: tf.Tensor,
 ) -> tf.Tensor:
     """Return the gradient by the scores of entries and vectors, (G, K, N), of their dtype."""
-    weights_GKN = upstream * _lower_weights(weights_GMN, word_GK)
+    weights_GKN = _lower_weights(weights_GMN, word_GK)
     chance_GKN = tf.sigmoid(_widen(scores_GKN))
     error_GKN = weights_GKN * (chance_GKN - tf.cast(left_GK, tf.float32)[:, :, tf.newaxis])
     return _narrow(error_GKN, scores_GKN.dtype)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ...system.python_functions import custom_gradient
 from ...types import HOST
 from ..base import Part, Predictions
 from .paths import Code, pad, path_nodes
@@ -19,7 +18,7 @@ def make_part(code: Code, predictions: Predictions, table: str) -> Part:
         predictions: Groups of one vector and one word.
     """
     hidden_ND = tf.reshape(predictions.hidden_GND, (-1, predictions.hidden_GND.shape[2]))
-    return Part(table, hidden_ND, lambda *_: _label(code, predictions), _losses)
+    return Part(table, hidden_ND, lambda *_: _label(code, predictions), _differentiate, _losses)
 
 
 class _Labels(NamedTuple):
@@ -67,34 +66,45 @@ def _label(code: Code, predictions: Predictions) -> tuple[tf.Tensor, _Labels]:
         )
 
 
+def _differentiate(
+    labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the loss of each vector, (N,), and the gradients by vectors and rows, all float32."""
+    owners_P, weights_P, pairs_N, row_PC, is_real_PC, is_left_PC, starts_Q = labels
+    columns = hidden_ND.shape[1]
+    padded_ND, padded_UD, parts_PCL = _score(labels, hidden_ND, rows_UD)
+    error_PC = _errors(parts_PCL, is_real_PC, is_left_PC, weights_P)
+    by_hidden_ND = tf.gather(_by_pair(padded_UD, row_PC, error_PC), pairs_N)
+    by_row_UD = _sum_runs(padded_ND, padded_UD, *_runs(starts_Q, owners_P, row_PC, error_PC))
+    losses_N = _weigh(labels, parts_PCL)
+    return losses_N, by_hidden_ND[:, :columns], by_row_UD[: tf.shape(rows_UD)[0], :columns]
+
+
 def _losses(labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor) -> tf.Tensor:
     """Return the loss of each vector at the nodes of all rows, (N,) float32."""
-    owners_P, all_weights_P, pairs_N, row_PC, is_real_PC, is_left_PC, starts_Q = labels
+    return _weigh(labels, _score(labels, hidden_ND, rows_UD)[2])
 
-    @custom_gradient
-    def losses(hidden_ND: tf.Tensor, rows_UD: tf.Tensor):
-        """Return the losses (N,), with gradients by the vectors and by the rows."""
-        columns = hidden_ND.shape[1]
-        edges = [[0, 0], [0, -columns % _LANES]]
-        padded_ND, padded_UD = (pad(tf.pad(values, edges), 0) for values in (hidden_ND, rows_UD))
-        parts_PCL = _partial_scores(padded_ND, owners_P, padded_UD, row_PC)
 
-        def gradient(upstream_N: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            """Return the gradients by the vectors and by the rows, float32."""
-            weights_P = all_weights_P * tf.gather(pad(upstream_N, 0), owners_P)
-            error_PC = _errors(parts_PCL, is_real_PC, is_left_PC, weights_P)
-            by_hidden_ND = tf.gather(_by_pair(padded_UD, row_PC, error_PC), pairs_N)
-            runs = _runs(starts_Q, owners_P, row_PC, error_PC)
-            by_row_UD = _sum_runs(padded_ND, padded_UD, *runs)
-            return by_hidden_ND[:, :columns], by_row_UD[: tf.shape(rows_UD)[0], :columns]
+def _score(
+    labels: _Labels, hidden_ND: tf.Tensor, rows_UD: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the vectors and the rows with padding, and the result of `_partial_scores`."""
+    edges = [[0, 0], [0, -hidden_ND.shape[1] % _LANES]]
+    padded_ND = pad(tf.pad(tf.cast(hidden_ND, tf.float32), edges), 0)
+    padded_UD = pad(tf.pad(rows_UD, edges), 0)
+    return (
+        padded_ND,
+        padded_UD,
+        _partial_scores(padded_ND, labels.owners_P, padded_UD, labels.row_PC),
+    )
 
-        # TensorFlow removes this from a graph that does not use the loss.
-        scores_PC = tf.reduce_sum(parts_PCL, axis=2)
-        terms_PC = tf.nn.softplus(tf.where(is_left_PC, -scores_PC, scores_PC))
-        terms_P = all_weights_P * tf.reduce_sum(tf.where(is_real_PC, terms_PC, 0), axis=1)
-        return tf.gather(terms_P, pairs_N), gradient
 
-    return losses(tf.cast(hidden_ND, tf.float32), rows_UD)
+def _weigh(labels: _Labels, parts_PCL: tf.Tensor) -> tf.Tensor:
+    """Return the loss of each vector, (N,). TensorFlow removes this from a graph without use."""
+    scores_PC = tf.reduce_sum(parts_PCL, axis=2)
+    terms_PC = tf.nn.softplus(tf.where(labels.is_left_PC, -scores_PC, scores_PC))
+    terms_P = tf.reduce_sum(tf.where(labels.is_real_PC, terms_PC, 0), axis=1)
+    return tf.gather(labels.weights_P * terms_P, labels.pairs_N)
 
 
 # The numbers of a vector register (AVX2), which a loop over columns takes at once.
