@@ -11,6 +11,7 @@ From then on, every ReadVariableOp and every write of the whole variable first c
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import pathlib
@@ -198,19 +199,21 @@ class Walk:
                 name after it, which begins with those of the calls that contain it, such as
                 `call/operation`. Returns its cause, and what to use instead.
         """
-        merged: dict[tuple, Finding] = {}
+        sums = collections.Counter[tuple[_Table, str, str, str]]()
+        counts = collections.Counter[tuple[_Table, str, str, str]]()
         for origin, op, name, moved, copies in self._touches:
             table = self._table(origin)
             moved += sum(bytes_ for copied, bytes_ in copies.items() if copied in self._copied)
-            if not moved or table.name not in tables:
-                continue
-            cause, instead = explain(table.name, op, name)
-            new = Finding(table.name, table.shape, op.type, cause, 0, 0, instead)
-            old = merged.get((table, op.type, cause), new)
-            merged[table, op.type, cause] = dataclasses.replace(
-                new, bytes=old.bytes + moved, count=old.count + 1
-            )
-        return tuple(sorted(merged.values(), key=lambda finding: -finding.bytes))
+            if moved and table.name in tables:
+                cause, instead = explain(table.name, op, name)
+                key = table, op.type, cause, instead
+                sums[key] += moved
+                counts[key] += 1
+        return tuple(
+            Finding(table.name, table.shape, kind, cause, moved, counts[key], instead)
+            for key, moved in sums.most_common()
+            for table, kind, cause, instead in [key]
+        )
 
     def by_row(self) -> set[str]:
         """Return the names of the tables of which the function reads or writes single rows."""

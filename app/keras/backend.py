@@ -12,7 +12,7 @@ import tensorflow as tf
 # The public classes would make a copy for each replica.
 from tensorflow.python.ops.resource_variable_ops import default_variable_creator_v2
 
-from ..system.python_functions import callers
+from ..system.python_functions import callers, locals_of_call
 from ..system.xla import under_xla
 from ..tables.device import compute_in_graph
 
@@ -73,7 +73,7 @@ def by_name(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
 
 def is_dtype_guessed() -> bool:
     """Return whether Keras calls a model now with inputs whose dtype it guessed."""
-    return any(frame.f_code.co_name in _GUESSES for frame in callers("keras.src."))
+    return bool(locals_of_call("keras.src.", *_GUESSES))
 
 
 def owners_in_call(kind: type) -> Iterator[Any]:
@@ -93,18 +93,12 @@ def model_of_step() -> Any:
 
     A step that a user has written is not looked at.
     """
-    return _locals_of_step().get("self")
+    return locals_of_call("keras.", "train_step").get("self")
 
 
 def weighs_samples() -> bool:
     """Return whether a training step of Keras runs or is traced now on batches with weights."""
-    return _locals_of_step().get("sample_weight") is not None
-
-
-def _locals_of_step() -> Mapping[str, Any]:
-    """Return the local variables of the training step of Keras that runs or is traced now."""
-    steps = (frame for frame in callers("keras.") if frame.f_code.co_name == "train_step")
-    return next((frame.f_locals for frame in steps), {})
+    return locals_of_call("keras.", "train_step").get("sample_weight") is not None
 
 
 def lacks_y() -> bool:

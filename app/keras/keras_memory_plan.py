@@ -13,7 +13,14 @@ from .layers.dynamic_embedding import DynamicEmbedding
 from .layers.softmax_base import OutputLayer
 from .step_parts import parts_of
 from .steps_program import are_compiled
-from .tables.table_memory import device_place, memory_of, place_of, row_state, table_items
+from .tables.table_memory import (
+    device_place,
+    memory_of,
+    place_of,
+    row_state,
+    shape_of,
+    table_items,
+)
 
 
 class MemoryPlan(tuple[Item, ...]):
@@ -81,13 +88,12 @@ def _memory(
                 f"{layer.name} is not built, so that its columns are not known; give hidden_size=, "
                 "the number of its hidden units, or ask for the plan of the model that calls it"
             )
-        tables = layer.table_shapes(hidden_size)
+        tables, dtype = layer.table_shapes(hidden_size), layer.variable_dtype
     elif isinstance(layer, keras.layers.Embedding) or is_dynamic:
-        rows = layer.capacity if is_dynamic else layer.input_dim
-        tables = {"embeddings": (rows, layer.output_dim)}
+        shape, dtype = shape_of(layer)
+        tables = {"embeddings": shape}
     else:
         return
-    dtype = "float32" if is_dynamic else layer.variable_dtype
     for table, shape in tables.items():
         slots, is_by_row = 0, False
         if optimizer is not None and layer.trainable:

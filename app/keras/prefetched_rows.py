@@ -150,12 +150,9 @@ def _trace(
         """Return the ids of each cached table; the trace adds the tables to `tables`."""
         ids_by_table: dict[str, list[tf.Tensor]] = {}
         for path, table, ids_N in _ids_in_caches(batch, model, inputs):
-            name = next((n for n, known in tables.items() if known is table), None)
-            if name is None:
-                name = path
-                while name in tables:
-                    name += "'"
-                tables[name] = table
+            name = path
+            while tables.setdefault(name, table) is not table:  # paths may repeat
+                name += "'"
             ids_by_table.setdefault(name, []).append(tf.cast(ids_N, tf.int64))
         return {name: tf.concat(ids, axis=0) for name, ids in ids_by_table.items()}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,7 @@ from keras.src.saving.saving_lib import H5IOStore, safe_get_h5_dataset
 
 from ..errors import RunError, UsageError
 from ..system.console import apart, size_text
-from ..system.files import check_path, replacing
+from ..system.files import allocate, check_path, replacing
 from ..system.machine import free_bytes
 from ..tables.dynamic.dynamic import DynamicTable
 from .backend import require_model
@@ -229,10 +228,8 @@ def require_disk(folder: Path, size: int, name: str, offset: int = 0) -> None:
         OSError: The disk, a quota or a limit of the process is too small.
     """
     try:
-        if shutil.disk_usage(folder).free < size:  # else the system fills the disk, then fails
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), offset, max(size, 1))  # a model may have no weights
+            allocate(file, offset, max(size, 1))  # a model may have no weights
     except OSError as error:
         raise OSError(
             error.errno,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import os
 import sys
 import tempfile
@@ -14,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
+from .scoped import Scoped
+
 if TYPE_CHECKING:
     import tqdm
 
 # See `progress`.
-_VERBOSE: contextvars.ContextVar[bool | None] = contextvars.ContextVar("verbose", default=None)
+_VERBOSE: Scoped[bool | None] = Scoped(None)
 _INTERVAL_SECONDS = 30.0  # between two log lines of `show_progress`
 _DELAY_SECONDS = 0.5  # until its bar is shown: a notebook keeps an empty output of each
 
@@ -82,8 +83,7 @@ def size_text(count: int) -> str:
     return f"{count / 1e3:,.2f} kB"
 
 
-@contextlib.contextmanager
-def progress(verbose: bool | None) -> Iterator[None]:
+def progress(verbose: bool | None) -> contextlib.AbstractContextManager:
     """Choose in a block, for this thread, whether progress is shown.
 
     Args:
@@ -91,11 +91,7 @@ def progress(verbose: bool | None) -> Iterator[None]:
             programs do not print by default. True: lines on stderr where there can be no bar.
             False: nothing.
     """
-    token = _VERBOSE.set(verbose)
-    try:
-        yield
-    finally:
-        _VERBOSE.reset(token)
+    return _VERBOSE.set(verbose)
 
 
 def make_bar(**options: Any) -> tqdm.tqdm:

@@ -43,6 +43,18 @@ def remedy(error: OSError) -> str:
     return _REMEDIES.get(error.errno or 0, "mend that")
 
 
+def allocate(file: IO, offset: int, size: int) -> None:
+    """Take space on the disk for a part of a file, so that later writes to it cannot fail.
+
+    Raises:
+        OSError: The disk, a quota or a limit of the process is too small. The disk is checked
+            first: the system would otherwise fill it before it fails.
+    """
+    if shutil.disk_usage(file.fileno()).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.posix_fallocate(file.fileno(), offset, size)
+
+
 def system_error(message: str) -> OSError:
     """Return the error of the system that a message of TensorFlow is about.
 

@@ -16,7 +16,7 @@ import functools
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -170,6 +170,20 @@ def callers(modules: str | tuple[str, ...] = "") -> Iterator[types.FrameType]:
     while frame := frame.f_back:
         if frame.f_globals.get("__name__", "").startswith(modules):
             yield frame
+
+
+def locals_of_call(modules: str, *names: str) -> Mapping[str, Any]:
+    """Return the local variables of the nearest function in the call stack that has a name.
+
+    Args:
+        modules: What the name of its module begins with.
+        names: The names of functions, one of which it has.
+
+    Returns:
+        The variables by name; empty if no such function is being called.
+    """
+    frames = (frame for frame in callers(modules) if frame.f_code.co_name in names)
+    return next((frame.f_locals for frame in frames), {})
 
 
 def under_vectorized_map() -> bool:

@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import contextvars
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from ..system.scoped import Scoped
 from ..system.xla import under_xla
 from ..types import HOST
 from .arrays import row_slices
@@ -37,21 +37,16 @@ from .device import PreparedValues, make_cache
 NONE = -1  # the position of an id that is not cached, and the id of a free position
 _ROWS = ""  # the key of the rows themselves, beside the names of slots
 
-_cached_only: contextvars.ContextVar[bool] = contextvars.ContextVar("cached_only", default=False)
+_cached_only = Scoped(False)
 
 
-@contextlib.contextmanager
-def cached_rows_only() -> Iterator[None]:
+def cached_rows_only() -> contextlib.AbstractContextManager:
     """Let XLA compile look-ups of cached rows in code that is traced in the block.
 
     A compiled step reads NaN for a row that is not cached, and does not write it. So the caller
     sees to it that the step is given only ids whose rows are cached (see `CachedTable.has_all`).
     """
-    token = _cached_only.set(True)
-    try:
-        yield
-    finally:
-        _cached_only.reset(token)
+    return _cached_only.set(True)
 
 
 def is_cached_only() -> bool:

@@ -263,6 +263,7 @@ def test_unseen_strings_get_the_mean_of_their_ngrams(tmp_path, buckets):
     assert answer["known"].numpy().tolist() == [word in known for word in words]
     np.testing.assert_array_equal(answer["vectors"][:2], vectors.matrix)
     expected = compose_unseen(words[2:], ngrams)
-    np.testing.assert_allclose(answer["vectors"][2:], expected, rtol=1e-5, atol=1e-6)
+    # A sum of 40,000 n-grams is rounded by the order in which a processor adds them.
+    np.testing.assert_allclose(answer["vectors"][2:], expected, rtol=1e-5, atol=1e-4)
     assert not answer["vectors"][3].numpy().any()  # the end of a line has no n-grams
     assert model.signatures["lookup"](words=tf.zeros([0], tf.string))["vectors"].shape == (0, 4)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ...system.scoped import Scoped
 from ...tables.cached import CachedTable, is_cached_only
 from ...tables.id_checks import check_ids, require
 from ...tables.joined import StackedTable, concat_ids
@@ -36,7 +36,7 @@ from ..tables.table_variable import StackedVariable, TableVariable, look_up_toge
 from ..tables.table_warnings import StockOptimizerWarning
 
 # Rows that were read with those of other features.
-_given: contextvars.ContextVar[tf.Tensor | None] = contextvars.ContextVar("given", default=None)
+_given: Scoped[tf.Tensor | None] = Scoped(None)
 
 _MANTISSA_BITS = {tf.float64: 53, tf.float32: 24, tf.float16: 11, tf.bfloat16: 8}
 
@@ -255,14 +255,9 @@ class RowEmbedding(RowsByPart, keras.layers.Embedding):
 keras.saving.get_custom_objects()["RowEmbedding"] = RowEmbedding
 
 
-@contextlib.contextmanager
-def rows_given(rows_ND: tf.Tensor | None) -> Iterator[None]:
+def rows_given(rows_ND: tf.Tensor | None) -> contextlib.AbstractContextManager:
     """Let a layer that is called in the block take rows that were read before, if not None."""
-    token = _given.set(rows_ND)
-    try:
-        yield
-    finally:
-        _given.reset(token)
+    return _given.set(rows_ND)
 
 
 def read_together(layers: Sequence[RowEmbedding], ids: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:

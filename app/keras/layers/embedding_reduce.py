@@ -90,7 +90,7 @@ class RowEmbeddingReduce(RowEmbedding):
         """
         inputs = _tensor(inputs)
         self._check_axes(inputs)
-        is_vector = _form(inputs) == "dense" and inputs.shape.rank == 1
+        is_vector = form_of(inputs) == "dense" and inputs.shape.rank == 1
         if is_vector and weights is None and mask is None and not self.mask_zero:
             return super().call(inputs)  # there is nothing to combine
         ids_N, segments_N, shape = _flatten(inputs)
@@ -106,7 +106,7 @@ class RowEmbeddingReduce(RowEmbedding):
 
         def total(values_N: tf.Tensor) -> tf.Tensor:
             """Return the sums of numbers or rows of the ids of each segment."""
-            if not under_xla() or _form(inputs) != "dense":
+            if not under_xla() or form_of(inputs) != "dense":
                 return tf.math.unsorted_segment_sum(values_N, segments_N, segments)
             # A reduction, where each sum of segments is a scatter, and its gradient a gather.
             length = tf.size(ids_N, tf.int64) // tf.maximum(segments, 1)
@@ -146,7 +146,7 @@ class RowEmbeddingReduce(RowEmbedding):
 
     def _check_axes(self, inputs: Any) -> None:
         """Raise ValueError if the ids have no last axis, or ragged or sparse ids not two axes."""
-        form, rank = _form(inputs), inputs.shape.rank
+        form, rank = form_of(inputs), inputs.shape.rank
         if rank == 0 or (form != "dense" and rank not in (2, None)):  # None: it is not known yet
             raise ValueError(
                 f"{self.name}: the ids are a {form} tensor of shape {inputs.shape}; the last axis "
@@ -155,11 +155,11 @@ class RowEmbeddingReduce(RowEmbedding):
 
     def _checked(self, name: str, values: Any, inputs: Any) -> tf.Tensor:
         """Return the weights or the mask, (N,), after a check that each id has one at its place."""
-        form, values = _form(inputs), _tensor(values)
+        form, values = form_of(inputs), _tensor(values)
         start = f"{self.name}: {name}"
-        if _form(values) != form:
+        if form_of(values) != form:
             raise ValueError(
-                f"{start} are a {_form(values)} tensor, the ids are a {form} one; give both in "
+                f"{start} are a {form_of(values)} tensor, the ids are a {form} one; give both in "
                 "one form"
             )
         if values.dtype == tf.string:
@@ -181,21 +181,22 @@ class RowEmbeddingReduce(RowEmbedding):
 keras.saving.get_custom_objects()["RowEmbeddingReduce"] = RowEmbeddingReduce  # as `RowEmbedding`
 
 
-def _form(tensor: Any) -> str:
-    """Return "sparse", "ragged" or, for anything else, "dense"."""
-    if isinstance(tensor, tf.SparseTensor):
+def form_of(tensor: Any) -> str:
+    """Return "sparse", "ragged" or, for anything else, "dense"; the tensor can be symbolic."""
+    if isinstance(tensor, tf.SparseTensor) or getattr(tensor, "sparse", False):
         return "sparse"
-    return "ragged" if isinstance(tensor, tf.RaggedTensor) else "dense"
+    is_ragged = isinstance(tensor, tf.RaggedTensor) or getattr(tensor, "ragged", False)
+    return "ragged" if is_ragged else "dense"
 
 
 def _values(tensor: Any) -> tf.Tensor:
     """Return the values of a dense, ragged or sparse tensor, flat."""
-    return tf.reshape(tensor, [-1]) if _form(tensor) == "dense" else tensor.values
+    return tf.reshape(tensor, [-1]) if form_of(tensor) == "dense" else tensor.values
 
 
 def _tensor(value: Any) -> Any:
     """Return a value as a tensor; a ragged or sparse one is a tensor already."""
-    return value if _form(value) != "dense" else tf.convert_to_tensor(value)
+    return value if form_of(value) != "dense" else tf.convert_to_tensor(value)
 
 
 def _flatten(inputs: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -18,7 +18,7 @@ from ..tables.table_kinds import alike_tables, stack_tables, with_new_file
 from ..tables.table_memory import memory_of, require_room
 from ..tables.table_variable import current_export, is_recording
 from .embedding import RowEmbedding, read_together, rows_given, to_integers
-from .embedding_reduce import RowEmbeddingReduce
+from .embedding_reduce import RowEmbeddingReduce, form_of
 
 # The values of keras_rs that leave the choice to the layer and to the optimizer of the model.
 _PLACEMENTS = ("auto", "default_device")
@@ -355,7 +355,7 @@ class FeatureEmbedding(keras.layers.Layer):
         tables = [self.tables[feature.table.name] for feature in features]
         alike: dict[Any, list[int]] = {}
         for number, (table, own_ids) in enumerate(zip(tables, ids, strict=True)):
-            if _is_dense(own_ids):
+            if form_of(own_ids) == "dense":
                 alike.setdefault(getattr(table._stacked, "whole", table.name), []).append(number)
         for numbers in alike.values():
             if len(numbers) == 1:
@@ -379,7 +379,7 @@ class FeatureEmbedding(keras.layers.Layer):
         for feature, own_ids in zip(features, ids, strict=True):
             expected = feature.input_shape
             fits = len(own_ids.shape) == len(expected)
-            if fits and _is_dense(own_ids):  # the size of the batch may be any
+            if fits and form_of(own_ids) == "dense":  # the size of the batch may be any
                 pairs = zip(own_ids.shape[1:], expected[1:], strict=True)
                 fits = all(one == other or None in (one, other) for one, other in pairs)
             if not fits:
@@ -402,10 +402,3 @@ class FeatureEmbedding(keras.layers.Layer):
                 f"{self.name}: the {kind} do not have the structure of the features, {names}; "
                 f"{remedy} ({error})"
             ) from error
-
-
-def _is_dense(ids: Any) -> bool:
-    """Return whether ids are neither ragged nor sparse; they can be symbolic."""
-    if isinstance(ids, tf.RaggedTensor | tf.SparseTensor):
-        return False
-    return not (getattr(ids, "ragged", False) or getattr(ids, "sparse", False))

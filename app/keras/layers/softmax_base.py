@@ -192,9 +192,8 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         counts_V, order_V = self._ranked_counts()
         # One trace for each k. TensorFlow would save a function in an attribute with the layer.
         spec = tf.TensorSpec([None, columns], self.compute_dtype)
-        self._traced = functools.cache(
-            lambda k: tf.function(self._top_ranks(k), autograph=False).get_concrete_function(spec)
-        )
+        top_ranks = tf.function(self._top_ranks, autograph=False)
+        self._traced = functools.cache(lambda k: top_ranks.get_concrete_function(k, spec))
         self._made: list[tf.Variable] = []  # TensorFlow exports and saves variables in attributes
         with tf.init_scope(), tf.variable_creator_scope(self._keep):
             self._rank_V = self._ids_V = None
@@ -261,25 +260,36 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
             ValueError: The targets are no integers, or the shapes do not match.
             tf.errors.InvalidArgumentError: A target that is not masked is out of range.
         """
+        measured = functools.partial(self._measured, training=training)
+        return self._compute_each(measured, hidden, targets, hidden_mask)
+
+    def _compute_each(
+        self, compute: Callable, hidden: Any, targets: Any, hidden_mask: Any = None
+    ) -> tf.Tensor:
+        """Return a number for each target, 0 where the mask is False; see `call`.
+
+        Args:
+            compute: Takes hidden vectors (N, columns), the ranks of their targets (N,) and, under
+                XLA, which of them are real targets, bool (N,). Returns numbers (N,).
+        """
         hidden, targets = tf.convert_to_tensor(hidden), tf.convert_to_tensor(targets)
         self._check(hidden.shape, targets.shape, targets.dtype)
         # This fails if the number of targets is wrong.
         targets = tf.reshape(targets, tf.shape(hidden)[:-1])
         if under_xla():
-            return self._call_by_xla(hidden, targets, hidden_mask, training)
+            return self._compute_all(compute, hidden, targets, hidden_mask)
         if hidden_mask is None:
-            losses = self._measured(*self._flat(hidden, targets), training)
-            return tf.reshape(losses, tf.shape(targets))
+            return tf.reshape(compute(*self._flat(hidden, targets)), tf.shape(targets))
         with tf.device(HOST):  # the number of chosen targets is the shape of all later tensors
             where = tf.cast(tf.where(hidden_mask), tf.int32)
             chosen = tf.gather_nd(targets, where)
-        losses_N = self._measured(*self._flat(tf.gather_nd(hidden, where), chosen), training)
+        losses_N = compute(*self._flat(tf.gather_nd(hidden, where), chosen))
         return tf.scatter_nd(where, losses_N, tf.shape(targets))
 
-    def _call_by_xla(
-        self, hidden: tf.Tensor, targets: tf.Tensor, hidden_mask: Any, training: bool | None
+    def _compute_all(
+        self, compute: Callable, hidden: tf.Tensor, targets: tf.Tensor, hidden_mask: Any
     ) -> tf.Tensor:
-        """Return what `call` returns: all targets are computed, since XLA must know their number.
+        """Return what `_compute_each` does: of all targets, since XLA must know their number.
 
         A target that is masked or out of range is taken to be the most frequent word, which has the
         fewest rows. Its loss is not used, so its gradients are 0, and change no row.
@@ -289,7 +299,7 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         hidden_ND, ranks_N = self._flat(hidden, targets)
         is_word_N, mask_N = ranks_N >= 0, tf.reshape(hidden_mask, [-1])
         real_N = is_word_N & mask_N
-        losses_N = self._measured(hidden_ND, tf.where(real_N, ranks_N, 0), training, real_N)
+        losses_N = compute(hidden_ND, tf.where(real_N, ranks_N, 0), real_N)
         losses_N = tf.where(is_word_N, losses_N, math.nan)
         return tf.reshape(tf.where(mask_N, losses_N, 0.0), tf.shape(targets))
 
@@ -310,13 +320,7 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
             targets: Integer ids (...).
         """
         self._build_for(hidden)
-        hidden, targets = tf.convert_to_tensor(hidden), tf.convert_to_tensor(targets)
-        self._check(hidden.shape, targets.shape, targets.dtype)
-        hidden_ND, ranks_N = self._flat(hidden, targets)
-        losses_N = self._exact(hidden_ND, tf.maximum(ranks_N, 0))
-        if under_xla():
-            losses_N = tf.where(ranks_N >= 0, losses_N, math.nan)
-        return -tf.reshape(losses_N, tf.shape(targets))
+        return -self._compute_each(self._exact, hidden, targets)
 
     def distribution(self, hidden: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield blocks of all words: ids (M,) and log P (..., M) float32 for each hidden vector.
@@ -358,7 +362,8 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         self._build_for(hidden)
         hidden = tf.convert_to_tensor(hidden)
         # Eager TensorFlow would take 0.1 ms for each operation of each class or subtree.
-        top_ranks = self._traced(k) if tf.executing_eagerly() else self._top_ranks(k)
+        eager = tf.executing_eagerly()
+        top_ranks = self._traced(k) if eager else functools.partial(self._top_ranks, k)
         ranks_NK, log_p_NK = top_ranks(self._extended(hidden))
         shape = tf.concat([tf.shape(hidden)[:-1], tf.shape(ranks_NK)[1:]], axis=0)
         found = [tf.reshape(each, shape) for each in (self._ids(ranks_NK), log_p_NK)]
@@ -383,7 +388,7 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         counts_V = self._counts_V
         return super().get_config() | {
             "vocabulary_size": self.vocabulary_size,
-            "counts": None if counts_V is None else packed_counts(counts_V),
+            **({} if counts_V is None else {"counts": packed_counts(counts_V)}),
             "use_bias": self.use_bias,
             **({"metrics": self.measured} if self.measured else {}),
             **{name: getattr(self, name) for name in self._own_arguments},
@@ -413,8 +418,9 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         self,
         hidden_ND: tf.Tensor,
         targets_N: tf.Tensor,
-        training: bool | None,
         real_N: tf.Tensor | None = None,
+        *,
+        training: bool | None,
     ) -> tf.Tensor:
         """Return the loss of each target, float32 (N,), and measure what the layer is to.
 
@@ -424,7 +430,7 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         if is_recording():  # a pipeline calls the model for the ids of its look-ups
             return tf.zeros_like(targets_N, tf.float32)
         if ACCURACY in self.measured and not training:
-            ranks_N1, _ = self._top_ranks(1)(hidden_ND)
+            ranks_N1, _ = self._top_ranks(1, hidden_ND)
             self._measure(ACCURACY, tf.cast(ranks_N1[:, 0] == targets_N, tf.float32))
         return self._estimate(hidden_ND, targets_N, training, real_N)
 
@@ -440,7 +446,7 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         self._measure(PERPLEXITY, losses_N, real_N)
         return losses_N
 
-    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
+    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, _: Any = None) -> tf.Tensor:
         """Return -log P of each target, float32 (N,)."""
         return softmax_gradients.exact(self._output, self._sources(), hidden_ND, targets_N)
 
@@ -547,14 +553,10 @@ class OutputLayer(RowsByPart, keras.layers.Layer):
         ids_V = None if self._ids_V is None else in_replica(self._ids_V.read())
         return {_WORDS: softmax_gradients.Source(variables, ids_V), **sources}
 
-    def _top_ranks(self, k: int) -> Callable:
-        """Return a function from vectors (N, columns) to ranks and log P of k words, (N, k)."""
-
-        def top_ranks(hidden_ND: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            rows = softmax_gradients.gather_of(self._sources())
-            return inference.top_k(self._output, hidden_ND, min(k, self.vocabulary_size), rows)
-
-        return top_ranks
+    def _top_ranks(self, k: int, hidden_ND: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the ranks and log P of k words for vectors (N, columns), both (N, k)."""
+        rows = softmax_gradients.gather_of(self._sources())
+        return inference.top_k(self._output, hidden_ND, min(k, self.vocabulary_size), rows)
 
     def _ids(self, ranks: Any) -> tf.Tensor:
         """Return the user's ids of words given by rank of frequency."""

@@ -6,7 +6,7 @@ import collections
 import functools
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
@@ -60,8 +60,10 @@ class Source(NamedTuple):
         found_U = look_up(self.ids_V, ids_U)
         return tf.where(ids_U == ids_U.dtype.max, ids_U, found_U) if under_xla() else found_U
 
-    def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Return rows of the table, made of those of each variable."""
+    def read(self, ids_U: tf.Tensor, read: Callable[[_Rows, tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        """Return rows of the table, made of those that a function reads of each variable."""
+        ids_U = self.ids(ids_U)
+        parts = [read(rows, ids_U) for rows in self.variables]
         return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
 
@@ -145,26 +147,14 @@ def of_lookups(
     targets_N1 = targets_N[:, tf.newaxis]
     with tf.device(HOST):  # as `training.gradients` does
         lookups = loss.lookups(targets_N1, tf.size(targets_N), seed)
-
-    def look_up(name: str, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return rows of a table, float32 (U, D), with row-sparse gradients."""
-        ids_U = tables[name].ids(ids_U)
-        return tables[name].join([_look_up(rows, ids_U) for rows in tables[name].variables])
-
-    rows = gather_unique(lookups, look_up)
+    rows = gather_unique(lookups, lambda name, ids_U: tables[name].read(ids_U, _look_up))
     weights_N11 = tf.ones_like(targets_N, tf.float32)[:, tf.newaxis, tf.newaxis]
     return loss.vector_losses(Predictions(hidden_ND[:, tf.newaxis], targets_N1, weights_N11), rows)
 
 
 def gather_of(tables: Sources) -> Gather:
     """Return a function that gathers rows, float32 (U, D), by the table's name and ids (U,)."""
-
-    def gather(name: str, ids_U: tf.Tensor) -> tf.Tensor:
-        """Return rows of a table, float32 (U, D)."""
-        ids_U = tables[name].ids(ids_U)
-        return tables[name].join([_gather(rows, ids_U) for rows in tables[name].variables])
-
-    return gather
+    return lambda name, ids_U: tables[name].read(ids_U, _gather)
 
 
 def _gather(rows: _Rows, ids_U: tf.Tensor) -> tf.Tensor:

@@ -112,12 +112,6 @@ class Softmax(OutputLayer):
         """Return the full softmax over all words, without classes."""
         return ClassSoftmaxLoss(len(counts_V), columns)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the layer, which has no counts."""
-        config = super().get_config()
-        del config["counts"]
-        return config
-
 
 @keras.saving.register_keras_serializable(package="lexrow")
 class ClassSoftmax(OutputLayer):
@@ -205,7 +199,7 @@ class HierarchicalSoftmax(OutputLayer):
         """Return the hierarchical softmax on the Huffman tree of the counts."""
         return HierarchicalSoftmaxLoss(counts_V, columns)
 
-    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
+    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, _: Any = None) -> tf.Tensor:
         """Return -log P of each target, float32 (N,); XLA reads the rows once, to copy no table."""
         if not under_xla():
             return super()._exact(hidden_ND, targets_N)
@@ -348,7 +342,7 @@ class _SampledLayer(OutputLayer):
         if _DRAWS in set(store.keys()):
             self._seeds.state.assign(store[_DRAWS])
 
-    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor) -> tf.Tensor:
+    def _exact(self, hidden_ND: tf.Tensor, targets_N: tf.Tensor, _: Any = None) -> tf.Tensor:
         """Return -log P of the full softmax of each target, float32 (N,)."""
         return softmax_gradients.exact(self._softmax, self._sources(), hidden_ND, targets_N)
 

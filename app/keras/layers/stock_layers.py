@@ -12,7 +12,7 @@ from keras import ops
 from keras.src.saving.serialization_lib import ObjectSharingScope, SafeModeScope
 
 from ..backend import is_ours, require_model
-from .embedding_reduce import RowEmbeddingReduce
+from .embedding_reduce import RowEmbeddingReduce, form_of
 
 _OURS = "lexrow>"  # begins the registered names of this package
 _ROW, _REDUCE, _STORED = (
@@ -142,7 +142,7 @@ def _check_ids(layer: RowEmbeddingReduce) -> None:
     """Raise ValueError if a layer is called in a way that its stock form has not."""
     for node in layer._inbound_nodes:
         ids = node.input_tensors[0]
-        forms = [f"{form} ids" for form in ("ragged", "sparse") if getattr(ids, form, False)]
+        forms = [] if form_of(ids) == "dense" else [f"{form_of(ids)} ids"]
         if getattr(ids, "_keras_mask", None) is not None:
             forms.append("ids with a mask of the layer before")
         if len(node.input_tensors) > 1:

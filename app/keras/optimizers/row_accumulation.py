@@ -117,31 +117,29 @@ def merge_together(
         numbers: Returns a variable of so many numbers, for `unique_by_representative`.
     """
     merged = list(gradients)
-    by_columns: dict[int, list[int]] = {}
-    ids, places, rows = [], [], 0
-    for index, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
-        if isinstance(gradient, tf.IndexedSlices) and not isinstance(gradient, Merged):
-            columns = variable.shape[1:].num_elements()
-            by_columns.setdefault(columns, []).append(index)
-            ids.append(gradient.indices)
-            places.append(range(rows, rows + variable.shape[0]))
-            rows = places[-1].stop
-    if not ids:
+    sparse = [
+        index
+        for index, gradient in enumerate(gradients)
+        if isinstance(gradient, tf.IndexedSlices) and not isinstance(gradient, Merged)
+    ]
+    if not sparse:
         return merged
-    positions = sorted(itertools.chain(*by_columns.values()))
-    found = unique_by_representative(ids, places, numbers(rows))
-    by_index = dict(zip(positions, found, strict=True))
+    ends = [*itertools.accumulate(variables[index].shape[0] for index in sparse)]
+    places = [range(*bounds) for bounds in itertools.pairwise([0, *ends])]
+    ids = [gradients[index].indices for index in sparse]
+    found = unique_by_representative(ids, places, numbers(ends[-1]))
+    by_columns: dict[int, list[tuple[int, tf.Tensor, tf.Tensor, tf.Tensor]]] = {}
+    for index, (ids_U, inverse_N) in zip(sparse, found, strict=True):
+        values_ND = tf.cast(_matrix(gradients[index], variables[index]), tf.float32)
+        by_columns.setdefault(values_ND.shape[1], []).append((index, ids_U, inverse_N, values_ND))
     for alike in by_columns.values():
-        sizes = [tf.size(by_index[index][0]) for index in alike]
+        sizes = [tf.size(ids_U) for _, ids_U, *_ in alike]
         starts = tf.cumsum(sizes, exclusive=True)
-        values = [
-            tf.cast(_matrix(gradients[index], variables[index]), tf.float32) for index in alike
-        ]
-        inverses = [by_index[index][1] + starts[n] for n, index in enumerate(alike)]
-        sums_MD = sum_rows(tf.concat(values, 0), tf.concat(inverses, 0), tf.reduce_sum(sizes))
-        for index, sums_UD in zip(alike, tf.split(sums_MD, sizes), strict=True):
-            shape = gradients[index].dense_shape
-            merged[index] = Merged(sums_UD, by_index[index][0], shape)
+        inverses = [inverse_N + starts[n] for n, (_, _, inverse_N, _) in enumerate(alike)]
+        values_MD = tf.concat([values_ND for *_, values_ND in alike], 0)
+        sums_MD = sum_rows(values_MD, tf.concat(inverses, 0), tf.reduce_sum(sizes))
+        for (index, ids_U, *_), sums_UD in zip(alike, tf.split(sums_MD, sizes), strict=True):
+            merged[index] = Merged(sums_UD, ids_U, gradients[index].dense_shape)
     return merged
 
 
@@ -228,11 +226,6 @@ class RowAccumulator(tf.Module):
         has_rows = isinstance(total, Merged)
         self.ids.assign(total.indices if has_rows else tf.zeros([0], tf.int64))
         self.values.assign(total.values if has_rows else total)
-
-    def saved(self, number: int) -> dict[str, tf.Variable]:
-        """Return its variables by their names in the file of an optimizer with several sums."""
-        name = f"gradient_accumulator_{number}"
-        return {f"{name}_ids": self.ids, f"{name}_values": self.values}
 
 
 def make_row_accumulator(optimizer: str, table: Any) -> RowAccumulator:

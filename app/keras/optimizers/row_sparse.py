@@ -86,13 +86,11 @@ class RowSparse(StateByPart):
     Attributes:
         has_row_state: Whether the slots of a table differ from those of the Keras optimizer. Every
             row of such a table is then updated by the rule, even if its gradient is dense.
-        updates_rows: True: no warning that the optimizer writes whole tables.
         updates_by_xla: Whether XLA compiles the update of each device under a strategy of
             tf.distribute; set while `compile_steps` traces it.
     """
 
     has_row_state = False
-    updates_rows = True
     updates_by_xla = False
 
     row_rule: Callable[[int, float], Rule]
@@ -240,6 +238,12 @@ class RowSparse(StateByPart):
                     f"{remedy}"
                 )
 
+    def _overwrite_variable_with_gradient(self, variable: Any) -> bool:
+        """Return whether Keras replaces a variable by its gradient, as in float8; never a table."""
+        return not getattr(variable, "is_table", False) and getattr(
+            variable, "overwrite_with_gradient", False
+        )
+
     def _filter_empty_gradients(
         self, grads: Sequence[Any], vars: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
@@ -248,17 +252,23 @@ class RowSparse(StateByPart):
         A variable with a row-sparse gradient and a row constraint becomes its TensorFlow variable.
         """
         grads, variables = super()._filter_empty_gradients(grads, vars)
+        if self.updates_by_xla:  # the program that made the gradients has merged them
+            grads = [Merged.again(gradient) for gradient in grads]
+        elif under_xla() and not tf.distribute.has_strategy():  # a program has the whole step
+            grads = self.merge(grads, variables)
+        else:
+            grads = [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)]
+        pairs = list(zip(grads, variables, strict=True))
+        for gradient, variable in pairs if self.gradient_accumulation_steps else ():
+            total = self._accumulated_gradients[self._get_variable_index(variable)]
+            if isinstance(total, RowAccumulator):
+                check_accumulated(self.name, gradient, variable)
+        by_row = [v for g, v in pairs if isinstance(g, tf.IndexedSlices)]
+        self._by_row = {self._var_key(variable) for variable in by_row}
         # After the update, Keras applies the constraint of each Keras variable to the whole of it.
         # The TensorFlow variable inside has no constraint; `update_step` constrains its rows.
-        below = [
-            v.value if isinstance(g, tf.IndexedSlices) and row_constraint(v) else v
-            for g, v in zip(grads, variables, strict=True)
-        ]
-        if self.updates_by_xla:  # the program that made the gradients has merged them
-            return [Merged.again(gradient) for gradient in grads], below
-        if under_xla() and not tf.distribute.has_strategy():  # a program has the whole step
-            return self.merge(grads, variables), below
-        return [Merged.of(g, v) for g, v in zip(grads, variables, strict=True)], below
+        constrained = {id(variable) for variable in by_row if row_constraint(variable)}
+        return grads, [v.value if id(v) in constrained else v for v in variables]
 
     def merge(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Return gradients as `Merged.of` does, under XLA, in few operations."""
@@ -340,35 +350,19 @@ class RowSparse(StateByPart):
                 rate = strategy.experimental_local_results(rate)[0]
                 self._update_rows([(total, variable)], rate)
 
-    def _backend_apply_gradients(
-        self, grads: Sequence[Any], trainable_variables: Sequence[Any]
-    ) -> None:
-        """Apply or accumulate gradients; first note variables with row-sparse ones."""
-        pairs = list(zip(grads, trainable_variables, strict=True))
-        self._tables = {self._var_key(v) for g, v in pairs if isinstance(g, tf.IndexedSlices)}
-        for gradient, variable in pairs if self.gradient_accumulation_steps else ():
-            total = self._accumulated_gradients[self._get_variable_index(variable)]
-            if isinstance(total, RowAccumulator):
-                check_accumulated(self.name, gradient, variable)
-        super()._backend_apply_gradients(grads, trainable_variables)
-
     def _backend_increment_gradient_accumulators(
         self, grads: Sequence[Any], acc_grads: Sequence[Any]
     ) -> None:
         """Add each gradient to the accumulated one, in place."""
-        dense = []
+        if tf.distribute.has_strategy():  # no table then has a sum
+            super()._backend_increment_gradient_accumulators(grads, acc_grads)
+            return
         for gradient, total in zip(grads, acc_grads, strict=True):
-            if isinstance(total, RowAccumulator):
-                total.assign(gradient + total)
-            else:
-                dense.append((gradient, total))
-        super()._backend_increment_gradient_accumulators(
-            [gradient for gradient, _ in dense], [total for _, total in dense]
-        )
+            total.assign(gradient + total)
 
     def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
         """Apply weight decay to variables that Keras updates; rules for rows have their own."""
-        dense = [v for v in variables if self._var_key(v) not in self._tables]
+        dense = [v for v in variables if self._var_key(v) not in self._by_row]
         super()._apply_weight_decay([v for v in dense if not self._is_always_by_row(v)])
 
     def update_step(self, gradient: Any, variable: tf.Variable, learning_rate: Any) -> None:
@@ -450,16 +444,11 @@ class RowSparse(StateByPart):
         columns = tables[0].columns
         values = [tf.reshape(gradient.values, (-1, columns)) for gradient, _ in pairs]
         ids = [gradient.indices for gradient, _ in pairs]
-        is_one = len(pairs) == 1
+        if len(pairs) == 1:
+            update_rows(rule, tables[0], ids[0], values[0], rate, step)
+            return
         joined = JoinedTable([each.table for each in tables], [each.slots for each in tables])
-        update_rows(
-            rule,
-            tables[0] if is_one else joined,
-            ids[0] if is_one else ids,
-            values[0] if is_one else tf.concat(values, axis=0),
-            rate,
-            step,
-        )
+        update_rows(rule, joined, ids, tf.concat(values, axis=0), rate, step)
 
     def needs_whole(self) -> str | None:
         """Return the argument for which this optimizer needs the whole gradient of a table."""
@@ -506,8 +495,11 @@ class RowSparse(StateByPart):
 
     def _accumulated_rows(self) -> dict[str, tf.Variable]:
         """Return the variables of all sums of tables' gradients by name; none before `build`."""
-        sums = enumerate(getattr(self, "_row_accumulators", ()))
-        return {name: v for number, each in sums for name, v in each.saved(number).items()}
+        return {
+            f"gradient_accumulator_{number}_{name}": getattr(each, name)
+            for number, each in enumerate(getattr(self, "_row_accumulators", ()))
+            for name in ("ids", "values")
+        }
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the optimizer, `rounding` included."""
@@ -542,6 +534,8 @@ class LossScaleOptimizer(StateByPart, keras.optimizers.LossScaleOptimizer):
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
         super().apply(list(grads), trainable_variables)
+
+    _overwrite_variable_with_gradient = RowSparse._overwrite_variable_with_gradient
 
     def check_finite(self, grads: list[Any]) -> tf.Tensor:
         """Return whether all gradients are finite, a bool scalar."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import gc
 import os
 import secrets
 import tempfile
 import weakref
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from ...errors import RunError, UsageError
+from ...system.scoped import Scoped
 from ...tables import sharded
 from ...tables.arrays import row_slices
 from ...tables.base import Table, TableSpec
@@ -38,7 +38,7 @@ _MADE_TWICE = 64 << 20
 KINDS = ("device", "host", "file", "sharded")  # "device" is a variable of Keras
 # The files that `with_new_file` made up for layers that are not built yet.
 _new_files: set[str] = set()
-_folder: contextvars.ContextVar[Path | None] = contextvars.ContextVar("folder", default=None)
+_folder: Scoped[Path | None] = Scoped(None)
 
 
 def _file_of(layer: Any) -> TableFile:
@@ -290,14 +290,9 @@ def _initial(layer: Any) -> Initial:
     return lambda shape: make(shape, dtype=layer.variable_dtype)
 
 
-@contextlib.contextmanager
-def new_files_in(folder: Path) -> Iterator[None]:
+def new_files_in(folder: Path) -> contextlib.AbstractContextManager:
     """Let layers that are made from a configuration in the block have their files in a folder."""
-    token = _folder.set(folder)
-    try:
-        yield
-    finally:
-        _folder.reset(token)
+    return _folder.set(folder)
 
 
 def with_new_file(config: Mapping[str, Any]) -> dict[str, Any]:

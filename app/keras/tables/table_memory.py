@@ -49,15 +49,12 @@ def memory_of(layer: Any, slot_bytes: int = 0, reads_cache_by_xla: bool = False)
         slot_bytes: The bytes of the optimizer state of a row.
         reads_cache_by_xla: Whether XLA compiles steps on the cache of the table, if it has one.
     """
-    name = layer.name
-    if not isinstance(layer, keras.layers.Embedding):
-        rows = layer.capacity
-        keys = rows * key_bytes(layer.key_dtype, layer.min_count)
-        stored = table_items(name, (rows, layer.output_dim), "float32", slot_bytes)
-        return [*stored, Item(f"{name}: keys", f"{rows:,} keys", HOST, keys)]
-    shape, dtype = (layer.input_dim, layer.output_dim), layer.variable_dtype
+    name, (shape, dtype) = layer.name, shape_of(layer)
     items = table_items(name, shape, dtype, slot_bytes, place_of(layer))
-    if has_cache(layer):
+    if not isinstance(layer, keras.layers.Embedding):
+        keys = layer.capacity * key_bytes(layer.key_dtype, layer.min_count)
+        items.append(Item(f"{name}: keys", f"{layer.capacity:,} keys", HOST, keys))
+    elif has_cache(layer):
         cached = min(layer.hot_rows, layer.input_dim)
         row = sum(item.bytes for item in items) // layer.input_dim
         maps = layer.input_dim * _MAP_BYTES + cached * _CACHED_ID_BYTES
@@ -72,16 +69,22 @@ def memory_of(layer: Any, slot_bytes: int = 0, reads_cache_by_xla: bool = False)
     return items
 
 
+def shape_of(layer: Any) -> tuple[tuple[int, int], str]:
+    """Return the shape of the table of an embedding layer, and the dtype of its rows."""
+    if isinstance(layer, keras.layers.Embedding):
+        return (layer.input_dim, layer.output_dim), layer.variable_dtype
+    return (layer.capacity, layer.output_dim), "float32"
+
+
 def table_items(
-    name: str, shape: tuple[int, int], dtype: str, slot_bytes: int, place: str = ""
+    name: str, shape: tuple[int, int], dtype: str, slot_bytes: int, place: str
 ) -> list[Item]:
     """Return the memory of all rows of a table, and of their optimizer state if it takes any.
 
     Args:
-        place: `DEVICE`, `HOST` or `FILE`; by default that of the device.
+        place: `DEVICE`, `HOST` or `FILE`.
     """
     rows, columns = shape
-    place = place or device_place()
     size = rows * columns * tf.as_dtype(dtype).size
     items = [
         Item(name, f"{rows:,} x {columns:,} {dtype}", place, size),
@@ -195,7 +198,7 @@ def row_state(optimizer: Any, columns: int, dtype: str, path: str) -> tuple[int,
         copy.build([table])
     slots = [v for v in copy.variables if len(v.shape) == 2 and v.shape[0] == _ROWS]
     size = sum(math.prod(v.shape[1:]) * tf.as_dtype(v.dtype).size for v in slots)
-    return size, getattr(optimizer, "updates_rows", False)
+    return size, hasattr(optimizer, "row_rule")
 
 
 def require_room_for_slots(optimizer: Any, variables: Iterable[Any]) -> None:

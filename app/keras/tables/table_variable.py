@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import contextvars
-import inspect
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -27,8 +25,10 @@ from ...system.python_functions import (
     custom_gradient,
     graphs_in_trace,
     keep_with_graphs,
+    locals_of_call,
     under_vectorized_map,
 )
+from ...system.scoped import Scoped
 from ...system.xla import under_xla
 from ...tables.arrays import row_slices
 from ...tables.base import Slot, Table
@@ -48,36 +48,21 @@ _VALUE = "VARIABLE_VALUE"  # the name that TensorFlow gives the value of a varia
 
 # The variables that were looked up and their ids, while a model is traced for its look-ups only.
 _Recorded = list[tuple["TableVariable", tf.Tensor]]
-_recorded: contextvars.ContextVar[_Recorded | None] = contextvars.ContextVar("ids", default=None)
+_recorded: Scoped[_Recorded | None] = Scoped(None)
 
 
-# The method of Keras' optimizers that reads `overwrite_with_gradient` in each step.
-READS_MARKS = "_overwrite_variables_directly_with_gradients"
 _SAMPLE = 4096  # rows of a histogram in TensorBoard
 # The modules that trace a model to write it as a SavedModel.
 _EXPORTERS = ("keras.src.export.", "tensorflow.python.saved_model.")
 
 
 class _Handle(BaseResourceVariable):
-    """A variable of TensorFlow without rows, which has a gradient and whose value is not read."""
+    """The class of a variable without rows, which has a gradient and whose value is not read.
 
-    def __init__(self, made: tf.Variable, path: str):
-        super().__init__(
-            made.trainable,
-            made.shape,
-            made.dtype,
-            made.handle,
-            name=made.name,
-            unique_id=made._unique_id,
-            handle_name=made.name.removesuffix(":0"),
-        )
-        self._path = path
-        self._made = made  # the handle lives as long as the variable
+    Keras makes the variable, which then gets this class.
+    """
 
-    @property
-    def name(self) -> str:
-        """The name of the variable."""
-        return self._made.name
+    _path: str
 
     def empty(self) -> tf.Tensor:
         """Return the empty value, whose gradient is that of the variable."""
@@ -127,8 +112,7 @@ class HandleVariable(keras.Variable):
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
         """Raise ValueError; but give `sample` to the histograms of Keras' `TensorBoard`."""
-        from_callback = callers("keras.src.callbacks.tensorboard")
-        if any(frame.f_code.co_name == "_log_weights" for frame in from_callback):
+        if locals_of_call("keras.src.callbacks.tensorboard", "_log_weights"):
             return tf.convert_to_tensor(self.sample(), dtype, name=name)
         return tf.convert_to_tensor(self.value, dtype, name=name)
 
@@ -136,7 +120,8 @@ class HandleVariable(keras.Variable):
         """Create the TensorFlow variable."""
         with one_copy(self.path):
             super()._initialize_with_initializer(initializer)
-        self._value: Any = _Handle(self.value, self.path)
+        self._value: Any
+        self._value.__class__, self._value._path = _Handle, self.path
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         """Return the empty value for tf.train.Checkpoint and SavedModel."""
@@ -153,10 +138,12 @@ class TableVariable(HandleVariable):
 
     Attributes:
         is_table: True: marks the variable for the optimizers of `lexrow.keras`.
+        overwrite_with_gradient: True: an optimizer of Keras makes no slots, and calls `assign` with
+            the gradient. Those of `lexrow.keras` do not read it.
         remedy: What else to do where its gradient would be dense, as the end of a message.
     """
 
-    is_table = True
+    is_table = overwrite_with_gradient = True
     remedy = ""
 
     def __init__(self, table: Table, name: str, dtype: str = "float32"):
@@ -173,17 +160,6 @@ class TableVariable(HandleVariable):
         stored = _stored(self.table)
         rows = stored.used if isinstance(stored, RowStore) else stored.rows
         return tf.TensorShape((rows, stored.columns))
-
-    @property
-    def overwrite_with_gradient(self) -> bool:
-        """Whether the optimizer that asks is neither one of `lexrow.keras` nor a loss scale.
-
-        Such an optimizer of Keras then makes no slots, and calls `assign` with the gradient. A loss
-        scale would not divide the gradient by the scale.
-        """
-        optimizer = inspect.currentframe().f_back.f_locals.get("self")
-        is_scale = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-        return not is_scale and not getattr(optimizer, "updates_rows", False)
 
     def check_gradient(self, gradient: Any) -> None:
         """Raise ValueError if a gradient of the table is dense, that of a handle without rows."""
@@ -444,9 +420,7 @@ def _refused(name: str) -> Callable[..., Any]:
 class _WholeHandle(_Handle):
     """A variable of TensorFlow without rows that reads and writes those of a `StackedVariable`."""
 
-    def __init__(self, made: tf.Variable, variable: StackedVariable):
-        super().__init__(made, variable.path)
-        self._variable = variable
+    _variable: StackedVariable
 
     @property
     def shape(self) -> tf.TensorShape:
@@ -483,9 +457,10 @@ class _WholeHandle(_Handle):
 
         return read(self._variable.watched())
 
-    def _write_object_proto(self, *args: Any, **kwargs: Any) -> None:
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
         """Describe the handle without rows for a SavedModel, which has the rows beside it."""
-        self._made._write_object_proto(*args, **kwargs)
+        super()._write_object_proto(proto, options)
+        proto.variable.shape.CopyFrom(self._shape.as_proto())
 
 
 class StackedVariable(TableVariable):
@@ -498,15 +473,14 @@ class StackedVariable(TableVariable):
     remedy = ", or give FeatureEmbedding(..., table_stacking=None)"
 
     @property
-    def overwrite_with_gradient(self) -> Any:
+    def overwrite_with_gradient(self) -> Any:  # type: ignore[override]
         """As in Keras; but raise ValueError if an optimizer asks for it with a gradient of no rows.
 
         Optimizers of Keras would take it for the gradient of the rows.
         """
-        for frame in callers("keras.src.optimizers."):
-            if frame.f_code.co_name == READS_MARKS:
-                pairs = zip(frame.f_locals["grads"], frame.f_locals["vars"], strict=True)
-                self.check_gradient(next((g for g, own in pairs if own is self), None))
+        if step := step_that_reads():
+            pairs = zip(step["grads"], step["vars"], strict=True)
+            self.check_gradient(next((g for g, own in pairs if own is self), None))
         return self._overwrite_with_gradient
 
     def check_gradient(self, gradient: Any) -> None:
@@ -522,7 +496,16 @@ class StackedVariable(TableVariable):
     def _initialize_with_initializer(self, initializer: Any) -> None:
         """Create the TensorFlow variable."""
         super()._initialize_with_initializer(initializer)
-        self._value = _WholeHandle(self._value._made, self)
+        self._value.__class__, self._value._variable = _WholeHandle, self
+
+
+def step_that_reads() -> Mapping[str, Any]:
+    """Return the locals of the step of an optimizer that reads `overwrite_with_gradient` now.
+
+    They are the optimizer, `self`, its gradients, `grads`, and `vars`. Empty if there is no step.
+    """
+    name = "_overwrite_variables_directly_with_gradients"
+    return locals_of_call("keras.src.optimizers.", name)
 
 
 def look_up_together(
@@ -558,18 +541,13 @@ def is_recording() -> bool:
     return _recorded.get() is not None
 
 
-@contextlib.contextmanager
-def record_ids() -> Iterator[list[tuple[TableVariable, tf.Tensor]]]:
+def record_ids() -> contextlib.AbstractContextManager[Any]:
     """Record the ids that are looked up in the block, where the rows of every table read as zeros.
 
-    Yields:
-        The variables that were looked up, each with ids (N,), in order.
+    Returns:
+        A context of a list of the variables that are looked up, each with ids (N,), in order.
     """
-    token = _recorded.set([])
-    try:
-        yield _recorded.get()
-    finally:
-        _recorded.reset(token)
+    return _recorded.set([])
 
 
 def _stored(table: Table) -> Table:

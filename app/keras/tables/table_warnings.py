@@ -10,11 +10,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...system.python_functions import callers, graphs_in_trace
+from ...system.python_functions import graphs_in_trace
 from ...system.xla import under_xla
 from ...tables.cached import CachedTable
 from ..backend import row_constraint
-from .table_variable import READS_MARKS, TableVariable
+from .table_variable import TableVariable, step_that_reads
 
 # In bytes. A dense gradient of a smaller table costs less than a millisecond.
 LARGE = 16 << 20
@@ -24,7 +24,7 @@ class StockOptimizerWarning:
     """False as a bool; warns once if the optimizer that reads it writes all rows of a large table.
 
     It takes the place of False in `keras.Variable.overwrite_with_gradient`, which an optimizer
-    reads in each step that has a gradient of the variable.
+    of Keras reads in each step that has a gradient of the variable.
     """
 
     def __init__(self, variable: keras.Variable):
@@ -32,7 +32,7 @@ class StockOptimizerWarning:
         self._is_done = self._bytes < LARGE
 
     def __bool__(self) -> bool:
-        """Return False; warn once, when an optimizer that writes whole tables reads it."""
+        """Return False; warn once, when the step of an optimizer reads it."""
         if not self._is_done and (optimizer := _find_stock_optimizer()) is not None:
             self._is_done = True
             kind = type(optimizer).__name__
@@ -46,10 +46,8 @@ class StockOptimizerWarning:
 
 
 def _find_stock_optimizer() -> Any:
-    """Return the optimizer whose step is in the call stack; None if it updates rows alone."""
-    frame = next((frame for frame in callers() if frame.f_code.co_name == READS_MARKS), None)
-    if frame is None or getattr(optimizer := frame.f_locals["self"], "updates_rows", False):
-        return None
+    """Return the optimizer of Keras that makes a step now; None if it updates rows alone."""
+    optimizer = step_that_reads().get("self")
     # The scatter of plain SGD changes rows alone where XLA compiles it.
     is_sgd = isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum
     return None if is_sgd and under_xla() else optimizer
@@ -58,14 +56,28 @@ def _find_stock_optimizer() -> Any:
 def warn_of_whole_table(table: Any) -> None:
     """Warn of parts of a step that read or write the whole of a table with a row-sparse gradient.
 
-    These are whole reads, and constraints that are not by row.
+    These are constraints that are not by row and, if a step is traced without XLA, whole reads.
     """
-    warn_of_whole_read(table)
     constraint = getattr(table, "constraint", None)
     if constraint is not None and not row_constraint(table):
         warnings.warn(
             f"the constraint {type(constraint).__name__} of {variable_name(table)} reads and "
             "writes every row at each step; lexrow.keras.RowEmbedding has those by row",
+            stacklevel=2,
+        )
+    if tf.executing_eagerly() or under_xla() or isinstance(table, TableVariable):
+        return  # XLA reads a whole table without a copy; a `TableVariable` is gathered
+    handle = (table.value if isinstance(table, keras.Variable) else table).handle
+    readers = set()
+    for graph in graphs_in_trace():  # the update may be in a branch of the step
+        if isinstance(graph, tf.__internal__.FuncGraph):
+            readers |= {operation.type for operation in graph.capture(handle).consumers()}
+    if "ReadVariableOp" in readers:
+        warnings.warn(
+            f"{variable_name(table)} ({variable_bytes(table):,} bytes) is copied as a whole "
+            "at each step: keras.layers.Embedding and keras.ops.take read it so; "
+            "lexrow.keras.RowEmbedding reads the rows of the batch, and "
+            "lexrow.keras.audit(model, batch) tells more",
             stacklevel=2,
         )
 
@@ -81,28 +93,6 @@ def warn_of_dense_gradient(variable: Any) -> None:
         warnings.warn(
             f"the gradient of {name} is dense: every one of its {variable.shape[0]:,} rows is read "
             "and written at each step; lexrow.keras.audit(model, batch) finds out why",
-            stacklevel=2,
-        )
-
-
-def warn_of_whole_read(variable: Any) -> None:
-    """Warn if the step being traced has also read the whole of a table that it updates by row.
-
-    Does nothing in eager mode, under XLA and for a `TableVariable`.
-    """
-    if tf.executing_eagerly() or under_xla() or isinstance(variable, TableVariable):
-        return  # XLA reads a whole table without a copy; a `TableVariable` is gathered
-    handle = (variable.value if isinstance(variable, keras.Variable) else variable).handle
-    readers = set()
-    for graph in graphs_in_trace():  # the update may be in a branch of the step
-        if isinstance(graph, tf.__internal__.FuncGraph):
-            readers |= {operation.type for operation in graph.capture(handle).consumers()}
-    if "ReadVariableOp" in readers:
-        warnings.warn(
-            f"{variable_name(variable)} ({variable_bytes(variable):,} bytes) is copied as a whole "
-            "at each step: keras.layers.Embedding and keras.ops.take read it so; "
-            "lexrow.keras.RowEmbedding reads the rows of the batch, and "
-            "lexrow.keras.audit(model, batch) tells more",
             stacklevel=2,
         )
 

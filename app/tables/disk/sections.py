@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import mmap
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +15,7 @@ import tensorflow as tf
 
 from ...errors import RunError, UsageError
 from ...system.checked_files import fits
+from ...system.files import allocate
 from ..arrays import row_slices
 from ..initial import Initial, compiled_rows
 
@@ -203,19 +202,9 @@ def _parse(text: bytes) -> Header:
 
 
 def reserve(path: Path, section: Section) -> None:
-    """Make a file longer by a section of zeros, allocated on the disk.
-
-    So later writes to the section cannot fail because the disk is full.
-
-    Raises:
-        OSError: The disk is too small. This is checked first: the system would otherwise fill the
-            disk before it fails.
-    """
-    length = section.end - section.offset
-    if shutil.disk_usage(path).free < length:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    """Make a file longer by a section of zeros, allocated on the disk."""
     with open(path, "r+b") as file:
-        os.posix_fallocate(file.fileno(), section.offset, length)
+        allocate(file, section.offset, section.end - section.offset)
 
 
 def fill(rows_V: np.ndarray, section: Section, initial: Initial) -> None:
