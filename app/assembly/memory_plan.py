@@ -94,26 +94,16 @@ def plan(
     Raises:
         UsageError: The memory is not enough; the message names flags that would help.
     """
-    program = Item("program, graph and text", "", memory.HOST, machine.resident_bytes() + _RUN)
     free = free_memory(config.table, [device, *_places_of_shards(config.table)])
-    micro_batches = config.input.micro_batches or 1
     calls = calls_per_chunk(config.table.stage_steps, config.input.steps_per_call)
-    # Gradients that are added: of micro-batches, or of replicas, which are two at least.
-    parts = max(micro_batches, 1 + (config.run.strategy != "none" and config.run.sync_steps == 1))
+    drawn = config.run.seed, device, calls, config.input.micro_batches or 1
     specs = {
         name: dataclasses.replace(spec, rows=rows.get(name, spec.rows))
         for name, spec in model.tables().items()
     }
-    lookups = functools.cache(
-        lambda: first_lookups(model, batches(), config.run.seed, device, calls, micro_batches)
-    )
+    lookups = functools.cache(lambda: first_lookups(model, batches(), *drawn))
 
-    @functools.cache  # the trace of a step can take minutes
-    def beside_tables(optimizer: OptimizerConfig, is_compiled: bool) -> tuple[list[Item], str]:
-        """Return the memory of everything but tables, and why XLA has no form of the step."""
-        traced = model, make_optimizer(optimizer), micro_batch
-        count, reason = _count_step(*traced, device if is_compiled else "", parts)
-        return [*others, Item("activations of a step", "", device, count), program], reason
+    beside_tables = _beside_tables(model, micro_batch, config, device, others)
 
     def plan_with(config: Config) -> Plan:
         """Return the plan with these settings, fitting or not; `auto` is all hot rows that fit."""
@@ -136,14 +126,31 @@ def plan(
     return chosen
 
 
-def _count_step(
-    model: Model, optimizer: Optimizer, data: Any, device: str, parts: int
-) -> tuple[int, str]:
-    """Return the bytes of a step (see `step_bytes`), and why XLA has no form of it, if so."""
-    try:
-        return step_bytes(model, optimizer, data, device, parts), ""
-    except tf.errors.UnimplementedError as error:
-        return step_bytes(model, optimizer, data, "", parts), error.message
+def _beside_tables(
+    model: Model, data: Any, config: Config, device: str, others: Sequence[Item]
+) -> Callable[[OptimizerConfig, bool], tuple[list[Item], str]]:
+    """Return a function from an optimizer, and whether XLA compiles, to `beside` of `plan_tables`.
+
+    Args:
+        data: The nest of tensor specs of one micro-batch of one step.
+        others: Other memory of the task.
+    """
+    # Gradients that are added: of micro-batches, or of replicas, which are two at least.
+    are_replicas = config.run.strategy != "none" and config.run.sync_steps == 1
+    parts = max(config.input.micro_batches, 1 + are_replicas)
+    program = Item("program, graph and text", "", memory.HOST, machine.resident_bytes() + _RUN)
+
+    @functools.cache  # the trace of a step can take minutes
+    def beside(optimizer: OptimizerConfig, is_compiled: bool) -> tuple[list[Item], str]:
+        """Return the memory of everything but tables, and why XLA has no form of the step."""
+        traced, reason = (model, make_optimizer(optimizer), data), ""
+        try:
+            count = step_bytes(*traced, device if is_compiled else "", parts)
+        except tf.errors.UnimplementedError as error:
+            count, reason = step_bytes(*traced, "", parts), error.message
+        return [*others, Item("activations of a step", "", device, count), program], reason
+
+    return beside
 
 
 def plan_tables(
@@ -368,9 +375,10 @@ def step_bytes(
     The tables themselves are not counted. A micro-batch is traced with tables of one row each on
     the CPU and not run; a trace can take minutes. A size that the graph does not know is taken to
     be the unique ids of the largest lookup: 0.6 times its ids, rounded up, but at most the rows of
-    its table. A second one of the same tensor is that of the next lookup. Micro-batches, and two
-    steps, run side by side. Several micro-batches, or a model that also looks up these rows, have
-    the gradients of a streamed loss.
+    its table. A second one of the same tensor is that of the next lookup. Behind a known size it is
+    that of `Part.scored`, if the loss knows it. Within a function that XLA compiles for a step that
+    it does not compile, nothing is counted. Micro-batches, and two steps, run side by side. Several
+    micro-batches, or a model that also looks up these rows, have the gradients of a streamed loss.
 
     A step that XLA compiles has padding for any batch, and its distributions and lists of rows are
     in the memory of the device. They are counted, too. Two of its micro-batches are traced, as some
@@ -408,6 +416,7 @@ def _trace_step(
         }
     unique: list[int] = []
     streamed: list[tuple[TableSpec, float]] = []
+    scored = [0]
     unique_rows = Representatives() if device else unique_rows_of_any
     if isinstance(unique_rows, Representatives):
         unique_rows.prepare(tables)
@@ -417,6 +426,7 @@ def _trace_step(
         outcome = Outcome(*model.loss(batch, rows))
         added = [part for part in outcome.parts if micro_batches > 1 or part.table in rows]
         streamed.extend((specs[part.table], part.rows) for part in added)
+        scored.extend(part.scored for part in outcome.parts)
         return outcome
 
     @tf.function(autograph=False, jit_compile=True if device else None)
@@ -435,8 +445,9 @@ def _trace_step(
 
     with tf.device(device):
         graph = one.get_concrete_function(data).graph
-    kept = sum(_bytes(variable, [0]) for variable in graph.variables) if device else 0
-    return kept + peak_bytes(graph, sorted(unique, reverse=True) or [0]), streamed
+    kept = sum(_bytes(variable) for variable in graph.variables) if device else 0
+    sizes = sorted(unique, reverse=True) or [0]
+    return kept + peak_bytes(graph, sizes, max(scored)), streamed
 
 
 def _gradient_bytes(spec: TableSpec, rows: float, optimizer: Optimizer, parts: int) -> int:
@@ -449,7 +460,7 @@ def _gradient_bytes(spec: TableSpec, rows: float, optimizer: Optimizer, parts: i
     return int(rows * (4 * spec.columns * (3 * parts + 1) + row))
 
 
-def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:
+def peak_bytes(graph: tf.Graph, unknown: Sequence[int], scored: int = 0) -> int:
     """Return the bytes of all live tensors at the moment when they take the most.
 
     The operations are assumed to run in the order of the graph. An operation needs its inputs and
@@ -460,6 +471,7 @@ def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:
         graph: The graph of a traced function.
         unknown: The sizes to assume for the dimensions of a tensor that the graph does not know;
             the last is used again for further ones.
+        scored: The size to assume for those after a known one; 0 to assume it as for others.
     """
     operations = executed(graph)
     buffer: dict[str, str] = {}  # a view -> the tensor that owns its memory
@@ -475,9 +487,10 @@ def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:
     for index, operation in enumerate(operations):
         if operation.type not in (*VIEWS, *_FREE):
             for tensor in operation.outputs:
-                sizes[tensor.name] = _bytes(tensor, unknown)
+                sizes[tensor.name] = _bytes(tensor, unknown, scored)
                 alive += sizes[tensor.name]
-        called = (peak_bytes(inner, unknown) for inner in called_graphs(operation))
+        inner = [] if "_XlaMustCompile" in operation.node_def.attr else called_graphs(operation)
+        called = (peak_bytes(each, unknown, scored) for each in inner)
         peak = max(peak, alive + max(called, default=0))
         for tensor in (*operation.inputs, *operation.outputs):
             name = buffer.get(tensor.name, tensor.name)
@@ -486,8 +499,8 @@ def peak_bytes(graph: tf.Graph, unknown: Sequence[int]) -> int:
     return peak
 
 
-def _bytes(tensor: tf.Tensor | tf.Variable, unknown: Sequence[int]) -> int:
-    """Return the bytes of a tensor, with the sizes `unknown` for its unknown dimensions.
+def _bytes(tensor: tf.Tensor | tf.Variable, unknown: Sequence[int] = (0,), scored: int = 0) -> int:
+    """Return the bytes of a tensor, with sizes for its unknown dimensions (see `peak_bytes`).
 
     Return 0 if the rank or the size of the dtype is not known.
     """
@@ -496,6 +509,8 @@ def _bytes(tensor: tf.Tensor | tf.Variable, unknown: Sequence[int]) -> int:
     known = [size for size in tensor.shape if size is not None]
     missing = len(tensor.shape) - len(known)
     assumed = [*unknown, *[unknown[-1]] * missing][:missing]
+    if scored and missing and tensor.shape[0] is not None:
+        assumed[0] = scored
     return math.prod([*known, *assumed]) * tensor.dtype.size
 
 

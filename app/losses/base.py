@@ -191,6 +191,7 @@ class Part(NamedTuple):
         measure: From (hidden_MD, rows_UD, carry_M) to the next carry, (M,) float32; the
             first carry is -inf. None if no first pass is needed.
         rows: About how many rows it reads, for a plan of memory.
+        scored: About how many rows a group of vectors is scored with, for a plan; 0 if not known.
         padded: Under XLA, computes the part in blocks of static sizes, in place of the attributes
             after `hidden_ND` (see `losses.classes.padded.PaddedSegments`).
     """
@@ -205,6 +206,7 @@ class Part(NamedTuple):
     tiles: Callable[[tf.Tensor], tf.Tensor] | None = None
     measure: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None
     rows: float = 0.0
+    scored: int = 0
     padded: Any = None
 
 

@@ -17,6 +17,7 @@ from app.errors import RunError, UsageError
 from app.losses.base import Predictions
 from app.losses.classes.class_softmax import ClassSoftmax
 from app.losses.one_vs_all import OneVsAll
+from app.losses.tree.hierarchical_softmax import HierarchicalSoftmax
 from app.models.row_lists import SubwordRows
 from app.optimizers.adagrad import rowwise_adagrad
 from app.settings import Config, CorpusConfig, InputConfig, OptimizerConfig, RunConfig, TableConfig
@@ -116,6 +117,14 @@ def test_a_compiled_step_has_room_for_the_ngrams_of_any_batch():
     lists = 4 * subwords._sizes_V.sum()
     assert by_xla > 2 * DIM * 4 * longest + lists  # the rows and their gradients
     assert plain < by_xla
+
+
+def test_a_step_on_a_tree_takes_memory_by_its_words_and_not_by_their_square():
+    loss = HierarchicalSoftmax(COUNTS, DIM)
+    model = MODELS["skipgram"][0](WORDS, DIM, WINDOW, loss, seed=1)
+    sizes = [tf.TensorSpec([rows, *TOKENS.shape[1:]], tf.int32) for rows in (64, 512)]
+    few, many = (memory_plan.step_bytes(model, rowwise_adagrad(), size) for size in sizes)
+    assert 6 * few < many < 10 * few
 
 
 @pytest.mark.parametrize("strategy", ["none", "mirrored"])

@@ -53,6 +53,10 @@ class Code(NamedTuple):
         chances_E = -np.expm1(-targets * 0.5 ** np.arange(len(self.inner_E)))
         return float(chances_E @ self.inner_E)
 
+    def count_below(self, depth: int) -> float:
+        """Return about how many nodes a path has at a depth and all depths below it."""
+        return float(self.inner_E[depth:] @ 0.5 ** np.arange(depth, len(self.inner_E)))
+
 
 def canonical_code(counts_V: np.ndarray) -> Code:
     """Return the canonical code with Huffman's code lengths (Schwartz and Kallick 1964).
