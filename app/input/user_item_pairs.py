@@ -11,8 +11,10 @@ import tensorflow as tf
 
 from ..errors import UsageError
 from ..settings import InputConfig, RatingsConfig
+from ..system.python_functions import numpy_function
 from ..text.vocabulary import Vocabulary, count_names, whole
 from ..types import HOST, Batches
+from .blocks import without_autograph, without_tuning_thread
 from .features import intervals, positions
 from .named_features import NO_FEATURES, ByName, NamedFeatures, SideFeatures, gather
 from .ratings import Ratings
@@ -343,26 +345,38 @@ def make_batches(
         ones_N if weights_N is None else weights_N,
     )
 
-    def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, UserItemPairs]]:
-        """Yield the batches of epochs, without the `first` of the first one.
+    def shuffle(epoch: np.ndarray) -> np.ndarray:
+        random = np.random.default_rng((seed, int(epoch)))
+        if user_pairs == 1:
+            return random.permutation(count).astype(np.int32)
+        return _shuffle_groups(pairs.users_N, user_pairs, random)
 
-        They are made in numpy, in a fraction of a step. tf.data takes as long as many to start.
-        """
-        for epoch in epochs:
-            random = np.random.default_rng((seed, epoch))
-            if user_pairs == 1:
-                order_N = random.permutation(count)
-            else:
-                order_N = _shuffle_groups(pairs.users_N, user_pairs, random)
-            for number in range(first * (epoch == epochs.start), count_batches(count, settings)):
-                chosen_N = order_N[number * steps * size : (number + 1) * steps * size]
-                missing = steps * size - len(chosen_N)
-                places_N = np.pad(chosen_N, (0, missing), mode="edge")
-                batch = UserItemPairs(*(column_N[places_N] for column_N in columns))
-                batch.weights[len(chosen_N) :] = 0
-                with tf.device(HOST):
-                    data = [tf.constant(part_N.reshape(steps, size)) for part_N in batch]
-                yield epoch, UserItemPairs(*data)
+    @without_autograph
+    def dataset(epochs: range, first: int) -> tf.data.Dataset:
+        with tf.device(HOST):
+            tensors = UserItemPairs(*map(tf.constant, columns))
+
+        def epoch_calls(epoch: tf.Tensor) -> tf.data.Dataset:
+            order_N = tf.ensure_shape(numpy_function(shuffle, [epoch], tf.int32), [count])
+
+            def make_call(number: tf.Tensor) -> tuple[tf.Tensor, UserItemPairs]:
+                positions = number * steps * size + tf.range(steps * size, dtype=tf.int64)
+                chosen = tf.gather(order_N, tf.minimum(positions, count - 1))
+                batch = UserItemPairs(*(tf.gather(tensor, chosen) for tensor in tensors))
+                batch = batch._replace(weights=tf.where(positions < count, batch.weights, 0.0))
+                return epoch, UserItemPairs(*(tf.reshape(part, (steps, size)) for part in batch))
+
+            skipped = tf.where(epoch == epochs.start, tf.constant(first, tf.int64), 0)
+            numbers = tf.data.Dataset.range(skipped, count_batches(count, settings))
+            return numbers.map(make_call, name="pairs")
+
+        numbers = tf.data.Dataset.range(epochs.start, epochs.stop, name="epochs")
+        calls = numbers.flat_map(epoch_calls, name="epochs")
+        return without_tuning_thread(calls.prefetch(settings.prefetch, name="ahead"))
+
+    def epoch_batches(epochs: range, first: int) -> Iterator[tuple[int, UserItemPairs]]:
+        for epoch, data in dataset(epochs, first):
+            yield int(epoch), data
 
     return epoch_batches
 

@@ -115,7 +115,6 @@ class RecommendConfig(Config):
         | {"text_column", "documents", "tokenizer", "fold_case", "drop_punctuation"}
         | {"invalid_utf8", "vocab", "max_vocab_size", "vocab_memory_entries", "grow_vocab"}
         | {"subsample", "row_tokens", "shuffle", "cache", "block_bytes", "readers"}
-        | {"map_parallelism", "prefetch"}
         | RECURRENT
     )
     choices: ClassVar[dict[str, tuple[str, ...]]] = {

@@ -300,7 +300,7 @@ def _feature_files(workdir: Workdir) -> tuple[Path, Path]:
 
 
 def memory_item(*parts: Ratings) -> memory.Item:
-    """Return the host memory of pairs: twice their arrays, as the order of an epoch takes some."""
+    """Return the host memory of pairs, twice the size of their arrays, as tf.data copies them."""
     size = sum(array.nbytes for part in parts for array in part[2:6] if array is not None)
     count = sum(len(part.users_N) for part in parts)
     return memory.Item("pairs", f"{count:,}", memory.HOST, 2 * size)
