@@ -141,12 +141,10 @@ def write_parquet(vectors: WordVectors, path: str | Path) -> None:
         for block in read_blocks(vectors):
             part = slice(low, low + len(block))
             tokens = [token.encode("utf-8", "replace") for token in vectors.tokens[part]]
-            counts = None if vectors.counts is None else np.asarray(vectors.counts[part], np.int64)
+            counts = [None] * len(block) if vectors.counts is None else vectors.counts[part]
             arrays = [
                 pyarrow.array(tokens, pyarrow.string()),
-                pyarrow.nulls(len(block), pyarrow.int64())
-                if counts is None
-                else pyarrow.array(counts),
+                pyarrow.array(counts, pyarrow.int64(), safe=False),
                 pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.reshape(-1)), columns),
             ]
             writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
