@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ..system import devices
 from ..system.loops import combine
 from ..system.xla import under_xla
 
@@ -223,7 +224,7 @@ def _normalizer(scores_MU: tf.Tensor, shares_MU: tf.Tensor, indices_M2: tf.Tenso
         """Return it by the largest share, which is at least 1 / U, with two passes over scores."""
         return by_score(tf.reduce_max(scores_MU, axis=1), tf.reduce_max(shares_MU, axis=1))
 
-    if tf.config.list_logical_devices("GPU"):  # a step would wait for it
+    if devices.has_gpu():  # a step would wait for it
         return by_largest()
     share_M = tf.gather_nd(shares_MU, indices_M2)
     return tf.cond(

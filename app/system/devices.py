@@ -110,6 +110,11 @@ def use_machine(settings: RunConfig) -> None:
         _start_gpus()
 
 
+def has_gpu() -> bool:
+    """Return whether TensorFlow has a GPU: a step waits for it before a decision by its numbers."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
 def _start_gpus() -> None:
     """Start the GPUs, each of which takes some memory; raise UsageError if one cannot be."""
     try:

@@ -16,6 +16,7 @@ from ..losses import stream
 from ..losses.base import Gather
 from ..losses.stream import Update
 from ..models.base import Model, Outcome
+from ..system import devices
 from ..system.xla import under_xla
 from ..tables.base import plain_ids
 from ..tables.row_reads import join_partitions, split_partitions, unique, without_padding
@@ -318,7 +319,7 @@ def _add_rows(parts: Sequence[RowGradients], inverse_N: tf.Tensor, count: tf.Ten
     Args:
         inverse_N: For each row of all parts its index among the sums, int32.
     """
-    if not (under_xla() or tf.config.list_logical_devices("GPU")):
+    if not (under_xla() or devices.has_gpu()):
         values_ND = tf.concat([part.values_UD for part in parts], axis=0)
         return tf.math.unsorted_segment_sum(values_ND, inverse_N, count)
     # A GPU adds the values of a row in any order. So the parts, which have no row twice, are added

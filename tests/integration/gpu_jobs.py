@@ -55,6 +55,7 @@ def named(values) -> str:
 def pretend(monkeypatch) -> None:
     """Make steps and their tables for GPUs, for which TensorFlow takes the CPU without one."""
     monkeypatch.setattr(devices, "name", lambda settings: GPU)
+    monkeypatch.setattr(devices, "has_gpu", lambda: True)
     monkeypatch.setattr(memory_plan, "gpu_bytes", lambda name: 1 << 34)
     monkeypatch.setattr(sharded, "local_devices", lambda: [GPU, GPU])
 

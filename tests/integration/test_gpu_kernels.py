@@ -54,7 +54,7 @@ OFTEN = [
     (WORDS | {"loss": "class_softmax"}, {PAIRS, JOINED}, 27),
     (WORDS | {"table": "host", "table_dtype": "bfloat16"}, set(), 10),
     (WORDS | {"table": "sharded", "hot_rows": "5"}, set(), 8),
-    (WORDS | {"micro_batches": 2}, set(), 19),
+    (WORDS | {"micro_batches": 2}, set(), 21),
     (LANGUAGE, set(), 18),
     (CLASSIFY, set(), 10),
     (RECOMMEND, set(), 7),

@@ -17,6 +17,7 @@ from ...losses import inference, stream
 from ...losses.base import Gather, NormalizedLoss, Part, Predictions
 from ...losses.sampled_losses import SampledLoss
 from ...losses.tree.hierarchical_softmax import HierarchicalSoftmax
+from ...system import devices
 from ...system.python_functions import custom_gradient
 from ...system.xla import under_xla
 from ...tables.device import VariableRows
@@ -211,7 +212,7 @@ class _WeightedLoss:
         Those by rows are computed if all targets should have one weight, and a step does not wait
         for a GPU to know. Under XLA that was no faster on a CPU, and 1.6 times as slow otherwise.
         """
-        waits = under_xla() or tf.config.list_logical_devices("GPU")
+        waits = under_xla() or devices.has_gpu()
         has_rows = not waits and not weighs_samples()
         if not (has_rows or self._streamed):
             return None
