@@ -161,7 +161,6 @@ def _score_upper(
         hidden_VD: The vectors.
         visits_KV: The weights with which vectors visit nodes, float32.
         lefts_KV: The weights with which vectors go left, float32.
-
     """
     scores_KV = tf.matmul(rows_KD, hidden_VD, transpose_b=True)
     error_KV = _upper_errors(scores_KV, visits_KV, lefts_KV)
