@@ -134,7 +134,8 @@ def _reason_against_replicas(model: keras.Model) -> str:
         return "makes the programs of a strategy; compile the model with jit_compile=False"
     layers, inner = model._flatten_layers(), _inner_optimizer(model)
     optimizer_of = getattr(inner, "_optimizer_map", lambda _: inner)
-    # In a program, the gradients of these have rows twice, or ids of no row: Keras updates neither.
+    # In a program, the gradients of these have rows twice, or ids of no row. Keras' optimizers add
+    # the former wrongly, and do not know the latter.
     if others := [
         each
         for each in layers
