@@ -62,8 +62,8 @@ def save_model(model: keras.Model, filepath: str | os.PathLike) -> None:
         ValueError: The name ends in something else, or names a folder.
         OSError: The file cannot be written, such as on a full disk. An earlier file is unchanged.
     """
-    require_model(model)
     path = Path(check_path(filepath, "filepath"))
+    require_model(model)
     if not path.name.endswith((_MODEL, _WEIGHTS)):
         raise ValueError(f"filepath={path}: give a name that ends in {_MODEL} or {_WEIGHTS}")
     try:
