@@ -41,9 +41,8 @@ def lazy_adam(
             and changes then equal dense Adam's, without the moves in between.
         amsgrad: Whether v never decreases (Reddi et al. 2018, algorithm 2).
     """
-    slots = {"velocity": Slot(0, 0.0, "mean")}
-    if beta_1:
-        slots = {"momentum": Slot(0, 0.0, "mean"), **slots}
+    moments = ("momentum", "velocity") if beta_1 else ("velocity",)
+    slots = {name: Slot(0, 0.0, "mean") for name in moments}
     if amsgrad:
         slots["greatest_velocity"] = Slot(0, 0.0, "largest")
     if correct_skipped:
